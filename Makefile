@@ -1,0 +1,45 @@
+# Everything lives in .venv and .cache; `make clean` removes both.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+SOURCES := smart_mcp_proxy tests scripts
+
+.DEFAULT_GOAL := help
+.PHONY: help install run test lint check bench soak clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+install: $(INSTALLED) ## Install the gateway and its development tools into .venv
+
+# pip reads dependency groups from version 25.1 on.
+$(INSTALLED): pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
+	$(BIN)/python -m pip install --quiet --editable . --group dev
+	@touch $@
+
+run: $(INSTALLED) ## Start the gateway over HTTP in front of real MCP servers (Ctrl-C stops it)
+	@exec scripts/run.sh
+
+test: $(INSTALLED) ## Run the tests that need nothing but this folder
+	$(BIN)/python -m pytest -m "not soak and not clients"
+
+lint: $(INSTALLED) ## Check format, style, types and the order of the layers
+	$(BIN)/ruff format --check $(SOURCES)
+	$(BIN)/ruff check $(SOURCES)
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+check: lint test ## Everything a change must pass: lint and test
+
+bench: $(INSTALLED) ## Measure calls through the gateway
+	$(BIN)/python scripts/bench_calls.py
+
+soak: $(INSTALLED) ## Run the long tests with the big numbers
+	$(BIN)/python -m pytest -m soak
+
+clean: ## Remove everything that was installed or built
+	rm -rf $(VENV) .cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,164 @@
+"""Every error the gateway raises, with what the wire needs to know about it.
+
+ProxyError                        code             HTTP  JSON-RPC  whose fault
+├─ ConfigError                    config_invalid   500   -32603    operator
+│   └─ MissingExtraError          missing_extra    500   -32603    operator
+├─ RequestError                   invalid_request  400   -32602    caller
+│   ├─ ServerNotFoundError        server_not_found 404   -32602    caller
+│   └─ ToolNotFoundError          tool_not_found   404   -32602    caller
+├─ RefusedError                   refused          403   -32602    policy
+├─ UpstreamError                  upstream_failed  502   -32603    upstream
+│   ├─ UpstreamAuthError          upstream_auth    401   -32603    upstream
+│   └─ UpstreamTimeoutError       upstream_timeout 504   -32603    upstream
+├─ CatalogError                   catalog_failed   500   -32603    us
+└─ SearchError                    search_failed    500   -32603    us
+"""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
+
+__all__ = [
+    "CatalogError",
+    "ConfigError",
+    "Delivery",
+    "MissingExtraError",
+    "ProxyError",
+    "RefusedError",
+    "RequestError",
+    "SearchError",
+    "ServerNotFoundError",
+    "ToolNotFoundError",
+    "UpstreamAuthError",
+    "UpstreamError",
+    "UpstreamTimeoutError",
+]
+
+Delivery = Literal["not_sent", "unknown", "executed"]
+"""What the caller may assume about the upstream: it never saw the call, it may have run it, or it answered it."""
+
+
+class ProxyError(Exception):
+    """Base of all errors of the gateway.
+
+    Args:
+        message: What went wrong, with the value at fault. One sentence, no secrets.
+        hint: What to do next, as a sentence.
+        delivery: Whether an upstream may have executed the call.
+        data: Facts a program can act on; goes to the wire as it is.
+        code: A more precise code than the class's own, from the same vocabulary.
+        retry_after_s: Seconds after which trying again makes sense, if known.
+    """
+
+    code: ClassVar[str] = "internal"
+    http_status: ClassVar[int] = 500
+    jsonrpc_code: ClassVar[int] = -32603
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        hint: str = "",
+        delivery: Delivery = "not_sent",
+        data: Mapping[str, Any] | None = None,
+        code: str | None = None,
+        retry_after_s: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        self.delivery: Delivery = delivery
+        self.data = dict(data) if data else None
+        self.error_code = code or type(self).code
+        self.retry_after_s = retry_after_s
+
+    def __str__(self) -> str:
+        return f"{self.message} {self.hint}".rstrip()
+
+    def to_dict(self) -> dict[str, Any]:
+        """The `error` object of the wire: code, message, hint, delivery and, where known, retry_after_s and data."""
+        error: dict[str, Any] = {
+            "code": self.error_code,
+            "message": self.message,
+            "hint": self.hint,
+            "delivery": self.delivery,
+        }
+        if self.retry_after_s is not None:
+            error["retry_after_s"] = self.retry_after_s
+        if self.data is not None:
+            error["data"] = self.data
+        return error
+
+
+class ConfigError(ProxyError):
+    """Settings, config file, port or data directory do not allow a start; exit code 2."""
+
+    code = "config_invalid"
+
+
+class MissingExtraError(ConfigError):
+    """A setting asks for packages that are not installed."""
+
+    code = "missing_extra"
+
+
+class RequestError(ProxyError):
+    """The caller's request cannot be carried out as it stands."""
+
+    code = "invalid_request"
+    http_status = 400
+    jsonrpc_code = -32602
+
+
+class ServerNotFoundError(RequestError):
+    """No server of that name is configured."""
+
+    code = "server_not_found"
+    http_status = 404
+
+
+class ToolNotFoundError(RequestError):
+    """No tool of that name is known."""
+
+    code = "tool_not_found"
+    http_status = 404
+
+
+class RefusedError(ProxyError):
+    """Policy does not allow the call."""
+
+    code = "refused"
+    http_status = 403
+    jsonrpc_code = -32602
+
+
+class UpstreamError(ProxyError):
+    """A server failed, is not there, or answered with an error."""
+
+    code = "upstream_failed"
+    http_status = 502
+
+
+class UpstreamAuthError(UpstreamError):
+    """A server asks for a sign-in or refuses the one it was given."""
+
+    code = "upstream_auth"
+    http_status = 401
+
+
+class UpstreamTimeoutError(UpstreamError):
+    """A server did not answer within its deadline."""
+
+    code = "upstream_timeout"
+    http_status = 504
+
+
+class CatalogError(ProxyError):
+    """The catalog cannot be read or written."""
+
+    code = "catalog_failed"
+
+
+class SearchError(ProxyError):
+    """The search index cannot answer."""
+
+    code = "search_failed"

@@ -1,0 +1,195 @@
+"""The nouns that every room of the house shares. Values only: no I/O, no clock."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Literal, NamedTuple
+
+__all__ = [
+    "CallRequest",
+    "CallVariant",
+    "Decision",
+    "Document",
+    "Era",
+    "Hit",
+    "Intent",
+    "OnProgress",
+    "Progress",
+    "ServerState",
+    "ServerStatus",
+    "ToolKey",
+    "ToolRecord",
+]
+
+Era = Literal["handshake", "modern"]
+"""handshake: protocol versions up to 2025-11-25, with `initialize`; modern: 2026-07-28, stateless."""
+
+CallVariant = Literal["read", "write", "destructive"]
+"""Which of the three call tools was used, that is, what the agent's user may have agreed to beforehand."""
+
+
+class ToolKey(NamedTuple):
+    """A tool's identity: the server's configured name and the tool's own name on it."""
+
+    server: str
+    tool: str
+
+    def __str__(self) -> str:
+        return f"{self.server}:{self.tool}"
+
+
+@dataclass(frozen=True, slots=True)
+class ToolRecord:
+    """One tool as the catalog holds it.
+
+    Attributes:
+        id: Links catalog row, search document and vector; never reused.
+        key: Server and tool name.
+        listed_name: Legal, unique name under which a client may see the tool listed.
+        raw: The definition exactly as the upstream sent it, as UTF-8 JSON text of one object.
+        change_hash: Hex SHA-256 over everything an agent can see or call with, inside this server and name.
+        digest: Approval digest, `"sha256:"` and 16 hex characters.
+        annotations: The upstream's known hints, absent ones absent.
+    """
+
+    id: int
+    key: ToolKey
+    listed_name: str
+    raw: bytes
+    change_hash: str
+    digest: str
+    annotations: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """What the search room knows of a tool.
+
+    Attributes:
+        id: The catalog's id of the tool.
+        server: Server name.
+        name: The tool's own name.
+        title: Display title, or an empty string.
+        description: Description, or an empty string.
+        parameters: Pairs of parameter name and parameter description (may be empty).
+        listed_name: The other form in which an agent may write the exact name.
+    """
+
+    id: int
+    server: str
+    name: str
+    title: str = ""
+    description: str = ""
+    parameters: tuple[tuple[str, str], ...] = ()
+    listed_name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """One search result.
+
+    Attributes:
+        id: The document's id.
+        score: How well it fits, in [0, 1].
+        why: What made the score, for people: for example matched terms per field.
+    """
+
+    id: int
+    score: float
+    why: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """What the agent said about a call."""
+
+    reason: str = ""
+    data_sensitivity: str = "unknown"
+    operation_type: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """One progress report of a running call, as MCP words it."""
+
+    progress: float
+    total: float | None = None
+    message: str | None = None
+
+
+OnProgress = Callable[[Progress], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class CallRequest:
+    """One call of an upstream tool, whoever asked for it and through whichever door.
+
+    Attributes:
+        name: The tool as the caller wrote it: canonical or listed.
+        arguments: Arguments by parameter name.
+        variant: The call tool that was used; None where the caller is the user (command line).
+        intent: What the agent said about it.
+        principal: On whose behalf.
+        digest: Definition the caller saw; a different one now refuses the call.
+        meta: The caller's `_meta`, already free of connection keys.
+        on_progress: Where progress goes; None if nobody asked for it.
+    """
+
+    name: str
+    arguments: Mapping[str, Any]
+    variant: CallVariant | None
+    intent: Intent = Intent()
+    principal: str = "local"
+    digest: str | None = None
+    meta: Mapping[str, Any] = field(default_factory=dict)
+    on_progress: OnProgress | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Policy's answer: may the call happen, and if not why, and what then."""
+
+    allowed: bool
+    reason: str = ""
+    hint: str = ""
+
+
+class ServerState(StrEnum):
+    """The states of a configured server."""
+
+    DISCONNECTED = "disconnected"
+    CONNECTING = "connecting"
+    AUTHENTICATING = "authenticating"
+    READY = "ready"
+    ERROR = "error"
+    NEEDS_ENV = "needs_env"
+    NEEDS_AUTH = "needs_auth"
+    QUARANTINED = "quarantined"
+    DISABLED = "disabled"
+
+
+@dataclass(frozen=True, slots=True)
+class ServerStatus:
+    """A server at a glance.
+
+    Attributes:
+        name: Configured name.
+        transport: stdio, http or sse.
+        state: Current state.
+        error: Why it is not ready, one sentence without secrets; empty when it is.
+        hint: What the user can do about it.
+        era: Negotiated protocol era, None before the first connection.
+        protocol_version: Negotiated version, empty before the first connection.
+        server_info: What the server calls itself (name, version), for display only.
+        restarts: Connections made after the first one.
+    """
+
+    name: str
+    transport: Literal["stdio", "http", "sse"]
+    state: ServerState
+    error: str = ""
+    hint: str = ""
+    era: Era | None = None
+    protocol_version: str = ""
+    server_info: str = ""
+    restarts: int = 0

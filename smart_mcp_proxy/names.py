@@ -1,0 +1,68 @@
+"""Tool names: canonical `server:tool`, and the legal, unique, length-limited form that a client may list."""
+
+import hashlib
+import re
+from collections.abc import Container
+
+from smart_mcp_proxy.models import ToolKey
+
+__all__ = ["RESERVED_NAMES", "listed_name", "parse_canonical"]
+
+RESERVED_NAMES = frozenset(
+    {
+        "retrieve_tools",
+        "describe_tool",
+        "call_tool_read",
+        "call_tool_write",
+        "call_tool_destructive",
+        "read_output",
+        "upstream_servers",
+        "code_execution",
+        "proxy",
+    }
+)
+"""Names of the gateway's own tools; no upstream tool is ever listed under one of them."""
+
+_SEPARATOR = "__"
+_ILLEGAL = re.compile(r"[^A-Za-z0-9_-]")
+_SUFFIX_CHARS = 8
+"""Hex characters of the hash suffix: 32 bits, so a clash within one catalog is rare, and still resolved."""
+
+
+def parse_canonical(name: str) -> ToolKey | None:
+    """The key that `server:tool` names, split on the first colon; None if it is not of that form."""
+    server, colon, tool = name.partition(":")
+    return ToolKey(server, tool) if colon and server and tool else None
+
+
+def listed_name(key: ToolKey, limit_chars: int, taken: Container[str] = frozenset()) -> str:
+    """A name for `key` made of `[A-Za-z0-9_-]`, at most `limit_chars` long, not in `taken`.
+
+    The plain form is `server__tool`. A key that this form would change (illegal characters), shorten, or whose
+    parts it would blur (`a` + `b__c` against `a__b` + `c`) gets a suffix from a hash of the key, so that different
+    keys get different names whatever else is in the catalog; `taken` settles the clashes that remain.
+
+    Args:
+        key: Server and tool name, any text.
+        limit_chars: At least 10.
+        taken: Names already given to other keys.
+    """
+    plain = f"{key.server}{_SEPARATOR}{key.tool}"
+    legal = _ILLEGAL.sub("_", plain)
+    is_plain = (
+        legal == plain
+        and len(plain) <= limit_chars
+        and plain.count(_SEPARATOR) == 1
+        and not key.server.endswith("_")
+        and not key.tool.startswith("_")
+        and plain not in RESERVED_NAMES
+    )
+    if is_plain and plain not in taken:
+        return plain
+    for attempt in range(1 << 16):
+        framed = f"{len(key.server)}:{key.server}{key.tool}#{attempt}"
+        suffix = "_" + hashlib.sha256(framed.encode("utf-8", "surrogatepass")).hexdigest()[:_SUFFIX_CHARS]
+        candidate = legal[: limit_chars - len(suffix)] + suffix
+        if candidate not in taken and candidate not in RESERVED_NAMES:
+            return candidate
+    raise AssertionError(f"no free listed name for {key}")  # 65,536 clashes of a 32-bit hash

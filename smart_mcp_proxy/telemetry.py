@@ -1,0 +1,143 @@
+"""Instruments: logs on stderr (stdout belongs to the protocol), background tasks that report their end, activity."""
+
+import asyncio
+import json
+import logging
+import sys
+import time
+from collections.abc import Coroutine, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+__all__ = ["Activity", "configure_logging", "get_logger", "redact", "secrets_hidden", "spawn"]
+
+LOGGER_NAME = "mcpproxy"
+_HIDDEN = "[hidden]"
+_SECRET_MIN_CHARS = 6
+"""Shorter values ("1", "true") would blank out half of every sentence."""
+
+_secrets: dict[str, int] = {}
+_tasks: set[asyncio.Task[Any]] = set()
+
+
+def get_logger(room: str) -> logging.Logger:
+    """The logger of one room, below the common one."""
+    return logging.getLogger(f"{LOGGER_NAME}.{room}")
+
+
+def redact(text: str) -> str:
+    """`text` without any of the secret values in use."""
+    # Longest first: one secret may be the beginning of another. A copy, because logs come from all threads.
+    for secret in sorted(_secrets, key=len, reverse=True):
+        text = text.replace(secret, _HIDDEN)
+    return text
+
+
+@contextmanager
+def secrets_hidden(values: Iterator[str] | list[str] | tuple[str, ...]) -> Iterator[None]:
+    """While open, `redact()` and every log line hide these values (shorter than 6 characters are left alone)."""
+    hidden = [value for value in values if len(value) >= _SECRET_MIN_CHARS]
+    for value in hidden:
+        _secrets[value] = _secrets.get(value, 0) + 1
+    try:
+        yield
+    finally:
+        for value in hidden:
+            _secrets[value] -= 1
+            if not _secrets[value]:
+                del _secrets[value]
+
+
+class _ConsoleFormatter(logging.Formatter):
+    """`12:30:01 WARNING upstream: text`, one line each, secrets hidden."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        room = record.name.removeprefix(f"{LOGGER_NAME}.")
+        clock = time.strftime("%H:%M:%S", time.localtime(record.created))
+        line = f"{clock} {record.levelname} {room}: {record.getMessage()}"
+        if record.exc_info:
+            line += "\n" + self.formatException(record.exc_info)
+        return redact(line)
+
+
+class _JsonFormatter(logging.Formatter):
+    """One JSON object a line: ts, level, logger, event, and the exception where there is one."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        event = {
+            "ts": round(record.created, 3),
+            "level": record.levelname,
+            "logger": record.name,
+            "event": redact(record.getMessage()),
+        }
+        if record.exc_info:
+            event["exception"] = redact(self.formatException(record.exc_info))
+        return json.dumps(event, ensure_ascii=False)  # hidden before this: JSON spells some characters otherwise
+
+
+def configure_logging(level: str, *, file: Path | None = None, style: Literal["console", "json"] = "console") -> None:
+    """Sends the gateway's logs to stderr, and to `file` as well if given; libraries are heard from WARNING up.
+
+    Args:
+        level: DEBUG, INFO, WARNING or ERROR.
+        file: Appended to; one that cannot be opened is reported once and left out.
+        style: Lines for people or JSON lines.
+    """
+    formatter: logging.Formatter = _JsonFormatter() if style == "json" else _ConsoleFormatter()
+    handlers: list[logging.Handler] = [logging.StreamHandler(sys.stderr)]
+    problem: OSError | None = None
+    if file is not None:
+        try:
+            handlers.append(logging.FileHandler(file, encoding="utf-8"))
+        except OSError as exc:
+            problem = exc
+    for handler in handlers:
+        handler.setFormatter(formatter)
+    root = logging.getLogger()
+    root.handlers[:] = handlers
+    root.setLevel(logging.WARNING)
+    logging.getLogger(LOGGER_NAME).setLevel(level)
+    if problem is not None:
+        get_logger("telemetry").warning("log file %s cannot be opened: %s", file, problem.strerror)
+
+
+def spawn(work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+    """Starts background work that nobody waits for; a crash is logged, never lost.
+
+    The one home of `asyncio.create_task`: a task started elsewhere can vanish with its exception.
+    """
+    task = asyncio.create_task(work, name=name)  # noqa: TID251  (this is its one home)
+    _tasks.add(task)
+    task.add_done_callback(_report_end)
+    return task
+
+
+def _report_end(task: asyncio.Task[None]) -> None:
+    _tasks.discard(task)
+    if not task.cancelled() and (exc := task.exception()) is not None:
+        get_logger("tasks").error("background task %s ended: %s", task.get_name(), exc, exc_info=exc)
+
+
+@dataclass(frozen=True, slots=True)
+class Activity:
+    """One line of the activity log: a search, a call or a refusal.
+
+    Attributes:
+        kind: What happened.
+        principal: On whose behalf.
+        subject: The query or the canonical tool name.
+        outcome: `ok`, `tool_error`, or an error code.
+        duration_ms: From request to answer.
+        at_s: Seconds since the epoch, for people; nothing is ordered or expired by it.
+        detail: Small facts: result count, digest, sizes. No argument values.
+    """
+
+    kind: Literal["search", "call"]
+    principal: str
+    subject: str
+    outcome: str
+    duration_ms: float
+    at_s: float
+    detail: Mapping[str, Any] = field(default_factory=dict)

@@ -1,0 +1,304 @@
+"""The law of the house: size, shape and order of the source. Each rule is shown to find what it forbids."""
+
+import ast
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from smart_mcp_proxy import errors
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "smart_mcp_proxy"
+
+MAX_FILE_LINES = 400
+MAX_FUNCTION_LINES = 60
+MAX_P90_FUNCTION_LINES = 30
+BROAD = {"Exception", "BaseException"}
+
+LAZY_FOLDERS = {"cli"}
+"""The command line parses before it imports the gateway."""
+EDGE_FILES = {"servers/keyring_edge.py"}
+"""One file for each optional dependency; nothing else may import inside a function."""
+PRIVATE_NAMES_FOLDER = "fastmcp_compat"
+"""The one place that may use private names of fastmcp and mcp."""
+
+DOCUMENTED = {"os._exit"}
+"""Public by their documentation, whatever their names look like."""
+
+
+class Source(NamedTuple):
+    """One file of a package: its path below the package, its lines and its syntax tree."""
+
+    path: str
+    lines: list[str]
+    tree: ast.Module
+
+
+def sources(package: Path) -> Iterator[Source]:
+    """All Python files of a package."""
+    for file in sorted(package.rglob("*.py")):
+        text = file.read_text(encoding="utf-8")
+        yield Source(file.relative_to(package).as_posix(), text.splitlines(), ast.parse(text))
+
+
+def functions(source: Source) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    """Every function and method of a file."""
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node
+
+
+def length(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """Lines from `def` to the end of the body."""
+    return (function.end_lineno or function.lineno) - function.lineno + 1
+
+
+def long_files(package: Path) -> list[str]:
+    """Files over the budget."""
+    return [source.path for source in sources(package) if len(source.lines) > MAX_FILE_LINES]
+
+
+def long_functions(package: Path) -> list[str]:
+    """Functions over the budget."""
+    return [
+        f"{source.path}:{function.lineno} {function.name}"
+        for source in sources(package)
+        for function in functions(source)
+        if length(function) > MAX_FUNCTION_LINES
+    ]
+
+
+def p90_function_lines(package: Path) -> int:
+    """The length that nine of ten functions stay below."""
+    lengths = sorted(length(function) for source in sources(package) for function in functions(source))
+    return lengths[int(len(lengths) * 0.9)]
+
+
+def swallowed_errors(package: Path) -> list[str]:
+    """Broad handlers that do not end in a raise and do not say `# boundary:` on their line."""
+    return [
+        f"{source.path}:{line}"
+        for source in sources(package)
+        for line in map(swallowing_line, ast.walk(source.tree))
+        if line is not None and "# boundary:" not in source.lines[line - 1]
+    ]
+
+
+def swallowing_line(node: ast.AST) -> int | None:
+    """The node's line if it is an `except` or `suppress()` that may swallow any error."""
+    if isinstance(node, ast.ExceptHandler):
+        is_broad = node.type is None or not BROAD.isdisjoint(names_in(node.type))
+        return node.lineno if is_broad and not isinstance(node.body[-1], ast.Raise) else None
+    if isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] == "suppress":
+        return node.lineno if any(not BROAD.isdisjoint(names_in(arg)) for arg in node.args) else None
+    return None
+
+
+def names_in(node: ast.AST) -> set[str]:
+    """Every bare name inside an expression."""
+    return {name.id for name in ast.walk(node) if isinstance(name, ast.Name)}
+
+
+def lazy_imports(package: Path) -> list[str]:
+    """Imports inside a function, outside of the folders and files that may have them."""
+    return [
+        f"{source.path}:{node.lineno}"
+        for source in sources(package)
+        if source.path.partition("/")[0] not in LAZY_FOLDERS and source.path not in EDGE_FILES
+        for function in functions(source)
+        for node in ast.walk(function)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+    ]
+
+
+def private_uses(package: Path) -> list[str]:
+    """Uses of another module's `_name`: imported, or read from an imported module."""
+    found = []
+    for source in sources(package):
+        modules: set[str] = set()
+        for node in ast.walk(source.tree):
+            if isinstance(node, ast.Import):
+                modules |= {alias.asname or alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                modules |= {alias.asname or alias.name for alias in node.names if alias.name[0].islower()}
+        for node in ast.walk(source.tree):
+            if is_private_use(node, modules, package.name, may_reach_out=source.path.startswith(PRIVATE_NAMES_FOLDER)):
+                found.append(f"{source.path}:{node.lineno}")  # type: ignore[attr-defined]  # imports and attributes
+    return found
+
+
+def is_private_use(node: ast.AST, modules: set[str], package: str, *, may_reach_out: bool) -> bool:
+    """Whether the node names something private of another module.
+
+    Args:
+        node: Any node.
+        modules: Names under which the file knows what it imported.
+        package: Name of the package under test.
+        may_reach_out: Foreign private names are allowed here.
+    """
+    if isinstance(node, ast.Import):
+        paths = [alias.name for alias in node.names]
+    elif isinstance(node, ast.ImportFrom):
+        paths = [f"{node.module}.{alias.name}" for alias in node.names]
+    elif isinstance(node, ast.Attribute) and ast.unparse(node.value) in modules:
+        return is_private(node.attr) and not may_reach_out and ast.unparse(node) not in DOCUMENTED
+    else:
+        return False
+    return any(
+        any(map(is_private, path.split("."))) and not (may_reach_out and not path.startswith(f"{package}."))
+        for path in paths
+    )
+
+
+def is_private(name: str) -> bool:
+    """Whether a name starts with one underscore."""
+    return name.startswith("_") and not name.startswith("__")
+
+
+class ErrorRow(NamedTuple):
+    """One class of the error tree as the table draws it."""
+
+    name: str
+    depth: int
+    code: str
+    http_status: int
+    jsonrpc_code: int
+
+
+def table_rows(docstring: str) -> set[ErrorRow]:
+    """The rows of the table in a docstring; the first, without values, is the root."""
+    rows = set()
+    for line in docstring.splitlines():
+        stem, _, _ = line.partition("Error ")
+        words = line.split()
+        if "─ " in stem:
+            at = words.index("├─" if "├─" in words else "└─") + 1
+            depth = 1 if stem.index("─") < 3 else 2
+            rows.add(ErrorRow(words[at], depth, words[at + 1], int(words[at + 2]), int(words[at + 3])))
+    return rows
+
+
+def class_rows(root: type[errors.ProxyError], depth: int = 1) -> set[ErrorRow]:
+    """The same rows from the classes below `root` that errors.py defines."""
+    rows = set()
+    for cls in root.__subclasses__():
+        if cls.__module__ == errors.__name__:
+            rows.add(ErrorRow(cls.__name__, depth, cls.code, cls.http_status, cls.jsonrpc_code))
+            rows |= class_rows(cls, depth + 1)
+    return rows
+
+
+def check_layers(config: Path, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Runs import-linter in `folder`."""
+    program = "from importlinter.cli import lint_imports_command; lint_imports_command()"
+    command = [sys.executable, "-c", program, "--config", str(config), "--no-cache", "--no-logo"]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+
+
+def test_files_and_functions_stay_within_the_budget() -> None:
+    """No file over 400 lines, no function over 60, nine of ten functions within 30."""
+    assert long_files(PACKAGE) == []
+    assert long_functions(PACKAGE) == []
+    assert p90_function_lines(PACKAGE) <= MAX_P90_FUNCTION_LINES
+
+
+def test_no_error_is_swallowed_outside_a_named_boundary() -> None:
+    """A broad except raises, or says why it is a boundary."""
+    assert swallowed_errors(PACKAGE) == []
+
+
+def test_imports_stand_at_the_top() -> None:
+    """Only the command line and the edges of optional dependencies import inside functions."""
+    assert lazy_imports(PACKAGE) == []
+    assert [file for file in EDGE_FILES if not (PACKAGE / file).is_file()] == []
+
+
+def test_private_names_stay_private() -> None:
+    """No module uses another one's `_name`; fastmcp_compat alone may use those of fastmcp and mcp."""
+    assert private_uses(PACKAGE) == []
+
+
+def test_imports_point_down_the_layers() -> None:
+    """The layers contract of pyproject.toml is kept."""
+    done = check_layers(ROOT / "pyproject.toml", ROOT)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_error_table_says_what_the_classes_say() -> None:
+    """Names, tree, codes, HTTP status and JSON-RPC codes at the head of errors.py are those of the classes."""
+    assert errors.__doc__ is not None
+    assert table_rows(errors.__doc__) == class_rows(errors.ProxyError)
+    assert sorted(errors.__all__) == sorted(
+        {"Delivery", "ProxyError"} | {row.name for row in class_rows(errors.ProxyError)}
+    )
+
+
+def test_the_error_table_reads_names_levels_and_codes() -> None:
+    """The reader of the table sees a wrong code and a wrong level."""
+    right = "├─ AError   a_code  400  -32602  caller\n│   └─ BError   b_code  404  -32602  caller"
+    assert table_rows(right) == {
+        ErrorRow("AError", 1, "a_code", 400, -32602),
+        ErrorRow("BError", 2, "b_code", 404, -32602),
+    }
+    assert table_rows(right.replace("404", "400")) != table_rows(right)
+    assert table_rows(right.replace("│   └─", "└─")) != table_rows(right)
+
+
+@pytest.fixture
+def bad_house(tmp_path: Path) -> Path:
+    """A small package that breaks every rule."""
+    package = tmp_path / "bad_house"
+    files = {
+        "__init__.py": "",
+        "low.py": "import bad_house.high\n_secret = 1\n",
+        "high.py": (
+            "from bad_house import low\nfrom bad_house.low import _secret\nimport mcp._private\n"
+            "def use():\n    import json\n    return low._secret\n"
+        ),
+        "cli/app.py": "def run():\n    import json\n    return json\n",
+        "fastmcp_compat/edge.py": "from mcp import _open\nfrom bad_house.low import _secret\n",
+        "long.py": "\n" * MAX_FILE_LINES + "x = 1\n",
+        "tall.py": "def tall():\n" + "    x = 1\n" * MAX_FUNCTION_LINES + "def low():\n" + "    x = 1\n" * 59,
+        "swallow.py": (
+            "from contextlib import suppress\n"
+            "try:\n    x = 1\nexcept Exception:\n    x = 2\n"
+            "try:\n    x = 1\nexcept (ValueError, BaseException) as exc:\n    raise KeyError from exc\n"
+            "try:\n    x = 1\nexcept:  # boundary: shown as an example\n    x = 2\n"
+            "with suppress(Exception):\n    x = 3\n"
+            "with suppress(ValueError):\n    x = 3\n"
+        ),
+    }
+    for path, text in files.items():
+        file = package / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+    return package
+
+
+def test_the_rules_find_what_they_forbid(bad_house: Path) -> None:
+    """Every rule reports the broken example, at its line, and nothing that is allowed."""
+    assert long_files(bad_house) == ["long.py"]
+    assert long_functions(bad_house) == ["tall.py:1 tall"]
+    assert p90_function_lines(bad_house) > MAX_P90_FUNCTION_LINES
+    assert swallowed_errors(bad_house) == ["swallow.py:4", "swallow.py:14"]
+    assert lazy_imports(bad_house) == ["high.py:5"]
+    assert private_uses(bad_house) == ["fastmcp_compat/edge.py:2", "high.py:2", "high.py:3", "high.py:6"]
+
+
+def test_the_layers_contract_finds_an_import_that_points_up(bad_house: Path) -> None:
+    """The same kind of contract as ours fails on a low layer that imports a high one, and on a file in no layer."""
+    contract = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]["contracts"]
+    assert [(rule["type"], rule["exhaustive"]) for rule in contract] == [("layers", True)]
+    config = bad_house.parent / "house.toml"
+    header = '[tool.importlinter]\nroot_package = "bad_house"\n[[tool.importlinter.contracts]]\nname = "house"\n'
+    rule = 'type = "layers"\ncontainers = ["bad_house"]\nexhaustive = true\nlayers = ["high", "low"]\n'
+    config.write_text(header + rule, encoding="utf-8")
+    done = check_layers(config, bad_house.parent)
+    assert done.returncode == 1
+    assert "bad_house.low -> bad_house.high" in done.stdout
+    assert "bad_house.swallow" in done.stdout

@@ -1,0 +1,106 @@
+"""Tool names: legal, short enough, and never the same for two tools."""
+
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from smart_mcp_proxy.models import ToolKey
+from smart_mcp_proxy.names import RESERVED_NAMES, listed_name, parse_canonical
+
+LEGAL = re.compile(r"[A-Za-z0-9_-]+")
+ANY = st.text(st.characters(), min_size=1, max_size=40)
+TRICKY = st.text("ab_-:é .", min_size=1, max_size=8)
+"""Few letters, so that keys are alike."""
+PLAIN = st.from_regex(r"[a-z0-9]([a-z0-9-]|_(?!_)){0,12}[a-z0-9]", fullmatch=True)
+LIMITS = st.integers(10, 200)
+
+
+def keys(part: st.SearchStrategy[str]) -> st.SearchStrategy[ToolKey]:
+    return st.builds(ToolKey, part, part)
+
+
+@given(key=keys(ANY), limit=LIMITS)
+@settings(max_examples=150, deadline=None)
+def test_any_key_gets_a_legal_name_within_the_limit(key: ToolKey, limit: int) -> None:
+    """Any text, surrogates and controls included."""
+    name = listed_name(key, limit)
+    assert LEGAL.fullmatch(name)
+    assert len(name) <= limit
+
+
+@given(found=st.lists(keys(TRICKY) | keys(ANY), unique=True, max_size=30), limit=LIMITS)
+@settings(max_examples=150, deadline=None)
+def test_different_keys_get_different_names(found: list[ToolKey], limit: int) -> None:
+    """However alike they are, and in whatever order they come."""
+    taken: set[str] = set()
+    for key in found:
+        name = listed_name(key, limit, taken)
+        assert name not in taken
+        taken.add(name)
+    assert taken.isdisjoint(RESERVED_NAMES)
+
+
+@given(key=keys(PLAIN), others=st.lists(keys(TRICKY) | keys(PLAIN), max_size=10))
+@settings(max_examples=60, deadline=None)
+def test_a_plain_name_does_not_depend_on_what_else_is_there(key: ToolKey, others: list[ToolKey]) -> None:
+    """`server__tool`, whoever came first."""
+    taken = {listed_name(other, 60) for other in others if other != key}
+    assert listed_name(key, 60, taken) == f"{key.server}__{key.tool}"
+
+
+@given(key=keys(ANY), limit=LIMITS)
+@settings(deadline=None)
+def test_a_name_is_the_same_every_time(key: ToolKey, limit: int) -> None:
+    """It is a function of the key as long as it is free."""
+    assert listed_name(key, limit) == listed_name(key, limit)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (ToolKey("a", "b__c"), ToolKey("a__b", "c")),
+        (ToolKey("a_", "b"), ToolKey("a", "_b")),
+        (ToolKey("a b", "c"), ToolKey("a_b", "c")),
+        (ToolKey("a:b", "c"), ToolKey("a", "b:c")),
+        (ToolKey("é", "c"), ToolKey("è", "c")),
+        (ToolKey("s", "x" * 80 + "1"), ToolKey("s", "x" * 80 + "2")),
+    ],
+)
+def test_alike_keys_are_told_apart_without_looking(one: ToolKey, other: ToolKey) -> None:
+    """Also in processes that do not know each other's names."""
+    assert listed_name(one, 60) != listed_name(other, 60)
+
+
+def test_a_taken_name_is_not_given_twice() -> None:
+    """The plain form is left to the one that has it, and so is every form with a suffix."""
+    key = ToolKey("a", "b")
+    taken: set[str] = set()
+    for _ in range(5):
+        name = listed_name(key, 10, taken)
+        assert name not in taken
+        taken.add(name)
+    assert "a__b" in taken
+
+
+@pytest.mark.parametrize("reserved", sorted(RESERVED_NAMES))
+def test_the_gateways_own_names_are_nobodys(reserved: str) -> None:
+    """Whatever a server and its tools are called."""
+    for at in range(1, len(reserved)):
+        for key in (ToolKey(reserved[:at], reserved[at:]), ToolKey(reserved[:at].rstrip("_"), reserved[at:])):
+            assert listed_name(key, 60) not in RESERVED_NAMES
+
+
+@given(server=ANY.filter(lambda text: ":" not in text), tool=ANY)
+@settings(deadline=None)
+def test_a_canonical_name_is_read_back(server: str, tool: str) -> None:
+    """A server's name has no colon; a tool's may have any."""
+    key = ToolKey(server, tool)
+    assert parse_canonical(str(key)) == key
+
+
+@pytest.mark.parametrize("name", ["", ":", "a:", ":b", "plain", "a__b"])
+def test_what_is_not_canonical_is_no_key(name: str) -> None:
+    """Both parts must be there."""
+    assert parse_canonical(name) is None

@@ -1,0 +1,170 @@
+"""Logs that hide secrets, on stderr alone, and background work that reports how it ends."""
+
+import asyncio
+import json
+import logging
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from smart_mcp_proxy.telemetry import LOGGER_NAME, configure_logging, get_logger, redact, secrets_hidden, spawn
+
+Written = Callable[[], str]
+
+
+@pytest.fixture
+def written(capsys: pytest.CaptureFixture[str]) -> Iterator[Written]:
+    """What came to stderr, and nothing to stdout; afterwards logging is as it was."""
+
+    def read() -> str:
+        out, err = capsys.readouterr()
+        assert out == "", "stdout belongs to the protocol"
+        return err
+
+    root, ours = logging.getLogger(), logging.getLogger(LOGGER_NAME)
+    handlers, level, our_level = root.handlers[:], root.level, ours.level
+    yield read
+    for handler in root.handlers:
+        if handler not in handlers:
+            handler.close()
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    ours.setLevel(our_level)
+
+
+def test_secrets_are_hidden_while_they_are_in_use() -> None:
+    """Wherever they stand in a text, and no longer than that."""
+    with secrets_hidden(["hunter22", "s3cret-token"]):
+        assert redact("hunter22 and s3cret-token, xhunter22x") == "[hidden] and [hidden], x[hidden]x"
+    assert redact("hunter22") == "hunter22"
+
+
+def test_a_secret_stays_hidden_until_its_last_user_is_gone() -> None:
+    """Two servers may share one token."""
+    with secrets_hidden(["hunter22"]):
+        with secrets_hidden(["hunter22"]):
+            pass
+        assert redact("hunter22") == "[hidden]"
+
+
+def test_secrets_are_uncovered_after_a_failure_too() -> None:
+    """The block's own error passes through."""
+    with pytest.raises(KeyError), secrets_hidden(["hunter22"]):
+        raise KeyError
+    assert redact("hunter22") == "hunter22"
+
+
+def test_short_values_are_left_alone() -> None:
+    """`1` and `true` are in every sentence."""
+    with secrets_hidden(["12345", "", "123456"]):
+        assert redact("12345 123456") == "12345 [hidden]"
+
+
+@pytest.mark.parametrize("secrets", [["abcdef", "abcdefgh"], ["abcdefgh", "abcdef"]])
+def test_the_rest_of_a_longer_secret_does_not_show(secrets: list[str]) -> None:
+    """Where one begins like another."""
+    with secrets_hidden(secrets):
+        assert redact("abcdefgh abcdef") == "[hidden] [hidden]"
+
+
+def test_lines_for_people_say_time_level_and_room(written: Written) -> None:
+    """With secrets hidden in the text, the arguments and the traceback."""
+    configure_logging("INFO")
+    with secrets_hidden(["hunter22"]):
+        try:
+            raise ValueError("bad hunter22")
+        except ValueError:
+            get_logger("upstream").exception("lost %s", "hunter22")
+    get_logger("upstream").debug("not at this level")
+    text = written()
+    first = text.splitlines()[0].split(" ", 1)
+    assert len(first[0]) == len("12:30:01")
+    assert first[1] == "ERROR upstream: lost [hidden]"
+    assert "ValueError: bad [hidden]" in text
+    assert "hunter22" not in text
+    assert "not at this level" not in text
+
+
+@pytest.mark.parametrize("secret", ["hunter22", 'with "quotes"', "with\\backslash", "two\nlines\tand tab", "päßwörd"])
+def test_json_lines_are_one_object_each_without_secrets(written: Written, secret: str) -> None:
+    """Also secrets that JSON spells with escapes."""
+    configure_logging("DEBUG", style="json")
+    with secrets_hidden([secret]):
+        get_logger("search").debug("é %s", secret)
+        try:
+            raise ValueError(f"bad {secret}")
+        except ValueError:
+            get_logger("search").exception("failed\nbadly")
+    text = written()
+    quiet, failed = map(json.loads, text.splitlines())
+    assert isinstance(quiet.pop("ts"), float)
+    assert quiet == {"level": "DEBUG", "logger": "mcpproxy.search", "event": "é [hidden]"}
+    assert failed["event"] == "failed\nbadly"
+    assert "ValueError: bad [hidden]" in failed["exception"]
+    assert json.dumps(secret)[1:-1] not in text
+
+
+def test_libraries_are_heard_from_warnings_up(written: Written) -> None:
+    """Whatever level ours is."""
+    configure_logging("DEBUG")
+    logging.getLogger("some.library").info("chatter")
+    logging.getLogger("some.library").warning("trouble")
+    assert written().endswith("WARNING some.library: trouble\n")
+
+
+def test_a_log_file_gets_the_same_lines(written: Written, tmp_path: Path) -> None:
+    """Appended, so that a restart keeps what was there."""
+    file = tmp_path / "gateway.log"
+    file.write_text("before\n", "utf-8")
+    configure_logging("INFO", file=file)
+    get_logger("web").info("é")
+    before, line = file.read_text("utf-8").splitlines()
+    assert before == "before"
+    assert line.endswith("INFO web: é")
+    assert written().strip() == line
+
+
+@pytest.mark.parametrize("name", ["", "missing/gateway.log"])
+def test_a_log_file_that_cannot_be_opened_is_reported_and_left_out(written: Written, tmp_path: Path, name: str) -> None:
+    """The gateway serves without it."""
+    configure_logging("INFO", file=tmp_path / name)
+    get_logger("web").info("still here")
+    first, second = written().splitlines()
+    assert f"WARNING telemetry: log file {tmp_path / name} cannot be opened: " in first
+    assert second.endswith("still here")
+
+
+async def ends_with(error: BaseException | None) -> None:
+    """Work that ends this way."""
+    if error is not None:
+        raise error
+
+
+async def watched(work: Any) -> None:
+    """Runs background work to its end."""
+    task = spawn(work, "the work")
+    with anyio.fail_after(5):
+        await asyncio.wait([task])
+        await anyio.lowlevel.checkpoint()
+
+
+@pytest.mark.anyio
+async def test_background_work_that_crashes_is_reported(caplog: pytest.LogCaptureFixture) -> None:
+    """By name, with its traceback, although nobody waits for it."""
+    await watched(ends_with(ValueError("no such lamp")))
+    (line,) = caplog.records
+    assert (line.levelname, line.getMessage()) == ("ERROR", "background task the work ended: no such lamp")
+    assert line.exc_info is not None
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("error", [None, asyncio.CancelledError()], ids=["done", "cancelled"])
+async def test_background_work_that_ends_as_it_should_says_nothing(
+    caplog: pytest.LogCaptureFixture, error: BaseException | None
+) -> None:
+    """A result or a cancellation is no crash."""
+    await watched(ends_with(error))
+    assert caplog.records == []
