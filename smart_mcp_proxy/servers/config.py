@@ -1,0 +1,154 @@
+"""A configured server as a frozen value, and what a server file says as a whole."""
+
+import fnmatch
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+__all__ = ["Limits", "Problem", "ServerConfig", "ServerFile", "ServersDiff", "ToolFilter", "Transport", "diff"]
+
+Transport = Literal["stdio", "http", "sse"]
+"""http is MCP's streamable HTTP; sse the older transport of two endpoints."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much one server is asked, and how long it may take. None is no limit.
+
+    Attributes:
+        calls_per_s: Calls a second on average.
+        burst: Calls that may come at once before that average counts.
+        in_flight: Calls at the same time.
+        queue: Calls that may wait for their turn.
+        init_s: Seconds until the handshake is done.
+        list_s: Seconds until its definitions are listed.
+        call_s: Seconds until a call is answered.
+
+    Source: contract.md, Config file; product.md, Upstreams (30 s discovery).
+    """
+
+    calls_per_s: float | None = None
+    burst: int | None = None
+    in_flight: int | None = None
+    queue: int | None = None
+    init_s: float = 20.0
+    list_s: float = 30.0
+    call_s: float = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class ToolFilter:
+    """Which of a server's tools are used, by case-sensitive globs on the tool's own name. Exclusion wins."""
+
+    include: tuple[str, ...] = ("*",)
+    exclude: tuple[str, ...] = ()
+
+    def allows(self, tool_name: str) -> bool:
+        """Whether the tool passes: some include glob matches it and no exclude glob does."""
+        return any(fnmatch.fnmatchcase(tool_name, glob) for glob in self.include) and not any(
+            fnmatch.fnmatchcase(tool_name, glob) for glob in self.exclude
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ServerConfig:
+    """One server as it was configured, before or after `expand()`. Its repr shows no value that could be a secret.
+
+    Attributes:
+        name: Configured name; any text without a colon or control characters.
+        transport: How it is reached.
+        command: Program of a stdio server, else empty.
+        args: Its arguments.
+        env: Variables for it, besides those it inherits.
+        cwd: Its working directory, None for the gateway's own.
+        url: Address of an http or sse server, else empty.
+        headers: Sent with every request to it.
+        timeout_ms: The entry's `timeout`, already part of `limits.call_s`.
+        limits: Rates and deadlines.
+        tools: Which of its tools are used.
+        pin: Tools that are always offered.
+        oauth: Sign-in options where OAuth is asked for (`true` is the empty mapping), else None.
+        proxy: Whether the HTTP broker may pass requests to it.
+        disabled: Configured but not to be connected.
+        unknown: Keys of the entry that mean nothing here, with their values.
+        raw: The entry as it was written.
+        secrets: What `expand()` put in from the environment, files and the keyring.
+    """
+
+    name: str
+    transport: Transport
+    command: str = field(default="", repr=False)
+    args: tuple[str, ...] = field(default=(), repr=False)
+    env: Mapping[str, str] = field(default_factory=dict, repr=False)
+    cwd: str | None = field(default=None, repr=False)
+    url: str = field(default="", repr=False)
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    timeout_ms: int | None = None
+    limits: Limits = Limits()
+    tools: ToolFilter = ToolFilter()
+    pin: tuple[str, ...] = ()
+    oauth: Mapping[str, Any] | None = field(default=None, repr=False)
+    proxy: bool = False
+    disabled: bool = False
+    # Not compared: a change in one of these is no reason to restart a server.
+    unknown: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
+    raw: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
+    secrets: tuple[str, ...] = field(default=(), repr=False, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something in a server file that its owner should know.
+
+    Attributes:
+        server: Server it is about, None for the file as a whole.
+        message: What is wrong, one sentence without secrets.
+        hint: What to do about it.
+        severity: error: this server is left out; warning: it is used all the same.
+    """
+
+    server: str | None
+    message: str
+    hint: str = ""
+    severity: Literal["error", "warning"] = "warning"
+
+    def __str__(self) -> str:
+        return f"{self.message} {self.hint}".rstrip()
+
+
+@dataclass(frozen=True, slots=True)
+class ServerFile:
+    """What a server file says.
+
+    Attributes:
+        servers: Usable servers by name, in the file's order.
+        problems: What its owner should know.
+        source: Where it came from: a path, a variable, or empty if there is none.
+        profiles: The top-level `profiles`, as written.
+    """
+
+    servers: Mapping[str, ServerConfig]
+    problems: tuple[Problem, ...] = ()
+    source: str = ""
+    profiles: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ServersDiff:
+    """Names of the servers that differ between two states of the configuration, in the newer one's order."""
+
+    added: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.added or self.removed or self.changed)
+
+
+def diff(old: Mapping[str, ServerConfig], new: Mapping[str, ServerConfig]) -> ServersDiff:
+    """Which servers came, went, or are configured differently; unknown keys and key order do not count."""
+    return ServersDiff(
+        added=tuple(name for name in new if name not in old),
+        removed=tuple(name for name in old if name not in new),
+        changed=tuple(name for name, config in new.items() if name in old and config != old[name]),
+    )

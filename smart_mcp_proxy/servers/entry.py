@@ -1,0 +1,226 @@
+"""Reads one entry of a server file, in the words of every client that writes such entries."""
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import Any
+from urllib.parse import urlsplit
+
+from smart_mcp_proxy.errors import ConfigError
+from smart_mcp_proxy.servers.config import Limits, Problem, ServerConfig, ToolFilter, Transport
+from smart_mcp_proxy.servers.fields import EntryReader, check_headers, check_url
+
+__all__ = ["ADDRESS_KEYS", "parse_entry"]
+
+_URL_KEYS = ("url", "serverUrl", "httpUrl")
+"""The address, as most clients, Windsurf and Gemini CLI write it."""
+ADDRESS_KEYS = ("command", *_URL_KEYS)
+"""An entry has exactly one of these."""
+
+_TRANSPORTS: Mapping[str, Transport | None] = {
+    "stdio": "stdio",
+    "http": "http",
+    "streamablehttp": "http",
+    "sse": "sse",
+    "url": None,  # seed 4: the address decides
+}
+"""By `type` without its hyphens and underscores, in lower case."""
+
+_KNOWN_KEYS = frozenset(
+    {
+        *ADDRESS_KEYS,
+        *("name", "type", "transport", "args", "env", "cwd", "headers", "timeout", "limits", "tools", "pin", "oauth"),
+        *("disabled", "enabled", "proxy", "authorization_token", "tool_configuration", "isolation"),
+    }
+)
+_LIMIT_KEYS = frozenset(Limits.__dataclass_fields__)
+_FILTER_KEYS = frozenset(ToolFilter.__dataclass_fields__)
+
+_SUSPICIOUS_TIMEOUT_MS = 1000
+"""Some clients count this key in seconds; a smaller value is most likely one of theirs."""
+
+
+def parse_entry(name: str, raw: Mapping[str, Any]) -> tuple[ServerConfig, list[Problem]]:
+    """The server that an entry describes, and warnings about it.
+
+    Args:
+        name: The name it is configured under.
+        raw: The entry as it was written; placeholders stay as they are.
+
+    Raises:
+        ConfigError: The entry cannot be used. The message names server and field, and no value.
+    """
+    entry = EntryReader(name, raw)
+    _refuse_isolation(entry)
+    unknown = _unknown(entry)
+    command, url = entry.text("command"), _url(entry)
+    transport = _transport(entry, command, url, unknown)
+    if entry.flag("proxy", default=False) and transport == "stdio":
+        raise ConfigError(
+            f"Server {name!r}: Proxy is only supported for 'url' type MCP servers, got 'stdio'.",
+            hint="Remove 'proxy' from it.",
+        )
+    timeout_ms = entry.integer("timeout", at_least=1)
+    config = ServerConfig(
+        name=name,
+        transport=transport,
+        command=command,
+        args=entry.texts("args"),
+        env=_env(entry),
+        cwd=entry.text("cwd") or None,
+        url=url,
+        headers=_headers(entry),
+        timeout_ms=timeout_ms,
+        limits=_limits(entry, timeout_ms),
+        tools=_tools(entry),
+        pin=entry.texts("pin"),
+        oauth=_oauth(entry),
+        proxy=entry.flag("proxy", default=False),
+        disabled=entry.flag("disabled", default=False) or not entry.flag("enabled", default=True),
+        unknown=unknown,
+        raw=raw,
+    )
+    return config, _warnings(name, unknown, timeout_ms)
+
+
+def _warnings(name: str, unknown: Mapping[str, Any], timeout_ms: int | None) -> list[Problem]:
+    problems = []
+    if unknown:
+        keys = ", ".join(repr(key) for key in unknown)
+        likely = [match for key in unknown for match in get_close_matches(key, _KNOWN_KEYS, n=1, cutoff=0.8)]
+        advice = f"Did you mean {', '.join(map(repr, likely))}?" if likely else "They have no effect here."
+        problems.append(Problem(name, f"Server {name!r} has keys that are not known: {keys}.", advice))
+    if timeout_ms is not None and timeout_ms < _SUSPICIOUS_TIMEOUT_MS:
+        problems.append(
+            Problem(name, f"Server {name!r} has a timeout of {timeout_ms} milliseconds.", "Seconds times 1000 here.")
+        )
+    return problems
+
+
+def _unknown(entry: EntryReader) -> dict[str, Any]:
+    """Keys without a meaning here, those inside `limits` and `tools` with their path."""
+    unknown = {key: value for key, value in entry.values.items() if key not in _KNOWN_KEYS}
+    for key, known in (("limits", _LIMIT_KEYS), ("tools", _FILTER_KEYS)):
+        inner = entry.values.get(key)
+        if isinstance(inner, dict):
+            unknown.update({f"{key}.{name}": value for name, value in inner.items() if name not in known})
+    return unknown
+
+
+def _refuse_isolation(entry: EntryReader) -> None:
+    isolation = entry.values.get("isolation")
+    if not isolation or (isinstance(isolation, dict) and isolation.get("enabled") is False):
+        return
+    raise ConfigError(
+        f"Server {entry.server!r} asks for isolation, which is not available yet.",
+        hint="Remove 'isolation', or make 'command' start the container itself.",
+    )
+
+
+def _url(entry: EntryReader) -> str:
+    given = {key: entry.text(key) for key in _URL_KEYS if entry.text(key)}
+    if len(set(given.values())) > 1:
+        raise ConfigError(f"Server {entry.server!r} has different {' and '.join(given)}.", hint="Keep one of them.")
+    url = next(iter(given.values()), "")
+    # An address that starts with a variable can only be judged when that is known.
+    if url and not url.startswith("${"):
+        check_url(entry.server, url)
+    return url
+
+
+def _transport(entry: EntryReader, command: str, url: str, unknown: Mapping[str, Any]) -> Transport:
+    """The transport that `type` names or the address implies.
+
+    Source: contract.md, Config file.
+    """
+    if command and url:
+        raise ConfigError(f"Server {entry.server!r} has both 'command' and 'url'.", hint="Keep one of them.")
+    if not command and not url:
+        instead = f" (its unknown keys: {', '.join(unknown)})" if unknown else ""
+        raise ConfigError(
+            f"Server {entry.server!r} has neither 'command' nor 'url'{instead}.",
+            hint="Give it 'command' to start a program, or 'url' to reach a running server.",
+        )
+    written = entry.text("type") or entry.text("transport")
+    kind = written.lower().replace("-", "").replace("_", "")
+    if kind and kind not in _TRANSPORTS:
+        raise ConfigError(
+            f"Server {entry.server!r} has the type {written!r}.",
+            hint="Expected one of stdio, http, streamable-http, sse, url.",
+        )
+    named = _TRANSPORTS.get(kind)
+    if kind and (kind == "stdio") != bool(command):
+        has = "a 'command'" if command else "a 'url'"
+        raise ConfigError(f"Server {entry.server!r} is of type {written!r} but has {has}.", hint="Correct one of them.")
+    if command:
+        return "stdio"
+    if named:
+        return named
+    is_sse = "httpUrl" not in entry.values and urlsplit(url).path.rstrip("/").endswith("/sse")
+    return "sse" if is_sse else "http"
+
+
+def _env(entry: EntryReader) -> dict[str, str]:
+    env = entry.text_map("env")
+    for name in env:
+        if not name or "=" in name or "\0" in name:
+            raise ConfigError(f"Server {entry.server!r}: {name!r} under 'env' is not a variable's name.")
+    return env
+
+
+def _headers(entry: EntryReader) -> dict[str, str]:
+    headers = entry.text_map("headers")
+    token = entry.text("authorization_token")
+    if token and any(name.lower() == "authorization" for name in headers):
+        raise ConfigError(
+            f"Server {entry.server!r} has both 'authorization_token' and an Authorization header.",
+            hint="Keep one of them.",
+        )
+    if token:
+        headers["Authorization"] = f"Bearer {token}"
+    check_headers(entry.server, headers)
+    return headers
+
+
+def _limits(entry: EntryReader, timeout_ms: int | None) -> Limits:
+    given = EntryReader(entry.server, entry.mapping("limits"), "limits.")
+    call_s = timeout_ms / 1000 if timeout_ms else given.number("call_s")
+    default = Limits()
+    return Limits(
+        calls_per_s=given.number("calls_per_s"),
+        burst=given.integer("burst", at_least=1),
+        in_flight=given.integer("in_flight", at_least=1),
+        queue=given.integer("queue", at_least=0),
+        init_s=given.number("init_s") or default.init_s,
+        list_s=given.number("list_s") or default.list_s,
+        call_s=call_s or default.call_s,
+    )
+
+
+def _tools(entry: EntryReader) -> ToolFilter:
+    """The filter of `tools`, or else of seed 4's `tool_configuration`: a switch, or the allowed names."""
+    if isinstance(entry.values.get("tools"), list):
+        return ToolFilter(include=entry.texts("tools"))
+    if entry.values.get("tools") is not None:
+        given = EntryReader(entry.server, entry.mapping("tools"), "tools.")
+        include = given.texts("include") if given.values.get("include") is not None else ("*",)
+        return ToolFilter(include, given.texts("exclude"))
+    given = EntryReader(entry.server, entry.mapping("tool_configuration"), "tool_configuration.")
+    if not given.flag("enabled", default=True):
+        return ToolFilter(include=())
+    if given.values.get("allowed_tools") is None:
+        return ToolFilter()
+    return ToolFilter(include=tuple(_exactly(tool) for tool in given.texts("allowed_tools")))
+
+
+def _exactly(tool: str) -> str:
+    """A glob that matches this name alone."""
+    return "".join(f"[{char}]" if char in "*?[" else char for char in tool)
+
+
+def _oauth(entry: EntryReader) -> Mapping[str, Any] | None:
+    asked = entry.values.get("oauth")
+    if isinstance(asked, bool):
+        return {} if asked else None
+    if asked is not None and not isinstance(asked, dict):
+        raise entry.wrong("oauth", asked, "true, false or an object")
+    return asked

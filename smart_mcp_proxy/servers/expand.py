@@ -1,0 +1,188 @@
+"""Puts variables, files and stored secrets into a server's entry, when it is about to be connected."""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from smart_mcp_proxy.errors import ConfigError
+from smart_mcp_proxy.servers.config import ServerConfig
+from smart_mcp_proxy.servers.fields import check_headers, check_text, check_url
+from smart_mcp_proxy.servers.keyring_edge import KEYRING_SERVICE, stored_secret
+
+__all__ = ["UnsetVariableError", "expand", "secrets_of"]
+
+_PLACEHOLDER = re.compile(r"\$\$\{|\$\{([^}]*)(\}?)")
+_VARIABLE = re.compile(r"(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?", re.DOTALL)
+_FORMS = "${VAR}, ${VAR:-default}, ${env:VAR}, ${file:path}, ${keyring:name}, ${userHome}, ${workspaceFolder}"
+_FILE_LIMIT_BYTES = 64 * 1024
+"""Room for a certificate chain; no secret is longer."""
+
+
+class UnsetVariableError(ConfigError):
+    """A server needs something that its surroundings do not provide; the other servers are not concerned.
+
+    Args:
+        server: The server.
+        field: Where in its entry it is used, for example `env.TOKEN`.
+        variable: The variable's name; `file:path` or `keyring:name` where it is one of those.
+        what: The same in words, for the message.
+        hint: What to do about it.
+    """
+
+    def __init__(self, server: str, field: str, variable: str, what: str, hint: str) -> None:
+        super().__init__(
+            f"Server {server!r} needs {what} (field {field}).",
+            hint=hint,
+            data={"server": server, "field": field, "variable": variable},
+        )
+        self.server = server
+        self.field = field
+        self.variable = variable
+
+
+def expand(
+    config: ServerConfig,
+    environ: Mapping[str, str],
+    *,
+    keyring_get: Callable[[str], str | None] = stored_secret,
+    workspace: Path | None = None,
+) -> ServerConfig:
+    """The configuration with every `${...}` of command, args, env, cwd, url and headers filled in.
+
+    One pass: what is put in is never looked at again. `$${` stands for `${`; `$NAME`, `$$` and `%NAME%` stay as they
+    are. A variable that is set to nothing counts as unset, as in a shell's `${VAR:-default}`; a default ends at the
+    first `}`. Reads files and the keyring: run it in a thread.
+
+    Args:
+        config: As loaded; it is not changed.
+        environ: Variables to take values from.
+        keyring_get: Looks up `${keyring:name}`; None if there is nothing under that name.
+        workspace: `${workspaceFolder}` and the base of relative `${file:...}` paths; the working directory if None.
+
+    Raises:
+        UnsetVariableError: A variable, file or stored secret that is not there.
+        ConfigError: A placeholder that cannot be read, or a result that cannot be used.
+
+    Source: product.md, Upstreams; contract.md, Config file.
+    """
+    expansion = _Expansion(config.name, environ, keyring_get, workspace or Path.cwd())
+    fill = expansion.fill
+    expanded = replace(
+        config,
+        command=fill("command", config.command),
+        args=tuple(fill(f"args[{position}]", arg) for position, arg in enumerate(config.args)),
+        env={name: fill(f"env.{name}", value) for name, value in config.env.items()},
+        cwd=None if config.cwd is None else fill("cwd", config.cwd),
+        url=fill("url", config.url),
+        headers={name: fill(f"headers.{name}", value) for name, value in config.headers.items()},
+    )
+    if config.url:
+        check_url(config.name, expanded.url)
+    elif not expanded.command.strip():
+        raise ConfigError(
+            f"Server {config.name!r} has a command that is empty once filled in.", hint="Check 'command'."
+        )
+    check_headers(config.name, expanded.headers)
+    return replace(expanded, secrets=tuple(expansion.secrets))
+
+
+def secrets_of(expanded: ServerConfig) -> list[str]:
+    """Every value of an expanded configuration that no log may show, the longest first.
+
+    These are the values that `expand()` put in, the values of env and headers however they came there, and the bare
+    credentials of an Authorization header.
+    """
+    values = {*expanded.secrets, *expanded.env.values(), *expanded.headers.values()}
+    for name, value in expanded.headers.items():
+        if name.lower() == "authorization":
+            values.add(value.partition(" ")[2])
+    return sorted(values - {""}, key=lambda value: (-len(value), value))
+
+
+class _Expansion:
+    """Fills the fields of one server and remembers what was put in."""
+
+    def __init__(
+        self, server: str, environ: Mapping[str, str], keyring_get: Callable[[str], str | None], workspace: Path
+    ) -> None:
+        self._server = server
+        self._environ = environ
+        self._keyring_get = keyring_get
+        self._workspace = workspace
+        self._home = environ.get("HOME") or str(Path.home())
+        self.secrets: list[str] = []
+
+    def fill(self, field: str, text: str) -> str:
+        """`text` with its placeholders filled in."""
+        return check_text(self._server, field, _PLACEHOLDER.sub(lambda found: self._value(field, found), text))
+
+    def _value(self, field: str, found: re.Match[str]) -> str:
+        if found[0] == "$${":
+            return "${"
+        body = found[1]
+        if not found[2]:
+            raise self._unreadable(field)
+        if body == "userHome":
+            return self._home
+        if body == "workspaceFolder":
+            return str(self._workspace)
+        kind, _, rest = body.partition(":")
+        if kind == "file" and rest:
+            return self._secret(self._from_file(field, rest))
+        if kind == "keyring" and rest:
+            return self._secret(self._from_keyring(field, rest))
+        if not (variable := _VARIABLE.fullmatch(body)):
+            raise self._unreadable(field)
+        return self._from_environment(field, variable[1], variable[2])
+
+    def _secret(self, value: str) -> str:
+        self.secrets.append(value)
+        return value
+
+    def _from_environment(self, field: str, name: str, default: str | None) -> str:
+        if value := self._environ.get(name):
+            return self._secret(value)
+        if default is not None:
+            return default
+        raise UnsetVariableError(
+            self._server,
+            field,
+            name,
+            f"the environment variable {name}",
+            f"Set it where the gateway starts, or write a default: ${{{name}:-...}}.",
+        )
+
+    def _from_file(self, field: str, written: str) -> str:
+        path = self._workspace / (self._home + written[1:] if written.startswith("~/") else written)
+        try:
+            with path.open("rb") as file:
+                data = file.read(_FILE_LIMIT_BYTES + 1)
+        except OSError as exc:
+            what = f"the file {path}, which cannot be read: {exc.strerror}"
+            raise UnsetVariableError(self._server, field, f"file:{written}", what, "Create it.") from exc
+        try:
+            text = data.decode("utf-8")
+        except UnicodeDecodeError:
+            text = ""
+        if not text.strip() or len(data) > _FILE_LIMIT_BYTES:
+            what = f"text in the file {path}, at most {_FILE_LIMIT_BYTES} bytes"
+            raise UnsetVariableError(self._server, field, f"file:{written}", what, "Write the value into it.")
+        return text.rstrip("\r\n")
+
+    def _from_keyring(self, field: str, name: str) -> str:
+        what = f"the keyring entry {name!r}"
+        try:
+            value = self._keyring_get(name)
+        except ConfigError as exc:
+            raise UnsetVariableError(self._server, field, f"keyring:{name}", what, str(exc)) from exc
+        if not value:
+            hint = f"Store it: keyring set {KEYRING_SERVICE} {name}"
+            raise UnsetVariableError(self._server, field, f"keyring:{name}", what, hint)
+        return value
+
+    def _unreadable(self, field: str) -> ConfigError:
+        return ConfigError(
+            f"Server {self._server!r} has a placeholder that cannot be read (field {field}).",
+            hint=f"Known: {_FORMS}; write $${{ for a literal ${{.",
+        )

@@ -1,0 +1,165 @@
+"""Typed reading of one entry of a server file. Complaints name server and field and never repeat a value."""
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from smart_mcp_proxy.errors import ConfigError
+
+__all__ = ["EntryReader", "check_headers", "check_text", "check_url"]
+
+_KINDS: Mapping[type, str] = {
+    type(None): "null",
+    bool: "a boolean",
+    int: "a number",
+    float: "a number",
+    str: "text",
+    list: "a list",
+}
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+"""A token. Source: RFC 9110, 5.6.2."""
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_NOT_IN_URL = re.compile(r"[\x00-\x20\x7f]")
+
+
+@dataclass(frozen=True, slots=True)
+class EntryReader:
+    """One object of an entry, read key by key; null and absent are the same.
+
+    Args:
+        server: Whose entry it is.
+        values: The object.
+        prefix: Where in the entry it is, for messages: `limits.` for example.
+    """
+
+    server: str
+    values: Mapping[str, Any]
+    prefix: str = ""
+
+    def text(self, key: str) -> str:
+        """The text under `key`, empty if there is none."""
+        value = self.values.get(key)
+        if value is None:
+            return ""
+        if not isinstance(value, str):
+            raise self.wrong(key, value, "text")
+        return check_text(self.server, self.prefix + key, value)
+
+    def texts(self, key: str) -> tuple[str, ...]:
+        """The list of texts under `key`; numbers and booleans in it are written out."""
+        value = self.values.get(key)
+        if value is None:
+            return ()
+        if not isinstance(value, list):
+            raise self.wrong(key, value, "a list of texts")
+        return tuple(self._written(f"{key}[{position}]", item) for position, item in enumerate(value))
+
+    def text_map(self, key: str) -> dict[str, str]:
+        """The object of texts under `key`; numbers and booleans in it are written out."""
+        return {name: self._written(f"{key}.{name}", value) for name, value in self.mapping(key).items()}
+
+    def mapping(self, key: str) -> Mapping[str, Any]:
+        """The object under `key`, empty if there is none."""
+        value = self.values.get(key)
+        if value is None:
+            return {}
+        if not isinstance(value, dict):
+            raise self.wrong(key, value, "an object")
+        return value
+
+    def flag(self, key: str, *, default: bool) -> bool:
+        """The boolean under `key`."""
+        value = self.values.get(key)
+        if value is None:
+            return default
+        if not isinstance(value, bool):
+            raise self.wrong(key, value, "true or false")
+        return value
+
+    def number(self, key: str) -> float | None:
+        """The positive number under `key`, None if there is none."""
+        value = self.values.get(key)
+        if value is None:
+            return None
+        if isinstance(value, bool) or not isinstance(value, int | float) or not (0 < value < math.inf):
+            raise self.wrong(key, value, "a number above 0")
+        return float(value)
+
+    def integer(self, key: str, *, at_least: int) -> int | None:
+        """The integer under `key`, None if there is none."""
+        value = self.values.get(key)
+        if value is None:
+            return None
+        if isinstance(value, bool) or not isinstance(value, int) or value < at_least:
+            raise self.wrong(key, value, f"an integer of at least {at_least}")
+        return value
+
+    def wrong(self, key: str, value: object, expected: str) -> ConfigError:
+        """The error to raise about the value under `key`; a number is repeated, anything else could be a secret."""
+        shown = value if type(value) in (int, float) else _KINDS.get(type(value), "an object")
+        return ConfigError(f"Server {self.server!r}: '{self.prefix}{key}' is {shown}.", hint=f"Expected {expected}.")
+
+    def _written(self, key: str, value: object) -> str:
+        if isinstance(value, bool):
+            return str(value).lower()
+        if isinstance(value, int | float):
+            return str(value)
+        if not isinstance(value, str):
+            raise self.wrong(key, value, "text")
+        return check_text(self.server, self.prefix + key, value)
+
+
+def check_text(server: str, where: str, text: str) -> str:
+    """`text`, if a program or a request can be given it.
+
+    Raises:
+        ConfigError: It holds a NUL character or is not Unicode.
+    """
+    if "\0" in text:
+        raise ConfigError(f"Server {server!r}: '{where}' holds a NUL character.", hint="Remove it.")
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        raise ConfigError(f"Server {server!r}: '{where}' holds half a surrogate pair.", hint="Remove it.") from None
+    return text
+
+
+def check_url(server: str, url: str) -> None:
+    """Accepts an http or https address that holds no credentials.
+
+    Raises:
+        ConfigError: It is another one. The message does not repeat it.
+    """
+    if _NOT_IN_URL.search(url):
+        raise ConfigError(f"Server {server!r} has a url with a space or a control character.", hint="Remove it.")
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port  # both are checked only when they are asked for
+    except ValueError:
+        raise ConfigError(f"Server {server!r} has a url that cannot be read.", hint="Check host and port.") from None
+    if "@" in parts.netloc:
+        raise ConfigError(
+            f"Server {server!r} has a user name or password in its url.",
+            hint='Put it into headers, for example "Authorization": "Bearer ${env:TOKEN}".',
+        )
+    if parts.scheme not in ("http", "https") or not host:
+        raise ConfigError(
+            f"Server {server!r} has a url that is not an http or https address.",
+            hint='Write it like "http://localhost:8080/mcp".',
+        )
+
+
+def check_headers(server: str, headers: Mapping[str, str]) -> None:
+    """Accepts headers that one request can carry.
+
+    Raises:
+        ConfigError: A name is not a header name, or a value holds a line break or another control character.
+    """
+    for name, value in headers.items():
+        if not _HEADER_NAME.fullmatch(name):
+            raise ConfigError(f"Server {server!r}: {name!r} is not a header name.", hint="Correct it under headers.")
+        if _CONTROL.search(value):
+            raise ConfigError(f"Server {server!r}: 'headers.{name}' holds a control character.", hint="Remove it.")

@@ -1,0 +1,27 @@
+"""The one place that asks the operating system's keyring."""
+
+from smart_mcp_proxy.errors import ConfigError
+
+__all__ = ["KEYRING_SERVICE", "stored_secret"]
+
+KEYRING_SERVICE = "mcpproxy"
+
+
+def stored_secret(name: str) -> str | None:
+    """The secret kept under `name` for the service `mcpproxy`, None if there is none. May block on the desktop.
+
+    Raises:
+        ConfigError: There is no keyring here, or it does not answer.
+    """
+    # Imported on use: it searches the installation for backends, 0.1 s that a configuration without it need not pay.
+    # It is installed because fastmcp requires it.
+    import keyring
+    from keyring.errors import KeyringError
+
+    try:
+        return keyring.get_password(KEYRING_SERVICE, name)
+    except KeyringError as exc:
+        raise ConfigError(
+            f"The keyring cannot be asked: {type(exc).__name__}.",
+            hint="Unlock it, or use ${env:NAME} or ${file:path} instead.",
+        ) from exc

@@ -1,0 +1,197 @@
+"""Finds and reads a server file in any of the shapes that clients write, each entry on its own."""
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from smart_mcp_proxy.errors import ConfigError
+from smart_mcp_proxy.servers.config import Problem, ServerConfig, ServerFile
+from smart_mcp_proxy.servers.entry import ADDRESS_KEYS, parse_entry
+from smart_mcp_proxy.servers.jsonc import JsonObject, parse_jsonc
+from smart_mcp_proxy.settings import Settings
+
+__all__ = ["configured_servers", "find_config", "load_servers"]
+
+CONFIG_NAME = "mcp_config.json"
+FILE_LIMIT_BYTES = 50 * 1024 * 1024
+"""No list of servers is this long; a log or a dump given by mistake is. Source: notes/reliability.md, B57."""
+
+_INLINE_SOURCE = "MCPPROXY_CONFIG_JSON"
+_SECTIONS = ("mcpServers", "servers")
+"""Where the servers are: in most clients' files, and in VS Code's."""
+_TOP_LEVEL = frozenset({*_SECTIONS, "profiles", "$schema"})
+_EXAMPLE = 'Add one: {"mcpServers": {"time": {"command": "uvx", "args": ["mcp-server-time"]}}}'
+
+_Pairs = list[tuple[str, Any]]
+
+
+def find_config(settings: Settings, cwd: Path) -> Path | None:
+    """The server file to read: the configured one, else that of the working or the data directory, else None.
+
+    Raises:
+        ConfigError: A file is configured and does not exist.
+
+    Source: contract.md, Config file.
+    """
+    if settings.config_path is not None:
+        path = cwd / settings.config_path
+        if not os.path.lexists(path):
+            raise ConfigError(
+                f"MCPPROXY_CONFIG_PATH is '{settings.config_path}'. There is no such file.",
+                hint="Correct the path, or unset it to use ./mcp_config.json or the data directory's.",
+            )
+        return path
+    candidates = (cwd / CONFIG_NAME, settings.data_dir / CONFIG_NAME)
+    return next((path for path in candidates if os.path.lexists(path)), None)
+
+
+def configured_servers(settings: Settings, cwd: Path) -> ServerFile:
+    """The servers these settings ask for: inline ones, else those of the file that is found, else none and a hint.
+
+    Raises:
+        ConfigError: The configuration cannot be read as a whole.
+    """
+    if settings.config_json is not None:
+        return load_servers(settings.config_json)
+    if path := find_config(settings, cwd):
+        return load_servers(path)
+    problem = Problem(
+        None, f"No server file: neither {cwd / CONFIG_NAME} nor {settings.data_dir / CONFIG_NAME} exists.", _EXAMPLE
+    )
+    return ServerFile({}, (problem,))
+
+
+def load_servers(source: Path | str) -> ServerFile:
+    """The servers that a file (a path) or inline JSON (a text) names, with whatever is wrong with single ones.
+
+    Reads a file of up to 50 MB: run it in a thread where an event loop is running.
+
+    Raises:
+        ConfigError: It cannot be read as a whole. The message names file, line and column, and no content.
+    """
+    if isinstance(source, str):
+        label, data = _INLINE_SOURCE, source.encode("utf-8", "surrogatepass")
+    else:
+        label, data = str(source), _read(source)
+    pairs, profiles, problems = _sections(parse_jsonc(data, label), label)
+    servers: dict[str, ServerConfig] = {}
+    for name, raw in pairs:
+        try:
+            servers[name], warnings = _parse(name, raw)
+        except ConfigError as exc:
+            warnings = [Problem(name, exc.message, exc.hint, "error")]
+        problems += warnings
+    problems += _look_alikes(servers)
+    if not pairs:
+        problems.append(Problem(None, f"{label} names no servers.", _EXAMPLE))
+    return ServerFile(servers, tuple(problems), label, profiles)
+
+
+def _read(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:  # not by its size: a pipe is a file too
+            data = file.read(FILE_LIMIT_BYTES + 1)
+    except OSError as exc:
+        hint = "Correct the path." if isinstance(exc, FileNotFoundError) else "Check what it is and who may read it."
+        raise ConfigError(f"{path} cannot be read: {exc.strerror}.", hint=hint) from exc
+    if len(data) > FILE_LIMIT_BYTES:
+        raise ConfigError(f"{path} is larger than {FILE_LIMIT_BYTES} bytes.", hint="Give the path of a server list.")
+    return data
+
+
+def _sections(document: Any, label: str) -> tuple[_Pairs, Mapping[str, Any], list[Problem]]:
+    """Names with their entries, profiles, and what is wrong with the file around them."""
+    if isinstance(document, list):
+        pairs, problems = _named(document, label)
+        return pairs, {}, problems
+    if not isinstance(document, JsonObject):
+        raise ConfigError(
+            f"{label}, line 1, column 1: the file is not a JSON object.", hint='Write at least: {"mcpServers": {}}'
+        )
+    problems = _repeated(document.duplicates, f"the top level of {label}")
+    profiles = document.get("profiles")
+    if profiles is not None and not isinstance(profiles, dict):
+        problems.append(Problem(None, "'profiles' is not an object and is left out.", "Write it as NAME: {...}."))
+        profiles = None
+    sections = [key for key in _SECTIONS if key in document and not _is_entry(document[key])]
+    if not sections:
+        pairs = [(key, value) for key, value in document.items() if _is_entry(value)]
+        strangers = [key for key in document if key not in _TOP_LEVEL and not _is_entry(document[key])]
+        return pairs, profiles or {}, problems + _strangers(strangers)
+    section = document[sections[0]]
+    strangers = [key for key in document if key not in _TOP_LEVEL or key in sections[1:]]
+    problems += _strangers(strangers)
+    if isinstance(section, list):
+        pairs, more = _named(section, label)
+        return pairs, profiles or {}, problems + more
+    if not isinstance(section, JsonObject):
+        raise ConfigError(
+            f"{label}: '{sections[0]}' is neither an object nor a list.", hint="Write it as NAME: {...} pairs."
+        )
+    return list(section.items()), profiles or {}, problems + _twice(section.duplicates)
+
+
+def _is_entry(value: Any) -> bool:
+    """Whether this describes a server, so that a map of them needs no heading."""
+    return isinstance(value, dict) and any(isinstance(value.get(key), str) for key in ADDRESS_KEYS)
+
+
+def _named(entries: list[Any], label: str) -> tuple[_Pairs, list[Problem]]:
+    """A list's entries by the names they carry."""
+    pairs: _Pairs = []
+    problems = []
+    for position, entry in enumerate(entries, start=1):
+        name = entry.get("name") if isinstance(entry, dict) else None
+        if isinstance(name, str):
+            pairs.append((name, entry))
+        else:
+            message = f"Entry {position} of the list in {label} has no name."
+            problems.append(Problem(None, message, 'Give it one: "name": "...".', "error"))
+    counted = Counter(name for name, _ in pairs)
+    repeated = [name for name, times in counted.items() if times > 1]
+    return list(dict(pairs).items()), problems + _twice(repeated)
+
+
+def _parse(name: str, raw: Any) -> tuple[ServerConfig, list[Problem]]:
+    if ":" in name:
+        raise ConfigError(
+            f"Server {name!r} has a colon in its name, which separates server and tool.", hint="Rename it."
+        )
+    if not name.strip() or not name.isprintable():
+        raise ConfigError(f"Server {name!r} has an empty name or one with invisible characters.", hint="Rename it.")
+    if not isinstance(raw, JsonObject):
+        raise ConfigError(f"Server {name!r} is not described by an object.", hint="Write it as {...}.")
+    config, problems = parse_entry(name, raw)
+    return config, _repeated(raw.duplicates, f"server {name!r}", name) + problems
+
+
+def _twice(names: Iterable[str]) -> list[Problem]:
+    return [
+        Problem(name, f"Server {name!r} is defined more than once; the last definition counts.", "Remove the others.")
+        for name in names
+    ]
+
+
+def _repeated(keys: Iterable[str], where: str, server: str | None = None) -> list[Problem]:
+    return [Problem(server, f"The key {key!r} is repeated in {where}; the last one counts.") for key in keys]
+
+
+def _strangers(keys: list[str]) -> list[Problem]:
+    if not keys:
+        return []
+    listed = ", ".join(repr(key) for key in keys)
+    return [Problem(None, f"Top-level keys without effect: {listed}.", 'Servers belong under "mcpServers".')]
+
+
+def _look_alikes(servers: Iterable[str]) -> list[Problem]:
+    """Warnings about names that differ in their case alone; both are kept."""
+    seen: dict[str, str] = {}
+    problems = []
+    for name in servers:
+        other = seen.setdefault(name.casefold(), name)
+        if other != name:
+            message = f"Servers {other!r} and {name!r} differ only in upper and lower case."
+            problems.append(Problem(name, message, "Rename one of them: both are easily taken for the other."))
+    return problems

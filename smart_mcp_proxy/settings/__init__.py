@@ -1,0 +1,17 @@
+"""Settings: every `MCPPROXY_*` variable, read once, checked, frozen; and the data to explain each of them."""
+
+from smart_mcp_proxy.settings.explain import Origin, Setting, all_settings, origins, unknown_variables
+from smart_mcp_proxy.settings.fields import PREFIX, Settings
+from smart_mcp_proxy.settings.load import environment, load_settings
+
+__all__ = [
+    "PREFIX",
+    "Origin",
+    "Setting",
+    "Settings",
+    "all_settings",
+    "environment",
+    "load_settings",
+    "origins",
+    "unknown_variables",
+]

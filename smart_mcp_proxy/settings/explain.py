@@ -1,0 +1,127 @@
+"""What there is to say about the settings: the data of the documentation, and where each value came from."""
+
+import difflib
+import shlex
+from collections.abc import Mapping, Set
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+from pydantic.fields import FieldInfo
+
+from smart_mcp_proxy.settings.fields import EXCLUSIVE, PREFIX, Settings, choices_of
+
+__all__ = ["Origin", "Setting", "all_settings", "origins", "unknown_variables"]
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What there is to say about one setting, whatever its value.
+
+    Attributes:
+        name: Field of `Settings`.
+        variable: Environment variable.
+        default: As it would be written, empty if there is none.
+        allowed: What it accepts, as the end of a sentence that starts with "Expected".
+        help: What it is for.
+        is_secret: Whether its value is never shown.
+    """
+
+    name: str
+    variable: str
+    default: str
+    allowed: str
+    help: str
+    is_secret: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """One setting with the value in force, safe to show, and where that value came from."""
+
+    setting: Setting
+    value: str
+    origin: Literal["default", "environment", "flag"]
+
+
+def all_settings() -> tuple[Setting, ...]:
+    """Every setting as data, in the order in which they are documented."""
+    return tuple(_setting(name, field) for name, field in Settings.model_fields.items())
+
+
+def unknown_variables(environ: Mapping[str, str]) -> list[str]:
+    """One warning for each `MCPPROXY_*` variable that is not a setting, with the likely one; values are not shown."""
+    known = {setting.variable for setting in all_settings()}
+    warnings = []
+    for variable in sorted(environ):
+        if not variable.upper().startswith(PREFIX) or variable in known:
+            continue
+        # Without the prefix, which alone would make any two of them look alike.
+        likely = difflib.get_close_matches(variable[len(PREFIX) :].lower(), Settings.model_fields, n=1)
+        advice = f"Did you mean {_variable(likely[0])}?" if likely else "It has no effect."
+        warnings.append(f"{variable} is not a setting. {advice}")
+    return warnings
+
+
+def origins(settings: Settings, environ: Mapping[str, str], flags: Set[str] = frozenset()) -> list[Origin]:
+    """Every setting with its value, safe to show, and whether default, environment or a flag decided it.
+
+    Args:
+        settings: What `load_settings` returned.
+        environ: What it was given.
+        flags: Field names of the overrides it was given.
+    """
+    found = []
+    for setting in all_settings():
+        # A token read from a file is there because of the file's setting.
+        from_file = setting.name == "auth_token" and settings.auth_token_file is not None
+        name = "auth_token_file" if from_file else setting.name
+        overruled = any(name in pair and not flags.isdisjoint(pair) for pair in EXCLUSIVE)
+        origin: Literal["default", "environment", "flag"] = "default"
+        if name in flags:
+            origin = "flag"
+        elif environ.get(_variable(name)) and not overruled:
+            origin = "environment"
+        value = getattr(settings, setting.name)
+        shown = "[set]" if setting.is_secret and value is not None else _shown(setting.name, value)
+        found.append(Origin(setting, shown, origin))
+    return found
+
+
+def _variable(name: str) -> str:
+    return PREFIX + name.upper()
+
+
+def _setting(name: str, field: FieldInfo) -> Setting:
+    extra = field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
+    return Setting(
+        name=name,
+        variable=_variable(name),
+        default=_shown(name, field.default),
+        allowed=str(extra.get("allowed") or _allowed(field)),
+        help=field.description or "",
+        is_secret=bool(extra.get("is_secret")),
+    )
+
+
+def _allowed(field: FieldInfo) -> str:
+    """What the field's type accepts, in words."""
+    if choices := choices_of(field):
+        return f"one of {', '.join(choices)}"
+    if field.annotation is bool:
+        return "true or false"
+    if field.annotation is int:
+        bounds = {type(bound).__name__: bound for bound in field.metadata}
+        return f"an integer from {bounds['Ge'].ge} to {bounds['Le'].le}"
+    return "a path" if Path in (field.annotation, *get_args(field.annotation)) else "text"
+
+
+def _shown(name: str, value: object) -> str:
+    """A value as it would be written into its variable."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, tuple):
+        return shlex.join(value) if name == "list_changed_exec" else ",".join(value)
+    return str(value)

@@ -1,0 +1,185 @@
+"""Every setting: its name, type, limits, default and what it is for."""
+
+import re
+import shlex
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args, get_origin
+
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationInfo, field_validator
+from pydantic.fields import FieldInfo
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+__all__ = ["BEARER", "EXCLUSIVE", "PREFIX", "Settings", "choices_of"]
+
+PREFIX = "MCPPROXY_"
+EXCLUSIVE = (("auth_token", "auth_token_file"), ("config_path", "config_json"))
+"""Settings that answer the same question: of two in the environment neither is obviously meant; a flag wins."""
+
+_TRUNCATE_MIN_CHARS = 200
+"""Below it, marker and tail leave no room for the head. Source: contract.md, Results and errors."""
+_MESSAGE_DEFAULT_BYTES = 16 * 1024 * 1024
+_MESSAGE_MIN_BYTES = 1024
+_MESSAGE_MAX_BYTES = 1024 * 1024 * 1024
+"""One message is held in memory several times while it is decoded, so a gibibyte is the end of the sensible."""
+
+_INTEGER = re.compile(r"[+-]?[0-9]+")
+BEARER = re.compile(r"[!-~]+")
+"""What fits an Authorization header after `Bearer `: visible ASCII without spaces."""
+
+
+def choices_of(field: FieldInfo) -> tuple[str, ...]:
+    """The values of an enum field; empty for any other."""
+    return get_args(field.annotation) if get_origin(field.annotation) is Literal else ()
+
+
+def _from_text(value: object, info: ValidationInfo) -> object:
+    """Enum values in any case, and integers as plain digits: pydantic alone would take `5.0` and `1_0` for integers."""
+    if not isinstance(value, str) or info.field_name is None:
+        return value
+    field = Settings.model_fields[info.field_name]
+    text = value.strip()
+    if choices := choices_of(field):
+        return next((choice for choice in choices if choice.lower() == text.lower()), text)
+    if int in (field.annotation, *get_args(field.annotation)) and not _INTEGER.fullmatch(text):
+        raise ValueError("not an integer")
+    return value
+
+
+def _expand_home(path: Path | None) -> Path | None:
+    try:
+        return path and path.expanduser()
+    except RuntimeError as exc:  # a user id without an entry and without HOME, as in some containers
+        raise ValueError(str(exc)) from exc
+
+
+def _zero_is_off(value: int | None) -> int | None:
+    if value is not None and 0 < value < _TRUNCATE_MIN_CHARS:
+        raise ValueError("too short")
+    return value or None
+
+
+def _bearer_only(token: SecretStr) -> SecretStr:
+    if not BEARER.fullmatch(token.get_secret_value()):
+        raise ValueError("not a bearer token")
+    return token
+
+
+def _split_list(value: object) -> object:
+    return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+
+
+def _split_argv(value: object) -> object:
+    return shlex.split(value) if isinstance(value, str) else value
+
+
+_Directory = Annotated[Path, AfterValidator(_expand_home)]
+_File = Annotated[Path | None, AfterValidator(_expand_home)]
+_Token = Annotated[SecretStr, AfterValidator(_bearer_only)]
+_Truncation = Annotated[int | None, AfterValidator(_zero_is_off)]
+_Names = Annotated[tuple[str, ...], BeforeValidator(_split_list)]
+_Argv = Annotated[tuple[str, ...], BeforeValidator(_split_argv)]
+
+
+def _accepts(what: str, *, is_secret: bool = False) -> dict[str, Any]:
+    """Words for what a field accepts, where its type does not say it."""
+    return {"allowed": what, "is_secret": is_secret}
+
+
+class Settings(BaseSettings):
+    """Every setting of the gateway, checked and frozen. `load_settings()` fills it from the environment and flags.
+
+    Constructed directly it reads nothing but its arguments, so a test or an embedding program is never surprised by
+    the shell it runs in.
+    """
+
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX, frozen=True, extra="ignore", validate_default=True, hide_input_in_errors=True
+    )
+
+    routing_type: Literal["CALL_TOOL", "DYNAMIC", "AUTO"] = Field(
+        default="CALL_TOOL",
+        description="How found tools are offered: by call tools, by registering them, or per client.",
+    )
+    embedder: Literal["BM25", "HF", "OPENAI", "HYBRID"] = Field(
+        default="BM25",
+        description="What ranks tools: words, a local model, OpenAI's vectors, or words and vectors together.",
+    )
+    bm25_engine: Literal["builtin", "rank_bm25"] = Field(
+        default="builtin", description="Which BM25 implementation to use."
+    )
+    hf_model: str = Field(
+        default="sentence-transformers/all-MiniLM-L6-v2",
+        min_length=1,
+        description="Hugging Face model for EMBEDDER=HF.",
+    )
+    top_k: int = Field(default=5, ge=1, le=50, description="Tools that one search returns if the agent does not say.")
+    tools_limit: int = Field(default=15, ge=1, le=100, description="Tools registered at a time under DYNAMIC routing.")
+    tool_name_limit: int = Field(default=60, ge=10, le=200, description="Characters of a listed tool name.")
+    truncate_output_len: _Truncation = Field(
+        default=None,
+        ge=0,
+        description="Characters of a tool's output, marker included; the rest stays readable with read_output.",
+        json_schema_extra=_accepts(f"0 (off) or an integer of at least {_TRUNCATE_MIN_CHARS}"),
+    )
+    transport: Literal["stdio", "streamable-http", "sse"] = Field(
+        default="stdio", description="How agents reach the gateway."
+    )
+    host: str = Field(default="127.0.0.1", min_length=1, description="Address to listen on for the HTTP transports.")
+    port: int = Field(default=8000, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
+    auth_token: _Token | None = Field(
+        default=None,
+        description="Bearer token that agents must send over HTTP.",
+        json_schema_extra=_accepts("visible ASCII characters without spaces", is_secret=True),
+    )
+    auth_token_file: _File = Field(default=None, description="File that holds the bearer token, read at the start.")
+    allowed_hosts: _Names = Field(
+        default=(),
+        description="Host names under which clients may reach the gateway, besides the loopback names.",
+        json_schema_extra=_accepts("host names, separated by commas"),
+    )
+    config_path: _File = Field(
+        default=None, description="Server list; else ./mcp_config.json, then mcp_config.json in the data directory."
+    )
+    config_json: str | None = Field(
+        default=None,
+        repr=False,
+        description="The server list itself as JSON text, instead of a file.",
+        json_schema_extra=_accepts("JSON text", is_secret=True),
+    )
+    data_dir: _Directory = Field(default=Path("~/.mcpproxy"), description="Directory of the catalog and its index.")
+    reset_data: bool = Field(default=False, description="Whether to empty the catalog at the start.")
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(
+        default="INFO", description="Least level that is logged."
+    )
+    log_file: _File = Field(default=None, description="File that receives the log as well as stderr.")
+    log_format: Literal["console", "json"] = Field(
+        default="console", description="Log lines for people, or JSON lines."
+    )
+    list_changed_exec: _Argv | None = Field(
+        default=None,
+        description="Command to run, without a shell, after the list of tools changed.",
+        json_schema_extra=_accepts("a command line with balanced quotes"),
+    )
+    intent_strict: bool = Field(default=True, description="Whether call_tool_read takes only tools marked read-only.")
+    strict: bool = Field(default=False, description="Whether a missing optional package stops the start.")
+    start_parallel: int = Field(default=4, ge=1, le=64, description="Servers that may start at the same time.")
+    max_message_bytes: int = Field(
+        default=_MESSAGE_DEFAULT_BYTES,
+        ge=_MESSAGE_MIN_BYTES,
+        le=_MESSAGE_MAX_BYTES,
+        description="Bytes of one message from or to a client or a server.",
+    )
+
+    _read_text = field_validator("*", mode="before")(_from_text)
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Arguments only: `load_settings` passes the environment, so that every value can name where it came from."""
+        return (init_settings,)
