@@ -1,0 +1,277 @@
+"""The SQL of tools: what a server's list changes, and what changed since a snapshot."""
+
+import json
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from types import MappingProxyType
+from typing import Any
+
+from sqlalchemy import Connection, Row, bindparam, delete, func, insert, select, update
+from sqlalchemy.dialects.sqlite import insert as upsert
+
+from smart_mcp_proxy.catalog.hashing import approval_digest, change_hash, json_text
+from smart_mcp_proxy.catalog.schema import listed_names, meta, servers, tools
+from smart_mcp_proxy.catalog.snapshot import Snapshot
+from smart_mcp_proxy.models import ToolKey, ToolRecord
+from smart_mcp_proxy.names import listed_name
+from smart_mcp_proxy.telemetry import get_logger
+
+__all__ = [
+    "PreparedTool",
+    "advance",
+    "clear",
+    "delete_servers",
+    "is_unstored",
+    "known_servers",
+    "last_syncs",
+    "note_syncs",
+    "prepare",
+    "shorten_listed_names",
+    "store",
+]
+
+_KNOWN_HINTS = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
+"""Source: MCP specification, ToolAnnotations."""
+_HINT_COMBINATIONS = 81
+"""Each of the four hints is true, false or absent."""
+
+_log = get_logger("catalog")
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedTool:
+    """A tool as a server lists it now, ready to be stored.
+
+    Attributes:
+        key: Server and tool name.
+        description: For people who read the table; None where the definition has no text there.
+        definition: JSON text of the definition.
+        hash: Its change hash.
+        annotations: JSON text of its known hints.
+    """
+
+    key: ToolKey
+    description: str | None
+    definition: str
+    hash: str
+    annotations: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """The writes that make the stored tools of one server equal to its list."""
+
+    added: tuple[PreparedTool, ...]
+    changed: tuple[tuple[int, PreparedTool], ...]
+    removed: tuple[int, ...]
+
+    def __bool__(self) -> bool:
+        return bool(self.added or self.changed or self.removed)
+
+
+def prepare(server: str, definitions: Sequence[Mapping[str, Any]]) -> dict[str, PreparedTool]:
+    """The tools of a server's list by name; of two with one name the first, none that JSON or UTF-8 cannot write."""
+    prepared: dict[str, PreparedTool] = {}
+    for definition in definitions:
+        name = definition["name"]
+        if name in prepared:
+            continue
+        try:
+            name.encode()
+            prepared[name] = _prepared(ToolKey(server, name), definition)
+        except (TypeError, ValueError, RecursionError) as exc:
+            _log.warning("tool %r of server %s is left out: its definition is not plain JSON: %s", name, server, exc)
+    return prepared
+
+
+def _prepared(key: ToolKey, definition: Mapping[str, Any]) -> PreparedTool:
+    description, annotations = definition.get("description"), definition.get("annotations")
+    hints = annotations if isinstance(annotations, Mapping) else {}
+    return PreparedTool(
+        key=key,
+        description=description.encode("utf-8", "replace").decode() if isinstance(description, str) else None,
+        definition=json_text(dict(definition)),
+        hash=change_hash(key.server, definition),
+        annotations=json_text({hint: hints[hint] for hint in _KNOWN_HINTS if isinstance(hints.get(hint), bool)}),
+    )
+
+
+def is_unstored(connection: Connection, server: str, wanted: Mapping[str, PreparedTool]) -> bool:
+    """Whether the stored tools of `server` differ from `wanted`."""
+    return bool(_plan(connection, server, wanted))
+
+
+def _plan(connection: Connection, server: str, wanted: Mapping[str, PreparedTool]) -> _Plan:
+    rows = connection.execute(select(tools.c.name, tools.c.id, tools.c.hash).where(tools.c.server_name == server))
+    stored = {name: (id_, hash_) for name, id_, hash_ in rows.all()}
+    return _Plan(
+        added=tuple(tool for name, tool in wanted.items() if name not in stored),
+        changed=tuple(
+            (stored[name][0], tool) for name, tool in wanted.items() if name in stored and stored[name][1] != tool.hash
+        ),
+        removed=tuple(id_ for name, (id_, _) in stored.items() if name not in wanted),
+    )
+
+
+def store(connection: Connection, server: str, wanted: Mapping[str, PreparedTool], name_limit: int) -> None:
+    """Makes the stored tools of `server` equal to `wanted`, touching only those that differ."""
+    plan = _plan(connection, server, wanted)
+    if not plan:
+        return  # another process was faster
+    generation = _next_generation(connection)
+    if plan.removed:
+        connection.execute(
+            delete(tools).where(tools.c.id == bindparam("row_id")), [{"row_id": id_} for id_ in plan.removed]
+        )
+    if plan.changed:
+        connection.execute(
+            update(tools).where(tools.c.id == bindparam("row_id")),
+            [{"row_id": id_, **_columns(tool, generation)} for id_, tool in plan.changed],
+        )
+    if plan.added:
+        names = _names_for(connection, server, [tool.key.tool for tool in plan.added], name_limit)
+        connection.execute(
+            insert(tools),
+            [
+                {
+                    "server_name": server,
+                    "name": tool.key.tool,
+                    "listed_name": names[tool.key.tool],
+                    **_columns(tool, generation),
+                }
+                for tool in plan.added
+            ],
+        )
+        connection.execute(update(tools).where(tools.c.faiss_vector_id.is_(None)).values(faiss_vector_id=tools.c.id))
+
+
+def _columns(tool: PreparedTool, generation: int) -> dict[str, Any]:
+    return {
+        "description": tool.description,
+        "hash": tool.hash,
+        "definition": tool.definition,
+        "digest": approval_digest(tool.hash),
+        "annotations": tool.annotations,
+        "generation": generation,
+    }
+
+
+def _next_generation(connection: Connection) -> int:
+    bump = update(meta).where(meta.c.key == "generation").values(value=meta.c.value + 1).returning(meta.c.value)
+    return int(connection.execute(bump).scalar_one())
+
+
+def _names_for(connection: Connection, server: str, names: Sequence[str], limit: int) -> dict[str, str]:
+    """Listed names of a server's tools: those they ever had, new ones for the rest, which are then theirs for good."""
+    of_server = select(listed_names.c.name, listed_names.c.listed_name).where(listed_names.c.server_name == server)
+    given: dict[str, str] = dict(connection.execute(of_server).all())
+    unnamed = [name for name in names if name not in given]
+    if unnamed:
+        taken = set(connection.scalars(select(listed_names.c.listed_name)).all())
+        for name in unnamed:
+            given[name] = listed_name(ToolKey(server, name), limit, taken)
+            taken.add(given[name])
+        rows = [{"server_name": server, "name": name, "listed_name": given[name]} for name in unnamed]
+        connection.execute(insert(listed_names), rows)
+    return given
+
+
+def shorten_listed_names(connection: Connection, limit: int) -> None:
+    """Gives names within `limit` to the tools whose stored one is longer; shorter ones stay as they are."""
+    too_long = connection.execute(select(listed_names).where(func.length(listed_names.c.listed_name) > limit)).all()
+    if not too_long:
+        return
+    generation = _next_generation(connection)
+    taken = set(connection.scalars(select(listed_names.c.listed_name)).all())
+    for row in too_long:
+        name = listed_name(ToolKey(row.server_name, row.name), limit, taken)
+        taken.add(name)
+        for table, extra in ((listed_names, {}), (tools, {"generation": generation})):
+            same_tool = (table.c.server_name == row.server_name) & (table.c.name == row.name)
+            connection.execute(update(table).where(same_tool).values(listed_name=name, **extra))
+
+
+def advance(connection: Connection, snapshot: Snapshot) -> Snapshot:
+    """The newest snapshot: `snapshot` itself if no process has written a tool since, else one that reads only those."""
+    generation = connection.execute(select(meta.c.value).where(meta.c.key == "generation")).scalar_one()
+    if generation == snapshot.generation:
+        return snapshot
+    rows = connection.execute(
+        select(
+            tools.c.id,
+            tools.c.server_name,
+            tools.c.name,
+            tools.c.listed_name,
+            tools.c.definition,
+            tools.c.hash,
+            tools.c.digest,
+            tools.c.annotations,
+        ).where(tools.c.generation > snapshot.generation)
+    )
+    records = [_record(row) for row in rows.all()]
+    standing = set(connection.scalars(select(tools.c.id)).all())
+    return snapshot.replaced(generation, records, snapshot.by_id.keys() - standing)
+
+
+def _record(row: Row[*tuple[Any, ...]]) -> ToolRecord:
+    id_, server, name, listed, definition, hash_, digest, annotations = row
+    return ToolRecord(
+        id=id_,
+        key=ToolKey(sys.intern(server), name),
+        listed_name=listed,
+        raw=definition.encode(),
+        change_hash=hash_,
+        digest=digest,
+        annotations=_hints(annotations),
+    )
+
+
+@lru_cache(maxsize=_HINT_COMBINATIONS)
+def _hints(text: str) -> Mapping[str, bool]:
+    """The hints that `text` holds: one shared object per combination, of which there are few."""
+    return MappingProxyType(json.loads(text))
+
+
+def clear(connection: Connection) -> None:
+    """Forgets all tools and servers; listed names and used ids stay."""
+    connection.execute(delete(tools))
+    connection.execute(delete(servers))
+    _next_generation(connection)
+
+
+def known_servers(connection: Connection) -> set[str]:
+    """Names of the servers that have tools or were ever listed."""
+    named = select(servers.c.name).union(select(tools.c.server_name))
+    return set(connection.scalars(named))
+
+
+def delete_servers(connection: Connection, names: Collection[str]) -> None:
+    """Forgets these servers and their tools."""
+    if connection.execute(delete(tools).where(tools.c.server_name.in_(names))).rowcount:
+        _next_generation(connection)
+    connection.execute(delete(servers).where(servers.c.name.in_(names)))
+
+
+def last_syncs(connection: Connection) -> dict[str, float]:
+    """When each server was last listed, in seconds since the epoch."""
+    return {row.name: row.last_sync_s for row in connection.execute(select(servers))}
+
+
+def note_syncs(connection: Connection, at_s: Mapping[str, float]) -> None:
+    """Stores when these servers were last listed, with the number of tools they have."""
+    if not at_s:
+        return
+    counted = (
+        select(tools.c.server_name, func.count()).where(tools.c.server_name.in_(at_s)).group_by(tools.c.server_name)
+    )
+    counts: dict[str, int] = dict(connection.execute(counted).all())
+    row = upsert(servers)
+    connection.execute(
+        row.on_conflict_do_update(
+            index_elements=[servers.c.name],
+            set_={"last_sync_s": row.excluded.last_sync_s, "tool_count": row.excluded.tool_count},
+        ),
+        [{"name": name, "last_sync_s": at, "tool_count": counts.get(name, 0)} for name, at in at_s.items()],
+    )

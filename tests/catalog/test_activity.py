@@ -1,0 +1,43 @@
+"""The activity log in the catalog."""
+
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+
+import pytest
+
+from smart_mcp_proxy.catalog import Catalog, activity
+from smart_mcp_proxy.telemetry import Activity
+
+pytestmark = pytest.mark.anyio
+
+OpenCatalog = Callable[..., AbstractAsyncContextManager[Catalog]]
+
+
+def line(subject: str, **detail: int) -> Activity:
+    return Activity("search", "local", subject, "ok", duration_ms=1.5, at_s=1_700_000_000.25, detail=detail)
+
+
+async def test_activity_is_read_back_newest_first(open_catalog: OpenCatalog) -> None:
+    """Lines come back whole, over a restart, at most as many as asked for."""
+    async with open_catalog() as catalog:
+        await catalog.append_activity([line("one", results=5), line("two")])
+        await catalog.append_activity([])
+    async with open_catalog() as catalog:
+        await catalog.append_activity([line("three")])
+        assert await catalog.recent_activity(2) == (line("three"), line("two"))
+        assert (await catalog.recent_activity(10))[-1] == line("one", results=5)
+
+
+async def test_a_query_that_utf8_cannot_hold_is_logged_with_a_mark(open_catalog: OpenCatalog) -> None:
+    """Agents choose queries freely; none may break the log."""
+    async with open_catalog() as catalog:
+        await catalog.append_activity([line("lone \ud800 half")])
+        assert (await catalog.recent_activity(1))[0].subject == "lone ? half"
+
+
+async def test_the_log_keeps_its_newest_lines(open_catalog: OpenCatalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Old lines go, so the file does not grow for ever."""
+    monkeypatch.setattr(activity, "_KEPT", 3)
+    async with open_catalog() as catalog:
+        await catalog.append_activity([line(str(number)) for number in range(5)])
+        assert [found.subject for found in await catalog.recent_activity(10)] == ["4", "3", "2"]

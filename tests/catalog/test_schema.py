@@ -1,0 +1,186 @@
+"""Data directory, file and schema: what is created, migrated, refused."""
+
+import os
+import sqlite3
+import stat
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from smart_mcp_proxy.catalog import DATABASE_NAME, Catalog, schema
+from smart_mcp_proxy.errors import CatalogError, ConfigError
+
+pytestmark = pytest.mark.anyio
+
+MakeTool = Callable[..., dict[str, Any]]
+OpenCatalog = Callable[..., AbstractAsyncContextManager[Catalog]]
+
+SEED_SCHEMA = """
+CREATE TABLE tools (
+  id              INTEGER PRIMARY KEY,
+  name            TEXT NOT NULL,
+  description     TEXT,
+  hash            TEXT NOT NULL,
+  server_name     TEXT NOT NULL,
+  faiss_vector_id INTEGER UNIQUE
+);
+CREATE INDEX idx_tools_hash ON tools(hash);
+INSERT INTO tools VALUES (41, 'old', 'Does old.', 'abc', 's', 41);
+"""
+
+
+def write(data_dir: Path, script: str) -> None:
+    """Lets another program work on the file."""
+    data_dir.mkdir(exist_ok=True)
+    connection = sqlite3.connect(data_dir / DATABASE_NAME)
+    connection.executescript(script)
+    connection.close()
+
+
+def version(data_dir: Path) -> int:
+    connection = sqlite3.connect(data_dir / DATABASE_NAME)
+    try:
+        return int(connection.execute("PRAGMA user_version").fetchone()[0])
+    finally:
+        connection.close()
+
+
+async def test_the_directory_and_the_file_are_for_the_owner_only(open_catalog: OpenCatalog, data_dir: Path) -> None:
+    """Directory 0700; the database and its companion files 0600."""
+    async with open_catalog():
+        assert stat.S_IMODE(data_dir.stat().st_mode) == 0o700
+        files = list(data_dir.iterdir())
+        assert len(files) > 1
+        assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o600}
+
+
+async def test_a_new_file_gets_the_latest_version(open_catalog: OpenCatalog, data_dir: Path) -> None:
+    """And WAL, so that readers never wait for a writer."""
+    async with open_catalog():
+        assert version(data_dir) == schema.LATEST_VERSION
+        connection = sqlite3.connect(data_dir / DATABASE_NAME)
+        assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+        connection.close()
+
+
+@pytest.mark.parametrize("user_version", [0, 1])
+async def test_an_older_file_is_migrated(
+    open_catalog: OpenCatalog, data_dir: Path, tool: MakeTool, user_version: int
+) -> None:
+    """The earlier program's table (version 0 or 1) is taken over: its rows are listed anew, its ids stay used up."""
+    write(data_dir, f"{SEED_SCHEMA} PRAGMA user_version = {user_version};")
+    async with open_catalog() as catalog:
+        assert version(data_dir) == schema.LATEST_VERSION
+        assert catalog.snapshot.by_id == {}
+        (record,) = (await catalog.sync("s", [tool("old")])).added
+        assert record.id == 42
+
+
+async def test_a_failed_migration_leaves_the_file_as_it_was(open_catalog: OpenCatalog, data_dir: Path) -> None:
+    """A step is a transaction: half of one never stays."""
+    write(data_dir, SEED_SCHEMA + "CREATE TABLE activity (x); PRAGMA user_version = 1;")
+    with pytest.raises(CatalogError, match="activity already exists"):
+        async with open_catalog():
+            pass
+    connection = sqlite3.connect(data_dir / DATABASE_NAME)
+    tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    assert tables == {"tools", "activity"}
+    assert connection.execute("SELECT name FROM tools").fetchall() == [("old",)]
+    connection.close()
+    assert version(data_dir) == 1
+
+
+async def test_a_newer_file_is_refused(open_catalog: OpenCatalog, data_dir: Path) -> None:
+    """The message names file, version and the way out, and the file is left alone."""
+    write(data_dir, "PRAGMA user_version = 99;")
+    with pytest.raises(ConfigError) as caught:
+        async with open_catalog():
+            pass
+    assert caught.value.message == (
+        f"Catalog '{data_dir / DATABASE_NAME}' has schema version 99; this program knows versions up to "
+        f"{schema.LATEST_VERSION}."
+    )
+    assert "Upgrade" in caught.value.hint
+    assert version(data_dir) == 99
+
+
+async def test_the_queries_know_the_columns_that_the_migrations_make(open_catalog: OpenCatalog, data_dir: Path) -> None:
+    """The tables in code and in the file have the same columns."""
+    async with open_catalog():
+        connection = sqlite3.connect(data_dir / DATABASE_NAME)
+        in_file = {
+            table.name: [row[1] for row in connection.execute(f"PRAGMA table_info({table.name})")]
+            for table in schema.metadata.sorted_tables
+        }
+        connection.close()
+    assert in_file == {table.name: [column.name for column in table.columns] for table in schema.metadata.sorted_tables}
+
+
+async def test_a_file_in_place_of_the_directory_is_refused(open_catalog: OpenCatalog, data_dir: Path) -> None:
+    """The message names the path and what to set."""
+    data_dir.write_text("not a directory")
+    with pytest.raises(ConfigError) as caught:
+        async with open_catalog():
+            pass
+    assert caught.value.message == f"Data directory '{data_dir}' cannot be used: it is not a directory."
+    assert "MCPPROXY_DATA_DIR" in caught.value.hint
+    assert data_dir.read_text() == "not a directory"
+
+
+async def test_a_directory_in_place_of_the_file_is_refused(open_catalog: OpenCatalog, data_dir: Path) -> None:
+    """SQLite cannot open it, and the message says where."""
+    (data_dir / DATABASE_NAME).mkdir(parents=True)
+    with pytest.raises(ConfigError, match="unable to open database file") as caught:
+        async with open_catalog():
+            pass
+    assert str(data_dir) in caught.value.message
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+@pytest.mark.parametrize("has_file", [False, True])
+async def test_a_read_only_directory_is_refused(open_catalog: OpenCatalog, data_dir: Path, has_file: bool) -> None:
+    """Whether or not a catalog is in it."""
+    data_dir.mkdir()
+    if has_file:
+        async with open_catalog():
+            pass
+        (data_dir / DATABASE_NAME).chmod(0o400)
+    data_dir.chmod(0o500)
+    try:
+        with pytest.raises(ConfigError, match="cannot be used"):
+            async with open_catalog():
+                pass
+    finally:
+        data_dir.chmod(0o700)
+
+
+async def test_a_file_that_is_no_database_is_named(open_catalog: OpenCatalog, data_dir: Path) -> None:
+    """SQLite's error comes in our words, with what to do, and the cause kept."""
+    data_dir.mkdir()
+    (data_dir / DATABASE_NAME).write_bytes(b"not a database " * 400)
+    with pytest.raises(CatalogError, match="not a database") as caught:
+        async with open_catalog():
+            pass
+    assert str(data_dir / DATABASE_NAME) in caught.value.message
+    assert "move the file away" in caught.value.hint
+    assert caught.value.__cause__ is not None
+
+
+async def test_an_error_while_in_use_is_a_catalog_error(
+    open_catalog: OpenCatalog, data_dir: Path, tool: MakeTool
+) -> None:
+    """The transaction is undone, the snapshot stays, and the catalog works again once the cause is gone."""
+    async with open_catalog() as catalog:
+        await catalog.sync("s", [tool("a")])
+        before = catalog.snapshot
+        write(data_dir, "CREATE TRIGGER no BEFORE INSERT ON tools BEGIN SELECT RAISE(ABORT, 'no more'); END;")
+        with pytest.raises(CatalogError, match="no more"):
+            await catalog.sync("s", [tool("b")])
+        assert catalog.snapshot is before
+        assert await catalog.refresh() is None
+        write(data_dir, "DROP TRIGGER no;")
+        diff = await catalog.sync("s", [tool("b")])
+        assert [record.key.tool for record in diff.added] == ["b"]
