@@ -1,0 +1,158 @@
+"""How the lexical engine ranks and follows changes."""
+
+import threading
+from dataclasses import replace
+from itertools import pairwise
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from smart_mcp_proxy.models import Document
+from smart_mcp_proxy.search.bm25f import Bm25fEngine
+
+WEATHER = Document(1, "meteo", "get_forecast", "", "Weather forecast for a city.", (("city", "Name of the city"),))
+ISSUE = Document(2, "github", "create_issue", "", "Open a new issue in a repository.", (("title", "Issue title"),))
+ISSUES = Document(3, "github", "list_issues", "", "List the issues of a repository.")
+FILE = Document(4, "files", "read_file", "", "Read the whole content of a file.", (("path", "Where the issue is"),))
+ALL = [WEATHER, ISSUE, ISSUES, FILE]
+
+
+def engine_of(documents: list[Document]) -> Bm25fEngine:
+    engine = Bm25fEngine()
+    engine.update(documents, [])
+    return engine
+
+
+def ids(engine: Bm25fEngine, query: str, depth: int = 10, allowed: set[int] | None = None) -> list[int]:
+    return [hit.id for hit in engine.rank(query, depth, allowed)]
+
+
+def test_the_tool_that_says_it_comes_first() -> None:
+    """A stemmed query meets name, description and server."""
+    engine = engine_of(ALL)
+    assert ids(engine, "forecasts for cities")[0] == WEATHER.id
+    assert ids(engine, "creating an issue")[0] == ISSUE.id
+    assert set(ids(engine, "github")) == {ISSUE.id, ISSUES.id}
+
+
+def test_a_match_in_the_name_outranks_one_in_a_parameter() -> None:
+    """`issue` is in the name of two tools and in a parameter's description of a third."""
+    assert ids(engine_of(ALL), "issue")[-1] == FILE.id
+
+
+def test_scores_are_shares_and_equal_scores_are_ordered_by_id() -> None:
+    """Scores lie in (0, 1) and fall; twins come by rising id, whatever the order they were added in."""
+    twins = [replace(ISSUE, id=number) for number in (9, 7, 8)]
+    hits = engine_of([*twins, *ALL]).rank("create issue", 10, None)
+    assert [hit.id for hit in hits][:4] == [2, 7, 8, 9]
+    assert all(0 < later.score <= earlier.score < 1 for earlier, later in pairwise(hits))
+
+
+def test_only_allowed_tools_appear_however_deep_they_rank() -> None:
+    """The engine looks past a crowd of better tools that may not be seen."""
+    crowd = [replace(ISSUE, id=number, server="crowd") for number in range(100, 400)]
+    engine = engine_of([*crowd, *ALL])
+    assert ids(engine, "create issue", 2, {ISSUES.id, FILE.id}) == [ISSUES.id, FILE.id]
+    assert ids(engine, "create issue", 2, set()) == []
+
+
+def test_depth_bounds_the_answer_without_changing_it() -> None:
+    """A shallow ranking is the head of a deep one."""
+    engine = engine_of([replace(ISSUE, id=number, description="x " * (number % 7)) for number in range(1, 60)])
+    deep = ids(engine, "create issue", 59)
+    assert len(deep) == 59
+    assert all(ids(engine, "create issue", depth) == deep[:depth] for depth in (1, 5, 30))
+
+
+def test_text_that_no_tool_knows_finds_nothing() -> None:
+    """Empty, stop words only, unknown words, and an empty index."""
+    engine = engine_of(ALL)
+    assert [ids(engine, query) for query in ("", "  ", "what is the", "🎉", "zzyzx")] == [[]] * 5
+    assert Bm25fEngine().rank("issue", 5, None) == []
+    assert not Bm25fEngine().fits("issue", 1)
+    assert Bm25fEngine().explain("issue", 1) == {}
+
+
+def test_a_known_id_is_replaced_and_an_unknown_removal_ignored() -> None:
+    """The old text of a changed tool is found no more."""
+    engine = engine_of(ALL)
+    engine.update([replace(WEATHER, name="get_tides", description="Sea level.", parameters=())], [77])
+    assert ids(engine, "forecast weather") == []
+    assert ids(engine, "sea level tides") == [WEATHER.id]
+    assert len(engine) == 4
+    engine.update([], [WEATHER.id, ISSUE.id])
+    assert len(engine) == 2
+    assert ids(engine, "tides") == []
+
+
+documents = st.builds(
+    Document,
+    id=st.integers(1, 8),
+    server=st.sampled_from(["a", "b"]),
+    name=st.sampled_from(["read_file", "write_file", "list_issues"]),
+    description=st.sampled_from(["", "Read a file.", "List all issues of a repository."]),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.lists(documents, max_size=4), st.sets(st.integers(1, 8), max_size=3)), max_size=6))
+def test_any_sequence_of_changes_equals_a_fresh_index(changes: list[tuple[list[Document], set[int]]]) -> None:
+    """Scores and order depend on the tools there are, not on how they came."""
+    changed = Bm25fEngine()
+    model: dict[int, Document] = {}
+    for added, removed in changes:
+        changed.update(added, removed)
+        model = {id: doc for id, doc in model.items() if id not in removed} | {doc.id: doc for doc in added}
+    fresh = engine_of(list(model.values()))
+    for query in ("read file", "list issues repository b"):
+        assert changed.rank(query, 10, None) == fresh.rank(query, 10, None)
+
+
+def test_stuffing_a_description_does_not_beat_the_honest_tool() -> None:
+    """Length is discounted and repetition saturates."""
+    stuffed = Document(50, "evil", "helper", "", "create issue repository github " * 200)
+    assert ids(engine_of([stuffed, *ALL]), "create an issue in a repository")[0] == ISSUE.id
+
+
+def test_a_search_beside_an_update_sees_all_of_it_or_nothing() -> None:
+    """Two tools that come and go together are never seen apart."""
+    engine = engine_of(ALL)
+    pair = [replace(WEATHER, id=101, name="tide_low"), replace(WEATHER, id=102, name="tide_high")]
+    is_done = threading.Event()
+    seen: set[int] = set()
+
+    def read() -> None:
+        while not is_done.is_set():
+            seen.add(len(engine.rank("tide", 10, None)))
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    for _ in range(200):
+        engine.update(pair, [])
+        engine.update([], [101, 102])
+    is_done.set()
+    reader.join(timeout=5)
+    assert seen <= {0, 2}
+
+
+def test_a_best_hit_fits_if_it_covers_the_query_or_what_is_rare_in_it() -> None:
+    """A common word out of a long request for something else is no answer."""
+    filler = [Document(n, f"s{n}", f"tool_{n}", "", f"Get a list of items number {n}.") for n in range(100, 300)]
+    engine = engine_of([*filler, *ALL])
+    assert engine.fits("weather forecast", WEATHER.id)
+    assert engine.fits("weather in Paris tomorrow", WEATHER.id)
+    assert not engine.fits("get me a recipe for sourdough bread with walnuts and honey", 100)
+
+
+def test_an_explanation_names_the_matched_terms_by_field() -> None:
+    """For the person who asks why a tool came up."""
+    why = engine_of(ALL).explain("title of an issue on GitHub", ISSUE.id)
+    assert why == {
+        "matched": {
+            "name": ["issu"],
+            "server": ["github"],
+            "description": ["issu"],
+            "parameters": ["titl"],
+            "parameter descriptions": ["titl", "issu"],
+        }
+    }

@@ -1,0 +1,190 @@
+"""What the search room answers."""
+
+import time
+from dataclasses import replace
+
+import pytest
+
+from smart_mcp_proxy.models import Document
+from smart_mcp_proxy.search.bm25f import Bm25fEngine
+from smart_mcp_proxy.search.index import Answer, SearchIndex
+
+
+def tool(id: int, server: str, name: str, description: str) -> Document:
+    return Document(id, server, name, "", description, listed_name=f"{server}__{name}")
+
+
+TOOLS = [
+    tool(1, "github", "create_issue", "Open a new issue in a repository."),
+    tool(2, "github", "list_issues", "List the issues of a repository."),
+    tool(3, "gitlab", "create_issue", "Report a bug to a project."),
+    tool(4, "files", "read_file", "Read the whole content of a file."),
+    tool(5, "files", "ReadFile", "Older way of loading a document."),
+    tool(6, "web", "search", "Find pages on the internet."),
+    tool(7, "meteo", "get_forecast", "Weather forecast for a city."),
+    tool(8, "google-maps", "directions", "Route between two places."),
+]
+
+
+@pytest.fixture
+def index() -> SearchIndex:
+    index = SearchIndex(Bm25fEngine())
+    index.update(TOOLS)
+    return index
+
+
+def ids(answer: Answer) -> list[int]:
+    return [hit.id for hit in answer.hits]
+
+
+@pytest.mark.parametrize("query", ["github:create_issue", "github__create_issue", "GitHub:Create_Issue"])
+def test_an_exact_name_comes_first_in_every_form(index: SearchIndex, query: str) -> None:
+    """Canonical, listed, and either in another case."""
+    answer = index.search(query, limit=5)
+    assert ids(answer)[0] == 1
+    assert answer.hits[0].score == 1.0
+    assert answer.hits[0].why["exact"] == query
+
+
+def test_a_bare_name_means_every_tool_of_that_name(index: SearchIndex) -> None:
+    """Two servers have a `create_issue`; both come before anything that only resembles it."""
+    assert ids(index.search("create_issue", limit=5))[:2] == [1, 3]
+    assert ids(index.search("search", limit=1)) == [6]
+
+
+def test_letter_case_decides_where_names_differ_in_it_only(index: SearchIndex) -> None:
+    """`read_file` and `ReadFile` are two tools; `readfile` in no tool's own case means the latter."""
+    assert ids(index.search("ReadFile", limit=1)) == [5]
+    assert ids(index.search("read_file", limit=1)) == [4]
+    assert ids(index.search("readfile", limit=1)) == [5]
+
+
+def test_a_name_inside_a_sentence_counts_if_it_looks_like_one(index: SearchIndex) -> None:
+    """`get_forecast` is meant; `search` is just a word."""
+    assert ids(index.search("please call `get_forecast`, then stop.", limit=3))[0] == 7
+    assert "exact" not in index.search("search repository issues", limit=5).hits[0].why
+
+
+def test_nothing_that_is_not_allowed_appears_anywhere(index: SearchIndex) -> None:
+    """Not as an exact name, a hit, a near miss, a nearest name, nor in the count."""
+    answer = index.search("github:create_issue", limit=5, allowed={2, 7, 999})
+    assert 1 not in ids(answer)
+    assert answer.total == 2
+    assert not {1, 3} & {hit.id for hit in (*answer.near_misses, *answer.left_out)}
+    assert index.nearest_names("github:create_isue", allowed={2, 7}) == [2]
+
+
+def test_the_servers_filter_narrows_the_search(index: SearchIndex) -> None:
+    """Only tools of these servers are found and counted."""
+    answer = index.search("create issue", limit=5, servers=["gitlab"])
+    assert (ids(answer), answer.total) == ([3], 1)
+    assert index.search("create issue", limit=5, servers=["gitlab"], allowed={1}).total == 0
+
+
+@pytest.mark.parametrize("query", ["", "  \n", "what is the", "🎉🎉", "\x00\x1b", "\ud800", "?!."])
+def test_a_query_without_a_word_finds_nothing(index: SearchIndex, query: str) -> None:
+    """An empty answer with the count of what could be found, never an exception."""
+    assert index.search(query, limit=5) == Answer(total=8)
+
+
+def test_an_empty_index_answers_too() -> None:
+    """Before the first server is connected."""
+    index = SearchIndex(Bm25fEngine())
+    assert index.search("create issue", limit=5) == Answer()
+    assert index.nearest_names("create_issue") == []
+
+
+def test_where_nothing_fits_the_answer_is_empty_and_names_near_misses(index: SearchIndex) -> None:
+    """A long request that shares one common word with the catalog gets no tools, but up to three names."""
+    index.update(tool(n, f"s{n}", f"item_{n}", "Get one of the places in the list.") for n in range(100, 160))
+    answer = index.search("reserve places at a sushi restaurant for eleven vegetarian guests on Friday", limit=5)
+    assert answer.hits == ()
+    assert 0 < len(answer.near_misses) <= 3
+    assert answer.near_misses[0].why["left_out"] == "does not fit well enough"
+
+
+def test_more_queries_share_one_answer(index: SearchIndex) -> None:
+    """Each part of the need gets its best tool before any gets a second; the limit holds for all together."""
+    answer = index.search("create issue", limit=3, more_queries=["weather forecast", "route between places"])
+    assert {7, 8} < set(ids(answer))
+    assert len(answer.hits) == 3
+    scores = [hit.score for hit in answer.hits]
+    assert scores == sorted(scores, reverse=True)
+
+
+def test_a_flood_of_clones_does_not_hide_the_honest_tools(index: SearchIndex) -> None:
+    """A server publishes 1,000 copies that rank above all others; each answer still has room for the rest."""
+    index.update(tool(n, "evil", f"create_issue_{n}", "Create issue in repository.") for n in range(1000, 2000))
+    answer = index.search("create an issue in a repository", limit=5)
+    assert 1 in ids(answer)
+    assert sum(hit.id >= 1000 for hit in answer.hits) == 1
+
+
+def test_a_flood_of_different_tools_does_not_hide_the_honest_ones_and_costs_little(index: SearchIndex) -> None:
+    """A server publishes 3,000 tools that all say the query and something else; it gets five places, in under 0.5 s."""
+    words = [f"{a}{b}{c}" for a in "bcdfghklmnprstv" for b in "aeiou" for c in "bdfgklmnprstvxz" + "chjqwyaeiou"]
+    index.update(
+        tool(2000 + n, "evil", f"create_issue_{word}", f"Create issue {word}.") for n, word in enumerate(words)
+    )
+    start = time.perf_counter()
+    answer = index.search("create an issue", limit=10)
+    assert time.perf_counter() - start < 0.5
+    assert {1, 3} < set(ids(answer))
+    assert sum(hit.id >= 2000 for hit in answer.hits) == 5
+
+
+def test_a_server_named_in_the_query_may_fill_the_answer(index: SearchIndex) -> None:
+    """Separators and case of the server's name do not matter."""
+    words = ("alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta")
+    index.update(tool(50 + n, "acme-crm", f"export_{word}", f"Export {word}.") for n, word in enumerate(words))
+    assert len(index.search("export", limit=7).hits) == 5
+    assert len(index.search("export from ACME CRM", limit=7).hits) == 7
+
+
+def test_a_lone_server_has_nobody_to_crowd_out() -> None:
+    """The cap protects other servers; where there is none, the answer may be full."""
+    index = SearchIndex(Bm25fEngine())
+    index.update(tool(n, "only", f"export_{n}", "Export " + "abcdefgh"[n] * 3) for n in range(8))
+    assert len(index.search("export", limit=8).hits) == 8
+
+
+def test_changes_are_searchable_at_once(index: SearchIndex) -> None:
+    """A replaced tool answers to its new name and text only, a removed one to nothing."""
+    index.update([replace(TOOLS[6], name="get_tides", description="Sea level.", listed_name="meteo__get_tides")], [8])
+    assert "exact" not in index.search("meteo:get_forecast", limit=5).hits[0].why
+    assert ids(index.search("sea level", limit=5)) == [7]
+    assert ids(index.search("google-maps:directions", limit=5)) == []
+    assert len(index) == 7
+
+
+def test_a_hit_says_what_matched_and_what_was_left_out(index: SearchIndex) -> None:
+    """For the person who asks why."""
+    answer = index.search("create issue", limit=1)
+    assert answer.hits[0].why["matched"]["name"] == ["creat", "issu"]
+    assert all(hit.why["left_out"] for hit in answer.left_out)
+    assert answer.left_out
+
+
+@pytest.mark.parametrize(
+    ("wrong", "meant"),
+    [("github:create_isue", 1), ("github__list_issue", 2), ("get_forcast", 7), ("Files:READ_FILE", 4)],
+)
+def test_a_misspelt_name_finds_the_one_that_was_meant(index: SearchIndex, wrong: str, meant: int) -> None:
+    """In each form of a name."""
+    assert index.nearest_names(wrong)[0] == meant
+
+
+def test_a_name_like_no_other_has_no_nearest(index: SearchIndex) -> None:
+    """Better no proposal than a wild one."""
+    assert index.nearest_names("qqqq:zzzz_wwww") == []
+    assert index.nearest_names("") == []
+    assert len(index.nearest_names("issue", 1)) <= 1
+
+
+def test_a_hostile_query_of_100_kb_is_answered_within_200_ms(index: SearchIndex) -> None:
+    """Whatever is sent costs no more than the part that is read."""
+    for text in ("create_issue " * 8000, "a" * 100_000, "((((" * 25_000, " ".join(f"w_{n}" for n in range(14_000))):
+        start = time.perf_counter()
+        index.search(text, limit=5)
+        index.nearest_names(text)
+        assert time.perf_counter() - start < 0.2

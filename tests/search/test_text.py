@@ -1,0 +1,56 @@
+"""How text becomes search terms."""
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from smart_mcp_proxy.search.text import QUERY_LIMIT_CHARS, terms
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("read_file", ["read", "file"]),
+        ("read-file", ["read", "file"]),
+        ("readFile", ["read", "file", "readfil"]),
+        ("HTTPServer", ["http", "server", "httpserver"]),
+        ("list IDs", ["list", "id"]),
+        ("s3", ["s", "3", "s3"]),
+        ("searching the repositories", ["search", "repositori"]),
+        ("\uff27\uff49\uff54\uff28\uff55\uff42", ["git", "hub", "github"]),
+        ("Straße", ["strass"]),
+        ("天気予報", ["天気", "気予", "予報"]),
+        ("天", ["天"]),
+        ("read\x00file\x1b", ["read", "file"]),
+        ("", []),
+        (" \t\n", []),
+        ("what is the", []),
+        ("🎉🎉 👩‍💻", []),
+    ],
+)
+def test_text_is_split_folded_and_stemmed(text: str, expected: list[str]) -> None:
+    """Names split at case, underscore, hyphen and digit; CJK gives character pairs; what is no word gives nothing."""
+    assert terms(text) == expected
+
+
+@given(st.text(alphabet=st.characters(), max_size=200))
+def test_any_text_gives_terms_without_an_exception(text: str) -> None:
+    """Surrogates, combining marks and unassigned characters are as harmless as letters."""
+    assert all(terms(text))
+
+
+def test_the_rest_of_an_overlong_text_is_not_read() -> None:
+    """What follows the limit changes nothing, also where normalisation makes the text longer."""
+    padding = "a " * (QUERY_LIMIT_CHARS // 2)
+    assert terms(padding + "weather") == []
+    assert len(terms("\ufdfa" * 50_000)) <= QUERY_LIMIT_CHARS
+
+
+def test_a_query_of_100_kb_costs_less_than_200_ms() -> None:
+    """Distinct words defeat the cache; the limit still bounds the work."""
+    query = " ".join(f"w{number}ord" for number in range(12_000))
+    start = time.perf_counter()
+    terms(query)
+    assert time.perf_counter() - start < 0.2
