@@ -1,0 +1,138 @@
+"""JSON-RPC messages as bytes: envelopes are read, what is inside them stays as it came."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from smart_mcp_proxy.errors import RequestError
+
+__all__ = ["BrokenMessage", "Envelope", "RpcError", "cleaned", "decode_messages", "encode_message", "recovered_id"]
+
+_ABSENT = msgspec.Raw(b"")
+_BOM = b"\xef\xbb\xbf"
+_EDGE_BYTES = 256
+_LONE_SURROGATE = re.compile(
+    rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|u[dD][89a-fA-F][0-9a-fA-F]{2}|[^u])"
+)
+"""A surrogate pair, a lone surrogate, or another escape; pairs and other escapes are matched to be stepped over."""
+_VERSION = rb'"jsonrpc"\s*:\s*"2\.0"'
+_ID = rb'"id"\s*:\s*"?(\d{1,18})"?'
+_HEAD_ID = re.compile(rb"\s*\{\s*(?:" + _VERSION + rb"\s*,\s*" + _ID + rb"|" + _ID + rb"\s*,\s*" + _VERSION + rb")\s*,")
+_TAIL_ID = re.compile(
+    rb",\s*(?:" + _VERSION + rb"\s*,\s*" + _ID + rb"|" + _ID + rb"\s*,\s*" + _VERSION + rb")\s*\}\s*$"
+)
+_LOST_ID = re.compile(rb"|null|\d+[.eE].*")
+_WIRE_ID = re.compile(rb'(\d{1,18})|"(\d{1,18})"')
+
+
+class Envelope(msgspec.Struct):
+    """The outside of one JSON-RPC message; members the sender left out are empty."""
+
+    jsonrpc: msgspec.Raw = _ABSENT
+    id: msgspec.Raw = _ABSENT
+    method: str = ""
+    params: msgspec.Raw = _ABSENT
+    result: msgspec.Raw = _ABSENT
+    error: msgspec.Raw = _ABSENT
+
+    @property
+    def request_id(self) -> int | None:
+        """The id as one of ours, None for anything else: null, floats, words. Some servers send ours as text."""
+        match = _WIRE_ID.fullmatch(bytes(self.id))
+        return int(match[1] or match[2]) if match else None
+
+    @property
+    def has_lost_id(self) -> bool:
+        """Whether the sender lost the id on its way: left out, null, or turned into a float."""
+        return _LOST_ID.fullmatch(bytes(self.id)) is not None
+
+    @property
+    def is_reply(self) -> bool:
+        """Whether this answers a request, well or badly."""
+        return not self.method and (len(bytes(self.result)) > 0 or len(bytes(self.error)) > 0)
+
+
+@dataclass(frozen=True, slots=True)
+class BrokenMessage:
+    """Text that looks like a JSON-RPC message and is none.
+
+    Attributes:
+        request_id: The id it carries, if that can be told for certain.
+        reason: What is wrong with it.
+    """
+
+    request_id: int | None
+    reason: str
+
+
+class RpcError(msgspec.Struct):
+    """The `error` member of a reply."""
+
+    code: int = 0
+    message: str = ""
+    data: Any = None
+
+
+_envelope = msgspec.json.Decoder(Envelope)
+_batch = msgspec.json.Decoder(list[Envelope])
+
+
+def encode_message(message: Mapping[str, Any]) -> bytes:
+    """One line of JSON with its line end.
+
+    Raises:
+        RequestError: A value has no JSON form, or text holds half a surrogate pair.
+    """
+    try:
+        return msgspec.json.encode(message) + b"\n"
+    except (TypeError, ValueError, RecursionError) as exc:
+        raise RequestError(
+            f"The arguments cannot be written as JSON: {exc}", hint="Send plain JSON values and valid Unicode."
+        ) from exc
+
+
+def cleaned(line: bytes) -> bytes:
+    """`line` without BOM and surrounding blanks, invalid UTF-8 and lone surrogate escapes replaced by U+FFFD."""
+    line = line.removeprefix(_BOM).strip()
+    try:
+        line.decode()
+    except UnicodeDecodeError:
+        line = line.decode(errors="replace").encode()
+    if b"\\ud" in line or b"\\uD" in line:
+        line = _LONE_SURROGATE.sub(_without_lone_surrogate, line)
+    return line
+
+
+def _without_lone_surrogate(match: re.Match[bytes]) -> bytes:
+    text = match[0]
+    return rb"\ufffd" if len(text) == len(rb"\ud800") else text
+
+
+def decode_messages(line: bytes) -> list[Envelope] | BrokenMessage | None:
+    """The messages on one cleaned line (a batch has several), a broken one, or None for what was never meant as one."""
+    if not line.startswith((b"{", b"[")):
+        return None
+    try:
+        messages = _batch.decode(line) if line.startswith(b"[") else [_envelope.decode(line)]
+    except (msgspec.DecodeError, RecursionError) as exc:
+        edges = line[:_EDGE_BYTES] + line[-_EDGE_BYTES:]
+        request_id = recovered_id(line[:_EDGE_BYTES], b"")
+        return BrokenMessage(request_id, str(exc)) if b'"jsonrpc"' in edges else None
+    return [message for message in messages if _is_meant(message)] or None
+
+
+def _is_meant(message: Envelope) -> bool:
+    """Whether this is a protocol message; JSON log lines on stdout are not, and may well have an `id`."""
+    return bool(message.method) or message.is_reply or bool(bytes(message.jsonrpc) and bytes(message.id))
+
+
+def recovered_id(head: bytes, tail: bytes) -> int | None:
+    """The id of a message of which only the ends can be read; None unless it is certain to be the message's own.
+
+    Certain means beside the message's `jsonrpc` member: an `id` alone may be anything inside a result.
+    """
+    match = _HEAD_ID.match(head) or _TAIL_ID.search(tail)
+    return int(match[1] or match[2]) if match else None

@@ -1,0 +1,55 @@
+"""Opens a session by whatever transport a server is configured with."""
+
+from collections.abc import Mapping
+from typing import Final, Self
+
+from smart_mcp_proxy.models import Era
+from smart_mcp_proxy.servers import ServerConfig
+from smart_mcp_proxy.upstream.http import TlsContext
+from smart_mcp_proxy.upstream.link import Link, OnEvent
+from smart_mcp_proxy.upstream.raw_http import open_raw_http
+from smart_mcp_proxy.upstream.sdk import open_http
+from smart_mcp_proxy.upstream.stdio import open_stdio
+from smart_mcp_proxy.upstream.watchdog import Watchdog
+
+__all__ = ["MAX_MESSAGE_BYTES", "Dialer"]
+
+MAX_MESSAGE_BYTES: Final = 16 << 20
+"""Largest message accepted from a server: legitimate results reach megabytes, memory has to last for many of them."""
+
+
+class Dialer:
+    """Opens sessions; one object serves all servers and keeps what they share, for as long as it is open.
+
+    Args:
+        max_message_bytes: Larger messages are refused, on every transport.
+    """
+
+    def __init__(self, max_message_bytes: int = MAX_MESSAGE_BYTES) -> None:
+        self._max_message_bytes = max_message_bytes
+        self._tls = TlsContext()
+        self._watchdog = Watchdog()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self._watchdog.__aexit__(*exc_info)
+
+    async def __call__(
+        self, config: ServerConfig, *, environ: Mapping[str, str], era: Era | None, on_event: OnEvent
+    ) -> Link:
+        """An open session; see `OpenLink`."""
+        limit = self._max_message_bytes
+        if config.transport == "stdio":
+            return await open_stdio(
+                config,
+                environ=environ,
+                era=era,
+                on_event=on_event,
+                max_message_bytes=limit,
+                watchdog=self._watchdog,
+            )
+        if config.transport == "http" and config.oauth is None:
+            return await open_raw_http(config, era=era, on_event=on_event, max_message_bytes=limit)
+        return await open_http(config, era=era, on_event=on_event, max_message_bytes=limit, tls=self._tls)

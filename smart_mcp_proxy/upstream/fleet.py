@@ -1,0 +1,113 @@
+"""All configured servers: which ones run follows from the configuration, and nothing else."""
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from smart_mcp_proxy.servers import ServerConfig
+from smart_mcp_proxy.telemetry import get_logger
+from smart_mcp_proxy.upstream.dial import Dialer
+from smart_mcp_proxy.upstream.link import OpenLink
+from smart_mcp_proxy.upstream.supervisor import OnChange, OnToolsChanged, Upstream
+
+__all__ = ["Fleet"]
+
+_START_PARALLEL: Final = 4
+"""Source: contract.md, Processes (`MCPPROXY_START_PARALLEL`)."""
+_CLOSE_S: Final = 8.0
+"""Longest a shutdown waits: closed input, SIGTERM and SIGKILL of one server take at most half of it."""
+
+_log = get_logger("upstream")
+
+
+class Fleet:
+    """The servers by name.
+
+    Args:
+        environ: The gateway's environment.
+        on_change: Told of every change of a server's state.
+        on_tools_changed: Told the name of a server whose tool list may have changed.
+        start_parallel: How many stdio servers may start up at a time.
+        open_link: Opens sessions.
+    """
+
+    def __init__(
+        self,
+        *,
+        environ: Mapping[str, str],
+        on_change: OnChange,
+        on_tools_changed: OnToolsChanged,
+        start_parallel: int = _START_PARALLEL,
+        open_link: OpenLink | None = None,
+    ) -> None:
+        self._environ = environ
+        self._on_change = on_change
+        self._on_tools_changed = on_tools_changed
+        self._open_link = open_link or Dialer()
+        self._start_gate = asyncio.Semaphore(start_parallel)
+        self._upstreams: dict[str, Upstream] = {}
+        self._is_started = False
+        self._lock = asyncio.Lock()
+
+    def __repr__(self) -> str:
+        return f"<Fleet of {len(self)}, {'started' if self._is_started else 'not started'}>"
+
+    def __iter__(self) -> Iterator[Upstream]:
+        return iter(tuple(self._upstreams.values()))
+
+    def __len__(self) -> int:
+        return len(self._upstreams)
+
+    def get(self, name: str) -> Upstream | None:
+        """The server of that name, None if there is none."""
+        return self._upstreams.get(name)
+
+    async def apply(self, configs: Mapping[str, ServerConfig]) -> None:
+        """Makes the servers those of `configs`: only what is new, gone or changed starts, stops or restarts.
+
+        Before `start()` nothing is started yet.
+        """
+        async with self._lock:
+            gone = [up for up in self if configs.get(up.name) != up.config]
+            for upstream in gone:
+                del self._upstreams[upstream.name]
+            await _stop_all(gone)
+            for name, config in configs.items():
+                if name not in self._upstreams:
+                    self._upstreams[name] = self._new(config)
+            if self._is_started:
+                await self._start_all()
+
+    async def start(self) -> None:
+        """Begins to connect all servers, in the background."""
+        async with self._lock:
+            self._is_started = True
+            await self._start_all()
+
+    async def close(self) -> None:
+        """Ends all connections and children, at once and within seconds."""
+        async with self._lock:
+            self._is_started = False
+            await _stop_all(list(self))
+
+    async def _start_all(self) -> None:
+        for upstream in self:
+            await upstream.start()
+
+    def _new(self, config: ServerConfig) -> Upstream:
+        return Upstream(
+            config,
+            environ=self._environ,
+            on_change=self._on_change,
+            on_tools_changed=self._on_tools_changed,
+            open_link=self._open_link,
+            start_gate=self._start_gate,
+        )
+
+
+async def _stop_all(upstreams: list[Upstream]) -> None:
+    try:
+        async with asyncio.timeout(_CLOSE_S):
+            await asyncio.gather(*(upstream.stop() for upstream in upstreams))
+    except TimeoutError:
+        _log.error("some servers did not end within %g s: %s", _CLOSE_S, upstreams)

@@ -1,0 +1,138 @@
+"""Which era a stdio server speaks, and what it says of itself."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+from mcp_types import (
+    CLIENT_CAPABILITIES_META_KEY,
+    CLIENT_INFO_META_KEY,
+    PROTOCOL_VERSION_META_KEY,
+    SERVER_INFO_META_KEY,
+)
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_HANDSHAKE_VERSION, MODERN_PROTOCOL_VERSIONS
+
+from smart_mcp_proxy.errors import UpstreamError
+from smart_mcp_proxy.models import Era
+from smart_mcp_proxy.upstream.link import CLIENT_INFO
+
+__all__ = ["Agreement", "Post", "announces_tools", "modern_meta", "negotiate", "server_label"]
+
+Post = Callable[[str, Mapping[str, Any]], Awaitable["asyncio.Future[bytes]"]]
+"""Sends one request and returns the future of its result."""
+
+_PROBE_S: Final = 1.5
+"""How long `server/discover` has the stage for itself. Many older servers never answer a method they do not know."""
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """What gateway and server agreed on."""
+
+    era: Era
+    protocol_version: str
+    capabilities: Mapping[str, Any]
+    server_info: str
+
+
+def modern_meta(version: str) -> dict[str, Any]:
+    """What every request of the modern era carries in `_meta`. No capability is declared: one session serves many
+    agents, and nobody could tell whose answer a server would get."""
+    return {
+        PROTOCOL_VERSION_META_KEY: version,
+        CLIENT_INFO_META_KEY: CLIENT_INFO,
+        CLIENT_CAPABILITIES_META_KEY: {},
+    }
+
+
+def announces_tools(capabilities: Mapping[str, Any]) -> bool:
+    """Whether a server that declares these says when its tool list changes."""
+    tools = capabilities.get("tools")
+    return isinstance(tools, Mapping) and tools.get("listChanged") is True
+
+
+def server_label(info: object) -> str:
+    """Name and version out of a `serverInfo` object, for display; empty where there is none."""
+    if not isinstance(info, Mapping):
+        return ""
+    return " ".join(str(info[key]) for key in ("name", "version") if info.get(key))
+
+
+async def negotiate(server: str, post: Post, known: Era | None) -> Agreement:
+    """Agrees on an era. The caller limits the time.
+
+    `server/discover` first. If it is not answered soon, `initialize` is sent as well and the first good answer counts,
+    so that neither a silent old server nor a slow new one is misjudged.
+
+    Args:
+        server: Configured name, for messages.
+        post: Sends a request.
+        known: The era of the last connection; a server of the handshake era is not probed again.
+
+    Raises:
+        UpstreamError: It refuses both, or its versions are unknown to us.
+    """
+    probe: asyncio.Future[bytes] | None = None
+    if known != "handshake":
+        probe = await post("server/discover", {"_meta": modern_meta(MODERN_PROTOCOL_VERSIONS[-1])})
+        await asyncio.wait({probe}, timeout=_PROBE_S)
+        if probe.done() and (agreement := _discovered(probe)):
+            return agreement
+    greeting = await post(
+        "initialize",
+        {"protocolVersion": LATEST_HANDSHAKE_VERSION, "capabilities": {}, "clientInfo": CLIENT_INFO},
+    )
+    if probe is not None and not probe.done():
+        await asyncio.wait({probe, greeting}, return_when=asyncio.FIRST_COMPLETED)
+        if probe.done() and (agreement := _discovered(probe)):
+            greeting.cancel()
+            return agreement
+    try:
+        return _initialized(server, await greeting)
+    except UpstreamError as exc:
+        if exc.delivery != "executed" or known != "handshake":
+            raise
+        return await negotiate(server, post, None)  # it was updated since the last connection
+    finally:
+        if probe is not None:
+            probe.cancel()
+
+
+def _discovered(probe: "asyncio.Future[bytes]") -> Agreement | None:
+    """What the answer to `server/discover` says, None if it is no sign of the modern era."""
+    if probe.cancelled() or probe.exception() is not None:
+        return None
+    result = _object(probe.result())
+    supported = result.get("supportedVersions")
+    common = [version for version in MODERN_PROTOCOL_VERSIONS if isinstance(supported, list) and version in supported]
+    if not common:
+        return None
+    meta = result.get("_meta")
+    info = meta.get(SERVER_INFO_META_KEY) if isinstance(meta, Mapping) else None
+    return Agreement("modern", common[-1], _capabilities(result), server_label(info))
+
+
+def _initialized(server: str, text: bytes) -> Agreement:
+    result = _object(text)
+    version = result.get("protocolVersion")
+    if version not in HANDSHAKE_PROTOCOL_VERSIONS:
+        raise UpstreamError(
+            f"Server '{server}' speaks protocol version {version!r}, which is not known here.",
+            hint=f"Known: {', '.join((*HANDSHAKE_PROTOCOL_VERSIONS, *MODERN_PROTOCOL_VERSIONS))}.",
+        )
+    return Agreement("handshake", str(version), _capabilities(result), server_label(result.get("serverInfo")))
+
+
+def _object(text: bytes) -> dict[str, Any]:
+    try:
+        value = msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _capabilities(result: Mapping[str, Any]) -> Mapping[str, Any]:
+    capabilities = result.get("capabilities")
+    return capabilities if isinstance(capabilities, Mapping) else {}

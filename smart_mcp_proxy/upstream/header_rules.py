@@ -1,0 +1,81 @@
+"""Which HTTP headers a request of the modern era carries besides its body, so that others can route it unread."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from mcp.shared.inbound import (
+    MCP_METHOD_HEADER,
+    MCP_NAME_HEADER,
+    MCP_PROTOCOL_VERSION_HEADER,
+    NAME_BEARING_METHODS,
+    encode_header_value,
+    find_invalid_x_mcp_header,
+    mcp_param_headers,
+    x_mcp_header_map,
+)
+
+from smart_mcp_proxy.telemetry import get_logger
+
+__all__ = ["HeaderRules"]
+
+_log = get_logger("upstream")
+
+
+class HeaderRules:
+    """The headers of each request to one server, as its tools' schemas demand them.
+
+    Args:
+        server: Configured name, for messages.
+
+    Source: MCP 2026-07-28, basic/transports (standard and custom headers).
+    """
+
+    def __init__(self, server: str) -> None:
+        self._server = server
+        self._maps: dict[str, dict[tuple[str, ...], str]] = {}
+
+    def headers(self, version: str, method: str, params: Mapping[str, Any]) -> dict[str, str]:
+        """The headers for one request; the parameters are known to be valid Unicode."""
+        headers = {MCP_PROTOCOL_VERSION_HEADER: version, MCP_METHOD_HEADER: method}
+        name = params.get(NAME_BEARING_METHODS.get(method, ""))
+        if isinstance(name, str):
+            headers[MCP_NAME_HEADER] = encode_header_value(name)
+            if method == "tools/call" and (rules := self._maps.get(name)):
+                headers |= mcp_param_headers(rules, params.get("arguments") or {})
+        return headers
+
+    def learn(self, listing: bytes) -> bytes:
+        """Remembers which arguments of these listed tools must travel as headers.
+
+        Args:
+            listing: The result of `tools/list` as JSON text.
+
+        Returns:
+            The same without the tools that must not be used because what they demand is invalid.
+        """
+        try:
+            result = msgspec.json.decode(listing)
+        except (msgspec.DecodeError, RecursionError):
+            return listing  # whoever reads the list will say so
+        tools = result.get("tools") if isinstance(result, dict) else None
+        if not isinstance(tools, list):
+            return listing
+        usable = [tool for tool in tools if self._is_usable(tool)]
+        return listing if len(usable) == len(tools) else msgspec.json.encode(result | {"tools": usable})
+
+    def _is_usable(self, tool: object) -> bool:
+        if not isinstance(tool, Mapping) or not isinstance(name := tool.get("name"), str):
+            return True  # not ours to judge
+        schema = tool.get("inputSchema")
+        if reason := find_invalid_x_mcp_header(schema):
+            self._maps.pop(name, None)
+            _log.warning(
+                "server %s: tool %s left out, its header annotation is invalid: %s", self._server, name, reason
+            )
+            return False
+        if rules := x_mcp_header_map(schema):
+            self._maps[name] = rules
+        else:
+            self._maps.pop(name, None)
+        return True

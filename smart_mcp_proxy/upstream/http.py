@@ -1,0 +1,195 @@
+"""The HTTP client under a session: one failed exchange does not end the others, and why it failed is remembered."""
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass
+
+import httpx2
+import msgspec
+
+__all__ = ["Failure", "GuardedTransport", "TlsContext", "new_http_client"]
+
+_CONNECT_S = 10.0
+_WRITE_S = 60.0
+_READ_S = 900.0
+"""Longest silence inside one answer; each call has a deadline of its own below this."""
+_FAILURES_KEPT = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why an HTTP exchange gave no answer.
+
+    Attributes:
+        reason: What happened, to stand after the server's name.
+        status: HTTP status, 0 if there was none.
+        was_refused: The server cannot have carried the request out.
+        retry_after_s: What it asked for, if it did.
+    """
+
+    reason: str
+    status: int = 0
+    was_refused: bool = False
+    retry_after_s: float | None = None
+
+
+class TlsContext:
+    """One TLS context for all servers, made when first needed: reading the system's certificates takes a while."""
+
+    def __init__(self) -> None:
+        self._lock = asyncio.Lock()
+        self._context: ssl.SSLContext | None = None
+
+    async def get(self) -> ssl.SSLContext:
+        """The context; made in a thread the first time."""
+        async with self._lock:
+            if self._context is None:
+                self._context = await asyncio.to_thread(ssl.create_default_context)
+            return self._context
+
+
+class _RequestId(msgspec.Struct):
+    id: int | str | None = None
+
+
+class GuardedTransport(httpx2.AsyncBaseTransport):
+    """Sends requests; a network failure becomes an error answer, so that it costs one call and not the session.
+
+    Args:
+        inner: What really sends.
+        max_body_bytes: A longer plain answer is cut off; event streams have their limit per event.
+        on_unreachable: Told when the session is of no more use: the server is not there, or has forgotten it.
+        is_fragile: One failed POST ends the session, as the SDK's SSE client has it.
+    """
+
+    def __init__(
+        self,
+        inner: httpx2.AsyncBaseTransport,
+        max_body_bytes: int,
+        on_unreachable: Callable[[str], None],
+        *,
+        is_fragile: bool = False,
+    ) -> None:
+        self._is_fragile = is_fragile
+        self._inner = inner
+        self._max_body_bytes = max_body_bytes
+        self._on_unreachable = on_unreachable
+        self._failures: dict[int | str, Failure] = {}
+        self.last_failure: Failure | None = None
+
+    def take_failure(self, request_id: int | str) -> Failure | None:
+        """What happened to the exchange of this JSON-RPC request, if it failed; told once."""
+        return self._failures.pop(request_id, None)
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        """Sends one request; see the class."""
+        request_id = _id_of(request)
+        if request.method == "GET":  # a stream of announcements: silence is its normal state
+            request.extensions["timeout"] = {**request.extensions.get("timeout", {}), "read": None}
+        try:
+            response = await self._inner.handle_async_request(request)
+        except httpx2.TransportError as exc:
+            is_unsent = isinstance(exc, httpx2.ConnectError | httpx2.ConnectTimeout | httpx2.PoolTimeout)
+            failure = Failure(_words(exc), was_refused=is_unsent)
+            self._remember(request_id, failure)
+            if is_unsent or self._is_fragile:
+                self._on_unreachable(failure.reason)
+            return httpx2.Response(502, request=request)
+        if response.status_code >= 300 and (request.method == "POST" or self._is_fragile):
+            failure = _status_failure(response)
+            self._remember(request_id, failure)
+            if self._is_fragile or (response.status_code == 404 and "mcp-session-id" in request.headers):
+                self._on_unreachable(failure.reason)
+        elif response.headers.get("content-encoding", "identity") != "identity":
+            await response.aclose()
+            self._remember(request_id, Failure("sent a compressed answer although none was accepted"))
+            return httpx2.Response(502, request=request)
+        is_stream = response.headers.get("content-type", "").startswith("text/event-stream")
+        limit = None if is_stream else self._max_body_bytes
+        assert isinstance(response.stream, httpx2.AsyncByteStream)
+        response.stream = _GuardedStream(response.stream, limit, lambda failure: self._remember(request_id, failure))
+        return response
+
+    async def aclose(self) -> None:
+        """Closes all connections."""
+        await self._inner.aclose()
+
+    def _remember(self, request_id: int | str | None, failure: Failure) -> None:
+        self.last_failure = failure
+        if request_id is not None:
+            self._failures[request_id] = failure
+            if len(self._failures) > _FAILURES_KEPT:  # of calls that were given up meanwhile
+                del self._failures[next(iter(self._failures))]
+
+
+class _GuardedStream(httpx2.AsyncByteStream):
+    """A body that ends early instead of raising, and says why elsewhere."""
+
+    def __init__(
+        self, inner: httpx2.AsyncByteStream, limit_bytes: int | None, on_failure: Callable[[Failure], None]
+    ) -> None:
+        self._inner = inner
+        self._limit_bytes = limit_bytes
+        self._on_failure = on_failure
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        size = 0
+        try:
+            async for chunk in self._inner:
+                size += len(chunk)
+                if self._limit_bytes is not None and size > self._limit_bytes:
+                    self._on_failure(Failure(f"sent an answer of more than {self._limit_bytes:,} bytes"))
+                    return
+                yield chunk
+        except httpx2.TransportError as exc:
+            self._on_failure(Failure(_words(exc)))
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+
+def new_http_client(transport: httpx2.AsyncBaseTransport, headers: Mapping[str, str]) -> httpx2.AsyncClient:
+    """An HTTP client for one server: its own headers, no redirects, nothing from the environment or ~/.netrc.
+
+    Compression is declined: a small answer that unpacks to gigabytes would pass every limit on size.
+    """
+    return httpx2.AsyncClient(
+        transport=transport,
+        headers={"user-agent": "smart-mcp-proxy", **headers, "accept-encoding": "identity"},
+        timeout=httpx2.Timeout(_CONNECT_S, read=_READ_S, write=_WRITE_S),
+        follow_redirects=False,
+        trust_env=False,
+    )
+
+
+def _id_of(request: httpx2.Request) -> int | str | None:
+    if request.method != "POST":
+        return None
+    try:
+        return msgspec.json.decode(request.content, type=_RequestId).id
+    except (msgspec.DecodeError, httpx2.RequestNotRead):
+        return None
+
+
+def _status_failure(response: httpx2.Response) -> Failure:
+    status = response.status_code
+    if status < 400:
+        place = httpx2.URL(response.headers.get("location", "")).host or "another address"
+        return Failure(f"redirects to {place} (HTTP {status}), which is not followed", status, was_refused=True)
+    retry_after = response.headers.get("retry-after", "")
+    return Failure(
+        f"answered with HTTP {status} {response.reason_phrase}".rstrip(),
+        status,
+        # 401 and 404 are decided before a request reaches its handler; of others that cannot be known.
+        was_refused=status in (401, 404),
+        retry_after_s=float(retry_after) if retry_after.isdecimal() else None,
+    )
+
+
+def _words(exc: httpx2.TransportError) -> str:
+    if isinstance(exc, httpx2.ConnectTimeout):
+        return f"did not accept a connection within {_CONNECT_S:g} s"
+    if isinstance(exc, httpx2.ConnectError):
+        return f"cannot be reached: {exc or type(exc).__name__}"
+    return f"broke the connection: {exc or type(exc).__name__}"

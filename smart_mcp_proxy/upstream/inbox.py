@@ -1,0 +1,110 @@
+"""What arrives over HTTP: each message dealt with, on whichever stream it came."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import msgspec
+from mcp_types import METHOD_NOT_FOUND
+
+from smart_mcp_proxy.telemetry import get_logger
+from smart_mcp_proxy.upstream.codec import BrokenMessage, Envelope, cleaned, decode_messages
+from smart_mcp_proxy.upstream.link import LogLine, OnEvent, ToolsChanged
+from smart_mcp_proxy.upstream.pending import PendingCalls
+
+__all__ = ["Inbox"]
+
+_LOG_TEXT_CHARS: Final = 2_000
+
+_log = get_logger("upstream")
+
+
+class Inbox:
+    """Gives replies to their requests, progress to its call, and the rest to whom it concerns.
+
+    Args:
+        server: Configured name, for messages.
+        on_event: Told of changes and log lines.
+        on_subscribed: Told when the server confirms a subscription.
+        answer: Sends an answer to a request of the server's; does not wait.
+
+    Attributes:
+        pending: The requests under way.
+    """
+
+    def __init__(
+        self,
+        server: str,
+        on_event: OnEvent,
+        on_subscribed: Callable[[], None],
+        answer: Callable[[Mapping[str, Any]], None],
+    ) -> None:
+        self.pending = PendingCalls(server)
+        self._server = server
+        self._on_event = on_event
+        self._on_subscribed = on_subscribed
+        self._answer = answer
+
+    def take(self, text: bytes, request_id: int | None = None) -> bool:
+        """Deals with the messages in one body or one event.
+
+        Args:
+            text: What arrived.
+            request_id: The request whose answer this is part of, None on the stream of announcements.
+
+        Returns:
+            Whether that request is answered now, well or badly.
+        """
+        messages = decode_messages(cleaned(text))
+        if isinstance(messages, list):
+            is_answered = False
+            for message in messages:
+                is_answered |= self._receive(message, request_id)
+            return is_answered
+        if request_id is None:
+            _log.debug("server %s: skipped an announcement that cannot be read", self._server)
+            return False
+        reason = messages.reason if messages is not None else "it is no JSON-RPC message"
+        return self.pending.settle_broken(BrokenMessage(request_id, reason))
+
+    def take_refusal(self, text: bytes, request_id: int) -> bool:
+        """Fails the request with the JSON-RPC error in the body of an HTTP error; False if there is none.
+
+        The error may name any id: the server may have refused the request before it read the request's own.
+        """
+        match decode_messages(cleaned(text)):
+            case [Envelope(method="") as message] if bytes(message.error):
+                message.id = msgspec.Raw(str(request_id).encode())
+                return self.pending.settle(message)
+        return False
+
+    def _receive(self, message: Envelope, request_id: int | None) -> bool:
+        if not message.method:
+            return self._settle(message, request_id)
+        if bytes(message.id):
+            self._answer(_answer_to(message))
+        elif message.method == "notifications/progress":
+            self.pending.report(bytes(message.params))
+        elif message.method == "notifications/tools/list_changed":
+            self._on_event(ToolsChanged())
+        elif message.method == "notifications/message":
+            self._on_event(LogLine(bytes(message.params)[:_LOG_TEXT_CHARS].decode(errors="replace")))
+        elif message.method == "notifications/subscriptions/acknowledged":
+            self._on_subscribed()
+        return False
+
+    def _settle(self, message: Envelope, request_id: int | None) -> bool:
+        """Hands a reply over if it came as the answer to the request it names, or names none."""
+        if request_id is not None and message.has_lost_id:
+            message.id = msgspec.Raw(str(request_id).encode())
+        if request_id is not None and message.request_id == request_id:
+            return self.pending.settle(message)
+        _log.debug("server %s: dropped a reply that nobody waits for", self._server)
+        return False
+
+
+def _answer_to(message: Envelope) -> dict[str, Any]:
+    """The answer to a request of the server's: it may ask whether we are there, and nothing else."""
+    if message.method == "ping":
+        return {"jsonrpc": "2.0", "id": message.id, "result": {}}
+    error = {"code": METHOD_NOT_FOUND, "message": f"Method not found: {message.method}"}
+    return {"jsonrpc": "2.0", "id": message.id, "error": error}

@@ -1,0 +1,68 @@
+"""Bytes to lines, in linear time and bounded memory."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+__all__ = ["LineSplitter", "OverlongLine"]
+
+_KEPT_EDGE_BYTES = 256
+"""Of a line over the limit this much of each end is kept: enough to read a JSON-RPC id from."""
+
+
+@dataclass(frozen=True, slots=True)
+class OverlongLine:
+    """What is left of a line over the limit.
+
+    Attributes:
+        head: Its first bytes.
+        tail: Its last bytes.
+        size_bytes: Its whole length.
+    """
+
+    head: bytes
+    tail: bytes
+    size_bytes: int
+
+
+class LineSplitter:
+    """Cuts a byte stream into lines without their line ends; each byte is looked at once, whatever the chunks.
+
+    Args:
+        limit_bytes: A longer line is skipped to its end and reported as `OverlongLine`.
+    """
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit_bytes = limit_bytes
+        self._parts: list[bytes] = []
+        self._size = 0
+        self._tail = b""
+
+    def feed(self, chunk: bytes) -> Iterator[bytes | OverlongLine]:
+        """The lines that `chunk` completes."""
+        *ends, rest = chunk.split(b"\n")
+        for end in ends:
+            self._add(end)
+            yield self._take()
+        self._add(rest)
+
+    def _add(self, part: bytes) -> None:
+        if not part:
+            return
+        before, self._size = self._size, self._size + len(part)
+        if self._size <= self._limit_bytes:
+            self._parts.append(part)
+            return
+        if before <= self._limit_bytes:  # the line goes over the limit just now: keep its edges only
+            joined = b"".join(self._parts) + part
+            self._parts = [joined[:_KEPT_EDGE_BYTES]]
+            self._tail = joined[-_KEPT_EDGE_BYTES:]
+        else:
+            self._tail = (self._tail + part)[-_KEPT_EDGE_BYTES:]
+
+    def _take(self) -> bytes | OverlongLine:
+        text = b"".join(self._parts)
+        size, self._size = self._size, 0
+        self._parts.clear()
+        if size > self._limit_bytes:
+            return OverlongLine(text, self._tail, size)
+        return text.removesuffix(b"\r")

@@ -1,0 +1,138 @@
+"""One open session with a server, whatever carries it: what the supervisor needs to know of it, and no more."""
+
+import itertools
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from smart_mcp_proxy import __version__
+from smart_mcp_proxy.errors import UpstreamError, UpstreamTimeoutError
+from smart_mcp_proxy.models import Era, OnProgress
+from smart_mcp_proxy.servers import ServerConfig
+
+__all__ = [
+    "CLIENT_INFO",
+    "Link",
+    "LinkEvent",
+    "LogLine",
+    "OnEvent",
+    "OpenLink",
+    "ToolsChanged",
+    "lost_error",
+    "next_request_id",
+    "rpc_error",
+    "timeout_error",
+]
+
+CLIENT_INFO: Final = {"name": "smart-mcp-proxy", "version": __version__}
+
+_request_ids = itertools.count(1)
+
+
+def next_request_id() -> int:
+    """A JSON-RPC id no session of this process ever used: a reply that comes late, even from before a reconnect,
+    belongs to nobody."""
+    return next(_request_ids)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolsChanged:
+    """The server says that its tool list is another one now."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogLine:
+    """Something the server wrote for people: a line of its stderr, or a log message of the protocol."""
+
+    text: str
+
+
+LinkEvent = ToolsChanged | LogLine
+OnEvent = Callable[[LinkEvent], None]
+"""Told synchronously, from the session's reader: must be quick."""
+
+
+class Link(Protocol):
+    """An open, negotiated session. Safe for many requests at once.
+
+    Attributes:
+        era: Which generation of the protocol was agreed on.
+        protocol_version: The version agreed on.
+        capabilities: What the server declared.
+        server_info: Name and version as the server gives them, for display only.
+    """
+
+    era: Era
+    protocol_version: str
+    capabilities: Mapping[str, Any]
+    server_info: str
+
+    async def request(
+        self, method: str, params: Mapping[str, Any], *, timeout_s: float, on_progress: OnProgress | None = None
+    ) -> bytes:
+        """The `result` of one request as JSON text.
+
+        Raises:
+            UpstreamError: The server answered with an error, or the session failed; `delivery` says which.
+            UpstreamTimeoutError: No answer within `timeout_s`; the server was told to stop.
+        """
+        ...
+
+    async def notify(self, method: str, params: Mapping[str, Any]) -> None:
+        """Sends one notification; nobody answers."""
+        ...
+
+    async def close(self) -> None:
+        """Ends the session within seconds, and with it all that it started. Calls under way fail."""
+        ...
+
+    async def wait_closed(self) -> UpstreamError:
+        """Waits until the session is over, and says why it ended."""
+        ...
+
+
+class OpenLink(Protocol):
+    """Opens sessions."""
+
+    def __call__(
+        self, config: ServerConfig, *, environ: Mapping[str, str], era: Era | None, on_event: OnEvent
+    ) -> Awaitable[Link]:
+        """A negotiated session with the server that `config` (already expanded) describes.
+
+        Args:
+            config: The server.
+            environ: The gateway's own environment.
+            era: What the server spoke last time, to save the probe.
+            on_event: Told of changes and log lines.
+        """
+        ...
+
+
+def rpc_error(server: str, method: str, code: int, message: str, data: Any = None) -> UpstreamError:
+    """The error for a server that answered with a JSON-RPC error: it saw the request and dealt with it."""
+    facts = {"rpc_code": code, "rpc_message": message}
+    if data is not None:
+        facts["rpc_data"] = data
+    return UpstreamError(
+        f"Server '{server}' answered '{method}' with error {code}: {message}", delivery="executed", data=facts
+    )
+
+
+def timeout_error(server: str, method: str, timeout_s: float, *, was_sent: bool) -> UpstreamTimeoutError:
+    """The error for a server that did not answer in time."""
+    return UpstreamTimeoutError(
+        f"Server '{server}' did not answer '{method}' within {timeout_s:g} s.",
+        hint="It may still be working on it: check before repeating. Raise the server's timeout if it needs longer."
+        if was_sent
+        else "It does not read its input; restart it.",
+        delivery="unknown" if was_sent else "not_sent",
+    )
+
+
+def lost_error(server: str, reason: str, *, was_sent: bool) -> UpstreamError:
+    """The error for a session that ended, before or while a request was under way."""
+    return UpstreamError(
+        f"Server '{server}' {reason}.",
+        hint=f"See what it printed: mcpproxy server logs {server}",
+        delivery="unknown" if was_sent else "not_sent",
+    )

@@ -1,0 +1,127 @@
+"""Requests under way on one session: who waits for which id, and what progress belongs to whom."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from smart_mcp_proxy.errors import UpstreamError
+from smart_mcp_proxy.models import Progress
+from smart_mcp_proxy.upstream.codec import BrokenMessage, Envelope, RpcError
+from smart_mcp_proxy.upstream.link import rpc_error
+from smart_mcp_proxy.upstream.progress import ProgressFeed
+
+__all__ = ["SUBSCRIBE", "PendingCall", "PendingCalls"]
+
+SUBSCRIBE: Final = "subscriptions/listen"
+"""A request that stays open for as long as the session: no reply without a usable id is ever meant for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class PendingCall:
+    """One request without an answer yet."""
+
+    method: str
+    reply: "asyncio.Future[bytes]"
+    feed: ProgressFeed
+
+
+class _ProgressParams(msgspec.Struct):
+    progressToken: int | str  # noqa: N815  (the protocol's name)
+    progress: float
+    total: float | None = None
+    message: str | None = None
+
+
+class PendingCalls:
+    """Gives each reply to the one request it answers; what answers none is dropped.
+
+    Args:
+        server: Configured name, for messages.
+    """
+
+    def __init__(self, server: str) -> None:
+        self._server = server
+        self._calls: dict[int, PendingCall] = {}
+
+    def __len__(self) -> int:
+        return len(self._calls)
+
+    def add(self, request_id: int, call: PendingCall) -> None:
+        """Expects a reply with this id."""
+        self._calls[request_id] = call
+
+    def discard(self, request_id: int) -> None:
+        """Expects it no longer."""
+        self._calls.pop(request_id, None)
+
+    def settle(self, message: Envelope) -> bool:
+        """Hands a reply to its request; False if there is none."""
+        request_id = message.request_id
+        call = self._calls.get(request_id) if request_id is not None else None
+        if call is None:
+            # An id that was lost (not another one): if only one call can be meant, it need not wait for its deadline.
+            return message.has_lost_id and self._fail_only("it carries no usable id")
+        result, error = bytes(message.result), bytes(message.error)
+        if error and not result:
+            self._fail(call, _error_of(self._server, call.method, error))
+        elif result.startswith(b"{"):
+            if not call.reply.done():
+                call.reply.set_result(result)
+        else:
+            self._fail(call, self._broken(call, "its result is no JSON object"))
+        return True
+
+    def settle_broken(self, message: BrokenMessage) -> bool:
+        """Fails the request that a broken reply belongs to, if that is certain; False if it is not."""
+        if message.request_id is None:
+            return self._fail_only(message.reason)
+        call = self._calls.get(message.request_id)
+        if call is None:
+            return False
+        self._fail(call, self._broken(call, message.reason))
+        return True
+
+    def report(self, params: bytes) -> None:
+        """Passes a progress notification to its call; a malformed or late one is dropped."""
+        try:
+            report = msgspec.json.decode(params, type=_ProgressParams)
+            token = int(report.progressToken)
+        except (msgspec.DecodeError, ValueError):
+            return
+        if (call := self._calls.get(token)) is not None:
+            call.feed.offer(Progress(report.progress, report.total, report.message))
+
+    def fail_all(self, error: Callable[[], UpstreamError]) -> None:
+        """Fails whatever is still waiting, each with an error of its own."""
+        for call in tuple(self._calls.values()):
+            self._fail(call, error())
+
+    def _fail_only(self, reason: str) -> bool:
+        calls = [call for call in self._calls.values() if call.method != SUBSCRIBE]
+        if len(calls) != 1:
+            return False
+        self._fail(calls[0], self._broken(calls[0], reason))
+        return True
+
+    def _broken(self, call: PendingCall, reason: str) -> UpstreamError:
+        return UpstreamError(
+            f"Server '{self._server}' sent an answer to '{call.method}' that cannot be read: {reason}.",
+            hint="The server is at fault; the call may have been carried out.",
+            delivery="unknown",
+        )
+
+    @staticmethod
+    def _fail(call: PendingCall, error: UpstreamError) -> None:
+        if not call.reply.done():
+            call.reply.set_exception(error)
+
+
+def _error_of(server: str, method: str, text: bytes) -> UpstreamError:
+    try:
+        error = msgspec.json.decode(text, type=RpcError)
+    except (msgspec.DecodeError, RecursionError):  # a bare string, say: show it as it is
+        error = RpcError(0, text[:500].decode(errors="replace"))
+    return rpc_error(server, method, error.code, error.message, error.data)

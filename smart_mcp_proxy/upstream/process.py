@@ -1,0 +1,210 @@
+"""The child process of a stdio server: started with little, drained always, ended with all it started."""
+
+import asyncio
+import contextlib
+import errno
+import os
+import signal
+from asyncio.subprocess import PIPE, Process, SubprocessStreamProtocol
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+from smart_mcp_proxy.errors import UpstreamError
+from smart_mcp_proxy.servers import ServerConfig
+from smart_mcp_proxy.telemetry import spawn
+from smart_mcp_proxy.upstream.lines import LineSplitter, OverlongLine
+from smart_mcp_proxy.upstream.watchdog import Watchdog
+
+__all__ = ["ChildProcess", "child_environment"]
+
+_INHERITED: Final = frozenset({"HOME", "LANG", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "USER"})
+"""What a child gets of our environment (and `LC_*`): enough to find its programs, none of our tokens."""
+_CHUNK_BYTES = 1 << 18
+_STDERR_LINE_BYTES = 4_096
+_EOF_GRACE_S = 1.0
+"""How long a server may take to end by itself once its input is closed."""
+_TERM_GRACE_S = 1.0
+"""How long it may take after SIGTERM."""
+_REAP_S = 2.0
+_LAST_WORDS_S = 0.2
+
+
+def child_environment(environ: Mapping[str, str], configured: Mapping[str, str]) -> dict[str, str]:
+    """The environment a server starts with: a few harmless variables of ours and those configured for it."""
+    inherited = {key: value for key, value in environ.items() if key in _INHERITED or key.startswith("LC_")}
+    return inherited | dict(configured)
+
+
+class _ExitNotice(SubprocessStreamProtocol):
+    """Tells of the exit itself: `Process.wait()` waits for the pipes too, which a grandchild may hold open."""
+
+    def __init__(self) -> None:
+        super().__init__(limit=_CHUNK_BYTES, loop=asyncio.get_running_loop())
+        self.exited = asyncio.Event()
+
+    def process_exited(self) -> None:
+        """Called by the event loop."""
+        super().process_exited()
+        self.exited.set()
+
+
+class ChildProcess:
+    """A running server in a process group of its own.
+
+    Args:
+        process: The process, started with pipes and as leader of its group.
+        exited: Set when it ends, whoever still holds its pipes.
+        on_stderr: Told of every line it writes to stderr.
+        watchdog: Ends its group if we are killed.
+    """
+
+    def __init__(
+        self,
+        process: Process,
+        exited: asyncio.Event,
+        on_stderr: Callable[[str], None],
+        watchdog: Watchdog | None = None,
+    ) -> None:
+        assert process.stdin is not None and process.stdout is not None and process.stderr is not None
+        self._process = process
+        self._exited = exited
+        self._watchdog = watchdog
+        self._stdin = process.stdin
+        self._stdout = process.stdout
+        self._write_lock = asyncio.Lock()
+        self._stderr_task = spawn(_drain(process.stderr, on_stderr), f"upstream-stderr-{process.pid}")
+
+    def __repr__(self) -> str:
+        state = "running" if self.exit_code is None else f"exit code {self.exit_code}"
+        return f"<ChildProcess pid {self.pid}, {state}>"
+
+    @classmethod
+    async def start(
+        cls,
+        config: ServerConfig,
+        environ: Mapping[str, str],
+        on_stderr: Callable[[str], None],
+        watchdog: Watchdog | None = None,
+    ) -> "ChildProcess":
+        """Starts the server's command.
+
+        Raises:
+            UpstreamError: It cannot be started; the message says what is missing.
+        """
+        command, loop = config.command or "", asyncio.get_running_loop()
+        try:
+            transport, notice = await loop.subprocess_exec(
+                _ExitNotice,
+                command,
+                *config.args,
+                stdin=PIPE,
+                stdout=PIPE,
+                stderr=PIPE,
+                cwd=config.cwd or None,
+                env=child_environment(environ, config.env),
+                start_new_session=True,
+            )
+        except (OSError, ValueError) as exc:
+            raise _start_error(config, exc) from exc
+        process = Process(transport, notice, loop)
+        if watchdog is not None:
+            await watchdog.watch(process.pid)
+        return cls(process, notice.exited, on_stderr, watchdog)
+
+    @property
+    def pid(self) -> int:
+        """Process id, and id of its group."""
+        return self._process.pid
+
+    @property
+    def exit_code(self) -> int | None:
+        """None while it runs; negative: the signal that ended it."""
+        return self._process.returncode
+
+    async def read(self) -> bytes:
+        """What it wrote to stdout next; empty at the end."""
+        return await self._stdout.read(_CHUNK_BYTES)
+
+    async def write(self, line: bytes) -> None:
+        """Hands one line to the pipe, whole, once the lines before it have mostly left.
+
+        Raises:
+            ConnectionError: The pipe is closed; nothing of `line` was written.
+        """
+        async with self._write_lock:
+            await self._stdin.drain()
+            if self._stdin.is_closing() or self.exit_code is not None:
+                raise ConnectionResetError("stdin is closed")
+            self._stdin.write(line)
+
+    def write_soon(self, line: bytes) -> None:
+        """Hands one small line to the pipe without waiting; it is dropped when the server has stopped reading."""
+        transport = self._stdin.transport
+        if not self._stdin.is_closing() and transport.get_write_buffer_size() < _CHUNK_BYTES:
+            self._stdin.write(line)
+
+    async def wait(self, timeout_s: float | None = None) -> int | None:
+        """Its exit code, or None if it is still running after `timeout_s` (None: however long it takes)."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await self._exited.wait()
+        return self.exit_code
+
+    async def close(self) -> None:
+        """Ends it: closed input first, then SIGTERM, then SIGKILL, the last always and to the whole group."""
+        try:
+            self._stdin.close()
+            if await self.wait(_EOF_GRACE_S) is None:
+                self._signal_group(signal.SIGTERM)
+                await self.wait(_TERM_GRACE_S)
+        finally:
+            # Also after a clean exit: what the server started may have outlived it.
+            self._signal_group(signal.SIGKILL)
+            if self._watchdog is not None:
+                self._watchdog.release(self.pid)
+        await self.wait(_REAP_S)
+        # What it said last is still in the pipe; something that left its group may hold the pipe open.
+        await asyncio.wait({self._stderr_task}, timeout=_LAST_WORDS_S)
+        self._stderr_task.cancel()
+        await asyncio.wait({self._stderr_task})
+
+    def _signal_group(self, number: signal.Signals) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):  # the group is empty, or only zombies are left
+            os.killpg(self.pid, number)
+
+
+async def _drain(stderr: asyncio.StreamReader, on_line: Callable[[str], None]) -> None:
+    """Reads stderr to its end, so that the server never blocks on it."""
+    splitter = LineSplitter(_STDERR_LINE_BYTES)
+    while chunk := await stderr.read(_CHUNK_BYTES):
+        for line in splitter.feed(chunk):
+            on_line(_log_text(line))
+    for line in splitter.feed(b"\n"):  # often the reason of the end is a last line without its own
+        if line:
+            on_line(_log_text(line))
+
+
+def _log_text(line: bytes | OverlongLine) -> str:
+    text = line.head + b" ..." if isinstance(line, OverlongLine) else line
+    return text.decode(errors="replace")
+
+
+def _start_error(config: ServerConfig, exc: OSError | ValueError) -> UpstreamError:
+    """Why the command cannot be started, in the user's words."""
+    command, where = config.command or "", f"Server '{config.name}'"
+    if config.cwd and not Path(config.cwd).is_dir():
+        return UpstreamError(f"{where}: folder '{config.cwd}' does not exist.", hint="Correct its 'cwd'.")
+    if isinstance(exc, FileNotFoundError):
+        place = "" if "/" in command else " on PATH"
+        return UpstreamError(
+            f"{where}: command '{command}' not found{place}.", hint="Install it, or give its full path."
+        )
+    if isinstance(exc, PermissionError):
+        kind = "is a folder" if Path(command).is_dir() else "is not executable"
+        return UpstreamError(f"{where}: command '{command}' {kind}.", hint="Correct its 'command', or run chmod +x.")
+    if isinstance(exc, OSError) and exc.errno == errno.ENOEXEC:
+        return UpstreamError(
+            f"{where}: '{command}' is no program this system can run.", hint="Name its interpreter as the command."
+        )
+    return UpstreamError(f"{where}: command '{command}' cannot be started: {exc}.", hint="Check command, args and env.")

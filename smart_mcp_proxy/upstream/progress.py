@@ -1,0 +1,65 @@
+"""Progress of one call: only forwards, not too often, and never in the way of the reply."""
+
+import asyncio
+from types import TracebackType
+from typing import Self
+
+from smart_mcp_proxy.models import OnProgress, Progress
+from smart_mcp_proxy.telemetry import get_logger, spawn
+
+__all__ = ["ProgressFeed"]
+
+_INTERVAL_S = 0.1
+"""At most ten reports a second reach the caller; a server may send thousands."""
+_LAST_WORD_S = 1.0
+"""How long a finished call may be held up by a listener that takes its last report."""
+
+_log = get_logger("upstream")
+
+
+class ProgressFeed:
+    """Passes the reports of one call on, in its own task; on leaving, the last one is delivered if it still waits.
+
+    Args:
+        on_progress: Where they go; None drops them.
+    """
+
+    def __init__(self, on_progress: OnProgress | None) -> None:
+        self._on_progress = on_progress
+        self._highest: float | None = None
+        self._latest: Progress | None = None
+        self._pump: asyncio.Task[None] | None = None
+
+    def offer(self, report: Progress) -> None:
+        """Takes a report; one that does not go beyond the last is dropped, one that waits is replaced."""
+        if self._on_progress is None or (self._highest is not None and report.progress <= self._highest):
+            return
+        self._highest, self._latest = report.progress, report
+        if self._pump is None or self._pump.done():
+            self._pump = spawn(self._deliver_all(), "upstream-progress")
+
+    async def _deliver_all(self) -> None:
+        while self._latest is not None:
+            await self._deliver()
+            await asyncio.sleep(_INTERVAL_S)
+
+    async def _deliver(self) -> None:
+        report, self._latest = self._latest, None
+        if report is None or self._on_progress is None:
+            return
+        try:
+            await self._on_progress(report)
+        except Exception as exc:  # noqa: BLE001  # boundary: callback fan-out; a listener must not fail the call
+            _log.warning("a progress listener failed: %s", exc)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._pump is not None:
+            self._pump.cancel()
+            await asyncio.wait({self._pump})
+        if exc is None and self._latest is not None:
+            await asyncio.wait({spawn(self._deliver(), "upstream-progress-last")}, timeout=_LAST_WORD_S)

@@ -1,0 +1,357 @@
+"""Sessions with child processes, over their stdin and stdout."""
+
+import asyncio
+import time
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+from mcp_types import METHOD_NOT_FOUND
+
+from smart_mcp_proxy.errors import UpstreamError
+from smart_mcp_proxy.models import Era, OnProgress
+from smart_mcp_proxy.servers import ServerConfig
+from smart_mcp_proxy.telemetry import get_logger, spawn
+from smart_mcp_proxy.upstream.codec import (
+    BrokenMessage,
+    Envelope,
+    cleaned,
+    decode_messages,
+    encode_message,
+    recovered_id,
+)
+from smart_mcp_proxy.upstream.handshake import Agreement, announces_tools, modern_meta, negotiate
+from smart_mcp_proxy.upstream.lines import LineSplitter, OverlongLine
+from smart_mcp_proxy.upstream.link import (
+    LogLine,
+    OnEvent,
+    ToolsChanged,
+    lost_error,
+    next_request_id,
+    timeout_error,
+)
+from smart_mcp_proxy.upstream.pending import SUBSCRIBE, PendingCall, PendingCalls
+from smart_mcp_proxy.upstream.process import ChildProcess
+from smart_mcp_proxy.upstream.progress import ProgressFeed
+from smart_mcp_proxy.upstream.watchdog import Watchdog
+
+__all__ = ["StdioLink", "open_stdio"]
+
+_EXIT_NOTICE_S: Final = 0.2
+"""After the end of its output, how long a server may take to have an exit code worth telling."""
+_LAST_OUTPUT_S: Final = 0.2
+"""After its exit, how long what it wrote may take to be read; a child of its own may hold the pipe open for ever."""
+_BURST_LINES: Final = 32
+"""So many lines of one server are dealt with before the others get a turn."""
+_NOISE_WARNING_S: Final = 60.0
+_RENEW_S: Final = 1.0
+"""Pause before an ended subscription is made anew."""
+_LOG_TEXT_CHARS: Final = 2_000
+_UNCANCELLABLE: Final = frozenset({"initialize", "server/discover"})
+
+_log = get_logger("upstream")
+
+
+async def open_stdio(
+    config: ServerConfig,
+    *,
+    environ: Mapping[str, str],
+    era: Era | None,
+    on_event: OnEvent,
+    max_message_bytes: int,
+    watchdog: Watchdog | None = None,
+) -> "StdioLink":
+    """Starts the server and agrees on an era with it.
+
+    Raises:
+        UpstreamError: It cannot be started, ends at once, or refuses both eras.
+        UpstreamTimeoutError: It does not answer within `limits.init_s`.
+    """
+    deadline = asyncio.get_running_loop().time() + config.limits.init_s
+    link = await _started(config, environ, on_event, max_message_bytes, watchdog)
+    try:
+        return await link.opened(era, deadline)
+    except UpstreamError:
+        # Some servers of the handshake era end when anything but `initialize` comes first: once more, without probe.
+        if era == "handshake" or not link.is_lost:
+            raise
+    link = await _started(config, environ, on_event, max_message_bytes, watchdog)
+    return await link.opened("handshake", deadline)
+
+
+async def _started(
+    config: ServerConfig,
+    environ: Mapping[str, str],
+    on_event: OnEvent,
+    max_message_bytes: int,
+    watchdog: Watchdog | None,
+) -> "StdioLink":
+    child = await ChildProcess.start(config, environ, lambda line: on_event(LogLine(line)), watchdog)
+    return StdioLink(config, child, on_event, max_message_bytes)
+
+
+class StdioLink:
+    """A session over a child's pipes.
+
+    Args:
+        config: The server, expanded.
+        child: Its process, just started.
+        on_event: Told of changes and log lines.
+        max_message_bytes: Longer messages are refused.
+    """
+
+    era: Era
+    protocol_version: str
+    capabilities: Mapping[str, Any]
+    server_info: str
+
+    def __init__(self, config: ServerConfig, child: ChildProcess, on_event: OnEvent, max_message_bytes: int) -> None:
+        self._server = config.name
+        self._init_s = config.limits.init_s
+        self._child = child
+        self._on_event = on_event
+        self._max_message_bytes = max_message_bytes
+        self._pending = PendingCalls(config.name)
+        self._reason: str | None = None
+        self._lost = asyncio.Event()
+        self._next_noise_warning = 0.0
+        self._heard_s = 0.0
+        self._reader = spawn(self._read_all(), f"upstream-read-{config.name}")
+        self._watcher = spawn(self._watch_exit(), f"upstream-exit-{config.name}")
+        self._doubter: asyncio.Task[None] | None = None
+        self._listener: asyncio.Task[None] | None = None
+
+    def __repr__(self) -> str:
+        return f"<StdioLink {self._server}, {self._child!r}, {len(self._pending)} calls>"
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the session ended."""
+        return self._reason is not None
+
+    async def opened(self, known: Era | None, deadline: float) -> "StdioLink":
+        """This session, once both sides agree; the child is ended if they do not.
+
+        Args:
+            known: The era of the last connection.
+            deadline: On the event loop's clock.
+        """
+        futures: list[tuple[int, asyncio.Future[bytes]]] = []
+
+        async def post(method: str, params: Mapping[str, Any]) -> "asyncio.Future[bytes]":
+            request_id, reply = self._expect(method, ProgressFeed(None))
+            futures.append((request_id, reply))
+            await self._send_request(request_id, method, params)
+            return reply
+
+        try:
+            async with asyncio.timeout_at(deadline):
+                agreement = await negotiate(self._server, post, known)
+                self._adopt(agreement)
+                if agreement.era == "handshake":
+                    await self.notify("notifications/initialized", {})
+                elif announces_tools(agreement.capabilities):
+                    # Sent before anybody can list: a change after the list is never missed.
+                    self._listener = spawn(self._listen(await self._subscribed()), f"upstream-listen-{self._server}")
+        except TimeoutError:
+            await self.close()
+            raise timeout_error(self._server, "initialize", self._init_s, was_sent=True) from None
+        except BaseException:
+            await self.close()
+            raise
+        finally:
+            for request_id, reply in futures:
+                self._forget(request_id, reply)
+        return self
+
+    def _adopt(self, agreement: Agreement) -> None:
+        self.era = agreement.era
+        self.protocol_version = agreement.protocol_version
+        self.capabilities = agreement.capabilities
+        self.server_info = agreement.server_info
+
+    async def request(
+        self, method: str, params: Mapping[str, Any], *, timeout_s: float, on_progress: OnProgress | None = None
+    ) -> bytes:
+        """The `result` of one request exactly as the server wrote it; see `Link.request`."""
+        async with ProgressFeed(on_progress) as feed:
+            request_id, reply = self._expect(method, feed)
+            meta = dict(params.get("_meta") or {})
+            if self.era == "modern":
+                meta |= modern_meta(self.protocol_version)
+            if on_progress is not None:
+                meta["progressToken"] = request_id
+            is_sent, began_s = False, asyncio.get_running_loop().time()
+            try:
+                async with asyncio.timeout(timeout_s):
+                    await self._send_request(request_id, method, {**params, "_meta": meta} if meta else params)
+                    is_sent = True
+                    return await reply
+            except TimeoutError:
+                if self._heard_s < began_s and (self._doubter is None or self._doubter.done()):
+                    self._doubter = spawn(self._doubt(), f"upstream-doubt-{self._server}")
+                raise timeout_error(self._server, method, timeout_s, was_sent=is_sent) from None
+            finally:
+                if (is_sent and not reply.done()) or reply.cancelled():
+                    self._cancel(request_id, method)
+                self._forget(request_id, reply)
+
+    async def notify(self, method: str, params: Mapping[str, Any]) -> None:
+        """Sends one notification."""
+        await self._write({"jsonrpc": "2.0", "method": method, **({"params": params} if params else {})})
+
+    async def close(self) -> None:
+        """Ends the session and the server's whole process group; calls under way fail."""
+        self._lose("was stopped")
+        for task in (self._listener, self._doubter, self._watcher, self._reader):
+            if task is not None:
+                task.cancel()
+        await self._child.close()
+
+    async def wait_closed(self) -> UpstreamError:
+        """Waits for the end, and says why it came."""
+        await self._lost.wait()
+        return lost_error(self._server, self._reason or "ended", was_sent=True)
+
+    # --- sending
+
+    def _expect(self, method: str, feed: ProgressFeed) -> tuple[int, "asyncio.Future[bytes]"]:
+        if self._reason is not None:
+            raise lost_error(self._server, self._reason, was_sent=False)
+        request_id = next_request_id()
+        reply: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self._pending.add(request_id, PendingCall(method, reply, feed))
+        return request_id, reply
+
+    def _forget(self, request_id: int, reply: "asyncio.Future[bytes]") -> None:
+        self._pending.discard(request_id)
+        if not reply.cancel() and not reply.cancelled():
+            reply.exception()  # seen: whoever waited may have gone with another error
+
+    async def _send_request(self, request_id: int, method: str, params: Mapping[str, Any]) -> None:
+        await self._write({"jsonrpc": "2.0", "id": request_id, "method": method, "params": params})
+
+    async def _write(self, message: Mapping[str, Any]) -> None:
+        line = encode_message(message)
+        try:
+            await self._child.write(line)
+        except ConnectionError as exc:
+            self._lose("closed its input")
+            raise lost_error(self._server, self._reason or "", was_sent=False) from exc
+
+    def _cancel(self, request_id: int, method: str) -> None:
+        """Tells the server that nobody waits any more. Without waiting: the caller may be in the middle of leaving."""
+        if method in _UNCANCELLABLE:
+            return
+        params = {"requestId": request_id, "reason": "the caller no longer waits"}
+        line = encode_message({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params})
+        self._child.write_soon(line)
+
+    # --- receiving
+
+    async def _read_all(self) -> None:
+        splitter = LineSplitter(self._max_message_bytes)
+        while chunk := await self._child.read():
+            self._heard_s = asyncio.get_running_loop().time()
+            for number, line in enumerate(splitter.feed(chunk), 1):
+                self._receive_line(line)
+                if number % _BURST_LINES == 0:
+                    await asyncio.sleep(0)
+        code = await self._child.wait(_EXIT_NOTICE_S)
+        self._lose("closed its output" if code is None else f"ended with {_exit_words(code)}")
+
+    async def _watch_exit(self) -> None:
+        code = await self._child.wait()
+        await asyncio.wait({self._reader}, timeout=_LAST_OUTPUT_S)
+        self._lose("ended" if code is None else f"ended with {_exit_words(code)}")
+
+    async def _doubt(self) -> None:
+        """Ends the session if the server stays silent: a process that is stopped or stuck never ends by itself."""
+        silent_since_s = self._heard_s
+        method = "ping" if self.era == "handshake" else "server/discover"
+        params = {"_meta": modern_meta(self.protocol_version)} if self.era == "modern" else {}
+        question = {"jsonrpc": "2.0", "id": next_request_id(), "method": method, "params": params}
+        self._child.write_soon(encode_message(question))
+        await asyncio.sleep(self._init_s)
+        if self._heard_s == silent_since_s:
+            self._lose(f"does not even answer '{method}'")
+
+    def _receive_line(self, line: bytes | OverlongLine) -> None:
+        if isinstance(line, OverlongLine):
+            reason = f"{line.size_bytes:,} bytes long, at most {self._max_message_bytes:,} are accepted"
+            broken = BrokenMessage(recovered_id(line.head, line.tail), reason)
+            _log.warning("server %s: a message was refused: %s", self._server, reason)
+            self._pending.settle_broken(broken)
+            return
+        text = cleaned(line)
+        if not text:
+            return
+        match decode_messages(text):
+            case None:
+                self._warn_of_noise()
+            case BrokenMessage() as broken:
+                _log.warning("server %s sent a message that cannot be read: %s", self._server, broken.reason)
+                self._pending.settle_broken(broken)
+            case messages:
+                for message in messages:
+                    self._receive(message)
+
+    def _receive(self, message: Envelope) -> None:
+        if not message.method:
+            if not self._pending.settle(message):
+                _log.debug("server %s: dropped a reply that nobody waits for", self._server)
+        elif bytes(message.id):
+            self._answer(message)
+        elif message.method == "notifications/progress":
+            self._pending.report(bytes(message.params))
+        elif message.method == "notifications/tools/list_changed":
+            self._on_event(ToolsChanged())
+        elif message.method == "notifications/message":
+            self._on_event(LogLine(bytes(message.params)[:_LOG_TEXT_CHARS].decode(errors="replace")))
+
+    def _answer(self, message: Envelope) -> None:
+        """Answers a request of the server's: it may ask whether we are there, and nothing else."""
+        reply: dict[str, Any] = {"jsonrpc": "2.0", "id": message.id}
+        if message.method == "ping":
+            reply["result"] = {}
+        else:
+            reply["error"] = {"code": METHOD_NOT_FOUND, "message": f"Method not found: {message.method}"}
+        self._child.write_soon(msgspec.json.encode(reply) + b"\n")
+
+    def _warn_of_noise(self) -> None:
+        now = time.monotonic()
+        if now >= self._next_noise_warning:
+            self._next_noise_warning = now + _NOISE_WARNING_S
+            _log.warning("server %s writes text to stdout that is no protocol message; it is skipped", self._server)
+
+    async def _subscribed(self) -> "tuple[int, asyncio.Future[bytes]]":
+        """Id and future end of a new subscription to tool list changes; the changes come as notifications."""
+        request_id, end = self._expect(SUBSCRIBE, ProgressFeed(None))
+        params = {"notifications": {"toolsListChanged": True}, "_meta": modern_meta(self.protocol_version)}
+        await self._send_request(request_id, SUBSCRIBE, params)
+        return request_id, end
+
+    async def _listen(self, subscription: "tuple[int, asyncio.Future[bytes]]") -> None:
+        """Renews the subscription whenever the server ends it, for as long as it offers one."""
+        while True:
+            request_id, end = subscription
+            try:
+                await end
+                await asyncio.sleep(_RENEW_S)
+                subscription = await self._subscribed()
+            except UpstreamError as exc:
+                _log.debug("server %s offers no subscription: %s", self._server, exc)
+                return
+            finally:
+                self._forget(request_id, end)
+            self._on_event(ToolsChanged())  # there was a gap: something may have changed in it
+
+    def _lose(self, reason: str) -> None:
+        if self._reason is None:
+            self._reason = reason
+            self._pending.fail_all(lambda: lost_error(self._server, reason, was_sent=True))
+            self._lost.set()
+
+
+def _exit_words(code: int) -> str:
+    return f"signal {-code}" if code < 0 else f"exit code {code}"

@@ -1,0 +1,320 @@
+"""One server, kept connected: connects, watches, reconnects, and never gives up."""
+
+import asyncio
+import itertools
+import logging
+import random
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from smart_mcp_proxy.errors import ConfigError, UpstreamAuthError, UpstreamError
+from smart_mcp_proxy.models import OnProgress, ServerState, ServerStatus
+from smart_mcp_proxy.servers import ServerConfig, UnsetVariableError, expand, secrets_of
+from smart_mcp_proxy.telemetry import get_logger, redact, secrets_hidden, spawn
+from smart_mcp_proxy.upstream.link import Link, LinkEvent, LogLine, OpenLink, ToolsChanged
+from smart_mcp_proxy.upstream.listing import ToolListing, fetch_tools
+from smart_mcp_proxy.upstream.states import check_transition
+
+__all__ = ["OnChange", "OnToolsChanged", "Upstream", "backoff_s"]
+
+OnChange = Callable[[ServerStatus], None]
+"""Told of every change of state."""
+OnToolsChanged = Callable[[str], None]
+"""Told the name of a server whose tool list may be another one now."""
+
+_FIRST_PAUSE_S: Final = 0.5
+_LONGEST_PAUSE_S: Final = 60.0
+_HEALTHY_S: Final = 30.0
+"""A connection that held this long starts the pauses anew."""
+_AUTH_PAUSE_S: Final = 60.0
+"""Between tries at a server that wants a sign-in: it will not change its mind, and must not be stormed."""
+_NUDGE_S: Final = 2.0
+"""A call for a failed server brings its next try forward, but not sooner than this after the last."""
+_LOG_LINES: Final = 1_000
+
+_log = get_logger("upstream")
+
+
+def backoff_s(failures: int, rng: random.Random) -> float:
+    """The pause before the next try: 0.5 s doubling up to 60 s, of which a random half is left out.
+
+    Args:
+        failures: Tries that failed in a row, at least 1.
+        rng: Spreads the servers, so that they do not all come back at once.
+    """
+    longest = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2.0 ** min(failures - 1, 16))
+    return longest * rng.uniform(0.5, 1.0)
+
+
+class Upstream:
+    """Our side of one configured server.
+
+    Args:
+        config: The server, not expanded.
+        environ: The gateway's environment, for `${VAR}` and for the child.
+        on_change: Told of every change of state.
+        on_tools_changed: Told when the tool list may have changed, and after every connection.
+        open_link: Opens a session.
+        start_gate: How many stdio servers may start up at a time.
+        clock: Monotonic seconds.
+        rng: Source of jitter.
+    """
+
+    def __init__(
+        self,
+        config: ServerConfig,
+        *,
+        environ: Mapping[str, str],
+        on_change: OnChange,
+        on_tools_changed: OnToolsChanged,
+        open_link: OpenLink,
+        start_gate: asyncio.Semaphore,
+        clock: Callable[[], float] = time.monotonic,
+        rng: random.Random | None = None,
+    ) -> None:
+        self.config = config
+        self._environ = environ
+        self._on_change = on_change
+        self._on_tools_changed = on_tools_changed
+        self._open_link = open_link
+        self._start_gate = start_gate
+        self._clock = clock
+        self._rng = rng or random.Random()
+        self._status = ServerStatus(config.name, config.transport, ServerState.DISCONNECTED)
+        self._settled = asyncio.Event()
+        """Started and not connecting: whether it is ready can be told at once."""
+        self._retry_now = asyncio.Event()
+        self._link: Link | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._connections = 0
+        self._failures = 0
+        self._told = ""
+        self._last_try = clock()
+        self._log_lines: deque[str] = deque(maxlen=_LOG_LINES)
+
+    def __repr__(self) -> str:
+        return f"<Upstream {self.config.name}, {self._status.state}>"
+
+    @property
+    def name(self) -> str:
+        """The server's configured name."""
+        return self.config.name
+
+    @property
+    def status(self) -> ServerStatus:
+        """The server at a glance."""
+        return self._status
+
+    @property
+    def capabilities(self) -> Mapping[str, Any]:
+        """What the server declared; empty while it is not ready."""
+        return self._link.capabilities if self._link is not None else {}
+
+    def logs(self, count: int) -> list[str]:
+        """The last lines the server wrote for people, oldest first, secrets hidden."""
+        start = max(0, len(self._log_lines) - count)
+        return list(itertools.islice(self._log_lines, start, None))
+
+    # --- lifetime
+
+    async def start(self) -> None:
+        """Begins to keep the server connected, in the background; does nothing if it already does."""
+        if self._task is not None:
+            return
+        if self.config.disabled:
+            if self._status.state is not ServerState.DISABLED:
+                self._move(ServerState.DISABLED, hint="Take 'disabled' out of its entry to use it.")
+            return
+        self._failures = 0
+        self._move(ServerState.CONNECTING)
+        self._task = spawn(self._run(), f"upstream-{self.name}")
+
+    async def stop(self) -> None:
+        """Ends the connection and what it started; calls under way fail."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.wait({task})
+        if self._status.state is not ServerState.DISCONNECTED:
+            self._move(ServerState.DISCONNECTED)
+
+    async def restart(self) -> None:
+        """Ends the connection and makes a new one."""
+        await self.stop()
+        await self.start()
+
+    # --- use
+
+    async def ready(self, timeout_s: float) -> bool:
+        """Whether the server is ready, after waiting up to `timeout_s` for a connection that is being made."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._settled.wait()
+        except TimeoutError:
+            return False
+        return self._link is not None
+
+    async def request(
+        self,
+        method: str,
+        params: Mapping[str, Any],
+        *,
+        timeout_s: float | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> bytes:
+        """The `result` of one request as JSON text.
+
+        Args:
+            method: A method of the protocol.
+            params: Its parameters, without connection keys in `_meta`.
+            timeout_s: Total, waiting for the connection included; None for the server's own limit.
+            on_progress: Where progress goes.
+
+        Raises:
+            UpstreamError: Not ready, failed, or answered with an error; `delivery` says which.
+            UpstreamTimeoutError: No answer in time.
+        """
+        limit_s = self.config.limits.call_s if timeout_s is None else timeout_s
+        left_s = limit_s
+        if self._link is None:
+            began = self._clock()
+            await self.ready(min(limit_s, self.config.limits.init_s))
+            left_s = max(0.0, limit_s - (self._clock() - began))
+        if self._link is None:
+            raise self._not_ready()
+        return await self._link.request(method, params, timeout_s=left_s, on_progress=on_progress)
+
+    async def list_tools(self) -> ToolListing:
+        """The server's tools, all pages, odd ones left out; none if it declares no tools.
+
+        Raises:
+            UpstreamError: Not ready, or the list cannot be had.
+            UpstreamTimeoutError: It takes longer than `limits.list_s`.
+        """
+        limit_s = self.config.limits.list_s
+        await self.ready(min(limit_s, self.config.limits.init_s))
+        link = self._link
+        if link is None:
+            raise self._not_ready()
+        if link.capabilities.get("tools") is None:
+            return ToolListing()
+
+        async def ask(method: str, params: Mapping[str, Any]) -> bytes:
+            return await link.request(method, params, timeout_s=limit_s)
+
+        return await fetch_tools(self.name, ask, timeout_s=limit_s)
+
+    def _not_ready(self) -> UpstreamError:
+        status = self._status
+        if status.state is ServerState.ERROR and self._clock() - self._last_try >= _NUDGE_S:
+            self._retry_now.set()
+        kind = UpstreamAuthError if status.state is ServerState.NEEDS_AUTH else UpstreamError
+        return kind(
+            f"Server '{self.name}' is not ready ({status.state})" + (f": {status.error}" if status.error else "."),
+            hint=status.hint,
+            data={"state": str(status.state)},
+        )
+
+    # --- the supervisor's task
+
+    async def _run(self) -> None:
+        """Connects again and again until it is stopped, or until only the user can help."""
+        while True:
+            pause_s = await self._connect_once()
+            if pause_s is None:
+                return
+            self._retry_now.clear()
+            try:
+                async with asyncio.timeout(pause_s):
+                    await self._retry_now.wait()
+            except TimeoutError:
+                pass
+            self._move(ServerState.CONNECTING)
+
+    async def _connect_once(self) -> float | None:
+        """One connection from beginning to end; returns the pause before the next, None for no next one."""
+        self._last_try = self._clock()
+        try:
+            # In a thread: a value may come from a file or from the system's keyring.
+            config = await asyncio.to_thread(expand, self.config, self._environ)
+        except UnsetVariableError as exc:
+            _log.warning("%s", exc.message)
+            self._move(ServerState.NEEDS_ENV, exc.message, exc.hint)
+            return None
+        except ConfigError as exc:
+            return self._failed(exc.message, exc.hint)
+        with secrets_hidden(secrets_of(config)):
+            try:
+                link = await self._opened(config)
+            except UpstreamError as exc:
+                return self._failed(exc.message, exc.hint, needs_auth=isinstance(exc, UpstreamAuthError))
+            return await self._hold(link)
+
+    async def _opened(self, config: ServerConfig) -> Link:
+        era = self._status.era
+        if config.transport != "stdio":
+            return await self._open_link(config, environ=self._environ, era=era, on_event=self._heard)
+        async with self._start_gate:
+            return await self._open_link(config, environ=self._environ, era=era, on_event=self._heard)
+
+    async def _hold(self, link: Link) -> float:
+        """Serves over an open session until it ends."""
+        ready_at = self._clock()
+        self._connections += 1
+        self._status = replace(
+            self._status,
+            era=link.era,
+            protocol_version=link.protocol_version,
+            server_info=link.server_info,
+            restarts=self._connections - 1,
+        )
+        self._link = link
+        self._told = ""
+        self._move(ServerState.READY)
+        self._tell_tools_changed()
+        try:
+            end = await link.wait_closed()
+        finally:
+            self._link = None
+            await link.close()
+        if self._clock() - ready_at >= _HEALTHY_S:
+            self._failures = 0
+        return self._failed(end.message, end.hint)
+
+    def _failed(self, error: str, hint: str, *, needs_auth: bool = False) -> float:
+        """Notes a failure and returns the pause it asks for."""
+        self._failures += 1
+        # The same failure again and again is one line of the log, not one every minute.
+        level = logging.DEBUG if error == self._told else logging.WARNING
+        self._told = error
+        _log.log(level, "%s (try %d)", error, self._failures)
+        self._move(ServerState.NEEDS_AUTH if needs_auth else ServerState.ERROR, error, hint)
+        pause_s = backoff_s(self._failures, self._rng)
+        return max(pause_s, _AUTH_PAUSE_S) if needs_auth else pause_s
+
+    def _move(self, state: ServerState, error: str = "", hint: str = "") -> None:
+        check_transition(self.name, self._status.state, state)
+        self._status = replace(self._status, state=state, error=redact(error), hint=redact(hint))
+        if state is ServerState.CONNECTING:
+            self._settled.clear()
+        else:
+            self._settled.set()
+        try:
+            self._on_change(self._status)
+        except Exception:  # noqa: BLE001  # boundary: callback fan-out; a listener must not stop the supervisor
+            _log.exception("a listener of state changes failed")
+
+    def _heard(self, event: LinkEvent) -> None:
+        if isinstance(event, LogLine):
+            self._log_lines.append(redact(event.text))  # now: later the secrets in use are other ones
+        elif isinstance(event, ToolsChanged):
+            self._tell_tools_changed()
+
+    def _tell_tools_changed(self) -> None:
+        try:
+            self._on_tools_changed(self.name)
+        except Exception:  # noqa: BLE001  # boundary: callback fan-out; a listener must not stop the reader
+            _log.exception("a listener of tool changes failed")

@@ -1,0 +1,342 @@
+"""Sessions with child processes: faithful results, faults that cost one call at most, no orphans."""
+
+import asyncio
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from smart_mcp_proxy.errors import RequestError, UpstreamError, UpstreamTimeoutError
+from smart_mcp_proxy.models import Progress
+from smart_mcp_proxy.upstream.link import LinkEvent, LogLine, ToolsChanged
+from smart_mcp_proxy.upstream.stdio import StdioLink
+
+pytestmark = pytest.mark.anyio
+
+
+async def call(link: StdioLink, name: str, timeout_s: float = 4, **arguments: Any) -> Any:
+    """The text of a tool's first content block."""
+    text = await link.request("tools/call", {"name": name, "arguments": arguments}, timeout_s=timeout_s)
+    return json.loads(text)["content"][0]["text"]
+
+
+async def fails(link: StdioLink, name: str, **arguments: Any) -> UpstreamError:
+    """The error of a call that must fail well before its deadline."""
+    with anyio.fail_after(3), pytest.raises(UpstreamError) as caught:
+        await call(link, name, timeout_s=30, **arguments)
+    return caught.value
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process runs; one that only waits to be collected does not."""
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except FileNotFoundError:
+        return False
+
+
+@pytest.mark.parametrize(
+    ("mode", "era", "version"),
+    [
+        ("handshake", "handshake", "2025-11-25"),
+        ("modern", "modern", "2026-07-28"),
+        ("silent", "handshake", "2025-11-25"),
+        ("strict", "handshake", "2025-11-25"),
+        ("banner", "handshake", "2025-11-25"),
+    ],
+)
+async def test_the_era_of_every_kind_of_server_is_found(open_fake, mode, era, version):
+    """Modern, of the handshake era, silent on unknown methods, ending on them, and with a banner first."""
+    link = await open_fake(mode)
+    assert (link.era, link.protocol_version) == (era, version)
+    assert link.server_info.startswith("fake ")
+    assert await call(link, "echo", a=1) == '{"a": 1}'
+
+
+async def test_a_remembered_era_saves_the_probe(open_fake):
+    """A server that is silent on unknown methods costs its pause only once."""
+    began = time.monotonic()
+    await open_fake("silent", era="handshake")
+    assert time.monotonic() - began < 1.2
+
+
+@pytest.mark.parametrize(
+    ("mode", "known", "era"), [("modern", "handshake", "modern"), ("silent", "modern", "handshake")]
+)
+async def test_a_server_that_changed_its_era_is_understood(open_fake, mode, known, era):
+    """What is remembered saves time and decides nothing."""
+    link = await open_fake(mode, era=known)
+    assert link.era == era
+
+
+async def test_a_result_arrives_byte_for_byte(open_fake):
+    """Numbers, spacing and escapes stay as the server wrote them."""
+    link = await open_fake()
+    text = await link.request("tools/call", {"name": "verbatim"}, timeout_s=4)
+    assert text == b'{"content":[],  "n":1.50, "u":"\\u00e9"}'
+
+
+async def test_every_modern_request_carries_version_and_client_and_no_capability(open_fake):
+    """The modern era has no session: each request says who asks, and that nothing can be asked back."""
+    link = await open_fake("modern")
+    meta = json.loads(await call(link, "meta"))
+    prefix = "io.modelcontextprotocol/"
+    assert meta[prefix + "protocolVersion"] == "2026-07-28"
+    assert meta[prefix + "clientInfo"]["name"] == "smart-mcp-proxy"
+    assert meta[prefix + "clientCapabilities"] == {}
+
+
+async def test_a_handshake_request_carries_no_meta_of_ours(open_fake):
+    """Nothing is added that the era does not know."""
+    link = await open_fake()
+    assert json.loads(await call(link, "meta")) is None
+
+
+async def test_progress_reaches_the_caller_forwards_only_and_coalesced(open_fake):
+    """Five hundred reports become a few; the last one is among them."""
+    link = await open_fake()
+    reports: list[Progress] = []
+
+    async def note(report: Progress) -> None:
+        reports.append(report)
+
+    await link.request("tools/call", {"name": "progress"}, timeout_s=4, on_progress=note)
+    steps = [report.progress for report in reports]
+    assert steps == sorted(set(steps))
+    assert len(steps) <= 5
+    assert steps[-1] == 499
+
+
+async def test_a_listener_of_progress_that_fails_does_not_fail_the_call(open_fake):
+    """Progress is a courtesy."""
+    link = await open_fake()
+
+    async def note(report: Progress) -> None:
+        raise ValueError("listener is broken")
+
+    assert b"done" in await link.request("tools/call", {"name": "progress"}, timeout_s=4, on_progress=note)
+
+
+async def test_leaving_a_call_tells_the_server(open_fake):
+    """A cancelled caller means a cancelled call, and the session goes on."""
+    link = await open_fake()
+    task = asyncio.ensure_future(call(link, "hang"))
+    await call(link, "echo")
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert len(json.loads(await call(link, "cancelled"))) == 1
+
+
+async def test_a_timeout_says_unknown_and_tells_the_server(open_fake):
+    """Whether a call without an answer was carried out cannot be known; its late reply reaches nobody."""
+    link = await open_fake()
+    with pytest.raises(UpstreamTimeoutError, match=r"'fake' did not answer 'tools/call' within 0.2 s") as caught:
+        await call(link, "hang", timeout_s=0.2)
+    assert caught.value.delivery == "unknown"
+    assert len(json.loads(await call(link, "cancelled"))) == 1
+    assert await call(link, "late") == "on time"
+    assert await call(link, "echo") == "{}"
+
+
+async def test_an_error_answer_keeps_code_text_and_data(open_fake):
+    """The server saw the call and refused it."""
+    error = await fails(await open_fake(), "error")
+    assert error.delivery == "executed"
+    assert error.data == {"rpc_code": -32602, "rpc_message": "no such thing", "rpc_data": {"a": 1}}
+    assert str(error) == "Server 'fake' answered 'tools/call' with error -32602: no such thing"
+
+
+@pytest.mark.parametrize(
+    "name", ["word-error", "null-result", "garbled", "garbled-id", "nan", "deep", "null-id", "float-id"]
+)
+@pytest.mark.parametrize("mode", ["handshake", "modern"])
+async def test_a_reply_that_cannot_be_read_fails_its_call_at_once(open_fake, mode, name):
+    """Nobody waits for a deadline, and the next call works."""
+    link = await open_fake(mode)
+    error = await fails(link, name)
+    assert "'fake'" in error.message
+    assert await call(link, "echo") == "{}"
+
+
+async def test_a_broken_reply_fails_no_other_call(open_fake):
+    """With several calls under way only the one that is certainly meant fails; the others get their answers."""
+    link = await open_fake()
+    others = [asyncio.ensure_future(call(link, "hang", n=n)) for n in range(2)]
+    await fails(link, "garbled")
+    with pytest.raises(UpstreamTimeoutError):
+        await call(link, "garbled-id", timeout_s=0.2)
+    await call(link, "late")
+    assert await asyncio.gather(*others) == ["late", "late"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"), [("twice", "first"), ("quoted-id", "quoted"), ("other-id", "mine"), ("noise", "after the noise")]
+)
+async def test_odd_ids_and_noise_never_mix_up_calls(open_fake, name, text):
+    """Duplicate, foreign, malformed ids and log lines on stdout: every call gets its own answer."""
+    link = await open_fake()
+    assert await call(link, name) == text
+    assert await call(link, "echo", b=2) == '{"b": 2}'
+
+
+async def test_noise_on_stdout_is_warned_of_once(open_fake, caplog):
+    """Not once per line."""
+    link = await open_fake("banner")
+    await call(link, "noise")
+    assert [record.message for record in caplog.records].count(
+        "server fake writes text to stdout that is no protocol message; it is skipped"
+    ) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "result"),
+    [("bad-utf8", {"t": "a\ufffdb"}), ("surrogate", {"t": "a\ufffdb \U0001f600 \\ud800"}), ("bom", {})],
+)
+async def test_text_that_is_no_unicode_is_repaired(open_fake, name, result):
+    """One bad byte costs that byte, not the session."""
+    link = await open_fake()
+    assert json.loads(await link.request("tools/call", {"name": name}, timeout_s=4)) == result
+
+
+async def test_eight_mebibytes_arrive_in_linear_time(open_fake):
+    """Twice the size must not take four times as long; the bound is generous for a busy machine."""
+    link = await open_fake()
+    began = time.perf_counter()
+    assert len(await call(link, "big", size=8 << 20)) == 8 << 20
+    assert time.perf_counter() - began < 2
+
+
+@pytest.mark.parametrize("name", ["big", "big-id-last"])
+async def test_a_message_over_the_limit_fails_its_own_call(open_fake, name):
+    """The line is skipped to its end without being kept; other calls and later ones are not touched."""
+    link = await open_fake(limit=100_000)
+    other = asyncio.ensure_future(call(link, "hang"))
+    error = await fails(link, name, size=300_000)
+    assert "at most 100,000 are accepted" in error.message
+    assert error.delivery == "unknown"
+    await call(link, "late")
+    assert await other == "late"
+
+
+@pytest.mark.parametrize("name", ["die", "die-mid-line"])
+async def test_death_in_the_middle_of_a_call_says_unknown(open_fake, name):
+    """The call may have been carried out; the next one certainly is not sent."""
+    link = await open_fake()
+    error = await fails(link, name)
+    assert error.message == "Server 'fake' ended with exit code 7."
+    assert error.delivery == "unknown"
+    assert (await fails(link, "echo")).delivery == "not_sent"
+    assert "exit code 7" in (await link.wait_closed()).message
+
+
+async def test_a_server_that_closes_its_output_counts_as_lost(open_fake):
+    """It still runs, and is of no more use."""
+    link = await open_fake()
+    assert (await fails(link, "close-stdout")).message == "Server 'fake' closed its output."
+
+
+async def test_the_server_may_ask_for_a_ping_and_nothing_else(open_fake):
+    """A shared session could not tell whose answer it would get."""
+    link = await open_fake()
+    answers = {answer["id"]: answer for answer in json.loads(await call(link, "ask"))}
+    assert answers["q1"]["result"] == {}
+    assert answers[2]["error"]["code"] == answers["q3"]["error"]["code"] == -32601
+
+
+@pytest.mark.parametrize("mode", ["handshake", "modern"])
+async def test_a_changed_tool_list_is_reported_in_both_eras(open_fake, events: list[LinkEvent], mode):
+    """The modern era needs a subscription for it."""
+    link = await open_fake(mode)
+    subscribed_as = await call(link, "change")
+    assert events == [ToolsChanged()]
+    assert (subscribed_as != "None") == (mode == "modern")
+
+
+async def test_stderr_is_drained_and_kept(open_fake, events: list[LinkEvent]):
+    """A server that writes much to stderr never blocks on it."""
+    link = await open_fake()
+    await call(link, "stderr")
+    with anyio.fail_after(3):
+        while not events or events[-1] != LogLine("the last line"):
+            await anyio.lowlevel.checkpoint()
+    assert len(events) == 20_001
+
+
+async def test_a_child_gets_little_of_our_environment(open_fake, monkeypatch):
+    """Tokens of the gateway's own stay its own."""
+    monkeypatch.setenv("SOME_TOKEN", "secret-value")
+    link = await open_fake(env={"OWN": "1"})
+    env = json.loads(await call(link, "env"))
+    assert env["OWN"] == "1"
+    assert env["PATH"] == os.environ["PATH"]
+    assert "SOME_TOKEN" not in env
+
+
+async def test_closing_ends_grandchildren_too(open_fake):
+    """Also those that ignore SIGTERM, and although the server itself ended politely."""
+    link = await open_fake()
+    pids = [int(await call(link, name)) for name in ("pid", "grandchild")]
+    assert all(map(is_alive, pids))
+    await link.close()
+    with anyio.fail_after(2):
+        while any(map(is_alive, pids)):
+            await anyio.lowlevel.checkpoint()
+
+
+async def test_closing_fails_the_calls_under_way(open_fake):
+    """With an error, not with a cancellation that would look like the agent's own."""
+    link = await open_fake()
+    task = asyncio.ensure_future(call(link, "hang"))
+    await call(link, "echo")
+    await link.close()
+    with pytest.raises(UpstreamError, match="was stopped"):
+        await task
+
+
+async def test_a_server_that_does_not_answer_runs_into_the_start_limit(open_fake):
+    """And its process is gone afterwards."""
+    with pytest.raises(UpstreamTimeoutError, match="did not answer 'initialize' within 4 s"):
+        await open_fake("mute")
+
+
+async def test_arguments_that_are_no_json_are_the_callers_fault(open_fake):
+    """Half a surrogate pair cannot be sent; nothing was."""
+    link = await open_fake()
+    with pytest.raises(RequestError, match="cannot be written as JSON"):
+        await call(link, "echo", bad="\ud800")
+    assert await call(link, "echo") == "{}"
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"command": "no-such-command"}, "Server 'fake': command 'no-such-command' not found on PATH."),
+        ({"command": "/no/such/file"}, "Server 'fake': command '/no/such/file' not found."),
+        ({"command": "/"}, "Server 'fake': command '/' is a folder."),
+        ({"cwd": "/no/such/folder"}, "Server 'fake': folder '/no/such/folder' does not exist."),
+        ({"args": ("-c", "import sys; sys.exit(3)")}, "Server 'fake' ended with exit code 3."),
+    ],
+)
+async def test_a_server_that_cannot_start_says_why(open_fake, changes, message):
+    """Each with the value at fault."""
+    with anyio.fail_after(4), pytest.raises(UpstreamError) as caught:
+        await open_fake(**changes)
+    assert caught.value.message == message
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("mode", "message"), [(0o755, "is no program this system can run"), (0o644, "is not executable")]
+)
+async def test_a_file_that_is_no_program_is_explained(open_fake, tmp_path, mode, message):
+    """The kernel's words for it help nobody."""
+    script = tmp_path / "server"
+    script.write_bytes(b"\x00\x01")
+    script.chmod(mode)
+    with pytest.raises(UpstreamError, match=message):
+        await open_fake(command=str(script), args=())

@@ -1,0 +1,334 @@
+"""One server kept connected, and all of them together."""
+
+import asyncio
+import json
+import os
+import random
+import signal
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any
+
+import anyio
+import pytest
+from upstream_fakes import fake_config
+
+from smart_mcp_proxy.errors import UpstreamAuthError, UpstreamError, UpstreamTimeoutError
+from smart_mcp_proxy.models import ServerState, ServerStatus
+from smart_mcp_proxy.servers import Limits, ServerConfig
+from smart_mcp_proxy.upstream import Dialer, Fleet, Upstream
+from smart_mcp_proxy.upstream.link import OnEvent
+
+pytestmark = pytest.mark.anyio
+
+State = ServerState
+
+
+class Watch:
+    """What was reported, and a way to wait for it."""
+
+    def __init__(self) -> None:
+        self.states: dict[str, list[State]] = {}
+        self.tools_changed: list[str] = []
+        self._news = asyncio.Event()
+
+    def changed(self, status: ServerStatus) -> None:
+        self.states.setdefault(status.name, []).append(status.state)
+        self._news.set()
+
+    def told_of_tools(self, name: str) -> None:
+        self.tools_changed.append(name)
+        self._news.set()
+
+    async def until(self, happened: Callable[[], bool]) -> None:
+        with anyio.fail_after(10):
+            while not happened():
+                self._news.clear()
+                await self._news.wait()
+
+
+@pytest.fixture
+async def watch() -> Watch:
+    """Told of everything."""
+    return Watch()
+
+
+@pytest.fixture
+async def keep(watch: Watch) -> AsyncIterator[Any]:
+    """Makes supervisors, stopped at the end of the test."""
+    kept: list[Upstream] = []
+
+    def make(config: ServerConfig | None = None, **changes: Any) -> Upstream:
+        values: dict[str, Any] = {
+            "environ": dict(os.environ),
+            "on_change": watch.changed,
+            "on_tools_changed": watch.told_of_tools,
+            "open_link": Dialer(),
+            "start_gate": asyncio.Semaphore(4),
+            "rng": random.Random(1),
+        }
+        upstream = Upstream(config or fake_config(), **(values | changes))
+        kept.append(upstream)
+        return upstream
+
+    yield make
+    for upstream in kept:
+        await upstream.stop()
+
+
+async def call(upstream: Upstream, name: str, **options: Any) -> Any:
+    """The text of a tool's first content block."""
+    text = await upstream.request("tools/call", {"name": name, "arguments": {}}, **options)
+    return json.loads(text)["content"][0]["text"]
+
+
+async def test_a_call_while_connecting_waits_for_readiness(keep, watch):
+    """The first call after a start need not be lucky."""
+    upstream = keep()
+    await upstream.start()
+    assert upstream.status.state is State.CONNECTING
+    assert await call(upstream, "echo") == "{}"
+    assert watch.states["fake"] == [State.CONNECTING, State.READY]
+    assert watch.tools_changed == ["fake"]
+    status = upstream.status
+    assert (status.era, status.protocol_version, status.server_info) == ("handshake", "2025-11-25", "fake 1")
+
+
+async def test_a_call_that_waits_for_readiness_keeps_its_limit(keep):
+    """And nothing is sent afterwards."""
+    upstream = keep(fake_config("mute"))
+    await upstream.start()
+    with anyio.fail_after(2), pytest.raises(UpstreamError, match=r"not ready \(connecting\)") as caught:
+        await call(upstream, "echo", timeout_s=0.1)
+    assert caught.value.delivery == "not_sent"
+
+
+async def test_a_killed_server_comes_back(keep, watch):
+    """The call under way fails as unknown, the next connection is counted, and tools are listed anew."""
+    upstream = keep()
+    await upstream.start()
+    pid = int(await call(upstream, "pid"))
+    hanging = asyncio.ensure_future(call(upstream, "hang"))
+    await call(upstream, "echo")
+    os.kill(pid, signal.SIGKILL)
+    with pytest.raises(UpstreamError, match="ended with signal 9") as caught:
+        await hanging
+    assert caught.value.delivery == "unknown"
+    await watch.until(lambda: watch.states["fake"].count(State.READY) == 2)
+    assert watch.states["fake"] == [State.CONNECTING, State.READY, State.ERROR, State.CONNECTING, State.READY]
+    assert int(await call(upstream, "pid")) != pid
+    assert upstream.status.restarts == 1
+    assert watch.tools_changed == ["fake", "fake"]
+
+
+async def test_a_server_that_ends_at_once_is_tried_again_and_again(keep, watch):
+    """With its reason in the status, its output in the logs, and calls failing at once."""
+    upstream = keep(fake_config("dead"))
+    await upstream.start()
+    await watch.until(lambda: watch.states["fake"].count(State.ERROR) == 2)
+    assert upstream.status.error == "Server 'fake' ended with exit code 3."
+    assert "mcpproxy server logs fake" in upstream.status.hint
+    assert upstream.logs(1) == ["cannot start: no licence"]
+    with anyio.fail_after(1), pytest.raises(UpstreamError, match=r"not ready \(error\)") as caught:
+        await call(upstream, "echo")
+    assert caught.value.delivery == "not_sent"
+
+
+async def test_a_missing_command_that_appears_later_is_found(keep, watch, tmp_path):
+    """Without a restart of the gateway."""
+    command = tmp_path / "late-server"
+    upstream = keep(fake_config(command=str(command), args=("handshake",)))
+    await upstream.start()
+    await watch.until(lambda: State.ERROR in watch.states["fake"])
+    assert "not found" in upstream.status.error
+    good = fake_config()
+    script = f'#!/bin/sh\nexec "{good.command}" -S -E "{good.args[2]}" "$1"\n'
+    command.write_text(script)
+    command.chmod(0o755)
+    await watch.until(lambda: State.READY in watch.states["fake"])
+
+
+async def test_an_unset_variable_waits_for_the_user(keep, watch):
+    """No retry can help; the variable is named."""
+    upstream = keep(fake_config(env={"TOKEN": "${MISSING_TOKEN}"}))
+    await upstream.start()
+    await watch.until(lambda: State.NEEDS_ENV in watch.states["fake"])
+    assert "MISSING_TOKEN" in upstream.status.error
+    with pytest.raises(UpstreamError, match="MISSING_TOKEN"):
+        await call(upstream, "echo")
+    await upstream.stop()
+    assert upstream.status.state is State.DISCONNECTED
+
+
+async def test_a_disabled_server_is_not_started(keep, watch):
+    """A call says so, with the command that changes it."""
+    upstream = keep(fake_config(disabled=True))
+    await upstream.start()
+    assert watch.states["fake"] == [State.DISABLED]
+    with pytest.raises(UpstreamError, match="Take 'disabled' out of its entry"):
+        await call(upstream, "echo")
+
+
+async def test_a_server_that_wants_a_sign_in_is_not_stormed(keep, watch):
+    """One try, then a long pause."""
+    tries = 0
+
+    async def refuse(config: ServerConfig, *, environ: Mapping[str, str], era: Any, on_event: OnEvent) -> Any:
+        nonlocal tries
+        tries += 1
+        raise UpstreamAuthError("Server 'fake' answered with HTTP 401.", hint="Sign in.")
+
+    upstream = keep(open_link=refuse)
+    await upstream.start()
+    await watch.until(lambda: State.NEEDS_AUTH in watch.states["fake"])
+    with pytest.raises(UpstreamAuthError, match="Sign in"):
+        await call(upstream, "echo")
+    assert tries == 1
+
+
+async def test_tools_are_listed_leniently(keep):
+    """All pages; the odd one is left out and named."""
+    upstream = keep()
+    await upstream.start()
+    listing = await upstream.list_tools()
+    assert [definition["name"] for definition in listing.definitions] == ["echo", "second"]
+    assert listing.problems == ("Server 'fake': tool 'bad' is left out, its inputSchema is no object.",)
+
+
+async def test_a_server_whose_pages_go_round_is_listed(keep):
+    """The listing ends."""
+    upstream = keep(fake_config("loop"))
+    await upstream.start()
+    listing = await upstream.list_tools()
+    assert len(listing.definitions) == 1
+
+
+async def test_a_changed_tool_list_is_passed_on(keep, watch):
+    """By the server's name."""
+    upstream = keep()
+    await upstream.start()
+    await call(upstream, "change")
+    assert watch.tools_changed == ["fake", "fake"]
+
+
+async def test_stopping_fails_calls_with_an_error(keep):
+    """Never with the supervisor's own cancellation."""
+    upstream = keep()
+    await upstream.start()
+    hanging = asyncio.ensure_future(call(upstream, "hang"))
+    await call(upstream, "echo")
+    await upstream.stop()
+    with pytest.raises(UpstreamError, match="was stopped"):
+        await hanging
+    assert upstream.status.state is State.DISCONNECTED
+
+
+async def test_a_restart_makes_a_new_process(keep):
+    """And leaves the old one behind."""
+    upstream = keep()
+    await upstream.start()
+    before = await call(upstream, "pid")
+    await upstream.restart()
+    assert await call(upstream, "pid") != before
+
+
+async def test_listeners_that_fail_stop_nothing(keep):
+    """Their failure is theirs."""
+
+    def fail(_: object) -> None:
+        raise ValueError("listener is broken")
+
+    upstream = keep(on_change=fail, on_tools_changed=fail)
+    await upstream.start()
+    assert await call(upstream, "echo") == "{}"
+
+
+async def test_secrets_appear_neither_in_logs_nor_in_errors(keep, watch):
+    """Also when the server prints them itself."""
+    code = "import os,sys; sys.stderr.write('token is ' + os.environ['TOKEN'] + '\\n'); sys.exit(1)"
+    upstream = keep(
+        fake_config(args=("-S", "-E", "-c", code), env={"TOKEN": "${FAKE_TOKEN}"}),
+        environ={**os.environ, "FAKE_TOKEN": "s3cr3t-value"},
+    )
+    await upstream.start()
+    await watch.until(lambda: State.ERROR in watch.states["fake"])
+    assert set(upstream.logs(5)) == {"token is [hidden]"}
+
+
+@pytest.fixture
+async def fleet(watch: Watch) -> AsyncIterator[Fleet]:
+    """An empty fleet, closed at the end of the test."""
+    fleet = Fleet(environ=dict(os.environ), on_change=watch.changed, on_tools_changed=watch.told_of_tools)
+    yield fleet
+    await fleet.close()
+
+
+def configs(*names: str, **changes: Any) -> dict[str, ServerConfig]:
+    """Configured servers of these names."""
+    return {name: fake_config(name=name, **changes) for name in names}
+
+
+async def test_applying_restarts_only_what_changed(fleet, watch):
+    """The others keep their processes."""
+    await fleet.apply(configs("a", "b", "c"))
+    assert not watch.states
+    await fleet.start()
+    pids = {upstream.name: await call(upstream, "pid") for upstream in fleet}
+    await fleet.apply(configs("a") | configs("b", env={"X": "1"}) | configs("d"))
+    assert sorted(upstream.name for upstream in fleet) == ["a", "b", "d"]
+    assert fleet.get("c") is None
+    assert await call(fleet.get("a"), "pid") == pids["a"]
+    assert await call(fleet.get("b"), "pid") != pids["b"]
+    assert await call(fleet.get("d"), "echo") == "{}"
+    assert watch.states["a"] == [State.CONNECTING, State.READY]
+
+
+async def test_only_so_many_servers_start_up_at_a_time(watch):
+    """The next begins when one is ready or has failed."""
+    running, most = 0, 0
+    dial = Dialer()
+
+    async def counted(config: ServerConfig, *, environ: Mapping[str, str], era: Any, on_event: OnEvent) -> Any:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        try:
+            return await dial(config, environ=environ, era=era, on_event=on_event)
+        finally:
+            running -= 1
+
+    fleet = Fleet(
+        environ=dict(os.environ),
+        on_change=watch.changed,
+        on_tools_changed=watch.told_of_tools,
+        start_parallel=2,
+        open_link=counted,
+    )
+    await fleet.apply(configs("a", "b", "c", "d") | configs("e", mode="dead"))
+    await fleet.start()
+    await watch.until(lambda: all(State.READY in watch.states[name] for name in "abcd"))
+    assert most == 2
+    await fleet.close()
+
+
+async def test_closing_ends_all_servers_at_once(fleet):
+    """Stubborn ones side by side, within the time of one."""
+    code = "import signal,time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
+    limits = Limits(init_s=30)
+    await fleet.apply(configs("good") | configs("x", "y", "z", args=("-S", "-E", "-c", code), limits=limits))
+    await fleet.start()
+    await call(fleet.get("good"), "echo")
+    began = time.monotonic()
+    await fleet.close()
+    assert time.monotonic() - began < 5
+    assert {upstream.status.state for upstream in fleet} == {State.DISCONNECTED}
+
+
+async def test_a_slow_server_delays_no_other(fleet):
+    """It runs into its own limit, with a clear error."""
+    limits = Limits(init_s=1, call_s=1)
+    await fleet.apply(configs("mute", mode="mute", limits=limits) | configs("good"))
+    await fleet.start()
+    assert await call(fleet.get("good"), "echo") == "{}"
+    with pytest.raises((UpstreamTimeoutError, UpstreamError), match="not ready"):
+        await call(fleet.get("mute"), "echo")

@@ -1,0 +1,163 @@
+"""The parts that need no process and no network: lines, ids, states, listings, pauses."""
+
+import asyncio
+import json
+import random
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from smart_mcp_proxy.errors import UpstreamError, UpstreamTimeoutError
+from smart_mcp_proxy.models import ServerState
+from smart_mcp_proxy.upstream.codec import cleaned, recovered_id
+from smart_mcp_proxy.upstream.lines import LineSplitter, OverlongLine
+from smart_mcp_proxy.upstream.listing import ToolListing, fetch_tools
+from smart_mcp_proxy.upstream.states import TRANSITIONS, check_transition
+from smart_mcp_proxy.upstream.supervisor import backoff_s
+
+
+@given(st.lists(st.binary(max_size=40)), st.integers(1, 50))
+def test_lines_do_not_depend_on_how_the_bytes_arrive(chunks, limit):
+    """Whatever the chunks: the same lines, and those over the limit reported with their size."""
+    splitter = LineSplitter(limit)
+    seen = [line for chunk in chunks for line in splitter.feed(chunk)]
+    expected = b"".join(chunks).split(b"\n")[:-1]
+    assert len(seen) == len(expected)
+    for line, whole in zip(seen, expected, strict=True):
+        if len(whole) > limit:
+            assert isinstance(line, OverlongLine)
+            assert line.size_bytes == len(whole)
+            assert whole.startswith(line.head)
+            assert whole.endswith(line.tail)
+        else:
+            assert line == whole.removesuffix(b"\r")
+
+
+@pytest.mark.parametrize(
+    ("head", "tail", "found"),
+    [
+        (b'{"jsonrpc":"2.0","id":7,"result":{', b"}}", 7),
+        (b'{"id": 7, "jsonrpc": "2.0", "result":{', b"}}", 7),
+        (b'{"result":{', b'},"jsonrpc":"2.0","id":7}', 7),
+        (b'{"result":{"items":[', b'{"id":5}', None),
+        (b'{"id":5,"name":', b"}", None),
+        (b'{"jsonrpc":"2.0","id":null,"result":{', b"}}", None),
+    ],
+)
+def test_an_id_is_recovered_only_where_it_is_certain(head, tail, found):
+    """An `id` inside a result is not the message's own."""
+    assert recovered_id(head, tail) == found
+
+
+@given(st.text())
+def test_good_text_is_cleaned_to_itself(text):
+    """Repair touches nothing that needs none, surrogate pairs and escaped backslashes included."""
+    line = json.dumps({"t": text.encode("utf-8", "ignore").decode()}).encode()
+    assert cleaned(line) == line
+
+
+def test_only_the_listed_transitions_are_possible():
+    """Every pair of states is either in the table or a bug that raises."""
+    for old in ServerState:
+        for new in ServerState:
+            if new in TRANSITIONS[old]:
+                check_transition("s", old, new)
+            else:
+                with pytest.raises(RuntimeError, match=f"state {new} cannot follow {old}"):
+                    check_transition("s", old, new)
+
+
+def test_every_state_can_be_reached_and_left():
+    """There is no dead end, and nothing comes from nowhere."""
+    assert set(TRANSITIONS) == set(ServerState)
+    assert set().union(*TRANSITIONS.values()) == set(ServerState)
+    assert all(TRANSITIONS.values())
+
+
+def test_pauses_double_up_to_a_minute_with_jitter():
+    """From half a second, never more than 60 s, however long it goes on."""
+    rng = random.Random(1)
+    for failures, longest in [(1, 0.5), (2, 1), (3, 2), (8, 60), (10_000, 60)]:
+        pauses = [backoff_s(failures, rng) for _ in range(200)]
+        assert longest / 2 <= min(pauses) < max(pauses) <= longest
+    assert len({backoff_s(1, rng) for _ in range(10)}) == 10
+    assert all(a <= b for a, b in pairwise([0.5, 1.0]))
+
+
+def pages(*answers: Mapping[str, Any]) -> Any:
+    """A server that answers `tools/list` with these, the last one for ever."""
+    asked: list[Mapping[str, Any]] = []
+
+    async def ask(method: str, params: Mapping[str, Any]) -> bytes:
+        asked.append(params)
+        return json.dumps(answers[min(len(asked), len(answers)) - 1]).encode()
+
+    return ask
+
+
+def tool(name: Any = "t", **changes: Any) -> dict[str, Any]:
+    """A definition, good unless changed."""
+    return {"name": name, "inputSchema": {"type": "object"}} | changes
+
+
+@pytest.mark.anyio
+async def test_pages_are_put_together_in_order():
+    """Definitions stay as they were sent."""
+    first, second = tool("b", extra={"kept": 1}), tool("a")
+    listing = await fetch_tools("s", pages({"tools": [first], "nextCursor": "x"}, {"tools": [second]}), timeout_s=4)
+    assert listing == ToolListing((first, second), ())
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("odd", "reason"),
+    [
+        (None, "it is no object"),
+        (tool(name=None), "it has no name"),
+        (tool("odd", inputSchema=None), "its inputSchema is no object"),
+        (tool("odd", inputSchema={"type": "objekt"}), "of type 'objekt' instead of 'object'"),
+        (tool("odd", description=5), "its description has the wrong type"),
+        (tool("odd", annotations=[]), "its annotations has the wrong type"),
+        (tool("odd", outputSchema="x"), "its outputSchema is no schema"),
+        (tool("good"), "its name is listed twice"),
+    ],
+)
+async def test_an_odd_tool_costs_only_itself(odd, reason):
+    """It is named with the reason, the rest stays."""
+    good, last = tool("good"), tool("last")
+    listing = await fetch_tools("s", pages({"tools": [good, odd, last]}), timeout_s=4)
+    assert listing.definitions == (good, last)
+    assert len(listing.problems) == 1
+    assert reason in listing.problems[0]
+
+
+@pytest.mark.anyio
+async def test_a_cursor_that_goes_round_ends_the_listing():
+    """What was listed up to there is kept."""
+    listing = await fetch_tools("s", pages({"tools": [tool()], "nextCursor": "x"}), timeout_s=4)
+    assert len(listing.definitions) == 1
+    assert "repeats its pages" in listing.problems[-1]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("page", [{}, {"tools": None}, []])
+async def test_a_page_that_is_no_list_is_an_error(page):
+    """An empty list would look as if the tools were gone."""
+    with pytest.raises(UpstreamError, match="without an array 'tools'"):
+        await fetch_tools("s", pages(page), timeout_s=4)
+
+
+@pytest.mark.anyio
+async def test_all_pages_share_one_time_limit():
+    """A server that answers each page a little late cannot stretch the listing."""
+
+    async def ask(method: str, params: Mapping[str, Any]) -> bytes:
+        await asyncio.Event().wait()
+        return b""
+
+    with pytest.raises(UpstreamTimeoutError, match=r"'tools/list' within 0.05 s"):
+        await fetch_tools("s", ask, timeout_s=0.05)
