@@ -1,0 +1,255 @@
+"""Serving agents on FastMCP's transports, both protocol eras, with `tools/list` and `tools/call` as raw JSON.
+
+FastMCP and the SDK keep everything around the two methods: negotiation, sessions, header checks, authentication,
+spans, pings, cancellation. The two methods themselves are answered by an innermost SDK middleware, because the
+SDK's own handlers rebuild every result as a model and lose what the model does not know.
+"""
+
+import hmac
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol, cast
+
+import mcp_types
+from fastmcp import FastMCP
+from fastmcp.server.auth import AccessToken, TokenVerifier
+from fastmcp.server.dependencies import get_access_token
+from mcp.server.context import ServerRequestContext
+from mcp.shared._context_streams import create_context_streams
+from mcp.shared.exceptions import MCPError
+from mcp.shared.message import SessionMessage
+from mcp_types import methods as wire_methods
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import ValidationError
+
+from smart_mcp_proxy.models import Era, OnProgress, Progress
+
+__all__ = [
+    "AgentHandlers",
+    "Inbound",
+    "build_server",
+    "checked_clients",
+    "dump_message",
+    "message_streams",
+    "parse_message",
+    "request_error",
+    "serve_streams",
+]
+
+_CONNECTION_META = frozenset(
+    {
+        mcp_types.PROTOCOL_VERSION_META_KEY,
+        mcp_types.CLIENT_INFO_META_KEY,
+        mcp_types.CLIENT_CAPABILITIES_META_KEY,
+        mcp_types.SERVER_INFO_META_KEY,
+        mcp_types.LOG_LEVEL_META_KEY,
+        "progressToken",
+        "progress_token",
+    }
+)
+"""`_meta` keys that belong to one connection and are never passed to another."""
+
+_UNSERVED = (
+    "resources/list",
+    "resources/templates/list",
+    "resources/read",
+    "prompts/list",
+    "prompts/get",
+    "logging/setLevel",
+)
+"""Methods FastMCP registers for every server; a gateway of tools does not claim to have them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inbound:
+    """One request of an agent, as far as the gateway needs to know it.
+
+    Attributes:
+        params: The request's params as they came.
+        meta: The agent's `_meta` without connection keys.
+        era: Protocol era of this request.
+        protocol_version: Negotiated (handshake) or stated (modern) version.
+        principal: The token's id, or `local`.
+        on_progress: Sends progress to the agent; None unless it gave a token.
+    """
+
+    params: Mapping[str, Any]
+    meta: Mapping[str, Any]
+    era: Era
+    protocol_version: str
+    principal: str
+    on_progress: OnProgress | None
+
+
+class AgentHandlers(Protocol):
+    """What the gateway answers itself."""
+
+    async def list_tools(self, inbound: Inbound) -> dict[str, Any]:
+        """The `tools/list` result, whole: nothing is added to it on its way."""
+
+    async def call_tool(self, inbound: Inbound) -> dict[str, Any]:
+        """The `tools/call` result, whole."""
+
+    def input_schema(self, name: str) -> Mapping[str, Any] | None:
+        """The input schema of a listed tool; called for every modern HTTP call, so it must be a look-up."""
+
+    def first_answered(self) -> None:
+        """Called when a client's first request has been answered."""
+
+
+def request_error(code: int, message: str) -> Exception:
+    """An exception that reaches the wire as this JSON-RPC error."""
+    return MCPError(code=code, message=message)
+
+
+def _progress_to(ctx: ServerRequestContext[Any]) -> OnProgress | None:
+    token = (ctx.meta or {}).get("progress_token")
+    if token is None:
+        return None
+    # The annotation says str; JSON-RPC ids are strings or integers, and the transports take both.
+    session, request_id = ctx.session, cast("str | None", ctx.request_id)
+
+    async def send(report: Progress) -> None:
+        await session.send_progress_notification(
+            token, report.progress, report.total, report.message, related_request_id=request_id
+        )
+
+    return send
+
+
+def _principal() -> str:
+    token = get_access_token()
+    return token.client_id if token is not None else "local"
+
+
+def _inbound(ctx: ServerRequestContext[Any]) -> Inbound:
+    params = ctx.params or {}
+    meta = params.get("_meta") or {}
+    return Inbound(
+        params=params,
+        meta={key: value for key, value in meta.items() if key not in _CONNECTION_META},
+        era="modern" if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS else "handshake",
+        protocol_version=ctx.protocol_version,
+        principal=_principal(),
+        on_progress=_progress_to(ctx),
+    )
+
+
+class _RawTools:
+    """SDK middleware, innermost: answers the two tool methods after the checks the SDK's runner would make."""
+
+    def __init__(self, handlers: AgentHandlers) -> None:
+        self._handlers = handlers
+        self.checked: dict[str | None, str] = {}
+
+    async def __call__(
+        self, ctx: ServerRequestContext[Any], call_next: Callable[[ServerRequestContext[Any]], Awaitable[Any]]
+    ) -> Any:
+        if ctx.method in ("initialize", "server/discover"):
+            answer = await call_next(ctx)
+            self._handlers.first_answered()
+            return answer
+        if ctx.request_id is None or ctx.method not in ("tools/list", "tools/call"):
+            return await call_next(ctx)
+        self._check(ctx)
+        if ctx.method == "tools/list":
+            return await self._handlers.list_tools(_inbound(ctx))
+        return await self._handlers.call_tool(_inbound(ctx))
+
+    def _check(self, ctx: ServerRequestContext[Any]) -> None:
+        try:
+            wire_methods.validate_client_request(ctx.method, ctx.protocol_version, ctx.params)
+        except ValidationError as exc:
+            place = ".".join(str(part) for part in exc.errors(include_url=False)[0]["loc"])
+            raise MCPError(code=mcp_types.INVALID_PARAMS, message=f"Invalid request parameters: {place}") from exc
+        connection = ctx.session._connection
+        if not connection.initialize_accepted:
+            raise MCPError(
+                code=mcp_types.INVALID_PARAMS,
+                message=f"{ctx.method} came before initialize. Send initialize first.",
+            )
+        if connection.session_id not in self.checked:
+            self.checked[connection.session_id] = ctx.protocol_version
+            # Only a session can end before the server does: a pipe has one client, and modern HTTP keeps nothing.
+            if connection.session_id is not None:
+                connection.exit_stack.callback(self.checked.pop, connection.session_id, None)
+
+
+class _OneToken(TokenVerifier):
+    """Accepts exactly one bearer token, compared in constant time."""
+
+    def __init__(self, token: str) -> None:
+        super().__init__()
+        self._token = token.encode()
+
+    async def verify_token(self, token: str) -> AccessToken | None:
+        """The holder of the gateway's token, or None."""
+        if not hmac.compare_digest(token.encode("utf-8", "replace"), self._token):
+            return None
+        return AccessToken(token=token, client_id="token", scopes=[])
+
+
+def build_server(
+    name: str, version: str, instructions: str, handlers: AgentHandlers, *, token: str | None = None
+) -> FastMCP:
+    """A FastMCP server whose tools are answered by `handlers`.
+
+    Args:
+        name: Shown to clients.
+        version: Ours.
+        instructions: What a model is told about this server at connection.
+        handlers: Answers `tools/list` and `tools/call`.
+        token: Bearer token that HTTP clients must send; None lets everyone in.
+    """
+    # FastMCP's rich log handler wraps lines at 80 columns; our own handlers format everything.
+    logging.getLogger("fastmcp").handlers.clear()
+    logging.getLogger("fastmcp").propagate = True
+    server: FastMCP = FastMCP(
+        name,
+        version=version,
+        instructions=instructions,
+        auth=_OneToken(token) if token else None,
+        dereference_schemas=False,
+    )
+    low = server._mcp_server
+    for method in _UNSERVED:
+        del low._request_handlers[method]
+    # FastMCP's own method claims the MCP Apps extension for every server.
+    low.get_capabilities = super(type(low), low).get_capabilities  # type: ignore[method-assign]  # no setting for it
+    # The list is fixed for the life of the process.
+    low.notification_options.tools_changed = False
+    low.middleware.append(_RawTools(handlers))
+    low.get_tool_input_schema = handlers.input_schema
+    return server
+
+
+def checked_clients(server: FastMCP) -> Mapping[str | None, str]:
+    """Protocol version by session id (None: the one client of a pipe) of clients that the SDK has let call a tool."""
+    return next(each.checked for each in server._mcp_server.middleware if isinstance(each, _RawTools))
+
+
+async def serve_streams(server: FastMCP, read_stream: Any, write_stream: Any) -> None:
+    """Serves one client, of either era, over a pair of message streams until the read side ends."""
+    async with server._lifespan_manager():
+        low = server._mcp_server
+        await low.run(read_stream, write_stream, low.create_initialization_options())
+
+
+def message_streams() -> tuple[Any, Any]:
+    """A connected pair of message streams: one to send into, one to iterate over."""
+    return create_context_streams[SessionMessage | Exception](0)
+
+
+def parse_message(line: bytes) -> SessionMessage:
+    """The JSON-RPC message in `line`.
+
+    Raises:
+        ValidationError: It is not one.
+    """
+    return SessionMessage(mcp_types.jsonrpc_message_adapter.validate_json(line, by_name=False))
+
+
+def dump_message(message: SessionMessage) -> bytes:
+    """The message as one line of JSON, without the line end."""
+    return message.message.model_dump_json(by_alias=True, exclude_unset=True).encode()

@@ -1,0 +1,258 @@
+"""Gateway: builds the parts and owns their lifetime."""
+
+import asyncio
+import os
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+
+from fastmcp import FastMCP
+
+from smart_mcp_proxy import __version__
+from smart_mcp_proxy.catalog import Catalog
+from smart_mcp_proxy.errors import CatalogError, MissingExtraError
+from smart_mcp_proxy.fastmcp_compat.server import build_server
+from smart_mcp_proxy.gateway.agent import INSTRUCTIONS, Agent
+from smart_mcp_proxy.gateway.calls import CallLimits, Calls
+from smart_mcp_proxy.gateway.indexer import Indexer
+from smart_mcp_proxy.gateway.outputs import Outputs
+from smart_mcp_proxy.gateway.recorder import Recorder
+from smart_mcp_proxy.gateway.results import SERVER_NAME
+from smart_mcp_proxy.gateway.retrieval import Retrieval
+from smart_mcp_proxy.gateway.tools.call_tool import CallToolDestructive, CallToolRead, CallToolWrite
+from smart_mcp_proxy.gateway.tools.describe_tool import DescribeTool
+from smart_mcp_proxy.gateway.tools.read_output import ReadOutput
+from smart_mcp_proxy.gateway.tools.retrieve_tools import RetrieveTools
+from smart_mcp_proxy.gateway.visible import Visible
+from smart_mcp_proxy.models import ServerState, ServerStatus
+from smart_mcp_proxy.search import Bm25fEngine, SearchIndex
+from smart_mcp_proxy.servers import ServerConfig
+from smart_mcp_proxy.settings import Settings
+from smart_mcp_proxy.telemetry import get_logger, spawn
+from smart_mcp_proxy.upstream import Dialer, Fleet
+
+__all__ = ["Gateway", "GatewayStatus"]
+
+START_DELAY_S = 0.3
+"""Upstreams start when the first client has been answered, or after this time. Source: contract.md, Processes."""
+ANSWER_S = 0.05
+"""Time that the first answer gets to leave: its handler reports it before it is written."""
+HEARTBEAT_S = 10.0
+
+log = get_logger("gateway")
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayStatus:
+    """The gateway at a glance.
+
+    Attributes:
+        version: Ours.
+        pid: Process id.
+        servers: Every configured server.
+        tools: Visible tools by server.
+        catalog_tokens: Estimated tokens of all visible definitions.
+        generation: Of the catalog.
+        degraded: Why answers are worse than the settings ask for.
+        is_loaded: Whether the stored index serves.
+    """
+
+    version: str
+    pid: int
+    servers: tuple[ServerStatus, ...]
+    tools: Mapping[str, int]
+    catalog_tokens: int
+    generation: int
+    degraded: tuple[str, ...]
+    is_loaded: bool
+
+
+class Gateway:
+    """One search and one call path in front of all configured servers.
+
+    Open it with `async with`; upstreams start in the background afterwards (see `start_upstreams`).
+
+    Args:
+        settings: Frozen settings.
+        servers: Configured servers by name.
+        environ: What `${VAR}` in server entries expands from.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        servers: Mapping[str, ServerConfig],
+        *,
+        environ: Mapping[str, str],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.settings = settings
+        self.degraded = _degraded(settings)
+        self._servers = dict(servers)
+        self._environ = environ
+        self._clock = clock
+        self._stack = AsyncExitStack()
+        self._may_start = asyncio.Event()
+        self.index = SearchIndex(Bm25fEngine())
+
+    def __repr__(self) -> str:
+        return f"<Gateway {len(self._servers)} servers, {len(self.index)} tools>"
+
+    async def __aenter__(self) -> "Gateway":
+        async with AsyncExitStack() as stack:
+            settings = self.settings
+            self.catalog = await stack.enter_async_context(
+                Catalog.open(settings.data_dir, name_limit=settings.tool_name_limit, reset=settings.reset_data)
+            )
+            self.recorder = await stack.enter_async_context(Recorder(self.catalog.append_activity))
+            self.visible = Visible(self.catalog, self._servers, self.index.nearest_names)
+            self.indexer = Indexer(self.catalog, self.index, self.visible.sees, self._clock)
+            dialer = await stack.enter_async_context(Dialer(settings.max_message_bytes))
+            self.fleet = Fleet(
+                environ=self._environ,
+                on_change=self.indexer.status_changed,
+                on_tools_changed=self.indexer.tools_changed,
+                start_parallel=settings.start_parallel,
+                open_link=dialer,
+            )
+            await self.fleet.apply(self._servers)
+            stack.push_async_callback(self.fleet.close)
+            stack.push_async_callback(self.indexer.close)
+            self._assemble()
+            await self.catalog.register_instance(os.getpid(), sorted(self._servers))
+            self.indexer.start(self.fleet)
+            for work in (self._start(), self._beat()):
+                stack.callback(spawn(work, "gateway").cancel)
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self._stack.aclose()
+
+    def _assemble(self) -> None:
+        settings = self.settings
+        self.outputs = Outputs(self._clock)
+        self.retrieval = Retrieval(
+            self.visible,
+            self.catalog,
+            self.index,
+            self.indexer,
+            self._statuses,
+            self.recorder,
+            self.degraded,
+        )
+        self.calls = Calls(
+            self.visible,
+            self.fleet,
+            self.outputs,
+            self.recorder,
+            CallLimits(is_strict=settings.intent_strict, output_limit_chars=settings.truncate_output_len or 0),
+            self._clock,
+        )
+        self.agent = Agent(
+            [
+                RetrieveTools(self.retrieval, settings.top_k),
+                DescribeTool(self.visible, self.retrieval),
+                CallToolRead(self.calls),
+                CallToolWrite(self.calls),
+                CallToolDestructive(self.calls),
+                ReadOutput(self.outputs),
+            ],
+            on_first_answer=self._start_soon,
+        )
+
+    def mcp_server(self, *, token: str | None = None) -> FastMCP:
+        """A FastMCP server that agents can be connected to; `token` protects its HTTP endpoints."""
+        return build_server(SERVER_NAME, __version__, INSTRUCTIONS, self.agent, token=token)
+
+    def start_upstreams(self) -> None:
+        """Lets the upstreams start now instead of waiting for a first client."""
+        self._may_start.set()
+
+    async def apply(self, servers: Mapping[str, ServerConfig]) -> None:
+        """Makes `servers` the configuration: starts, stops and restarts only what changed."""
+        self._servers = dict(servers)
+        self.visible.reconfigure(self._servers)
+        await self.fleet.apply(self._servers)
+        await self.indexer.forget(self._servers)
+        await self.catalog.register_instance(os.getpid(), sorted(self._servers))
+
+    async def wait_settled(self, timeout_s: float) -> bool:
+        """Whether every server is listed or has failed within `timeout_s`."""
+
+        async def settled() -> None:
+            while not self.is_settled():
+                await self.indexer.wait_changed()
+
+        try:
+            await asyncio.wait_for(settled(), timeout_s)
+        except TimeoutError:
+            return False
+        return True
+
+    def status(self) -> GatewayStatus:
+        """What the command line, REST and health checks show."""
+        tools = dict.fromkeys(self._servers, 0)
+        for record in self.visible.records():
+            tools[record.key.server] += 1
+        return GatewayStatus(
+            version=__version__,
+            pid=os.getpid(),
+            servers=self._statuses(),
+            tools=tools,
+            catalog_tokens=self.retrieval.catalog_tokens(),
+            generation=self.catalog.snapshot.generation,
+            degraded=self.degraded,
+            is_loaded=self.indexer.loaded.is_set(),
+        )
+
+    def is_settled(self) -> bool:
+        """Whether every configured server is listed or has failed."""
+        return all(map(self._is_done, self._statuses()))
+
+    def _statuses(self) -> tuple[ServerStatus, ...]:
+        return tuple(upstream.status for upstream in self.fleet)
+
+    def _is_done(self, status: ServerStatus) -> bool:
+        if status.state is ServerState.READY:
+            return self.indexer.is_done(status.name)
+        return status.state not in (ServerState.CONNECTING, ServerState.DISCONNECTED, ServerState.AUTHENTICATING)
+
+    def _start_soon(self) -> None:
+        asyncio.get_running_loop().call_later(ANSWER_S, self.start_upstreams)
+
+    async def _start(self) -> None:
+        try:
+            await asyncio.wait_for(self._may_start.wait(), START_DELAY_S)
+        except TimeoutError:
+            log.debug("no client within %.1f s; starting upstreams", START_DELAY_S)
+        await self.fleet.start()
+        await self.indexer.forget(self._servers)
+
+    async def _beat(self) -> None:
+        while True:
+            await asyncio.sleep(HEARTBEAT_S)
+            try:
+                await self.catalog.heartbeat()
+            except CatalogError as exc:
+                log.warning("other processes cannot see that this one lives: %s", exc)
+
+
+def _degraded(settings: Settings) -> tuple[str, ...]:
+    """What the settings ask for and this version does not have.
+
+    Raises:
+        MissingExtraError: There is something, and `MCPPROXY_STRICT=true`.
+    """
+    reasons: list[str] = []
+    if settings.embedder != "BM25":
+        reasons.append(f"MCPPROXY_EMBEDDER={settings.embedder} is not available in this version; BM25 answers")
+    if settings.bm25_engine != "builtin":
+        reasons.append(f"MCPPROXY_BM25_ENGINE={settings.bm25_engine} is not available in this version; builtin ranks")
+    if settings.routing_type != "CALL_TOOL":
+        reasons.append(f"MCPPROXY_ROUTING_TYPE={settings.routing_type} is not available in this version; CALL_TOOL is")
+    if reasons and settings.strict:
+        raise MissingExtraError(f"{reasons[0]}.", hint="Unset it, or unset MCPPROXY_STRICT.")
+    return tuple(reasons)

@@ -1,0 +1,75 @@
+"""Activity records, written in batches off the call path."""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+
+from smart_mcp_proxy.errors import CatalogError
+from smart_mcp_proxy.telemetry import Activity, get_logger, spawn
+
+__all__ = ["Recorder"]
+
+BATCH_S = 0.25
+WAITING_LIMIT = 10_000
+"""Records kept while the store does not take any; older ones go first, and the log says how many."""
+
+log = get_logger("recorder")
+
+
+class Recorder:
+    """Collects activity and hands it to the store a few times a second.
+
+    Args:
+        store: Takes a batch; may fail with CatalogError, then the batch is kept for the next time.
+        batch_s: How long a batch is collected.
+    """
+
+    def __init__(self, store: Callable[[Sequence[Activity]], Awaitable[None]], *, batch_s: float = BATCH_S) -> None:
+        self._store = store
+        self._batch_s = batch_s
+        self._storing = asyncio.Lock()
+        self._waiting: deque[Activity] = deque(maxlen=WAITING_LIMIT)
+        self._dropped = 0
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> "Recorder":
+        self._task = spawn(self._run(), "activity recorder")
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        if self._task is not None:
+            async with self._storing:  # a batch on its way to the store must arrive
+                self._task.cancel()
+            await asyncio.wait([self._task])
+        await self._flush()
+
+    def record(self, activity: Activity) -> None:
+        """Takes one record; never waits and never fails."""
+        self._dropped += len(self._waiting) == WAITING_LIMIT
+        self._waiting.append(activity)
+        self._wake.set()
+
+    async def _run(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            await asyncio.sleep(self._batch_s)
+            await self._flush()
+
+    async def _flush(self) -> None:
+        async with self._storing:
+            batch = list(self._waiting)
+            self._waiting.clear()
+            if not batch:
+                return
+            try:
+                await self._store(batch)
+            except CatalogError as exc:
+                room = WAITING_LIMIT - len(self._waiting)
+                self._dropped += max(0, len(batch) - room)
+                self._waiting.extendleft(reversed(batch[max(0, len(batch) - room) :]))
+                log.warning("%d activity records wait: %s", len(self._waiting), exc)
+        if self._dropped:
+            log.warning("%d activity records were dropped", self._dropped)
+            self._dropped = 0

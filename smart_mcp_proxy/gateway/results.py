@@ -1,0 +1,99 @@
+"""Tool results on the wire: ours written, an upstream's passed on, both fitted to the agent's protocol era."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from mcp_types import SERVER_INFO_META_KEY
+
+from smart_mcp_proxy import __version__
+from smart_mcp_proxy.errors import ProxyError
+from smart_mcp_proxy.models import Era
+
+__all__ = ["SERVER_NAME", "ResultFacts", "error_result", "facts_of", "fit_to_era", "structured_result"]
+
+SERVER_NAME = "smart-mcp-proxy"
+_CONNECTION_META_PREFIX = "io.modelcontextprotocol/"
+
+
+class ResultFacts(msgspec.Struct):
+    """The few members of a tool result that the gateway itself looks at; the rest is only scanned over."""
+
+    isError: bool | None = False  # noqa: N815  (MCP's spelling; some servers send null)
+    resultType: str = "complete"  # noqa: N815  (MCP's spelling)
+
+
+_PLAIN = ResultFacts()
+_facts = msgspec.json.Decoder(ResultFacts)
+_members = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_EMPTY = msgspec.Raw(b"{}")
+_COMPLETE = msgspec.Raw(b'"complete"')
+_SERVER_INFO = msgspec.Raw(msgspec.json.encode({"name": SERVER_NAME, "version": __version__}))
+_MODERN_END = b'"resultType":"complete","_meta":' + msgspec.json.encode({SERVER_INFO_META_KEY: _SERVER_INFO}) + b"}"
+_FITTED_MEMBERS: dict[Era, tuple[bytes, ...]] = {
+    "handshake": (b'"structuredContent"', b'"resultType"', b'"_meta"'),
+    "modern": (b'"resultType"', b'"_meta"'),
+}
+"""Members that one era's results must not have, or have otherwise; text that only looks like one costs a reading."""
+
+
+def facts_of(raw: bytes) -> ResultFacts | None:
+    """What `raw` says of itself; None if it is not a tool result's JSON object."""
+    if not raw.lstrip().startswith(b"{"):
+        return None
+    if b'"isError"' not in raw and b'"resultType"' not in raw:
+        return _PLAIN
+    try:
+        return _facts.decode(raw)
+    except msgspec.MsgspecError:
+        return None
+
+
+def structured_result(value: Mapping[str, Any], *, is_error: bool = False) -> bytes:
+    """A tool result that carries `value` as structured content and the same JSON as its one text block."""
+    result: dict[str, Any] = {
+        "content": [{"type": "text", "text": msgspec.json.encode(value).decode()}],
+        "structuredContent": value,
+        "isError": is_error,
+    }
+    return msgspec.json.encode(result)
+
+
+def error_result(error: ProxyError) -> bytes:
+    """A tool result that tells an agent what failed, why, what to do, and whether the call may have run."""
+    return structured_result({"error": error.to_dict()}, is_error=True)
+
+
+def fit_to_era(raw: bytes, era: Era) -> bytes:
+    """The result as one era's wire knows it; nothing else of it is touched, and most results pass unread.
+
+    Up to 2025-11-25 `structuredContent` is an object and `resultType` does not exist; from 2026-07-28 on every result
+    has a `resultType` and says in `_meta` which server it is from. What an upstream says there of its own connection
+    is not ours to repeat.
+    """
+    if not any(name in raw for name in _FITTED_MEMBERS[era]):
+        if era == "handshake":
+            return raw
+        body = raw.rstrip()[:-1].rstrip()
+        return body + (b"" if body.endswith(b"{") else b",") + _MODERN_END
+    members = _members.decode(raw)
+    meta = {key: value for key, value in _meta_of(members).items() if not key.startswith(_CONNECTION_META_PREFIX)}
+    if era == "modern":
+        members.setdefault("resultType", _COMPLETE)
+        meta[SERVER_INFO_META_KEY] = _SERVER_INFO
+    else:
+        members.pop("resultType", None)
+        if not bytes(members.get("structuredContent", _EMPTY)).startswith(b"{"):
+            del members["structuredContent"]
+    if meta:
+        members["_meta"] = msgspec.Raw(msgspec.json.encode(meta))
+    else:
+        members.pop("_meta", None)
+    return msgspec.json.encode(members)
+
+
+def _meta_of(members: Mapping[str, msgspec.Raw]) -> dict[str, msgspec.Raw]:
+    try:
+        return _members.decode(members.get("_meta", _EMPTY))
+    except msgspec.ValidationError:  # some servers send null
+        return {}

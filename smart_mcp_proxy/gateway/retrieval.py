@@ -1,0 +1,272 @@
+"""What a search answers: the few tools that fit, how to call them, and what the index does not know."""
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import msgspec
+from anyio import to_thread
+
+from smart_mcp_proxy import policy
+from smart_mcp_proxy.catalog import Catalog
+from smart_mcp_proxy.errors import RequestError
+from smart_mcp_proxy.gateway.indexer import Indexer
+from smart_mcp_proxy.gateway.recorder import Recorder
+from smart_mcp_proxy.gateway.signature import first_sentence, signature_of
+from smart_mcp_proxy.gateway.visible import NOT_COVERED, Visible
+from smart_mcp_proxy.models import Hit, ServerState, ServerStatus, ToolRecord
+from smart_mcp_proxy.search import Answer, SearchIndex
+from smart_mcp_proxy.telemetry import Activity
+
+__all__ = ["Question", "Retrieval", "estimate_tokens"]
+
+BYTES_PER_TOKEN = 4
+"""The usual rule of thumb; exact counts need a model's own tokenizer. Source: contract.md."""
+COMPACT_CAP_TOKENS = 2_000
+FULL_CAP_TOKENS = 12_000
+TOP_K_LIMIT = 50
+MORE_QUERIES_LIMIT = 4
+_ON_ITS_WAY = frozenset({ServerState.DISCONNECTED, ServerState.CONNECTING, "unlisted"})
+
+
+def estimate_tokens(size_bytes: int) -> int:
+    """Tokens that so many bytes of compact JSON cost, roughly."""
+    return size_bytes // BYTES_PER_TOKEN
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is looked for.
+
+    Attributes:
+        query: In words, or a tool's name.
+        limit: Number of tools wanted, 1 to 50.
+        detail: Signatures and first sentences, or whole definitions.
+        servers: Only these, if any are named.
+        read_only: Only tools marked `readOnlyHint: true`.
+        more_queries: Up to four further queries; all hits make one list.
+        principal: On whose behalf.
+        explain: Whether each tool says why it was found.
+    """
+
+    query: str
+    limit: int
+    detail: Literal["compact", "full"] = "compact"
+    servers: tuple[str, ...] = ()
+    read_only: bool = False
+    more_queries: tuple[str, ...] = ()
+    principal: str = "local"
+    explain: bool = False
+
+
+class Retrieval:
+    """Answers questions about tools.
+
+    Args:
+        visible: What may be seen.
+        catalog: Generation and definitions.
+        index: Ranks.
+        indexer: Knows how old the index is.
+        statuses: The servers' present states.
+        recorder: Gets one activity record per search.
+        degraded: Why answers are worse than the settings ask for.
+    """
+
+    def __init__(
+        self,
+        visible: Visible,
+        catalog: Catalog,
+        index: SearchIndex,
+        indexer: Indexer,
+        statuses: Callable[[], Iterable[ServerStatus]],
+        recorder: Recorder,
+        degraded: tuple[str, ...] = (),
+    ) -> None:
+        self._visible = visible
+        self._catalog = catalog
+        self._index = index
+        self._indexer = indexer
+        self._statuses = statuses
+        self._recorder = recorder
+        self._degraded = degraded
+        self._catalog_tokens = 0
+        self._counted: tuple[object, object] = (None, None)
+
+    async def retrieve(self, question: Question) -> dict[str, Any]:
+        """The answer of `retrieve_tools`.
+
+        Raises:
+            RequestError: The question is out of its bounds.
+            ServerNotFoundError: A named server is not configured.
+        """
+        started = time.monotonic()
+        self._check(question)
+        found = await self._search(question)
+        shown = [(hit, record) for hit in found.hits if (record := self._visible.by_id(hit.id)) is not None]
+        answer = self._answer(question, found, shown)
+        self._recorder.record(
+            Activity(
+                kind="search",
+                principal=question.principal,
+                subject=question.query[:500],
+                outcome="ok" if shown else "empty",
+                duration_ms=(time.monotonic() - started) * 1000,
+                at_s=time.time(),
+                detail={"tools": [tool["name"] for tool in answer["tools"]]},
+            )
+        )
+        return answer
+
+    def describe(self, record: ToolRecord) -> dict[str, Any]:
+        """The whole definition of one tool, with how to call it."""
+        definition = msgspec.json.decode(record.raw)
+        described = {
+            **self._head(record),
+            "title": definition.get("title"),
+            "description": definition.get("description") or "",
+            "input_schema": definition.get("inputSchema"),
+            "output_schema": definition.get("outputSchema"),
+            **self._tail(record),
+        }
+        return {key: value for key, value in described.items() if value is not None}
+
+    def summarize(self, record: ToolRecord) -> dict[str, Any]:
+        """One tool in a few words: signature and first sentence."""
+        definition: Mapping[str, Any] = msgspec.json.decode(record.raw)
+        return {
+            **self._head(record),
+            "description": first_sentence(str(definition.get("description") or definition.get("title") or "")),
+            "signature": signature_of(definition.get("inputSchema")),
+            **self._tail(record),
+        }
+
+    def catalog_tokens(self) -> int:
+        """Estimated tokens of every visible definition, that is, what an agent is spared."""
+        snapshot, servers = self._catalog.snapshot, self._visible.servers
+        if self._counted[0] is not snapshot or self._counted[1] is not servers:
+            self._catalog_tokens = estimate_tokens(sum(len(record.raw) for record in self._visible.records()))
+            self._counted = (snapshot, servers)
+        return self._catalog_tokens
+
+    def not_covered(self) -> list[dict[str, str]]:
+        """The servers whose tools may be missing or out of date, by name and state.
+
+        A server that is connected but not listed yet is `unlisted`.
+        """
+        rows = [
+            {"server": status.name, "state": status.state.value if status.state in NOT_COVERED else "unlisted"}
+            for status in self._statuses()
+            if status.state in NOT_COVERED
+            or (status.state is ServerState.READY and not self._indexer.is_fresh(status.name))
+        ]
+        return sorted(rows, key=lambda row: row["server"])
+
+    def _check(self, question: Question) -> None:
+        if not question.query.strip():
+            raise RequestError("query is empty.", hint="Say in a few words what the tool should do.")
+        if not 1 <= question.limit <= TOP_K_LIMIT:
+            raise RequestError(f"limit is {question.limit}.", hint=f"Use an integer from 1 to {TOP_K_LIMIT}.")
+        if len(question.more_queries) > MORE_QUERIES_LIMIT:
+            raise RequestError(
+                f"more_queries has {len(question.more_queries)} entries.", hint=f"Use at most {MORE_QUERIES_LIMIT}."
+            )
+        self._visible.require_servers(list(question.servers))
+
+    def _allowed(self, question: Question) -> set[int] | None:
+        """The ids that pass the filters; None, that is, all that are indexed, without filters."""
+        if not question.servers and not question.read_only:
+            return None
+        return {
+            record.id
+            for record in self._visible.records()
+            if (not question.servers or record.key.server in question.servers)
+            and (not question.read_only or record.annotations.get("readOnlyHint") is True)
+        }
+
+    async def _search(self, question: Question) -> Answer:
+        def work() -> Answer:
+            allowed = self._allowed(question)
+            return self._index.search(
+                question.query,
+                limit=question.limit,
+                more_queries=question.more_queries,
+                allowed=allowed,
+                servers=question.servers,
+            )
+
+        return await to_thread.run_sync(work)
+
+    def _answer(self, question: Question, found: Answer, shown: list[tuple[Hit, ToolRecord]]) -> dict[str, Any]:
+        tools, was_capped = self._capped(question, shown)
+        near = [(hit, self._visible.by_id(hit.id)) for hit in found.near_misses]
+        age_s = self._indexer.age_s(self._visible.servers)
+        answer: dict[str, Any] = {
+            "query": question.query,
+            "total": found.total,
+            "tools": tools,
+            "near_misses": [{"name": str(rec.key), "score": round(hit.score, 3)} for hit, rec in near if rec],
+            "generation": self._catalog.snapshot.generation,
+            "index_age_s": None if age_s is None else round(age_s, 1),
+            "not_covered": self.not_covered(),
+            "degraded": self._reasons(),
+        }
+        answer["hint"] = _hint(answer, was_capped=was_capped, detail=question.detail) + _wait_hint(
+            answer["not_covered"]
+        )
+        sent = estimate_tokens(len(msgspec.json.encode(answer)))
+        answer["tokens"] = {"catalog": self.catalog_tokens(), "sent": sent, "is_estimate": True}
+        return answer
+
+    def _reasons(self) -> list[str]:
+        loading = () if self._indexer.loaded.is_set() else ("the stored index is still loading",)
+        return [*self._degraded, *loading]
+
+    def _capped(self, question: Question, shown: list[tuple[Hit, ToolRecord]]) -> tuple[list[dict[str, Any]], bool]:
+        """The tools as they are sent, the first always, the rest while they fit under the cap."""
+        cap = COMPACT_CAP_TOKENS if question.detail == "compact" else FULL_CAP_TOKENS
+        render = self.summarize if question.detail == "compact" else self.describe
+        tools: list[dict[str, Any]] = []
+        used = 0
+        for hit, record in shown:
+            tool = {**render(record), "score": round(hit.score, 3)}
+            if question.explain:
+                tool["why"] = dict(hit.why)
+            used += estimate_tokens(len(msgspec.json.encode(tool)))
+            if tools and used > cap:
+                return tools, True
+            tools.append(tool)
+        return tools, False
+
+    def _head(self, record: ToolRecord) -> dict[str, Any]:
+        return {"name": str(record.key), "listed_name": record.listed_name, "server": record.key.server}
+
+    def _tail(self, record: ToolRecord) -> dict[str, Any]:
+        return {
+            "annotations": dict(record.annotations),
+            "call_with": f"call_tool_{policy.call_with(record.annotations)}",
+            "digest": record.digest,
+            "stale": not self._indexer.is_fresh(record.key.server),
+        }
+
+
+def _hint(answer: Mapping[str, Any], *, was_capped: bool, detail: str) -> str:
+    if not answer["total"]:
+        return "No tools are known yet." if answer["not_covered"] else "No tools match these filters."
+    if not answer["tools"]:
+        return "Nothing fits. Say it in other words, or search for one step of the task at a time."
+    hint = "Call a tool with the one named in call_with, by name."
+    if detail == "compact":
+        hint += " describe_tool has the full schema."
+    if was_capped:
+        hint += " More tools fit than could be sent; ask more precisely."
+    if any(tool["stale"] for tool in answer["tools"]):
+        hint += " Stale tools come from the last session; their server has not confirmed them yet."
+    return hint
+
+
+def _wait_hint(not_covered: Iterable[Mapping[str, str]]) -> str:
+    """What to add while servers are on their way: an agent that asks early would take the next best tool."""
+    if all(row["state"] not in _ON_ITS_WAY for row in not_covered):
+        return ""
+    return " Some servers are still connecting (see not_covered): if the right tool is missing, search again soon."

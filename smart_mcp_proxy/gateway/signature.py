@@ -1,0 +1,64 @@
+"""A tool in one line: its parameters and the first sentence of its description."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+__all__ = ["first_sentence", "signature_of"]
+
+SENTENCE_LIMIT_CHARS = 200
+ENUM_LIMIT = 5
+NESTING_LIMIT = 3
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s|(?<=[\u3002\uff01\uff1f])|\n\s*\n")
+"""Latin and CJK sentence ends, or an empty line."""
+_SHORT = {"string": "str", "integer": "int", "number": "float", "boolean": "bool", "array": "list", "object": "dict"}
+
+
+def first_sentence(text: str) -> str:
+    """The first sentence of `text` on one line, at most 200 characters; a cut is marked with an ellipsis."""
+    sentence = " ".join(_SENTENCE_END.split(text.strip(), maxsplit=1)[0].split())
+    return sentence if len(sentence) <= SENTENCE_LIMIT_CHARS else sentence[: SENTENCE_LIMIT_CHARS - 1].rstrip() + "…"
+
+
+def signature_of(schema: Any) -> str:
+    """`(path:str, mode?:"r"|"w", tags?:list[str])`: required parameters first, optional ones with a `?`.
+
+    A `~` behind a type says that the schema holds more than is shown; describe_tool has it whole.
+    """
+    properties = schema.get("properties") if isinstance(schema, Mapping) else None
+    if not isinstance(properties, Mapping):
+        return "()"
+    required = schema.get("required")
+    stated = dict.fromkeys(name for name in required if isinstance(name, str)) if isinstance(required, list) else {}
+    needed = [name for name in stated if name in properties]
+    optional = [name for name in properties if name not in needed]
+    parts = [f"{name}:{_type_of(properties[name])}" for name in needed]
+    parts += [f"{name}?:{_type_of(properties[name])}" for name in optional]
+    return f"({', '.join(parts)})"
+
+
+def _type_of(schema: Any, depth: int = 0) -> str:
+    if not isinstance(schema, Mapping):
+        return "any"
+    if depth > NESTING_LIMIT:
+        return "any~"
+    if isinstance(values := schema.get("enum"), list):
+        shown = "|".join(_literal(value) for value in values[:ENUM_LIMIT])
+        return shown + ("|~" if len(values) > ENUM_LIMIT else "")
+    kind = schema.get("type")
+    if isinstance(kind, list):
+        return "|".join(_SHORT.get(str(one), str(one)) for one in kind if one != "null") or "any"
+    if isinstance(choices := schema.get("anyOf") or schema.get("oneOf"), list):
+        named = dict.fromkeys(_type_of(one, depth + 1) for one in choices if one != {"type": "null"})
+        return "|".join(named) or "any"
+    if kind == "array":
+        return f"list[{_type_of(schema['items'], depth + 1)}]" if "items" in schema else "list"
+    if kind == "object":
+        return "dict~" if schema.get("properties") else "dict"
+    return _SHORT.get(str(kind), "any~" if schema else "any")
+
+
+def _literal(value: Any) -> str:
+    return msgspec.json.encode(value).decode()

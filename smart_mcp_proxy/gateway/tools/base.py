@@ -1,0 +1,112 @@
+"""A tool of the gateway's own: its definition for the list, its checked arguments, its answer."""
+
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic_core import ErrorDetails
+
+from smart_mcp_proxy.errors import RequestError
+from smart_mcp_proxy.models import OnProgress
+
+__all__ = ["AgentTool", "Arguments", "Caller"]
+
+
+class Arguments(BaseModel):
+    """Arguments of a tool: exact types, no unknown names."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+ArgumentsT = TypeVar("ArgumentsT", bound=Arguments)
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who calls a tool.
+
+    Attributes:
+        principal: On whose behalf.
+        meta: The request's `_meta` without connection keys.
+        on_progress: Where progress goes; None if nobody asked for it.
+    """
+
+    principal: str
+    meta: Mapping[str, Any]
+    on_progress: OnProgress | None
+
+
+class AgentTool(ABC, Generic[ArgumentsT]):
+    """One of the gateway's own tools. The class docstring is what a model reads: product text."""
+
+    name: ClassVar[str]
+    annotations: ClassVar[Mapping[str, bool]]
+    output_schema: ClassVar[Mapping[str, Any] | None] = None
+    arguments: type[ArgumentsT]
+
+    @abstractmethod
+    async def run(self, arguments: ArgumentsT, caller: Caller) -> bytes:
+        """The tool result's JSON text."""
+
+    def definition(self) -> dict[str, Any]:
+        """The tool as `tools/list` shows it."""
+        definition = {
+            "name": self.name,
+            "description": inspect.cleandoc(type(self).__doc__ or ""),
+            "inputSchema": _flat(self.arguments.model_json_schema()),
+            "annotations": dict(self.annotations),
+        }
+        if self.output_schema is not None:
+            definition["outputSchema"] = self.output_schema
+        return definition
+
+    async def call(self, arguments: Mapping[str, Any], caller: Caller) -> bytes:
+        """The answer to a call with unchecked arguments.
+
+        Raises:
+            RequestError: The arguments do not fit this tool.
+        """
+        return await self.run(self.parse(arguments), caller)
+
+    def parse(self, arguments: Mapping[str, Any]) -> ArgumentsT:
+        """The arguments, checked."""
+        try:
+            return self.arguments.model_validate(dict(arguments))
+        except ValidationError as exc:
+            problems = exc.errors(include_url=False, include_context=True)
+            raise RequestError(
+                f"{self.name}: {'; '.join(_worded(problem) for problem in problems[:3])}.",
+                hint=f"Parameters: {', '.join(self._parameters())}.",
+                code="invalid_arguments",
+            ) from exc
+
+    def _parameters(self) -> list[str]:
+        schema = self.definition()["inputSchema"]
+        return [f"{name} (required)" if name in schema.get("required", ()) else name for name in schema["properties"]]
+
+
+def _worded(problem: ErrorDetails) -> str:
+    place = ".".join(str(part) for part in problem["loc"])
+    if problem["type"] == "missing":
+        return f"{place} is missing"
+    if problem["type"] == "extra_forbidden":
+        return f"{place} is not a parameter"
+    return f"{place} is {problem['input']!r:.80}: {problem['msg'][:1].lower()}{problem['msg'][1:]}"
+
+
+def _flat(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema as a client with few tokens and a simple parser wants it: no titles, no empty defaults."""
+    properties = {}
+    for name, value in schema.get("properties", {}).items():
+        kept = {key: part for key, part in value.items() if key != "title"}
+        if kept.get("default") in ("", [], {}, False):
+            del kept["default"]
+        properties[name] = kept
+    flat: dict[str, Any] = {"type": "object", "properties": properties}
+    if schema.get("required"):
+        flat["required"] = schema["required"]
+    flat["additionalProperties"] = False
+    return flat

@@ -1,0 +1,122 @@
+"""`call_tool_read`, `call_tool_write`, `call_tool_destructive`: one call path, three sets of annotations."""
+
+from typing import Annotated, Any, ClassVar, Literal
+
+import msgspec
+from pydantic import Field
+from pydantic.json_schema import SkipJsonSchema
+
+from smart_mcp_proxy.errors import RequestError
+from smart_mcp_proxy.gateway.calls import Calls
+from smart_mcp_proxy.gateway.tools.base import AgentTool, Arguments, Caller
+from smart_mcp_proxy.models import CallRequest, CallVariant, Intent
+
+__all__ = ["CallToolDestructive", "CallToolRead", "CallToolWrite"]
+
+
+Sensitivity = Literal["public", "internal", "private", "unknown"]
+
+
+class NestedIntent(Arguments):
+    """The older form of an intent; accepted, not advertised, because some clients fail on nested schemas.
+
+    Source: seeds/3_mcp_protocol_surface.md, call_tool_read.
+    """
+
+    operation_type: str | None = None
+    data_sensitivity: Sensitivity = "unknown"
+    reason: str = ""
+
+
+class CallArguments(Arguments):
+    """Arguments of the three call tools."""
+
+    name: Annotated[str, Field(description="server:tool as retrieve_tools gave it")]
+    args: Annotated[dict[str, Any], Field(description="The tool's arguments")] = {}
+    args_json: Annotated[str, Field(description="The same as a JSON string; not both")] = ""
+    digest: Annotated[str, Field(description="Refuse if the definition changed since")] = ""
+    intent_reason: Annotated[str, Field(description="Why, for the audit log")] = ""
+    intent_data_sensitivity: Annotated[Sensitivity, Field(description="Of the data sent")] = "unknown"
+    intent: SkipJsonSchema[NestedIntent | None] = None
+
+
+class _CallTool(AgentTool[CallArguments]):
+    arguments = CallArguments
+    variant: ClassVar[CallVariant]
+
+    def __init__(self, calls: Calls) -> None:
+        self._calls = calls
+
+    async def run(self, arguments: CallArguments, caller: Caller) -> bytes:
+        """Calls the upstream tool."""
+        return await self._calls.call(
+            CallRequest(
+                name=arguments.name.strip(),
+                arguments=_arguments(arguments),
+                variant=self.variant,
+                intent=_intent(arguments),
+                principal=caller.principal,
+                digest=arguments.digest or None,
+                meta=caller.meta,
+                on_progress=caller.on_progress,
+            )
+        )
+
+
+def _intent(arguments: CallArguments) -> Intent:
+    """The intent from both forms; the flat one wins."""
+    given, nested = arguments.model_fields_set, arguments.intent
+    if nested is None:
+        return Intent(arguments.intent_reason, arguments.intent_data_sensitivity)
+    return Intent(
+        reason=arguments.intent_reason or nested.reason,
+        data_sensitivity=(
+            arguments.intent_data_sensitivity if "intent_data_sensitivity" in given else nested.data_sensitivity
+        ),
+        operation_type=nested.operation_type,
+    )
+
+
+def _arguments(parsed: CallArguments) -> dict[str, Any]:
+    given = parsed.model_fields_set
+    if not parsed.args_json:
+        return parsed.args
+    if "args" in given:
+        raise RequestError("args and args_json are both given.", hint="Send one of them.", code="invalid_arguments")
+    try:
+        arguments = msgspec.json.decode(parsed.args_json)
+    except msgspec.DecodeError as exc:
+        raise RequestError(
+            f"args_json is not JSON: {exc}.", hint="Send the arguments as an object in args.", code="invalid_arguments"
+        ) from exc
+    if not isinstance(arguments, dict):
+        raise RequestError(
+            f"args_json holds a {type(arguments).__name__}, not an object.",
+            hint='Send {"parameter": value}.',
+            code="invalid_arguments",
+        )
+    return arguments
+
+
+class CallToolRead(_CallTool):
+    """Call a tool that only reads. Use it when retrieve_tools says call_with: call_tool_read."""
+
+    name = "call_tool_read"
+    variant = "read"
+    annotations = {"readOnlyHint": True, "openWorldHint": True}
+
+
+class CallToolWrite(_CallTool):
+    """Call a tool that creates or changes something, or does not say. Use it when call_with says call_tool_write."""
+
+    name = "call_tool_write"
+    variant = "write"
+    annotations = {"readOnlyHint": False, "destructiveHint": False, "openWorldHint": True}
+
+
+class CallToolDestructive(_CallTool):
+    """Call a tool that may delete or overwrite for good. Use it when call_with says call_tool_destructive."""
+
+    name = "call_tool_destructive"
+    variant = "destructive"
+    annotations = {"readOnlyHint": False, "destructiveHint": True, "openWorldHint": True}

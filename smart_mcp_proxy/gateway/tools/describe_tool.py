@@ -1,0 +1,55 @@
+"""`describe_tool`: full definitions by name."""
+
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from smart_mcp_proxy.errors import ToolNotFoundError
+from smart_mcp_proxy.gateway.results import structured_result
+from smart_mcp_proxy.gateway.retrieval import Retrieval
+from smart_mcp_proxy.gateway.tools.base import AgentTool, Arguments, Caller
+from smart_mcp_proxy.gateway.visible import Visible
+
+__all__ = ["DescribeTool"]
+
+NAMES_LIMIT = 10
+
+
+class DescribeArguments(Arguments):
+    """Arguments of `describe_tool`."""
+
+    names: Annotated[
+        list[str], Field(min_length=1, max_length=NAMES_LIMIT, description="Names as retrieve_tools gave them")
+    ]
+
+
+class DescribeTool(AgentTool[DescribeArguments]):
+    """Get the full definition (input and output schema) of tools by name.
+    Use it when a compact signature from retrieve_tools is not enough to fill in the arguments.
+    """
+
+    name = "describe_tool"
+    annotations = {"readOnlyHint": True, "openWorldHint": False}
+    arguments = DescribeArguments
+    output_schema = {
+        "type": "object",
+        "properties": {
+            "tools": {"type": "array", "items": {"type": "object"}},
+            "errors": {"type": "array", "items": {"type": "object"}},
+        },
+    }
+
+    def __init__(self, visible: Visible, retrieval: Retrieval) -> None:
+        self._visible = visible
+        self._retrieval = retrieval
+
+    async def run(self, arguments: DescribeArguments, caller: Caller) -> bytes:
+        """Describes what it finds and says for the rest why not."""
+        tools: list[dict[str, Any]] = []
+        errors: list[dict[str, Any]] = []
+        for name in dict.fromkeys(arguments.names):
+            try:
+                tools.append(self._retrieval.describe(await self._visible.require(name)))
+            except ToolNotFoundError as error:
+                errors.append({"name": name, **error.to_dict()})
+        return structured_result({"tools": tools, "errors": errors}, is_error=not tools)

@@ -1,0 +1,47 @@
+"""`read_output`: pages of a result that was cut."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from smart_mcp_proxy.gateway.outputs import Outputs
+from smart_mcp_proxy.gateway.results import structured_result
+from smart_mcp_proxy.gateway.tools.base import AgentTool, Arguments, Caller
+
+__all__ = ["ReadOutput"]
+
+LIMIT_DEFAULT = 4000
+LIMIT_MOST = 20_000
+
+
+class ReadArguments(Arguments):
+    """Arguments of `read_output`."""
+
+    key: Annotated[str, Field(description="From the marker in the cut result")]
+    offset: Annotated[int, Field(ge=0, description="Where to start, in the marker's unit")] = 0
+    limit: Annotated[int, Field(ge=1, le=LIMIT_MOST, description="How many characters or records")] = LIMIT_DEFAULT
+
+
+class ReadOutput(AgentTool[ReadArguments]):
+    """Read more of a tool result that was too long. The cut result names the key and the next offset."""
+
+    name = "read_output"
+    annotations = {"readOnlyHint": True, "openWorldHint": False}
+    arguments = ReadArguments
+
+    def __init__(self, outputs: Outputs) -> None:
+        self._outputs = outputs
+
+    async def run(self, arguments: ReadArguments, caller: Caller) -> bytes:
+        """Reads one page."""
+        page = self._outputs.page(arguments.key, caller.principal, arguments.offset, arguments.limit)
+        return structured_result(
+            {
+                "key": arguments.key,
+                "unit": page.unit,
+                "offset": arguments.offset,
+                "total": page.total,
+                "next_offset": page.next_offset,
+                "text" if page.unit == "characters" else "records": page.items,
+            }
+        )

@@ -1,0 +1,68 @@
+"""`retrieve_tools`: the one search in front of all servers."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from smart_mcp_proxy.gateway.results import structured_result
+from smart_mcp_proxy.gateway.retrieval import MORE_QUERIES_LIMIT, TOP_K_LIMIT, Question, Retrieval
+from smart_mcp_proxy.gateway.tools.base import AgentTool, Arguments, Caller
+
+__all__ = ["RetrieveTools"]
+
+
+class RetrieveArguments(Arguments):
+    """Arguments of `retrieve_tools`."""
+
+    query: Annotated[str, Field(description="What the tool should do, in words, or a tool's exact name")]
+    limit: Annotated[int, Field(ge=1, le=TOP_K_LIMIT, description="Most tools to return")] = 5
+    detail: Annotated[Literal["compact", "full"], Field(description="full: whole schemas")] = "compact"
+    servers: Annotated[list[str], Field(description="Only these servers")] = []
+    read_only: Annotated[bool, Field(description="Only tools marked read-only")] = False
+    more_queries: Annotated[
+        list[str], Field(max_length=MORE_QUERIES_LIMIT, description="Further steps of the task to find tools for")
+    ] = []
+
+
+class RetrieveTools(AgentTool[RetrieveArguments]):
+    """Find tools across all connected servers. Call this first: only these few tools are listed, many more exist.
+    Search for one step of the task at a time ("create a github issue"); put further steps into more_queries.
+    Each result says how to call it: use the tool named in call_with, with its name and arguments.
+    An empty list means nothing fits; not_covered names servers that could not be searched.
+    """
+
+    name = "retrieve_tools"
+    annotations = {"readOnlyHint": True, "openWorldHint": False}
+    arguments = RetrieveArguments
+    output_schema = {
+        "type": "object",
+        "properties": {
+            "tools": {"type": "array", "items": {"type": "object"}},
+            "near_misses": {"type": "array", "items": {"type": "object"}},
+            "not_covered": {"type": "array", "items": {"type": "object"}},
+            "hint": {"type": "string"},
+        },
+    }
+
+    def __init__(self, retrieval: Retrieval, top_k: int) -> None:
+        self._retrieval = retrieval
+        self._top_k = top_k
+
+    def definition(self) -> dict[str, Any]:
+        """The tool as listed, with the configured default limit."""
+        definition = super().definition()
+        definition["inputSchema"]["properties"]["limit"]["default"] = self._top_k
+        return definition
+
+    async def run(self, arguments: RetrieveArguments, caller: Caller) -> bytes:
+        """Searches."""
+        question = Question(
+            query=arguments.query,
+            limit=arguments.limit if "limit" in arguments.model_fields_set else self._top_k,
+            detail=arguments.detail,
+            servers=tuple(arguments.servers),
+            read_only=arguments.read_only,
+            more_queries=tuple(arguments.more_queries),
+            principal=caller.principal,
+        )
+        return structured_result(await self._retrieval.retrieve(question))

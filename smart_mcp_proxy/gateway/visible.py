@@ -1,0 +1,146 @@
+"""Which tools may be seen and called, and under which name a caller reaches one."""
+
+from collections.abc import Callable, Collection, Mapping
+from difflib import get_close_matches
+from typing import Any, NamedTuple
+
+import msgspec
+from anyio import to_thread
+
+from smart_mcp_proxy.catalog import Catalog, Snapshot
+from smart_mcp_proxy.errors import ServerNotFoundError, ToolNotFoundError
+from smart_mcp_proxy.models import Document, ServerState, ToolRecord
+from smart_mcp_proxy.names import parse_canonical
+from smart_mcp_proxy.servers import ServerConfig
+
+__all__ = ["Visible", "document_of"]
+
+NEAR_MISSES = 3
+NAME_LIMIT_CHARS = 200
+"""Of a name that does not exist, no more is shown or compared."""
+
+
+def document_of(record: ToolRecord) -> Document:
+    """What search may know of a tool: its words, none of its schema's structure."""
+    definition = msgspec.json.decode(record.raw)
+    schema = definition.get("inputSchema")
+    properties = schema.get("properties") if isinstance(schema, dict) else None
+    parameters = (
+        tuple((str(name), _text(value, "description")) for name, value in properties.items())
+        if isinstance(properties, dict)
+        else ()
+    )
+    return Document(
+        id=record.id,
+        server=record.key.server,
+        name=record.key.tool,
+        title=_text(definition, "title"),
+        description=_text(definition, "description"),
+        parameters=parameters,
+        listed_name=record.listed_name,
+    )
+
+
+def _text(value: Any, member: str) -> str:
+    text = value.get(member) if isinstance(value, dict) else None
+    return text if isinstance(text, str) else ""
+
+
+def _is_offered(record: ToolRecord, servers: Mapping[str, ServerConfig]) -> bool:
+    config = servers.get(record.key.server)
+    return config is not None and not config.disabled and config.tools.allows(record.key.tool)
+
+
+class _Seen(NamedTuple):
+    """The visible records of one state of catalog and configuration."""
+
+    snapshot: Snapshot
+    servers: Mapping[str, ServerConfig]
+    by_id: Mapping[int, ToolRecord]
+
+
+class Visible:
+    """The tools of the catalog that this gateway's configuration lets a caller see.
+
+    Args:
+        catalog: Holds what was listed, also by servers that are not configured here.
+        servers: The current configuration, by name.
+        nearest: Names close to a given one, best first, as ids.
+    """
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        servers: Mapping[str, ServerConfig],
+        nearest: Callable[[str, int], list[int]],
+    ) -> None:
+        self._catalog = catalog
+        self._nearest = nearest
+        self._seen = _Seen(Snapshot(), servers, {})
+        self.servers = servers
+
+    def sees(self, record: ToolRecord) -> bool:
+        """Whether this tool may be searched, described and called here."""
+        return _is_offered(record, self.servers)
+
+    def reconfigure(self, servers: Mapping[str, ServerConfig]) -> None:
+        """Goes by another configuration from now on."""
+        self.servers = servers
+
+    def records(self) -> Collection[ToolRecord]:
+        """Every visible tool."""
+        return self._now().by_id.values()
+
+    def _now(self) -> _Seen:
+        """What is visible now, looked through once per state of catalog and configuration, in whichever thread."""
+        seen, snapshot, servers = self._seen, self._catalog.snapshot, self.servers
+        if seen.snapshot is not snapshot or seen.servers is not servers:
+            by_id = {id_: each for id_, each in snapshot.by_id.items() if _is_offered(each, servers)}
+            seen = self._seen = _Seen(snapshot, servers, by_id)
+        return seen
+
+    def by_id(self, tool_id: int) -> ToolRecord | None:
+        """The visible tool with this id."""
+        return self._now().by_id.get(tool_id)
+
+    def find(self, name: str) -> ToolRecord | None:
+        """The tool that a caller means by its canonical or listed name, to the letter."""
+        seen = self._now()
+        key = parse_canonical(name)
+        record = (seen.snapshot.by_key.get(key) if key else None) or seen.snapshot.by_listed.get(name)
+        return record if record is not None and record.id in seen.by_id else None
+
+    async def require(self, name: str) -> ToolRecord:
+        """The tool of that name.
+
+        Raises:
+            ToolNotFoundError: Nothing visible has that name; `data.did_you_mean` holds up to three that are close.
+        """
+        record = self.find(name)
+        if record is not None:
+            return record
+        # Looking for what is close goes through all names.
+        ids = await to_thread.run_sync(self._nearest, name[:NAME_LIMIT_CHARS], NEAR_MISSES)
+        near = [str(found.key) for found in map(self.by_id, ids) if found is not None]
+        hint = f"Did you mean {' or '.join(near)}?" if near else "Use retrieve_tools to find the name."
+        raise ToolNotFoundError(
+            f"No tool is named {name[:NAME_LIMIT_CHARS]!r}.", hint=hint, data={"did_you_mean": near} if near else None
+        )
+
+    def require_servers(self, names: list[str]) -> None:
+        """Passes if every name is a configured server.
+
+        Raises:
+            ServerNotFoundError: One is not; the hint names those that are close.
+        """
+        for name in names:
+            if name not in self.servers:
+                near = get_close_matches(name, self.servers, n=NEAR_MISSES, cutoff=0.5)
+                known = ", ".join(near or sorted(self.servers)[:20]) or "none"
+                raise ServerNotFoundError(
+                    f"Server {name[:100]!r} is not configured.", hint=f"{'Close' if near else 'Known'}: {known}."
+                )
+
+
+NOT_COVERED = frozenset(ServerState) - {ServerState.READY, ServerState.DISABLED}
+"""States in which a server's tools may be missing from an answer or out of date."""

@@ -1,0 +1,150 @@
+"""Running the doors: HTTP for agents, a private Unix socket for the command line, stdio; signals end them."""
+
+import asyncio
+import contextlib
+import gc
+import os
+import signal
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from smart_mcp_proxy.gateway import Gateway
+from smart_mcp_proxy.telemetry import get_logger, spawn
+from smart_mcp_proxy.web.http import build_app
+from smart_mcp_proxy.web.rest import build_rest_app
+
+__all__ = ["StopEvent", "open_socket", "serve_http", "settle_memory", "socket_path", "stop_signals"]
+
+GRACE_S = 1
+"""Time that open streams get to end after the calls have."""
+SOCKET_PATH_LIMIT = 100
+"""Characters of a Unix socket's path; Linux allows 107, macOS 103."""
+
+GC_THRESHOLD = (20_000, 50, 100)
+"""Allocations before a collection: a call allocates some hundred objects and leaves no cycles behind."""
+
+log = get_logger("serve")
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without its own signal handlers: one process runs two servers, and the gateway hears the signals."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leaves signals alone."""
+        yield
+
+
+@asynccontextmanager
+async def _serving(app: ASGIApp, listener: socket.socket) -> AsyncIterator[None]:
+    """Serves `app` on `listener` while open; open streams get a moment to end."""
+    config = uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=GRACE_S, ws="none")
+    server = _Server(config)
+    task = spawn(server.serve(sockets=[listener]), "http server")
+    # The socket listens already: who connects before the server runs waits in its queue.
+    try:
+        yield
+    finally:
+        server.should_exit = True
+        await asyncio.wait([task])
+        listener.close()
+
+
+@asynccontextmanager
+async def serve_http(gateway: Gateway, listener: socket.socket, *, token: str | None) -> AsyncIterator[None]:
+    """Serves agents on `listener` while open."""
+    async with _serving(build_app(gateway, token=token), listener):
+        yield
+        await gateway.agent.drain()
+
+
+def socket_path(data_dir: Path, pid: int) -> Path:
+    """Where the gateway process `pid` serves its REST."""
+    return data_dir / "run" / f"{pid}.sock"
+
+
+@asynccontextmanager
+async def open_socket(gateway: Gateway) -> AsyncIterator[Path | None]:
+    """Serves REST to the same user's command line on a Unix socket (0600) while open; yields its path.
+
+    Where the path is too long for a socket or the directory cannot be written, the gateway serves without it.
+    """
+    path = socket_path(gateway.settings.data_dir, os.getpid())
+    listener = _unix_listener(path)
+    if listener is None:
+        yield None
+        return
+    try:
+        async with _serving(build_rest_app(gateway), listener):
+            yield path
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def _unix_listener(path: Path) -> socket.socket | None:
+    if len(str(path)) > SOCKET_PATH_LIMIT:
+        log.warning("no command line socket: the path %s is too long", path)
+        return None
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path.unlink(missing_ok=True)
+        old_mask = os.umask(0o177)
+        try:
+            listener.bind(str(path))
+        finally:
+            os.umask(old_mask)
+        listener.listen()
+        listener.setblocking(False)
+    except OSError as exc:
+        listener.close()
+        log.warning("no command line socket: %s: %s", path, exc.strerror)
+        return None
+    return listener
+
+
+class StopEvent(asyncio.Event):
+    """Set by the first signal that asks the process to end.
+
+    Attributes:
+        number: That signal; None before it.
+    """
+
+    number: int | None = None
+
+
+@contextlib.contextmanager
+def stop_signals() -> Iterator[StopEvent]:
+    """An event that SIGINT or SIGTERM sets; a second signal ends the process at once."""
+    loop = asyncio.get_running_loop()
+    stop = StopEvent()
+
+    def heard(number: int) -> None:
+        if stop.is_set():
+            os._exit(128 + number)
+        stop.number = number
+        stop.set()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, heard, number)
+    try:
+        yield stop
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(number)
+
+
+def settle_memory() -> None:
+    """Takes what the start left behind out of the garbage collector's rounds.
+
+    Modules, schemas and the catalog live as long as the process; going through them again and again took 39 % of the
+    processor time of calls over HTTP (measured with scripts/bench_calls.py --profile).
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*GC_THRESHOLD)

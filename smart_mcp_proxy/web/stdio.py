@@ -1,0 +1,228 @@
+"""stdio: one client on our standard input and output; the common call is answered here, the rest by the SDK."""
+
+import asyncio
+import os
+import stat
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any
+
+import anyio
+import msgspec
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import ValidationError
+
+from smart_mcp_proxy.fastmcp_compat.server import (
+    checked_clients,
+    dump_message,
+    message_streams,
+    parse_message,
+    serve_streams,
+)
+from smart_mcp_proxy.gateway import Gateway
+from smart_mcp_proxy.models import Era
+from smart_mcp_proxy.telemetry import get_logger, spawn
+from smart_mcp_proxy.upstream.lines import LineSplitter, OverlongLine
+from smart_mcp_proxy.web.wire import CallsInFlight, WireCall, WireCancel, parse_wire
+
+__all__ = ["serve_stdio"]
+
+CHUNK_BYTES = 256 * 1024
+INTERNAL_ERROR = -32603
+
+log = get_logger("stdio")
+
+
+async def serve_stdio(gateway: Gateway) -> None:
+    """Serves the client on stdin and stdout until stdin ends or stdout breaks."""
+    with _claimed_stdio() as (source, sink):
+        reader = await _reader_of(source)
+        writer = await _writer_of(sink)
+        await _Client(gateway, reader, writer).serve()
+
+
+class _Client:
+    """The client at the other end of the pipes.
+
+    Args:
+        gateway: Answers.
+        reader: Its messages, one a line.
+        writer: Ours.
+    """
+
+    def __init__(self, gateway: Gateway, reader: asyncio.StreamReader, writer: "_Writer") -> None:
+        self._server = gateway.mcp_server()
+        self._checked = checked_clients(self._server)
+        self._agent = gateway.agent
+        self._calls = CallsInFlight(gateway.agent)
+        self._reader = reader
+        self._writer = writer
+        self._lines = LineSplitter(gateway.settings.max_message_bytes)
+
+    async def serve(self) -> None:
+        """Serves until either pipe ends."""
+        async with self._sdk_streams() as (inbound, outbound):
+            await serve_streams(self._server, inbound, outbound)
+
+    @asynccontextmanager
+    async def _sdk_streams(self) -> AsyncIterator[tuple[Any, Any]]:
+        """The SDK's pair of message streams, for everything that is not answered here."""
+        inbound_in, inbound_out = message_streams()
+        outbound_in, outbound_out = message_streams()
+
+        async def read() -> None:
+            async with inbound_in:
+                while chunk := await self._reader.read(CHUNK_BYTES):
+                    for line in self._lines.feed(chunk):
+                        await self._receive(line, inbound_in)
+                # Answers of the SDK's own calls need its stream open as well.
+                await self._agent.drain()
+
+        async def write() -> None:
+            async with outbound_out:
+                async for message in outbound_out:
+                    await self._send(dump_message(message))
+
+        async with anyio.create_task_group() as group:
+            self._gone = group.cancel_scope.cancel
+            group.start_soon(read)
+            group.start_soon(write)
+            yield inbound_out, outbound_in
+            group.cancel_scope.cancel()
+
+    async def _receive(self, line: bytes | OverlongLine, inbound: Any) -> None:
+        if isinstance(line, OverlongLine):
+            log.warning("a message of %d bytes was dropped: it is over the limit", line.size_bytes)
+            return
+        if not line.strip():
+            return
+        match parse_wire(line):
+            case WireCall() as call if (era := self._era_of(call)) is not None and self._calls.takes(call):
+                spawn(self._answer(call, era), "wire call")
+            case WireCancel() as cancel if self._calls.cancel(cancel.params.requestId):
+                pass
+            case _:
+                await inbound.send(_parsed(line))
+
+    def _era_of(self, call: WireCall) -> Era | None:
+        """The era in which this call is answered here; None before the SDK has let the client call a tool."""
+        version = self._checked.get(None)
+        if version is None:
+            return None
+        if version in MODERN_PROTOCOL_VERSIONS:
+            return "modern" if call.is_modern else None
+        return "handshake" if call.version is None else None
+
+    async def _answer(self, call: WireCall, era: Era) -> None:
+        try:
+            reply = await self._calls.answer(call, era, "local")
+        except Exception:  # boundary: top of a background task; the client must get an answer
+            log.exception("a call of %s failed inside the gateway", call.params.name)
+            error = b'{"code":%d,"message":"Internal error"}' % INTERNAL_ERROR
+            reply = b'{"jsonrpc":"2.0","id":' + msgspec.json.encode(call.id) + b',"error":' + error + b"}"
+        if reply is not None:
+            await self._send(reply)
+
+    async def _send(self, message: bytes) -> None:
+        self._writer.write(message + b"\n")
+        try:
+            await self._writer.drain()
+        except OSError as exc:
+            log.info("the client is gone: %s", exc.strerror or exc)
+            self._gone()
+
+
+@contextmanager
+def _claimed_stdio() -> Iterator[tuple[int, int]]:
+    """Private descriptors of the client's pipes; meanwhile fd 0 is empty and fd 1 is stderr.
+
+    A stray print, ours or a library's, lands in the log then, not in the middle of the protocol.
+    """
+    source, sink = os.dup(0), os.dup(1)
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.dup2(2, 1)
+    os.close(null)
+    try:
+        yield source, sink
+    finally:
+        os.dup2(sink, 1)
+        os.dup2(source, 0)
+
+
+def _can_poll(descriptor: int) -> bool:
+    """Whether the event loop can wait for this descriptor: pipes, sockets and terminals, not files."""
+    mode = os.fstat(descriptor).st_mode
+    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or os.isatty(descriptor)
+
+
+async def _reader_of(source: int) -> asyncio.StreamReader:
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader(limit=CHUNK_BYTES)
+    if _can_poll(source):
+        protocol = asyncio.StreamReaderProtocol(reader)
+        await loop.connect_read_pipe(lambda: protocol, os.fdopen(os.dup(source), "rb", buffering=0))
+    else:
+        # A file ends soon; a daemon thread reads it and ends with the process if it must.
+        threading.Thread(target=_feed, args=(source, reader, loop), name="stdin", daemon=True).start()
+    return reader
+
+
+def _feed(source: int, reader: asyncio.StreamReader, loop: asyncio.AbstractEventLoop) -> None:
+    while chunk := os.read(source, CHUNK_BYTES):
+        loop.call_soon_threadsafe(reader.feed_data, chunk)
+    loop.call_soon_threadsafe(reader.feed_eof)
+
+
+class _Writer:
+    """Writes to a file at once; the pipe's writer has the same two methods."""
+
+    def __init__(self, sink: int) -> None:
+        self._sink = sink
+
+    def write(self, data: bytes) -> None:
+        """Writes all of it."""
+        view = memoryview(data)
+        while view:
+            view = view[os.write(self._sink, view) :]
+
+    async def drain(self) -> None:
+        """Returns when a client that reads slowly has caught up; a file always has."""
+
+
+class _PipeWriter(_Writer):
+    """Writes to a pipe, socket or terminal without blocking the event loop."""
+
+    def __init__(self, stream: asyncio.StreamWriter) -> None:
+        self._stream = stream
+
+    def write(self, data: bytes) -> None:
+        """Writes what the pipe takes now and keeps the rest."""
+        self._stream.write(data)
+
+    async def drain(self) -> None:
+        """Returns when the pipe has taken enough of what was kept."""
+        await self._stream.drain()
+
+
+async def _writer_of(sink: int) -> _Writer:
+    if not _can_poll(sink):
+        return _Writer(sink)
+    loop = asyncio.get_running_loop()
+    pipe = os.fdopen(os.dup(sink), "wb", buffering=0)
+    transport, protocol = await loop.connect_write_pipe(lambda: asyncio.StreamReaderProtocol(_silent()), pipe)
+    return _PipeWriter(asyncio.StreamWriter(transport, protocol, None, loop))
+
+
+def _silent() -> asyncio.StreamReader:
+    """A reader that nobody reads: the writing side's protocol wants one."""
+    return asyncio.StreamReader()
+
+
+def _parsed(line: bytes) -> Any:
+    """The message, or the error that the SDK answers with."""
+    try:
+        return parse_message(line)
+    except ValidationError as exc:
+        return exc

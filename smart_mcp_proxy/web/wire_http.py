@@ -1,0 +1,231 @@
+"""The fast door over streamable HTTP: an ASGI app in front of the MCP app."""
+
+import asyncio
+import hmac
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from functools import partial
+from weakref import WeakKeyDictionary
+
+import msgspec
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_MODERN_VERSION
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from smart_mcp_proxy.fastmcp_compat.http import HttpSession, replying_with_json
+from smart_mcp_proxy.gateway.agent import Agent
+from smart_mcp_proxy.models import Era
+from smart_mcp_proxy.telemetry import spawn
+from smart_mcp_proxy.web.wire import CallsInFlight, WireCall, WireCancel, parse_wire
+
+__all__ = ["WireHttp"]
+
+BODY_LIMIT_BYTES = 4 * 1024 * 1024
+"""The SDK's own limit: what is larger is left to it to refuse, unread."""
+KNOWN_ORIGINS = 256
+WATCH_AFTER_S = 0.05
+"""A call that is quicker than this has no time to be abandoned."""
+REQUEST_CANCELLED = -32000
+
+_HEADERS_READ = frozenset(
+    {
+        b"accept",
+        b"authorization",
+        b"content-type",
+        b"host",
+        b"mcp-method",
+        b"mcp-name",
+        b"mcp-protocol-version",
+        b"mcp-session-id",
+        b"origin",
+    }
+)
+
+Headers = Mapping[bytes, bytes]
+
+
+class WireHttp:
+    """Answers the common `tools/call` itself and hands everything else, untouched, to the MCP app.
+
+    Args:
+        app: Everything else: the MCP app, health.
+        find_session: An open handshake-era session by id, if the SDK has let it call a tool before.
+        path: Where MCP is served.
+        agent: Answers calls.
+        token: Bearer token that callers must send; None lets everyone in.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        find_session: Callable[[str], HttpSession | None],
+        path: str,
+        agent: Agent,
+        token: str | None,
+    ) -> None:
+        self._app = app
+        self._find_session = find_session
+        self._path = path
+        self._agent = agent
+        self._token = f"Bearer {token}".encode() if token else None
+        self._principal = "token" if token else "local"
+        self._session_calls: WeakKeyDictionary[HttpSession, CallsInFlight] = WeakKeyDictionary()
+        self._origins: OrderedDict[tuple[bytes, bytes], None] = OrderedDict()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serves one request."""
+        if scope["type"] != "http" or scope["method"] != "POST" or scope["path"] != self._path:
+            await self._app(scope, receive, send)
+            return
+        body, messages = await _read(receive)
+        headers = _unique(scope)
+        if body is not None and headers is not None and self._may_enter(headers):
+            match parse_wire(body):
+                case WireCall() as call if (way := self._way(headers, call)) is not None:
+                    await self._answer(call, *way, receive, send)
+                    return
+                case WireCancel() as cancel if self._cancelled(headers, cancel):
+                    await _respond(send, b"", 202)
+                    return
+        await self._hand_on(scope, headers, body, messages, receive, send)
+
+    def _may_enter(self, headers: Headers) -> bool:
+        """Whether Host, Origin and token are good, for all that is known here."""
+        if (headers.get(b"host", b""), headers.get(b"origin", b"")) not in self._origins:
+            return False
+        return self._token is None or hmac.compare_digest(headers.get(b"authorization", b""), self._token)
+
+    def _way(self, headers: Headers, call: WireCall) -> tuple[CallsInFlight, HttpSession | None, Era] | None:
+        """How this call is answered here; None if it is the SDK's."""
+        accept = headers.get(b"accept", b"")
+        if b"application/json" not in accept or not headers.get(b"content-type", b"").startswith(b"application/json"):
+            return None
+        version = headers.get(b"mcp-protocol-version", b"").decode("latin-1")
+        if version == LATEST_MODERN_VERSION:
+            is_right = (
+                call.is_modern
+                and headers.get(b"mcp-method") == b"tools/call"
+                and headers.get(b"mcp-name") == call.params.name.encode()
+                and b"text/event-stream" in accept
+            )
+            # Without a session nobody cancels by id, and equal ids of different clients must not meet.
+            calls = CallsInFlight(self._agent)
+            return (calls, None, "modern") if is_right and calls.takes(call) else None
+        if call.version is not None or (version and version not in HANDSHAKE_PROTOCOL_VERSIONS):
+            return None
+        session = self._session(headers)
+        if session is None:
+            return None
+        calls = self._session_calls.setdefault(session, CallsInFlight(self._agent))
+        return (calls, session, "handshake") if calls.takes(call) else None
+
+    def _session(self, headers: Headers) -> HttpSession | None:
+        return self._find_session(headers.get(b"mcp-session-id", b"").decode("latin-1"))
+
+    async def _answer(
+        self,
+        call: WireCall,
+        calls: CallsInFlight,
+        session: HttpSession | None,
+        era: Era,
+        receive: Receive,
+        send: Send,
+    ) -> None:
+        held = session.in_use() if session is not None else _Abandonment(receive, partial(calls.cancel, call.id))
+        with held:
+            reply = await calls.answer(call, era, self._principal)
+        if reply is None:
+            reply = b'{"jsonrpc":"2.0","id":%b,"error":{"code":%d,"message":"Request cancelled"}}' % (
+                msgspec.json.encode(call.id),
+                REQUEST_CANCELLED,
+            )
+        await _respond(send, reply, 200)
+
+    def _cancelled(self, headers: Headers, cancel: WireCancel) -> bool:
+        session = self._session(headers)
+        calls = self._session_calls.get(session) if session is not None else None
+        return calls is not None and calls.cancel(cancel.params.requestId)
+
+    async def _hand_on(
+        self,
+        scope: Scope,
+        headers: Headers | None,
+        body: bytes | None,
+        messages: list[Message],
+        receive: Receive,
+        send: Send,
+    ) -> None:
+        """The SDK's turn; what it lets in here is let in at once the next time."""
+        pending = iter(messages)
+
+        async def replay() -> Message:
+            return next(pending, None) or await receive()
+
+        async def watch(message: Message) -> None:
+            if message["type"] == "http.response.start" and message["status"] < 300 and headers is not None:
+                self._origins[headers.get(b"host", b""), headers.get(b"origin", b"")] = None
+                if len(self._origins) > KNOWN_ORIGINS:
+                    self._origins.popitem(last=False)
+            await send(message)
+
+        # The word may also stand in an argument; then a stream is used where a body would have done.
+        with replying_with_json(body is not None and b'"progressToken"' not in body):
+            await self._app(scope, replay, watch)
+
+
+class _Abandonment:
+    """While open, cancels the call when the client closes the connection.
+
+    Source: the 2026-07-28 specification: closing the response stream is the cancellation of the request.
+    """
+
+    def __init__(self, receive: Receive, cancel: Callable[[], object]) -> None:
+        self._receive = receive
+        self._cancel = cancel
+        self._watch: asyncio.Task[None] | None = None
+
+    def __enter__(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(WATCH_AFTER_S, self._start)
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._timer.cancel()
+        if self._watch is not None:
+            self._watch.cancel()
+
+    def _start(self) -> None:
+        self._watch = spawn(self._wait(), "wire disconnect")
+
+    async def _wait(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        self._cancel()
+
+
+async def _read(receive: Receive) -> tuple[bytes | None, list[Message]]:
+    """The body, None if it is too long or cut off, and the messages it came in."""
+    messages = [await receive()]
+    size_bytes = len(messages[0].get("body", b""))
+    while messages[-1]["type"] == "http.request" and messages[-1].get("more_body") and size_bytes <= BODY_LIMIT_BYTES:
+        messages.append(await receive())
+        size_bytes += len(messages[-1].get("body", b""))
+    is_whole = messages[-1]["type"] == "http.request" and not messages[-1].get("more_body")
+    if not is_whole or size_bytes > BODY_LIMIT_BYTES:
+        return None, messages
+    body = messages[0]["body"] if len(messages) == 1 else b"".join(message.get("body", b"") for message in messages)
+    return body, messages
+
+
+def _unique(scope: Scope) -> Headers | None:
+    """The headers this door looks at; None if one comes twice or is of a kind that only the SDK can judge."""
+    found: dict[bytes, bytes] = {}
+    for name, value in scope["headers"]:
+        if name.startswith(b"mcp-param-") or (name in found):
+            return None
+        if name in _HEADERS_READ:
+            found[name] = value
+    return found
+
+
+async def _respond(send: Send, body: bytes, status: int) -> None:
+    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,470 @@
+"""What the serving side leans on in FastMCP and the SDK: an upgrade that moves a piece of it fails here.
+
+First every private name, then what is built on them, seen from outside.
+"""
+
+import ast
+import asyncio
+import inspect
+import json
+import tomllib
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import anyio
+import httpx2
+import mcp_types
+import pytest
+from fastmcp import FastMCP
+from fastmcp.server.low_level import LowLevelServer
+from mcp.server.connection import Connection
+from mcp.server.lowlevel.server import Server
+from mcp.server.session import ServerSession
+from mcp.server.streamable_http import StreamableHTTPServerTransport
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp.shared._context_streams import create_context_streams
+from mcp_types import methods as wire_methods
+from packaging.specifiers import SpecifierSet
+from pydantic import ValidationError
+
+from smart_mcp_proxy.fastmcp_compat.http import HttpApp, HttpSession, replying_with_json
+from smart_mcp_proxy.fastmcp_compat.server import (
+    Inbound,
+    build_server,
+    checked_clients,
+    dump_message,
+    message_streams,
+    parse_message,
+    serve_streams,
+)
+from smart_mcp_proxy.models import Progress
+
+pytestmark = pytest.mark.anyio
+
+ROOT = Path(__file__).parents[2]
+COMPAT = ROOT / "smart_mcp_proxy" / "fastmcp_compat"
+OLD, NEW = "2025-11-25", "2026-07-28"
+META = "io.modelcontextprotocol/"
+UNSERVED = [
+    "resources/list",
+    "resources/templates/list",
+    "resources/read",
+    "prompts/list",
+    "prompts/get",
+    "logging/setLevel",
+]
+
+PINNED_HERE = {
+    "_admit_session",
+    "_connection",
+    "_context_streams",
+    "_idle_timeout",
+    "_lifespan_manager",
+    "_mcp_server",
+    "_request_handlers",
+    "_requests_in_flight",
+    "_server_instances",
+    "_terminated",
+}
+PINNED_FOR_CLIENTS = {"_dispatcher", "_probe", "_stamp", "_x_mcp_header_maps"}
+"""Pinned by test_client_contract.py."""
+
+
+def foreign_private_names(file: Path) -> set[str]:
+    """Private names that a file uses and does not define."""
+    tree = ast.parse(file.read_text("utf-8"))
+    own: set[str] = set()
+    used: set[str] = set()
+    for node in ast.walk(tree):
+        match node:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                own.add(name)
+            case ast.Assign(targets=targets):
+                own |= {target.attr for target in targets if isinstance(target, ast.Attribute)}
+            case ast.AnnAssign(target=ast.Attribute(attr=name)):
+                own.add(name)
+            case ast.Attribute(attr=name):
+                used.add(name)
+            case ast.ImportFrom(module=module, names=names):
+                used |= {*(module or "").split("."), *(alias.name for alias in names)}
+            case ast.Constant(value=str(name)) if name.isidentifier():
+                used.add(name)  # setattr
+    return {name for name in used - own if name.startswith("_") and not name.startswith("__")}
+
+
+def test_every_private_name_in_use_is_pinned_by_a_test() -> None:
+    """A new one is added to the list together with what is expected of it."""
+    used = set[str]().union(*map(foreign_private_names, COMPAT.glob("*.py"))) - {"_meta"}  # a word of the protocol
+    assert used - PINNED_FOR_CLIENTS == PINNED_HERE
+
+
+@pytest.mark.parametrize("package", ["fastmcp", "mcp"])
+def test_the_installed_versions_are_the_ones_leant_on(package: str) -> None:
+    """A minor release may move private names, so the project pins one."""
+    wanted = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["dependencies"]
+    (pin,) = [line.removeprefix(package) for line in wanted if line.startswith((f"{package}>", f"{package}="))]
+    assert "<" in pin
+    assert version(package) in SpecifierSet(pin)
+
+
+def test_a_fastmcp_server_stands_on_a_low_level_one() -> None:
+    """With a table of handlers by method, all six of the unserved ones in it, and a list of middleware."""
+    low = FastMCP("x")._mcp_server
+    assert isinstance(low, LowLevelServer)
+    assert set(UNSERVED) | {"tools/list", "tools/call"} <= set(low._request_handlers)
+    assert isinstance(low.middleware, list)
+    assert isinstance(low.notification_options.tools_changed, bool)
+    assert low.get_tool_input_schema is None or callable(low.get_tool_input_schema)
+    assert list(inspect.signature(low.run).parameters)[:3] == ["read_stream", "write_stream", "initialization_options"]
+    assert callable(low.create_initialization_options)
+
+
+def test_only_fastmcps_own_capabilities_method_adds_to_the_sdks() -> None:
+    """One class above is the SDK's, which reads the handler table."""
+    assert "get_capabilities" in vars(LowLevelServer)
+    assert LowLevelServer.__mro__[1] is Server
+    assert '"resources/list" in self._request_handlers' in inspect.getsource(Server.get_capabilities)
+
+
+async def test_a_servers_lifespan_is_a_context() -> None:
+    """Entered around serving a pair of streams, as FastMCP does itself."""
+    assert inspect.signature(FastMCP._lifespan_manager).parameters.keys() == {"self"}
+    async with FastMCP("x")._lifespan_manager():
+        pass
+
+
+def test_a_session_has_a_connection_that_knows_its_beginning_and_end() -> None:
+    """Whether `initialize` came, under which id, and what to do at the end."""
+    assert "self._connection" in inspect.getsource(ServerSession.__init__)
+    assert isinstance(vars(Connection)["initialize_accepted"], property)
+    source = inspect.getsource(Connection.__init__)
+    assert "self.session_id = session_id" in source
+    assert "self.exit_stack = AsyncExitStack()" in source
+
+
+def test_http_sessions_are_made_in_one_place() -> None:
+    """By the manager, whose table holds them under the id that clients send."""
+    assert list(inspect.signature(StreamableHTTPSessionManager._admit_session).parameters) == ["self", "requestor"]
+    source = inspect.getsource(StreamableHTTPSessionManager._admit_session)
+    assert "StreamableHTTPServerTransport(" in source
+    assert "self._server_instances[session_id] = http_transport" in source
+    assert "self._admit_session(requestor)" in inspect.getsource(StreamableHTTPSessionManager)
+
+
+async def test_an_http_session_keeps_count_of_its_requests_until_it_idles_out() -> None:
+    """The members that `HttpSession.in_use` moves exist and mean what they are used for."""
+    made = StreamableHTTPServerTransport(mcp_session_id="0" * 32, idle_timeout=5)
+    assert (made._terminated, made._idle_timeout, made._requests_in_flight, made.idle_scope) == (False, 5, 0, None)
+    session: Any = made
+    session.__class__ = HttpSession
+    assert session.is_open
+    session.idle_scope = anyio.CancelScope()
+    with session.in_use(), session.in_use():
+        assert (session._requests_in_flight, session.idle_scope.deadline) == (2, float("inf"))
+
+
+async def test_an_http_session_counts_its_idle_time_anew_after_a_request() -> None:
+    """From the end of the last one."""
+    session = HttpSession(mcp_session_id="0" * 32, idle_timeout=5)
+    session.idle_scope = anyio.CancelScope()
+    with session.in_use():
+        pass
+    assert session._requests_in_flight == 0
+    assert session.idle_scope.deadline == pytest.approx(anyio.current_time() + 5, abs=1)
+    session.idle_scope.cancel()
+    assert not session.is_open
+
+
+def test_the_reply_form_is_read_where_it_can_be_chosen() -> None:
+    """The transport asks for it at each request; it is an attribute there and a property here."""
+    source = inspect.getsource(StreamableHTTPServerTransport)
+    assert source.count("self.is_json_response_enabled") >= 3
+    session: Any = HttpSession(mcp_session_id=None, is_json_response_enabled=True)
+    seen = [session.is_json_response_enabled]
+    with replying_with_json(True):
+        seen.append(session.is_json_response_enabled)
+    seen.append(session.is_json_response_enabled)
+    assert seen == [False, True, False]
+
+
+async def test_message_streams_carry_the_senders_context() -> None:
+    """The SDK's own pair: principals travel with the message."""
+    send, receive = create_context_streams[int](1)
+    await send.send(5)
+    assert await receive.receive() == 5
+    assert receive.last_context is not None
+    await send.aclose()
+    await receive.aclose()
+
+
+@pytest.mark.parametrize(
+    ("params", "is_good"),
+    [({"name": "a"}, True), ({"name": "a", "arguments": {}}, True), ({}, False), ({"name": 5}, False), (None, False)],
+)
+def test_a_request_can_be_checked_by_method_and_version(params: Any, is_good: bool) -> None:
+    """As the SDK's runner checks it before its own handlers."""
+    if is_good:
+        wire_methods.validate_client_request("tools/call", OLD, params)
+    else:
+        with pytest.raises(ValidationError):
+            wire_methods.validate_client_request("tools/call", OLD, params)
+
+
+# --- what is built on it, from outside
+
+
+class Handlers:
+    """Answers with what it was asked."""
+
+    def __init__(self) -> None:
+        self.inbound: list[Inbound] = []
+        self.answered = 0
+
+    async def list_tools(self, inbound: Inbound) -> dict[str, Any]:
+        self.inbound.append(inbound)
+        return {"tools": [{"name": "t", "inputSchema": {"type": "object"}, "odd": [1]}], "futureKey": inbound.era}
+
+    async def call_tool(self, inbound: Inbound) -> dict[str, Any]:
+        self.inbound.append(inbound)
+        if inbound.on_progress is not None:
+            await inbound.on_progress(Progress(1, 2, "half"))
+        return {"content": [{"type": "hologram", "n": 2**70}], "seen": dict(inbound.meta)}
+
+    def input_schema(self, name: str) -> Mapping[str, Any] | None:
+        return None
+
+    def first_answered(self) -> None:
+        self.answered += 1
+
+
+@pytest.fixture
+def handlers() -> Handlers:
+    return Handlers()
+
+
+def envelope(**more: Any) -> dict[str, Any]:
+    """What every modern request carries."""
+    own = {"protocolVersion": NEW, "clientInfo": {"name": "c", "version": "1"}, "clientCapabilities": {}}
+    return {"_meta": {META + key: value for key, value in own.items()} | more}
+
+
+HELLO = {"protocolVersion": OLD, "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}
+
+
+class Piped:
+    """A client on a pair of message streams."""
+
+    def __init__(self, server: FastMCP, send: Any, receive: Any) -> None:
+        self.server = server
+        self._send = send
+        self._receive = receive
+        self._last_id = 0
+        self.heard: list[str] = []
+
+    async def ask(self, method: str, **params: Any) -> dict[str, Any]:
+        """The whole response to a request."""
+        self._last_id += 1
+        message = {"jsonrpc": "2.0", "id": self._last_id, "method": method, "params": params}
+        await self._send.send(parse_message(json.dumps(message).encode()))
+        with anyio.fail_after(5):
+            while "id" not in (answer := json.loads(dump_message(await anext(self._receive)))):
+                self.heard.append(answer["method"])
+        assert answer["id"] == self._last_id
+        response: dict[str, Any] = answer
+        return response
+
+    async def greet(self) -> dict[str, Any]:
+        """A whole handshake."""
+        answer = await self.ask("initialize", **HELLO)
+        message = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+        await self._send.send(parse_message(json.dumps(message).encode()))
+        return answer
+
+
+@pytest.fixture
+async def piped(handlers: Handlers) -> AsyncIterator[Piped]:
+    server = build_server("gate", "7", "Do it.", handlers)
+    send, server_reads = message_streams()
+    server_writes, receive = message_streams()
+    serving = asyncio.ensure_future(serve_streams(server, server_reads, server_writes))
+    yield Piped(server, send, receive)
+    await send.aclose()
+    with anyio.fail_after(5):
+        await serving
+    await receive.aclose()
+
+
+async def test_a_handshake_names_the_server_and_offers_tools_alone(piped: Piped, handlers: Handlers) -> None:
+    """And nothing that FastMCP would add by itself."""
+    result = (await piped.greet())["result"]
+    assert result["capabilities"] == {"tools": {"listChanged": False}}
+    assert result["serverInfo"]["name"] == "gate"
+    assert (result["serverInfo"]["version"], result["instructions"]) == ("7", "Do it.")
+    assert handlers.answered == 1
+
+
+async def test_a_discovery_names_the_server_and_offers_tools_alone(piped: Piped, handlers: Handlers) -> None:
+    """The modern era's greeting."""
+    result = (await piped.ask("server/discover", **envelope()))["result"]
+    assert set(result["capabilities"]) == {"tools"}
+    assert NEW in result["supportedVersions"]
+    assert handlers.answered == 1
+
+
+@pytest.mark.parametrize("era", ["handshake", "modern"])
+@pytest.mark.parametrize("method", UNSERVED)
+async def test_an_unserved_method_is_not_found(piped: Piped, era: str, method: str) -> None:
+    """What is not advertised is not half there."""
+    if era == "handshake":
+        await piped.greet()
+    params = {"uri": "x://y", "name": "p", "level": "info"}
+    answer = await piped.ask(method, **params, **({} if era == "handshake" else envelope()))
+    assert answer["error"]["code"] == -32601
+    assert "result" not in answer
+
+
+async def test_results_go_to_the_wire_as_the_gateway_wrote_them(piped: Piped, handlers: Handlers) -> None:
+    """Unknown members, unknown content, big integers: nothing passes through a model."""
+    await piped.greet()
+    listing = (await piped.ask("tools/list"))["result"]
+    assert listing == {
+        "tools": [{"name": "t", "inputSchema": {"type": "object"}, "odd": [1]}],
+        "futureKey": "handshake",
+    }
+    called = (await piped.ask("tools/call", name="t", arguments={}))["result"]
+    assert called == {"content": [{"type": "hologram", "n": 2**70}], "seen": {}}
+    assert [one.principal for one in handlers.inbound] == ["local", "local"]
+
+
+async def test_metadata_loses_its_connection_keys_only(piped: Piped, handlers: Handlers) -> None:
+    """In the modern era, where the connection speaks through it, and with a progress token."""
+    meta = envelope(**{"example.org/a": [1], "progressToken": 5, META + "logLevel": "info"})
+    result = (await piped.ask("tools/call", name="t", **meta))["result"]
+    assert result["seen"] == {"example.org/a": [1]}
+    (inbound,) = handlers.inbound
+    assert (inbound.era, inbound.protocol_version) == ("modern", NEW)
+    assert inbound.on_progress is not None
+    assert piped.heard == ["notifications/progress"]
+
+
+@pytest.mark.parametrize("method", ["tools/list", "tools/call"])
+async def test_nothing_is_served_before_the_greeting(piped: Piped, handlers: Handlers, method: str) -> None:
+    """The raw handlers keep the rule that the SDK's own would."""
+    answer = await piped.ask(method, name="t", arguments={})
+    assert answer["error"]["code"] in (-32600, -32602)
+    assert handlers.inbound == []
+
+
+@pytest.mark.parametrize("params", [{}, {"name": 5}, {"name": "t", "arguments": [1]}])
+async def test_a_malformed_request_is_a_json_rpc_error(piped: Piped, handlers: Handlers, params: Any) -> None:
+    """Before the gateway sees it."""
+    await piped.greet()
+    answer = await piped.ask("tools/call", **params)
+    assert answer["error"]["code"] == mcp_types.INVALID_PARAMS
+    assert handlers.inbound == []
+
+
+async def test_a_client_is_known_once_the_sdk_has_let_it_in(piped: Piped) -> None:
+    """Not by its greeting alone."""
+    await piped.greet()
+    assert dict(checked_clients(piped.server)) == {}
+    await piped.ask("tools/list")
+    assert dict(checked_clients(piped.server)) == {None: OLD}
+
+
+@asynccontextmanager
+async def http_client(app: HttpApp, **headers: str) -> AsyncIterator[httpx2.AsyncClient]:
+    """A client of an app in this process."""
+    async with (
+        app.running(),
+        httpx2.AsyncClient(
+            transport=httpx2.ASGITransport(app=app),
+            base_url="http://127.0.0.1",
+            headers={"accept": "application/json, text/event-stream", **headers},
+        ) as client,
+    ):
+        yield client
+
+
+async def opened_session(client: httpx2.AsyncClient) -> str:
+    """The id of a new handshake-era session."""
+    hello = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": HELLO}
+    with replying_with_json(True):
+        reply = await client.post("/mcp", json=hello)
+        assert reply.headers["content-type"] == "application/json"
+        session_id: str = reply.headers["mcp-session-id"]
+        done = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+        reply = await client.post("/mcp", json=done, headers={"mcp-session-id": session_id})
+        assert reply.status_code == 202
+    return session_id
+
+
+async def test_the_reply_form_is_chosen_per_request(handlers: Handlers) -> None:
+    """One session answers with a body and with a stream, whatever its opening request got."""
+    app = HttpApp(build_server("gate", "7", "", handlers), "/mcp")
+    call = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "t", "arguments": {}}}
+    with anyio.fail_after(20):
+        async with http_client(app) as client:
+            session_id = await opened_session(client)
+            for is_json in (True, False, True):
+                with replying_with_json(is_json):
+                    reply = await client.post("/mcp", json=call, headers={"mcp-session-id": session_id})
+                assert reply.status_code == 200
+                kind = "application/json" if is_json else "text/event-stream"
+                assert reply.headers["content-type"].partition(";")[0] == kind
+                text = reply.text if is_json else reply.text.partition("data: ")[2].splitlines()[0]
+                assert json.loads(text)["result"]["content"] == [{"type": "hologram", "n": 2**70}]
+
+
+async def test_progress_comes_before_the_answer_on_a_stream(handlers: Handlers) -> None:
+    """Also in a session whose opening request was answered with a body."""
+    app = HttpApp(build_server("gate", "7", "", handlers), "/mcp")
+    params = {"name": "t", "_meta": {"progressToken": "p1"}}
+    with anyio.fail_after(20):
+        async with http_client(app) as client:
+            session_id = await opened_session(client)
+            call = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": params}
+            reply = await client.post("/mcp", json=call, headers={"mcp-session-id": session_id})
+    messages = [json.loads(line[6:]) for line in reply.text.splitlines() if line.startswith("data: {")]
+    assert [message.get("method", "answer") for message in messages] == ["notifications/progress", "answer"]
+    assert messages[0]["params"] == {"progressToken": "p1", "progress": 1, "total": 2, "message": "half"}
+
+
+async def test_a_session_is_found_after_its_first_call_and_until_its_end(handlers: Handlers) -> None:
+    """Under the id that the client sends; others are unknown."""
+    server = build_server("gate", "7", "", handlers)
+    app = HttpApp(server, "/mcp")
+    with anyio.fail_after(20):
+        async with http_client(app) as client:
+            session_id = await opened_session(client)
+            assert app.session(session_id) is None
+            listing = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
+            with replying_with_json(True):
+                await client.post("/mcp", json=listing, headers={"mcp-session-id": session_id})
+            assert isinstance(app.session(session_id), HttpSession)
+            assert checked_clients(server)[session_id] == OLD
+            assert app.session("0" * 32) is None
+            await client.delete("/mcp", headers={"mcp-session-id": session_id})
+            assert app.session(session_id) is None
+            while session_id in checked_clients(server):
+                await anyio.lowlevel.checkpoint()
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [({}, 401), ({"authorization": "Bearer wrong"}, 401), ({"authorization": "Bearer good"}, 200)],
+)
+async def test_a_token_is_asked_for_and_becomes_the_principal(
+    handlers: Handlers, headers: dict[str, str], status: int
+) -> None:
+    """The one that the server was built with."""
+    app = HttpApp(build_server("gate", "7", "", handlers, token="good"), "/mcp")
+    call = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "t"} | envelope()}
+    modern = {"mcp-protocol-version": NEW, "mcp-method": "tools/call", "mcp-name": "t"}
+    with anyio.fail_after(20):
+        async with http_client(app, **headers, **modern) as client:
+            assert (await client.post("/mcp", json=call)).status_code == status
+    assert [one.principal for one in handlers.inbound] == (["token"] if status == 200 else [])

@@ -1,0 +1,168 @@
+"""Small stand-ins for what the gateway's parts meet: a clock, servers that answer at once, a notebook."""
+
+import asyncio
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from smart_mcp_proxy.catalog import Catalog, approval_digest, change_hash
+from smart_mcp_proxy.errors import ProxyError
+from smart_mcp_proxy.gateway.outputs import Outputs
+from smart_mcp_proxy.gateway.visible import Visible, document_of
+from smart_mcp_proxy.models import OnProgress, ServerState, ServerStatus, ToolKey, ToolRecord
+from smart_mcp_proxy.search import Bm25fEngine, SearchIndex
+from smart_mcp_proxy.servers import ServerConfig
+from smart_mcp_proxy.telemetry import Activity
+from smart_mcp_proxy.upstream import ToolListing
+
+NAME_LIMIT = 60
+
+
+def definition(
+    name: str, description: str = "", hints: Mapping[str, bool] | None = None, **fields: Any
+) -> dict[str, Any]:
+    """A tool as a server lists it."""
+    made = {"name": name, "description": description or f"Does {name}.", "inputSchema": {"type": "object"}} | fields
+    return made | ({"annotations": dict(hints)} if hints is not None else {})
+
+
+def record_of(made: Mapping[str, Any], server: str = "alpha", id: int = 1) -> ToolRecord:
+    """The record that the catalog would hold for a definition."""
+    full_hash = change_hash(server, made)
+    return ToolRecord(
+        id=id,
+        key=ToolKey(server, made["name"]),
+        listed_name=f"{server}__{made['name']}",
+        raw=msgspec.json.encode(made),
+        change_hash=full_hash,
+        digest=approval_digest(full_hash),
+        annotations=made.get("annotations", {}),
+    )
+
+
+def config(name: str, **fields: Any) -> ServerConfig:
+    """A configured server that nobody starts."""
+    return ServerConfig(name=name, transport="stdio", command="true", **fields)
+
+
+class HandClock:
+    """Monotonic seconds, turned by hand."""
+
+    def __init__(self) -> None:
+        self.now_s = 1000.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+class Notebook:
+    """Keeps the activity it is told."""
+
+    def __init__(self) -> None:
+        self.lines: list[Activity] = []
+
+    def record(self, activity: Activity) -> None:
+        self.lines.append(activity)
+
+
+@dataclass
+class FakeUpstream:
+    """A connected server: lists what stands in `tools`, answers calls with `answer`.
+
+    Attributes:
+        name: Configured name.
+        tools: Its present list.
+        answer: The result of every call as JSON text, or the error that calls end with.
+        list_error: What a listing ends with, if anything.
+        gate: A listing or call waits until it is open.
+        problems: What its listing leaves out.
+        listings: How many listings were begun.
+        sent: Method and params of every request, in order.
+        busy: Set when a listing or call has begun.
+    """
+
+    name: str = "alpha"
+    tools: list[dict[str, Any]] = field(default_factory=list)
+    answer: bytes | ProxyError = b'{"content":[]}'
+    list_error: ProxyError | None = None
+    gate: asyncio.Event | None = None
+    problems: tuple[str, ...] = ()
+    listings: int = 0
+    sent: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    busy: asyncio.Event = field(default_factory=asyncio.Event)
+    on_progress: OnProgress | None = None
+    status: ServerStatus = field(default_factory=lambda: ServerStatus("", "stdio", ServerState.READY))
+
+    def __post_init__(self) -> None:
+        self.status = replace(self.status, name=self.name)
+
+    def move(self, state: ServerState, **changes: Any) -> ServerStatus:
+        """Puts the server into a state and returns its new status."""
+        self.status = replace(self.status, state=state, **changes)
+        return self.status
+
+    async def list_tools(self) -> ToolListing:
+        self.listings += 1
+        listed = tuple(self.tools)
+        await self._wait()
+        if self.list_error is not None:
+            raise self.list_error
+        return ToolListing(listed, self.problems)
+
+    async def request(self, method: str, params: Mapping[str, Any], *, on_progress: OnProgress | None = None) -> bytes:
+        self.sent.append((method, dict(params)))
+        self.on_progress = on_progress
+        await self._wait()
+        if isinstance(self.answer, ProxyError):
+            raise self.answer
+        return self.answer
+
+    async def _wait(self) -> None:
+        self.busy.set()
+        if self.gate is not None:
+            await self.gate.wait()
+
+
+class FakeFleet:
+    """Servers by name."""
+
+    def __init__(self, *upstreams: FakeUpstream) -> None:
+        self.upstreams = {upstream.name: upstream for upstream in upstreams}
+
+    def __iter__(self) -> Iterator[FakeUpstream]:
+        return iter(self.upstreams.values())
+
+    def get(self, name: str) -> FakeUpstream | None:
+        return self.upstreams.get(name)
+
+
+@dataclass
+class Parts:
+    """A catalog in a temporary directory, indexed, with the parts that stand on it."""
+
+    catalog: Catalog
+    index: SearchIndex
+    visible: Visible
+    clock: HandClock
+    outputs: Outputs
+    notebook: Notebook
+
+    async def sync(self, server: str, definitions: Iterable[dict[str, Any]]) -> None:
+        """Makes a server's tools these, in catalog and index."""
+        diff = await self.catalog.sync(server, list(definitions))
+        seen = [record for record in (*diff.added, *diff.changed) if self.visible.sees(record)]
+        self.index.update(map(document_of, seen), diff.removed)
+
+
+@asynccontextmanager
+async def opened_parts(data_dir: Path, servers: Mapping[str, ServerConfig]) -> Any:
+    """Parts over an empty catalog."""
+    clock = HandClock()
+    index = SearchIndex(Bm25fEngine())
+    async with Catalog.open(data_dir, name_limit=NAME_LIMIT) as catalog:
+        visible = Visible(catalog, servers, index.nearest_names)
+        yield Parts(catalog, index, visible, clock, Outputs(clock), Notebook())

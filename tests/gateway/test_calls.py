@@ -1,0 +1,258 @@
+"""The one path of an upstream call: its gates in order, what is sent, what comes back, what is written down."""
+
+import asyncio
+import json
+from dataclasses import replace
+from itertools import product
+from typing import Any, get_args
+
+import anyio
+import pytest
+from gateway_fakes import FakeFleet, FakeUpstream, Parts, config, definition
+
+from smart_mcp_proxy.errors import ProxyError, RefusedError, UpstreamError, UpstreamTimeoutError
+from smart_mcp_proxy.gateway.calls import CallLimits, Calls
+from smart_mcp_proxy.gateway.outputs import META_KEY
+from smart_mcp_proxy.models import CallRequest, CallVariant, Intent, Progress
+from smart_mcp_proxy.policy import call_with
+
+pytestmark = pytest.mark.anyio
+
+NEEDS_N = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+READ = {"readOnlyHint": True}
+DESTRUCTIVE = {"destructiveHint": True}
+
+
+class Desk:
+    """A call path over the fake server alpha."""
+
+    def __init__(self, parts: Parts, **limits: Any) -> None:
+        self.alpha = FakeUpstream("alpha")
+        self.fleet = FakeFleet(self.alpha)
+        fleet: Any = self.fleet
+        notebook: Any = parts.notebook
+        self.parts = parts
+        self.calls = Calls(parts.visible, fleet, parts.outputs, notebook, CallLimits(**limits), parts.clock)
+
+    async def call(self, name: str, variant: CallVariant | None = "write", **fields: Any) -> dict[str, Any]:
+        arguments = fields.pop("arguments", {})
+        raw = await self.calls.call(CallRequest(name, arguments, variant, **fields))
+        result: dict[str, Any] = json.loads(raw)
+        return result
+
+    async def refused(self, name: str, variant: CallVariant | None = "write", **fields: Any) -> ProxyError:
+        """The error of a call that must not be sent."""
+        with pytest.raises(ProxyError) as caught:
+            await self.call(name, variant, **fields)
+        assert self.alpha.sent == []
+        assert caught.value.delivery == "not_sent"
+        return caught.value
+
+
+@pytest.fixture
+async def desk(parts: Parts) -> Desk:
+    """Tools with every hint: look reads, save says nothing, drop destroys, count needs an integer n."""
+    await parts.sync(
+        "alpha",
+        [
+            definition("look", hints=READ),
+            definition("save"),
+            definition("drop", hints=DESTRUCTIVE),
+            definition("count", hints=READ, inputSchema=NEEDS_N),
+        ],
+    )
+    return Desk(parts)
+
+
+async def test_a_call_reaches_its_server_as_it_was_meant(desk: Desk) -> None:
+    """The upstream's own name, the arguments and the metadata; listed and canonical names do the same."""
+    desk.alpha.answer = b'{"content":[{"type":"text","text":"done"}]}'
+    for name in ("alpha:count", "alpha__count"):
+        result = await desk.call(name, "read", arguments={"n": 10**30}, meta={"example.org/a": 1})
+        assert result == {"content": [{"type": "text", "text": "done"}]}
+    sent = {"name": "count", "arguments": {"n": 10**30}, "_meta": {"example.org/a": 1}}
+    assert desk.alpha.sent == [("tools/call", sent)] * 2
+
+
+async def test_without_metadata_none_is_sent(desk: Desk) -> None:
+    """An empty `_meta` says nothing."""
+    await desk.call("alpha:save")
+    assert desk.alpha.sent == [("tools/call", {"name": "save", "arguments": {}})]
+
+
+async def test_the_gates_stand_in_order(desk: Desk, parts: Parts) -> None:
+    """Name, definition seen, intent, arguments, server: each is reached when those before it are open."""
+    wrong: dict[str, Any] = {"arguments": {"n": "many"}, "digest": "sha256:0000000000000000"}
+    steps: list[tuple[str, dict[str, Any]]] = []
+    for code, repair in (
+        ("tool_not_found", {"name": "alpha:count"}),
+        ("definition_changed", {"digest": None}),
+        ("intent_mismatch", {"intent": Intent()}),
+        ("invalid_arguments", {"arguments": {"n": 1}}),
+    ):
+        request: dict[str, Any] = {"name": "alpha:cuont", "intent": Intent(operation_type="delete")} | wrong
+        for _, earlier in steps:
+            request |= earlier
+        error = await desk.refused(request.pop("name"), "read", **request)
+        assert error.error_code == code
+        steps.append((code, repair))
+    del desk.fleet.upstreams["alpha"]
+    error = await desk.refused("alpha:count", "read", arguments={"n": 1})
+    assert error.error_code == "upstream_failed"
+    assert [line.outcome for line in parts.notebook.lines] == [*(code for code, _ in steps), "upstream_failed"]
+
+
+async def test_a_digest_that_is_not_the_present_one_is_refused_with_the_present_one(desk: Desk, parts: Parts) -> None:
+    """Nothing is sent by a definition that the caller has not seen."""
+    record = parts.visible.find("alpha:save")
+    assert record is not None
+    await desk.call("alpha:save", digest=record.digest)
+    desk.alpha.sent.clear()
+    await parts.sync("alpha", [definition("save", "Does something else now.")])
+    error = await desk.refused("alpha:save", digest=record.digest)
+    changed = parts.visible.find("alpha:save")
+    assert changed is not None
+    assert isinstance(error, RefusedError)
+    assert (error.error_code, error.data) == ("definition_changed", {"digest": changed.digest})
+    assert changed.digest != record.digest
+    await desk.call("alpha:save", digest=changed.digest)
+
+
+@pytest.mark.parametrize("is_strict", [True, False], ids=["strict", "lenient"])
+@pytest.mark.parametrize("variant", [*get_args(CallVariant), None])
+async def test_the_whole_table_of_intents(parts: Parts, variant: CallVariant | None, is_strict: bool) -> None:
+    """Read needs `readOnlyHint: true` unless lenient, read and write stop at destructive, a user passes."""
+    desk = Desk(parts, is_strict=is_strict)
+    hints = {
+        f"t{number}": {name: value for name, value in pair.items() if value is not None}
+        for number, pair in enumerate(
+            {"readOnlyHint": read, "destructiveHint": destructive}
+            for read, destructive in product((True, False, None), repeat=2)
+        )
+    }
+    await parts.sync("alpha", [definition(name, hints=given) for name, given in hints.items()])
+    for name, given in hints.items():
+        is_destructive, is_read = given.get("destructiveHint") is True, given.get("readOnlyHint") is True
+        may_read = not is_destructive and (is_read or not is_strict)
+        is_allowed = {"read": may_read, "write": not is_destructive, "destructive": True, None: True}[variant]
+        desk.alpha.sent.clear()
+        if is_allowed:
+            await desk.call(f"alpha:{name}", variant)
+            assert len(desk.alpha.sent) == 1
+        else:
+            error = await desk.refused(f"alpha:{name}", variant)
+            instead = f"call_tool_{call_with(given)}"
+            assert (error.error_code, error.data) == ("intent_mismatch", {"call_with": instead})
+            assert instead in error.hint
+
+
+@pytest.mark.parametrize("arguments", [{}, {"n": "1"}, {"n": 1.5}, {"n": None}])
+async def test_arguments_that_do_not_fit_are_not_sent(desk: Desk, arguments: dict[str, Any]) -> None:
+    """The error holds what a repair needs."""
+    error = await desk.refused("alpha:count", "read", arguments=arguments)
+    assert error.error_code == "invalid_arguments"
+    assert error.data is not None
+    assert error.data["input_schema"] == NEEDS_N
+
+
+async def test_a_tools_own_failure_is_a_result(desk: Desk, parts: Parts) -> None:
+    """It passes to the letter and is written down as the tool's."""
+    desk.alpha.answer = b'{"content":[{"type":"text","text":"no"}],"isError":true,"later":1e999}'
+    assert await desk.calls.call(CallRequest("alpha:save", {}, "write")) == desk.alpha.answer
+    assert [line.outcome for line in parts.notebook.lines] == ["tool_error"]
+
+
+@pytest.mark.parametrize("answer", [b"[]", b"null", b"5", b'{"resultType":"input_required"}', b'{"isError":"x"}'])
+async def test_an_answer_that_is_no_complete_result_is_the_upstreams_failure(
+    desk: Desk, parts: Parts, answer: bytes
+) -> None:
+    """The server had the call, so repeating it is the caller's decision."""
+    desk.alpha.answer = answer
+    with pytest.raises(UpstreamError) as caught:
+        await desk.call("alpha:save")
+    assert caught.value.delivery == "executed"
+    assert "mcpproxy server logs alpha" in caught.value.hint
+    assert [line.outcome for line in parts.notebook.lines] == ["upstream_failed"]
+
+
+async def test_an_upstreams_error_comes_as_it_is(desk: Desk, parts: Parts) -> None:
+    """With its own word on delivery."""
+    desk.alpha.answer = UpstreamTimeoutError("Too slow.", delivery="unknown")
+    with pytest.raises(UpstreamTimeoutError) as caught:
+        await desk.call("alpha:save")
+    assert caught.value is desk.alpha.answer
+    assert [line.outcome for line in parts.notebook.lines] == ["upstream_timeout"]
+
+
+async def test_a_cancelled_call_ends_the_upstreams_request_and_is_written_down(desk: Desk, parts: Parts) -> None:
+    """Cancellation goes through; nobody answers in its place."""
+    desk.alpha.gate = asyncio.Event()
+    with anyio.fail_after(5):
+        task = asyncio.ensure_future(desk.call("alpha:save"))
+        await desk.alpha.busy.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    assert [line.outcome for line in parts.notebook.lines] == ["cancelled"]
+
+
+async def test_progress_goes_to_who_asked_for_it(desk: Desk) -> None:
+    """The upstream is given the caller's own listener."""
+    heard: list[Progress] = []
+
+    async def listen(report: Progress) -> None:
+        heard.append(report)
+
+    await desk.call("alpha:save", on_progress=listen)
+    assert desk.alpha.on_progress is listen
+    await desk.call("alpha:save")
+    assert desk.alpha.on_progress is None
+
+
+async def test_one_line_of_activity_per_call(desk: Desk, parts: Parts) -> None:
+    """Who, what, how it ended, how long it took and why; never an argument."""
+    clock = parts.clock
+    original = desk.alpha.request
+
+    async def slow(*args: Any, **kwargs: Any) -> bytes:
+        clock.now_s += 1.5
+        return await original(*args, **kwargs)
+
+    desk.alpha.request = slow  # type: ignore[method-assign]  # a server that takes its time
+    intent = Intent(reason="to see", data_sensitivity="private")
+    await desk.call("alpha__count", "read", arguments={"n": 424242}, principal="ann", intent=intent)
+    await desk.call("alpha:save", None)
+    first, second = parts.notebook.lines
+    assert (first.kind, first.principal, first.subject, first.outcome) == ("call", "ann", "alpha:count", "ok")
+    assert first.duration_ms == pytest.approx(1500)
+    assert first.detail == {"variant": "read", "reason": "to see", "sensitivity": "private"}
+    assert second.detail == {"variant": None}
+    assert "424242" not in repr(parts.notebook.lines)
+
+
+async def test_an_unknown_name_is_written_down_shortened(desk: Desk, parts: Parts) -> None:
+    """What was asked for, not a megabyte of it."""
+    await desk.refused("x" * 100_000)
+    (line,) = parts.notebook.lines
+    assert (line.outcome, line.subject) == ("tool_not_found", "x" * 200)
+
+
+async def test_long_text_is_cut_where_the_settings_ask_for_it(desk: Desk, parts: Parts) -> None:
+    """For the caller's principal; without the setting everything comes whole."""
+    text = "line\n" * 200
+    desk.alpha.answer = json.dumps({"content": [{"type": "text", "text": text}]}).encode()
+    assert (await desk.call("alpha:save"))["content"][0]["text"] == text
+    cutting = Desk(parts, output_limit_chars=300)
+    cutting.alpha.answer = desk.alpha.answer
+    result = await cutting.call("alpha:save", principal="ann")
+    assert len(result["content"][0]["text"]) <= 300
+    key = result["_meta"][META_KEY]["key"]
+    assert parts.outputs.page(key, "ann", 0, 2000).items == text
+
+
+async def test_a_tool_that_is_no_longer_offered_is_not_called(desk: Desk, parts: Parts) -> None:
+    """From the change of configuration on, whatever the agent remembers."""
+    await desk.call("alpha:save")
+    desk.alpha.sent.clear()
+    parts.visible.reconfigure({"alpha": replace(config("alpha"), disabled=True)})
+    assert (await desk.refused("alpha:save")).error_code == "tool_not_found"

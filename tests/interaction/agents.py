@@ -1,0 +1,224 @@
+"""Agents that speak raw JSON-RPC with the gateway: what goes over the wire is what a test sees, both eras.
+
+An agent knows nothing of the gateway but its door: a pair of pipes, or an address.
+"""
+
+import asyncio
+import json
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import httpx2
+
+Era = Literal["handshake", "modern"]
+HANDSHAKE_VERSION = "2025-11-25"
+MODERN_VERSION = "2026-07-28"
+META = "io.modelcontextprotocol/"
+CLIENT = {"name": "raw-agent", "version": "1"}
+DEADLINE_S = 60.0
+
+
+@dataclass
+class Exchange:
+    """One request on its way: its notifications as they come, then its answer.
+
+    Attributes:
+        id: Of the JSON-RPC request.
+        heard: Progress notifications that belong to it.
+        answer: The JSON-RPC response.
+        content_type: Of the HTTP reply, empty elsewhere.
+    """
+
+    id: int
+    heard: asyncio.Queue[dict[str, Any]] = field(default_factory=asyncio.Queue)
+    answer: asyncio.Future[dict[str, Any]] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    content_type: str = ""
+
+
+class Agent(ABC):
+    """One client of the gateway.
+
+    Args:
+        era: Which generation of the protocol it speaks.
+    """
+
+    def __init__(self, era: Era) -> None:
+        self.era = era
+        self.greeting: dict[str, Any] = {}
+        self._last_id = 0
+
+    async def greet(self) -> None:
+        """The first words of a session: a handshake, or a look at what the server can do."""
+        if self.era == "modern":
+            self.greeting = await self.request("server/discover")
+            return
+        hello = {"protocolVersion": HANDSHAKE_VERSION, "capabilities": {}, "clientInfo": CLIENT}
+        self.greeting = await self.request("initialize", **hello)
+        await self.notify("notifications/initialized")
+
+    async def request(self, method: str, /, **params: Any) -> dict[str, Any]:
+        """The whole JSON-RPC response."""
+        exchange = await self.begin(method, **params)
+        return await asyncio.wait_for(exchange.answer, DEADLINE_S)
+
+    async def call(self, tool: str, /, **arguments: Any) -> dict[str, Any]:
+        """The result of one of the gateway's tools."""
+        answer = await self.request("tools/call", name=tool, arguments=arguments)
+        assert "result" in answer, answer
+        result: dict[str, Any] = answer["result"]
+        return result
+
+    async def begin(self, method: str, /, token: bool = False, **params: Any) -> Exchange:
+        """Sends a request and does not wait for its answer; with `token` it asks for progress."""
+        self._last_id += 1
+        exchange = Exchange(self._last_id)
+        meta = self._meta(params.pop("_meta", {}))
+        if token:
+            meta["progressToken"] = exchange.id
+        if meta:
+            params["_meta"] = meta
+        await self._send_request(exchange, {"method": method, "params": params})
+        return exchange
+
+    def _meta(self, own: dict[str, Any]) -> dict[str, Any]:
+        if self.era == "handshake":
+            return {**own}
+        envelope = {"protocolVersion": MODERN_VERSION, "clientInfo": CLIENT, "clientCapabilities": {}}
+        return {**own, **{META + key: value for key, value in envelope.items()}}
+
+    @abstractmethod
+    async def notify(self, method: str, **params: Any) -> None:
+        """Sends a notification."""
+
+    @abstractmethod
+    async def cancel(self, exchange: Exchange) -> None:
+        """Gives a request up, in the way of the era and the transport."""
+
+    @abstractmethod
+    async def _send_request(self, exchange: Exchange, message: dict[str, Any]) -> None: ...
+
+
+class StreamAgent(Agent):
+    """An agent on one connection that carries all messages of both sides.
+
+    Args:
+        era: See `Agent`.
+        inbound: Messages from the gateway.
+        send: Sends one message to the gateway.
+    """
+
+    def __init__(self, era: Era, inbound: AsyncIterator[bytes], send: Any) -> None:
+        super().__init__(era)
+        self._inbound = inbound
+        self._send = send
+        self._open: dict[int, Exchange] = {}
+        self.strays: list[dict[str, Any]] = []
+        """Messages that belong to no request."""
+
+    async def listen(self) -> None:
+        """Hands what arrives to the requests that wait for it, until the gateway is gone."""
+        async for line in self._inbound:
+            message = json.loads(line)
+            if "method" not in message and message.get("id") in self._open:
+                self._open.pop(message["id"]).answer.set_result(message)
+                continue
+            exchange = self._open.get((message.get("params") or {}).get("progressToken", 0))
+            if exchange is None:
+                self.strays.append(message)
+            else:
+                exchange.heard.put_nowait(message)
+        for exchange in self._open.values():
+            exchange.answer.set_exception(ConnectionError("the gateway closed the connection"))
+
+    async def notify(self, method: str, **params: Any) -> None:
+        await self._put({"method": method, "params": params})
+
+    async def cancel(self, exchange: Exchange) -> None:
+        await self.notify("notifications/cancelled", requestId=exchange.id, reason="no longer needed")
+
+    async def _send_request(self, exchange: Exchange, message: dict[str, Any]) -> None:
+        self._open[exchange.id] = exchange
+        await self._put({"id": exchange.id, **message})
+
+    async def _put(self, message: dict[str, Any]) -> None:
+        await self._send(json.dumps({"jsonrpc": "2.0", **message}).encode())
+
+
+class HttpAgent(Agent):
+    """An agent over streamable HTTP: every request is a POST of its own.
+
+    Args:
+        era: See `Agent`.
+        url: The gateway's `/mcp`.
+        client: Sends the requests.
+    """
+
+    def __init__(self, era: Era, url: str, client: httpx2.AsyncClient) -> None:
+        super().__init__(era)
+        self._url = url
+        self._client = client
+        self._session: str | None = None
+        self._posts: dict[int, asyncio.Task[None]] = {}
+
+    async def notify(self, method: str, **params: Any) -> None:
+        body = {"jsonrpc": "2.0", "method": method, "params": params}
+        reply = await self._client.post(self._url, json=body, headers=self._headers(body))
+        assert reply.status_code == 202, reply.text
+
+    async def cancel(self, exchange: Exchange) -> None:
+        if self.era == "handshake":
+            await self.notify("notifications/cancelled", requestId=exchange.id, reason="no longer needed")
+        else:
+            self._posts[exchange.id].cancel()
+
+    def _headers(self, body: dict[str, Any]) -> dict[str, str]:
+        headers = {"accept": "application/json, text/event-stream"}
+        if self._session is not None:
+            headers |= {"mcp-session-id": self._session, "mcp-protocol-version": HANDSHAKE_VERSION}
+        if self.era == "modern":
+            headers |= {"mcp-protocol-version": MODERN_VERSION, "mcp-method": body["method"]}
+            if "name" in body["params"]:
+                headers["mcp-name"] = body["params"]["name"]
+        return headers
+
+    async def _send_request(self, exchange: Exchange, message: dict[str, Any]) -> None:
+        body = {"jsonrpc": "2.0", "id": exchange.id, **message}
+        self._posts[exchange.id] = asyncio.create_task(self._post(exchange, body))
+
+    async def _post(self, exchange: Exchange, body: dict[str, Any]) -> None:
+        try:
+            async with self._client.stream("POST", self._url, json=body, headers=self._headers(body)) as reply:
+                exchange.content_type = reply.headers.get("content-type", "").partition(";")[0]
+                self._session = reply.headers.get("mcp-session-id", self._session)
+                if exchange.content_type == "text/event-stream":
+                    async for _, data in events_of(reply):
+                        self._take(exchange, data)
+                else:
+                    self._take(exchange, (await reply.aread()).decode())
+        except Exception as exc:
+            if not exchange.answer.done():
+                exchange.answer.set_exception(exc)
+
+    def _take(self, exchange: Exchange, data: str) -> None:
+        message = json.loads(data) if data else {}
+        if "method" in message:
+            exchange.heard.put_nowait(message)
+        elif message and not exchange.answer.done():
+            exchange.answer.set_result(message)
+
+
+async def events_of(reply: httpx2.Response) -> AsyncIterator[tuple[str, str]]:
+    """The server-sent events of a reply, as pairs of event name and data."""
+    name = "message"
+    data: list[str] = []
+    async for line in reply.aiter_lines():
+        if not line:
+            if data:
+                yield name, "\n".join(data)
+            name, data = "message", []
+        elif line.startswith("event:"):
+            name = line[6:].strip()
+        elif line.startswith("data:"):
+            data.append(line[5:].removeprefix(" "))

@@ -1,0 +1,100 @@
+"""One gateway, met through every door and in both protocol eras."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from agents import Agent
+from doors import CUT_CHARS, in_memory, odd_servers, on_stdio, opened_gateway, over_http, over_sse, served, spawned
+
+DOORS = [
+    ("memory", "handshake"),
+    ("memory", "modern"),
+    ("stdio", "handshake"),
+    ("stdio", "modern"),
+    ("http", "handshake"),
+    ("http", "modern"),
+    ("sse", "handshake"),
+]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "requirement(id): the line of requirements.toml that a test shows")
+
+
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    """One event loop for all tests here, so that gateways and connections outlive a single test."""
+    return "asyncio"
+
+
+@pytest.fixture(scope="session")
+def ledger(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the servers write down what starts and what is cancelled."""
+    path = tmp_path_factory.mktemp("ledger") / "ledger"
+    path.touch()
+    return path
+
+
+@pytest.fixture(scope="session")
+async def inner(tmp_path_factory: pytest.TempPathFactory, ledger: Path) -> AsyncIterator[dict[str, Any]]:
+    """The gateways of this process by name, as pairs of gateway and base address: as they come, and `cut`."""
+    async with AsyncExitStack() as stack:
+        gateways = {}
+        for name, settings in (("whole", {}), ("cut", {"truncate_output_len": CUT_CHARS})):
+            directory = tmp_path_factory.mktemp(name)
+            gateway = await stack.enter_async_context(opened_gateway(directory, odd_servers(ledger), **settings))
+            gateways[name] = (gateway, await stack.enter_async_context(served(gateway)))
+        yield gateways
+
+
+@asynccontextmanager
+async def _agent_at(
+    door: tuple[str, Any], kind: str, inner: dict[str, Any], ledger: Path, data_dir: Path
+) -> AsyncIterator[Agent]:
+    transport, era = door
+    gateway, base = inner[kind]
+    async with AsyncExitStack() as stack:
+        match transport:
+            case "memory":
+                agent = await stack.enter_async_context(in_memory(gateway, era))
+            case "stdio":
+                extra = {"TRUNCATE_OUTPUT_LEN": str(CUT_CHARS)} if kind == "cut" else {}
+                process = await stack.enter_async_context(spawned(data_dir, odd_servers(ledger), **extra))
+                agent = await stack.enter_async_context(on_stdio(process, era))
+            case "http":
+                agent = await stack.enter_async_context(over_http(base, era))
+            case _:
+                agent = await stack.enter_async_context(over_sse(base))
+        await wait_covered(agent)
+        yield agent
+
+
+async def wait_covered(agent: Agent) -> None:
+    """Returns when the gateway has listed every server, as `retrieve_tools` tells it."""
+    async with asyncio.timeout(20):
+        while True:
+            found = (await agent.call("retrieve_tools", query="lighthouse"))["structuredContent"]
+            if not found["not_covered"] and found["tools"] and not any(tool["stale"] for tool in found["tools"]):
+                return
+
+
+@pytest.fixture(scope="session", params=DOORS, ids="-".join)
+async def agent(
+    request: pytest.FixtureRequest, inner: dict[str, Any], ledger: Path, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Agent]:
+    """An agent at one of the doors of a gateway with both odd servers."""
+    async with _agent_at(request.param, "whole", inner, ledger, tmp_path_factory.mktemp("data")) as found:
+        yield found
+
+
+@pytest.fixture(scope="session", params=DOORS, ids="-".join)
+async def cut_agent(
+    request: pytest.FixtureRequest, inner: dict[str, Any], ledger: Path, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Agent]:
+    """The same, where the gateway cuts outputs to `CUT_CHARS` characters."""
+    async with _agent_at(request.param, "cut", inner, ledger, tmp_path_factory.mktemp("data")) as found:
+        yield found

@@ -1,0 +1,194 @@
+"""The gateway's doors, each opened the way an agent finds it."""
+
+import asyncio
+import contextlib
+import json
+import os
+import socket
+import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import uvicorn
+from agents import Agent, Era, HttpAgent, StreamAgent, events_of
+
+from smart_mcp_proxy.fastmcp_compat.server import dump_message, message_streams, parse_message, serve_streams
+from smart_mcp_proxy.gateway import Gateway
+from smart_mcp_proxy.servers import load_servers
+from smart_mcp_proxy.settings import Settings
+from smart_mcp_proxy.web.http import bind
+from smart_mcp_proxy.web.serve import serve_http
+
+UPSTREAM = Path(__file__).parent / "odd_upstream.py"
+STDIO_COMMAND = (sys.executable, "-m", "smart_mcp_proxy", "serve")
+CUT_CHARS = 2_000
+LONGEST_LINE_BYTES = 64 * 1024 * 1024
+ENVIRON = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/"), "LANG": "C.UTF-8"}
+
+
+def odd_server(mode: str, ledger: Path | str = os.devnull, gate: Path | str = "/", count: int = 0) -> dict[str, Any]:
+    """The configuration of one server of `odd_upstream.py`; without site packages it starts in no time."""
+    return {"command": sys.executable, "args": ["-S", str(UPSTREAM), mode, str(ledger), str(gate), str(count)]}
+
+
+def odd_servers(ledger: Path) -> dict[str, Any]:
+    """The two servers that most tests talk to: `old` of the handshake era, `new` of the modern one."""
+    return {"old": odd_server("handshake", ledger), "new": odd_server("modern", ledger)}
+
+
+@asynccontextmanager
+async def opened_gateway(data_dir: Path, servers: Mapping[str, Any], **settings: Any) -> AsyncIterator[Gateway]:
+    """A gateway in this process."""
+    loaded = load_servers(json.dumps({"mcpServers": servers}))
+    assert not loaded.problems
+    async with Gateway(Settings(data_dir=data_dir, **settings), loaded.servers, environ=ENVIRON) as gateway:
+        yield gateway
+
+
+@asynccontextmanager
+async def _running(work: Any) -> AsyncIterator[asyncio.Task[None]]:
+    task = asyncio.create_task(work)
+    try:
+        yield task
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+@asynccontextmanager
+async def in_memory(gateway: Gateway, era: Era) -> AsyncIterator[Agent]:
+    """An agent in this process, over a pair of message streams."""
+    to_gateway, gateway_reads = message_streams()
+    gateway_writes, from_gateway = message_streams()
+
+    async def inbound() -> AsyncIterator[bytes]:
+        async for message in from_gateway:
+            yield dump_message(message)
+
+    async def send(line: bytes) -> None:
+        await to_gateway.send(parse_message(line))
+
+    agent = StreamAgent(era, inbound(), send)
+    async with (
+        to_gateway,
+        gateway_reads,
+        gateway_writes,
+        from_gateway,
+        _running(serve_streams(gateway.mcp_server(), gateway_reads, gateway_writes)),
+        _running(agent.listen()),
+    ):
+        await agent.greet()
+        yield agent
+
+
+@asynccontextmanager
+async def spawned(
+    data_dir: Path, servers: Mapping[str, Any], **environ: str
+) -> AsyncIterator[asyncio.subprocess.Process]:
+    """A gateway process that serves stdio; its stderr goes to `data_dir/stderr.log`."""
+    data_dir.mkdir(parents=True, exist_ok=True)
+    variables = {"CONFIG_JSON": json.dumps({"mcpServers": servers}), "DATA_DIR": str(data_dir), **environ}
+    with (data_dir / "stderr.log").open("ab") as log:
+        process = await asyncio.create_subprocess_exec(
+            *STDIO_COMMAND,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=log,
+            env=ENVIRON | {f"MCPPROXY_{name}": value for name, value in variables.items()},
+            limit=LONGEST_LINE_BYTES,
+        )
+    try:
+        yield process
+    finally:
+        assert process.stdin is not None
+        process.stdin.close()
+        try:
+            await asyncio.wait_for(process.wait(), 15)
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+
+
+@asynccontextmanager
+async def on_stdio(process: asyncio.subprocess.Process, era: Era, *, is_greeting: bool = True) -> AsyncIterator[Agent]:
+    """An agent on the pipes of a gateway process."""
+    stdin, stdout = process.stdin, process.stdout
+    assert stdin is not None and stdout is not None
+
+    async def send(line: bytes) -> None:
+        stdin.write(line + b"\n")
+        await stdin.drain()
+
+    agent = StreamAgent(era, stdout, send)
+    async with _running(agent.listen()):
+        if is_greeting:
+            await agent.greet()
+        yield agent
+
+
+@asynccontextmanager
+async def served(gateway: Gateway, *, token: str | None = None) -> AsyncIterator[str]:
+    """The base address of a gateway that serves HTTP on loopback."""
+    listener = bind("127.0.0.1", 0)
+    port = listener.getsockname()[1]
+    async with serve_http(gateway, listener, token=token):
+        yield f"http://127.0.0.1:{port}"
+
+
+@asynccontextmanager
+async def listening(app: Any) -> AsyncIterator[str]:
+    """The base address of an ASGI app that is served on loopback: an upstream over HTTP."""
+    server = uvicorn.Server(uvicorn.Config(app, log_level="critical", ws="none", timeout_graceful_shutdown=0))
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        task = asyncio.create_task(server.serve(sockets=[listener]))
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        server.should_exit = True
+        await task
+
+
+@asynccontextmanager
+async def rest_at(socket_file: Path) -> AsyncIterator[httpx2.AsyncClient]:
+    """The private REST of a gateway, as the command line finds it."""
+    async with httpx2.AsyncClient(
+        transport=httpx2.AsyncHTTPTransport(uds=str(socket_file)), base_url="http://gateway/api/v1", trust_env=False
+    ) as client:
+        yield client
+
+
+@asynccontextmanager
+async def over_http(base: str, era: Era, headers: Mapping[str, str] | None = None) -> AsyncIterator[Agent]:
+    """An agent over streamable HTTP that sends `headers` with every request."""
+    async with httpx2.AsyncClient(trust_env=False, timeout=30, headers=headers) as client:
+        agent = HttpAgent(era, f"{base}/mcp", client)
+        await agent.greet()
+        yield agent
+
+
+@asynccontextmanager
+async def over_sse(base: str) -> AsyncIterator[Agent]:
+    """An agent over the older transport of two endpoints, which knows the handshake era only."""
+    async with AsyncExitStack() as stack:
+        client = await stack.enter_async_context(httpx2.AsyncClient(base_url=base, trust_env=False, timeout=30))
+        events = events_of(await stack.enter_async_context(client.stream("GET", "/sse")))
+        name, messages_path = await anext(events)
+        assert name == "endpoint"
+
+        async def inbound() -> AsyncIterator[bytes]:
+            # A server that stops elsewhere in this process ends the open streams of all.
+            with contextlib.suppress(httpx2.RemoteProtocolError):
+                async for _, data in events:
+                    yield data.encode()
+
+        async def send(line: bytes) -> None:
+            reply = await client.post(messages_path, content=line, headers={"content-type": "application/json"})
+            assert reply.status_code == 202, reply.text
+
+        agent = StreamAgent("handshake", inbound(), send)
+        await stack.enter_async_context(_running(agent.listen()))
+        await agent.greet()
+        yield agent

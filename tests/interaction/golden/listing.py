@@ -1,0 +1,67 @@
+"""The whole `tools/list` answer as a client of either era gets it, written the one way that golden files are."""
+
+import asyncio
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import mcp_types
+
+from smart_mcp_proxy import __version__
+from smart_mcp_proxy.fastmcp_compat.server import dump_message, message_streams, parse_message, serve_streams
+from smart_mcp_proxy.gateway import Gateway
+from smart_mcp_proxy.models import Era
+from smart_mcp_proxy.settings import Settings
+
+__all__ = ["ERAS", "golden_file", "rendered"]
+
+ERAS: tuple[Era, ...] = ("handshake", "modern")
+HERE = Path(__file__).parent
+_MODERN_META = {
+    mcp_types.PROTOCOL_VERSION_META_KEY: "2026-07-28",
+    mcp_types.CLIENT_INFO_META_KEY: {"name": "golden", "version": "1"},
+    mcp_types.CLIENT_CAPABILITIES_META_KEY: {},
+}
+_HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "golden", "version": "1"}}
+
+
+def golden_file(era: Era) -> Path:
+    """Where the answer for an era is kept."""
+    return HERE / f"tools_list.{era}.json"
+
+
+async def rendered(era: Era) -> str:
+    """The `result` of `tools/list` with default settings, as indented JSON in the order of the wire.
+
+    The gateway's own version is written as `VERSION`: a release changes nothing that a model reads.
+    """
+    result = await _list_tools(era)
+    return json.dumps(result, indent=2, ensure_ascii=False).replace(f'"{__version__}"', '"VERSION"') + "\n"
+
+
+async def _list_tools(era: Era) -> dict[str, Any]:
+    """Asks a gateway without servers, over a pair of message streams."""
+    to_gateway, gateway_reads = message_streams()
+    gateway_writes, from_gateway = message_streams()
+
+    async def ask(**message: Any) -> dict[str, Any]:
+        await to_gateway.send(parse_message(json.dumps({"jsonrpc": "2.0", **message}).encode()))
+        if "id" not in message:
+            return {}
+        result: dict[str, Any] = json.loads(dump_message(await anext(from_gateway)))["result"]
+        return result
+
+    with tempfile.TemporaryDirectory() as directory:
+        async with Gateway(Settings(data_dir=Path(directory)), {}, environ={}) as gateway:
+            serving = asyncio.ensure_future(serve_streams(gateway.mcp_server(), gateway_reads, gateway_writes))
+            try:
+                if era == "modern":
+                    return await ask(id=1, method="tools/list", params={"_meta": _MODERN_META})
+                await ask(id=1, method="initialize", params=_HELLO)
+                await ask(method="notifications/initialized")
+                return await ask(id=2, method="tools/list")
+            finally:
+                await to_gateway.aclose()
+                await serving
+                await from_gateway.aclose()

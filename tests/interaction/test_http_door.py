@@ -1,0 +1,299 @@
+"""The HTTP door: who is let in, who is not, and that nothing an agent sends about itself goes further."""
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import httpx2
+import pytest
+from agents import HANDSHAKE_VERSION, META, MODERN_VERSION, Era
+from doors import listening, odd_server, opened_gateway, over_http, served
+from fastmcp import FastMCP
+from pydantic import SecretStr
+from starlette.responses import JSONResponse
+
+from smart_mcp_proxy.errors import ConfigError
+from smart_mcp_proxy.settings import Settings
+from smart_mcp_proxy.web.http import token_of
+
+pytestmark = [pytest.mark.anyio, pytest.mark.requirement("http-door")]
+
+TOKEN = "s3cret-token"
+CLIENT = {"name": "door", "version": "1"}
+BOTH = "application/json, text/event-stream"
+ERAS = pytest.mark.parametrize("era", ["handshake", "modern"])
+
+
+def opening(era: Era) -> tuple[dict[str, str], dict[str, Any]]:
+    """Headers and body of the request with which a client of this era begins."""
+    headers = {"accept": BOTH, "content-type": "application/json"}
+    if era == "handshake":
+        params = {"protocolVersion": HANDSHAKE_VERSION, "capabilities": {}, "clientInfo": CLIENT}
+        return headers, {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
+    meta = {META + "protocolVersion": MODERN_VERSION, META + "clientCapabilities": {}}
+    headers |= {"mcp-protocol-version": MODERN_VERSION, "mcp-method": "server/discover"}
+    return headers, {"jsonrpc": "2.0", "id": 1, "method": "server/discover", "params": {"_meta": meta}}
+
+
+@pytest.fixture(scope="module")
+async def doors(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[dict[str, str]]:
+    """Base addresses of one gateway served without (`open`) and with (`locked`) a token."""
+    directory = tmp_path_factory.mktemp("data")
+    servers = {"off": {"command": "none", "disabled": True}}
+    async with (
+        opened_gateway(directory, servers, allowed_hosts=("gateway.example",)) as gateway,
+        served(gateway) as base,
+        served(gateway, token=TOKEN) as locked,
+    ):
+        yield {"open": base, "locked": locked}
+
+
+@pytest.fixture(scope="module")
+async def http() -> AsyncIterator[httpx2.AsyncClient]:
+    """Plain HTTP without redirects or settings of the environment."""
+    async with httpx2.AsyncClient(trust_env=False) as client:
+        yield client
+
+
+HEADER_CASES = [
+    ({"host": "127.0.0.1"}, 200),
+    ({"host": "localhost:1"}, 200),
+    ({"host": "[::1]:80"}, 200),
+    ({"host": "gateway.example:444"}, 200),
+    ({"host": "evil.example"}, 421),
+    ({"host": "127.0.0.1.evil.example"}, 421),
+    ({"host": "127.0.0.1@evil.example"}, 421),
+    ({"host": "a.gateway.example"}, 421),
+    ({"host": "0.0.0.0"}, 421),
+    ({"host": ""}, 421),
+    ({"origin": "http://127.0.0.1"}, 200),
+    ({"origin": "http://localhost:9999"}, 200),
+    ({"origin": "http://gateway.example", "host": "gateway.example"}, 200),
+    ({"origin": "http://gateway.example"}, 403),
+    ({"origin": "http://evil.example"}, 403),
+    ({"origin": "http://evil.example", "host": "gateway.example"}, 403),
+    ({"origin": "http://127.0.0.1.evil.example"}, 403),
+    ({"origin": "null"}, 403),
+    ({"origin": "file://"}, 403),
+    ({"origin": "chrome-extension://abc"}, 403),
+    ({"content-type": "application/json; charset=utf-8"}, 200),
+    ({"content-type": "text/plain"}, 400),
+    ({"content-type": "application/x-www-form-urlencoded"}, 400),
+    ({"content-type": ""}, 400),
+    ({"accept": "*/*"}, 200),
+    ({"accept": "text/html"}, 406),
+    ({"accept": "text/event-stream"}, 406),
+]
+
+
+@ERAS
+@pytest.mark.parametrize(("changes", "status"), HEADER_CASES, ids=str)
+async def test_a_request_is_let_in_by_its_headers(
+    doors: dict[str, str], http: httpx2.AsyncClient, era: Era, changes: dict[str, str], status: int
+) -> None:
+    """A page in a browser that talks to 127.0.0.1 comes with its own Host or Origin, and stays outside."""
+    headers, body = opening(era)
+    reply = await http.post(f"{doors['open']}/mcp", headers=headers | changes, content=json.dumps(body))
+    assert reply.status_code == status, reply.text
+    assert "access-control-allow-origin" not in reply.headers
+
+
+@ERAS
+@pytest.mark.parametrize(
+    ("authorization", "status"),
+    [
+        (f"Bearer {TOKEN}", 200),
+        (f"bearer {TOKEN}", 200),
+        (None, 401),
+        ("Bearer wrong", 401),
+        (f"Bearer {TOKEN}x", 401),
+        (f"Bearer {TOKEN[:-1]}", 401),
+        ("Bearer", 401),
+        (f"Basic {TOKEN}", 401),
+        (TOKEN, 401),
+        ("Bearer s\N{LATIN SMALL LETTER E WITH ACUTE}cret", 401),
+    ],
+)
+async def test_only_the_whole_token_opens_a_locked_door(
+    doors: dict[str, str], http: httpx2.AsyncClient, era: Era, authorization: str | None, status: int
+) -> None:
+    """Anything else is answered with 401 and the scheme to use, and not with the token."""
+    headers, body = opening(era)
+    extra = {} if authorization is None else {b"authorization": authorization.encode()}
+    raw = {key.encode(): value.encode() for key, value in headers.items()} | extra
+    reply = await http.post(f"{doors['locked']}/mcp?token={TOKEN}", headers=raw, content=json.dumps(body))
+    assert reply.status_code == status
+    assert reply.headers.get("www-authenticate", "Bearer").startswith("Bearer")
+    assert TOKEN not in reply.text
+    assert ("www-authenticate" in reply.headers) == (status == 401)
+
+
+async def test_a_wrong_host_stays_outside_even_with_the_token(doors: dict[str, str], http: httpx2.AsyncClient) -> None:
+    """The token does not replace the check against DNS rebinding."""
+    headers, body = opening("modern")
+    headers |= {"host": "evil.example", "authorization": f"Bearer {TOKEN}"}
+    reply = await http.post(f"{doors['locked']}/mcp", headers=headers, content=json.dumps(body))
+    assert reply.status_code == 421
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "headers", "status"),
+    [
+        ("PUT", "/mcp", {}, 405),
+        ("PATCH", "/mcp", {}, 405),
+        ("OPTIONS", "/mcp", {}, 405),
+        ("GET", "/mcp", {"mcp-protocol-version": MODERN_VERSION}, 405),
+        ("DELETE", "/mcp", {}, 400),
+        ("GET", "/mcp", {"accept": "application/json"}, 406),
+        ("GET", "/sse", {"host": "evil.example"}, 421),
+        ("GET", "/sse", {"origin": "http://evil.example"}, 403),
+        ("POST", "/messages/?session_id=" + "0" * 32, {"host": "evil.example"}, 421),
+        ("POST", "/messages/?session_id=" + "0" * 32, {"content-type": "application/json"}, 404),
+        ("POST", "/mcp", {"mcp-session-id": "unknown", "content-type": "application/json", "accept": BOTH}, 404),
+        ("GET", "/", {}, 404),
+        ("GET", "/mcpx", {}, 404),
+        ("GET", "/api/v1/status", {}, 404),
+    ],
+)
+async def test_methods_and_paths(
+    doors: dict[str, str], http: httpx2.AsyncClient, method: str, path: str, headers: dict[str, str], status: int
+) -> None:
+    """What is not served is refused; REST stays on its private socket."""
+    reply = await http.request(method, doors["open"] + path, headers=headers)
+    assert reply.status_code == status
+
+
+@pytest.mark.parametrize("path", ["/mcp", "/sse", "/messages/?session_id=" + "0" * 32])
+async def test_every_agents_path_asks_for_the_token(doors: dict[str, str], http: httpx2.AsyncClient, path: str) -> None:
+    """The older transport has no side entrance."""
+    method = "GET" if path == "/sse" else "POST"
+    assert (await http.request(method, doors["locked"] + path)).status_code == 401
+
+
+@ERAS
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b'"x"', b"\xff\xfe", b'{"jsonrpc":"2.0","id":1}', b"[" * 50_000])
+async def test_a_body_that_is_no_request_is_a_json_rpc_error(
+    doors: dict[str, str], http: httpx2.AsyncClient, era: Era, body: bytes
+) -> None:
+    """With status 400; the connection and the gateway live on."""
+    headers, good = opening(era)
+    reply = await http.post(f"{doors['open']}/mcp", headers=headers, content=body)
+    assert reply.status_code == 400
+    assert reply.json()["error"]["code"] in (-32700, -32600, -32602)
+    reply = await http.post(f"{doors['open']}/mcp", headers=headers, content=json.dumps(good))
+    assert reply.status_code == 200
+
+
+@pytest.mark.requirement("health")
+@pytest.mark.parametrize(("path", "word"), [("/healthz", "ok"), ("/readyz", "ready")])
+async def test_health_needs_neither_token_nor_host(
+    doors: dict[str, str], http: httpx2.AsyncClient, path: str, word: str
+) -> None:
+    """A probe comes by address and knows no secret; it learns one word and nothing of the servers."""
+    with anyio.fail_after(5):
+        while (reply := await http.get(doors["locked"] + path, headers={"host": "10.0.0.1"})).status_code == 503:
+            assert reply.json() == {"status": "loading"}
+    assert (reply.status_code, reply.json()) == (200, {"status": word})
+    assert reply.headers["cache-control"] == "no-store"
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.5", "gateway.example"])
+async def test_off_loopback_a_token_is_required(tmp_path: Path, host: str) -> None:
+    """Without one the gateway does not serve, and says which variable to set."""
+    with pytest.raises(ConfigError, match=f"MCPPROXY_HOST is '{host}'") as caught:
+        token_of(Settings(data_dir=tmp_path, host=host))
+    assert "MCPPROXY_AUTH_TOKEN" in caught.value.hint
+    assert token_of(Settings(data_dir=tmp_path, host=host, auth_token=SecretStr(TOKEN))) == TOKEN
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost", "127.9.9.9"])
+async def test_on_loopback_no_token_is_needed(tmp_path: Path, host: str) -> None:
+    """The machine's own user comes in as he is."""
+    assert token_of(Settings(data_dir=tmp_path, host=host)) is None
+
+
+class WireLog:
+    """An HTTP upstream that writes down every byte it is sent.
+
+    Args:
+        era: `handshake` refuses the modern era, as servers from before it do.
+    """
+
+    def __init__(self, era: Era) -> None:
+        server = FastMCP("wire")
+        server.tool(self.echo, annotations={"readOnlyHint": True})
+        self._app = server.http_app(stateless_http=era == "handshake")
+        self._era = era
+        self.headers: list[dict[str, str]] = []
+        self.seen = b""
+
+    async def echo(self, text: str) -> str:
+        """Say the text back."""
+        return text
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = {key.decode(): value.decode() for key, value in scope["headers"]}
+        self.headers.append(headers)
+        self.seen += repr(headers).encode() + scope["raw_path"] + scope["query_string"]
+        if self._era == "handshake" and headers.get("mcp-protocol-version") == MODERN_VERSION:
+            error = {"code": -32600, "message": "Bad Request: Unsupported protocol version"}
+            await JSONResponse({"jsonrpc": "2.0", "id": None, "error": error}, 400)(scope, receive, send)
+            return
+
+        async def listen() -> Any:
+            message = await receive()
+            self.seen += message.get("body", b"")
+            return message
+
+        await self._app(scope, listen, send)
+
+
+@pytest.mark.requirement("headers-stay")
+@pytest.mark.parametrize("upstream_era", ["handshake", "modern"])
+@ERAS
+async def test_no_header_of_an_agent_reaches_an_upstream(tmp_path: Path, era: Era, upstream_era: Era) -> None:
+    """Not its token for the gateway, not a cookie, not its name: the upstream sees what was configured for it."""
+    private = ["x-api-key", "cookie", "x-forwarded-for", "forwarded", "proxy-authorization", "user-agent", "x-any"]
+    mine = {"authorization": f"Bearer {TOKEN}", **{name: f"private-{name}" for name in private}}
+    wire = WireLog(upstream_era)
+    with anyio.fail_after(20):
+        async with listening(wire) as upstream:
+            config = {"wire": {"url": f"{upstream}/mcp", "headers": {"X-Team": "lighthouse"}}}
+            async with (
+                opened_gateway(tmp_path, config) as gateway,
+                served(gateway, token=TOKEN) as base,
+                over_http(base, era, mine) as agent,
+            ):
+                assert await gateway.wait_settled(10)
+                assert [server.era for server in gateway.status().servers] == [upstream_era]
+                for token in (False, True):
+                    call = {"name": "wire:echo", "args": {"text": "light"}}
+                    exchange = await agent.begin("tools/call", token=token, name="call_tool_read", arguments=call)
+                    answer = await exchange.answer
+                    assert answer["result"]["content"] == [{"type": "text", "text": "light"}]
+    assert b"tools/call" in wire.seen
+    assert all(headers["x-team"] == "lighthouse" for headers in wire.headers)
+    assert TOKEN.encode() not in wire.seen
+    assert b"private-" not in wire.seen
+    assert b"raw-agent" not in wire.seen
+
+
+@pytest.mark.requirement("eras-at-once")
+async def test_agents_of_both_eras_share_one_gateway(tmp_path: Path) -> None:
+    """Each is answered in its own era, whatever was spoken last."""
+    (tmp_path / "ledger").touch()
+    async with (
+        opened_gateway(tmp_path, {"new": odd_server("modern", tmp_path / "ledger")}) as gateway,
+        served(gateway) as base,
+        over_http(base, "handshake") as old,
+        over_http(base, "modern") as new,
+    ):
+        assert await gateway.wait_settled(10)
+        for agent in (old, new, old):
+            result = await agent.call("call_tool_write", name="new:structured", args={"value": [1]})
+            assert ("structuredContent" in result) == (agent.era == "modern")
