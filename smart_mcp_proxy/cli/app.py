@@ -1,0 +1,102 @@
+"""The commands put together, and what becomes of their errors.
+
+A command's file is imported when the command is typed, so that `--help` and a mistyped word cost a tenth of a second.
+"""
+
+import os
+import sys
+
+from cyclopts import App, CycloptsError, Parameter
+
+from smart_mcp_proxy import __version__
+
+__all__ = ["build_app", "main"]
+
+COMMANDS = {
+    "serve": "Start the gateway, over stdio or HTTP.",
+    "demo": "Try a search on bundled sample servers, without network or configuration.",
+    "search": "Find tools by what they do.",
+    "call": "Call a tool.",
+    "tool": "List tools and look at one.",
+    "server": "List servers and read what they log.",
+    "doctor": "Check the whole set-up and say what to repair.",
+    "config": "Show the settings in force and the file the servers come from.",
+}
+"""Each command's summary; a test holds them equal to what the commands say themselves."""
+_MODULES = {"demo": "trial"}
+"""Where the file cannot have the command's name: `cli/demo/` holds the sample servers."""
+
+_HELP = "One search tool in front of all your MCP servers."
+_EXAMPLES = """\
+Examples:
+  mcpproxy demo "mix two colors"           a first try, nothing to set up
+  mcpproxy serve --http                    one endpoint for all your servers
+  mcpproxy search "create an issue" --why  what an agent would find
+  mcpproxy call todo:add_task title=Milk   call a tool by hand
+  mcpproxy doctor                          what is wrong, how to repair it
+
+Without a command: an overview on a terminal, else the server on stdio.
+Each command has examples: mcpproxy COMMAND --help"""
+
+EXIT_INTERRUPTED = 130
+"""Source: contract.md, exit codes."""
+
+
+def build_app() -> App:
+    """The command line's grammar."""
+    app = App(
+        name="mcpproxy",
+        help=_HELP,
+        help_epilogue=_EXAMPLES,
+        help_format="plaintext",
+        version=__version__,
+        default_parameter=Parameter(negative=(), show_default=False),
+        print_error=False,
+        exit_on_error=False,
+        suppress_keyboard_interrupt=False,
+        result_action="return_value",
+    )
+    for place, (name, summary) in enumerate(COMMANDS.items()):
+        module = f"smart_mcp_proxy.cli.{_MODULES.get(name, name)}"
+        app.command(f"{module}:app", name=name, help=summary, sort_key=place)
+    return app
+
+
+def main() -> int:
+    """Runs the command in `sys.argv`; returns its exit status."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            # A tool's description may hold characters that the terminal's encoding does not have.
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        return _run(sys.argv[1:])
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # The reader has seen enough, as `head` does. The interpreter's own last flush must not fail as well.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+
+
+def _run(words: list[str]) -> int:
+    # Here and not above: the grammar alone answers --help.
+    from smart_mcp_proxy.cli.failure import UsageError, exit_status, report
+    from smart_mcp_proxy.errors import ProxyError
+
+    try:
+        if not words:
+            from smart_mcp_proxy.cli.overview import run_without_command
+
+            return run_without_command()
+        try:
+            status = build_app()(words)
+        except CycloptsError as exc:
+            error = UsageError(" ".join(str(exc).split()))
+            error.add_note(" ".join(["mcpproxy", *(exc.command_chain or ()), "--help"]))
+            raise error from exc
+        return int(status or 0)
+    except ProxyError as error:
+        if isinstance(error, UsageError):
+            error.add_note(f"mcpproxy {words[0]} --help")  # where nothing more precise was said
+        report(error, as_json="--json" in words)
+        return exit_status(error)

@@ -1,0 +1,147 @@
+"""What `mcpproxy doctor` looks at, each as a list of findings."""
+
+import shlex
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from anyio import to_thread
+
+from smart_mcp_proxy.cli.api import open_api, running_gateways
+from smart_mcp_proxy.cli.output import plural
+from smart_mcp_proxy.errors import ConfigError, ProxyError
+from smart_mcp_proxy.servers import ServerFile, configured_servers, expand
+from smart_mcp_proxy.settings import Settings, environment
+from smart_mcp_proxy.web.http import bind, token_of
+
+__all__ = ["Finding", "examine"]
+
+_INSTALL = {
+    "npx": "Install Node.js, which brings npx and npm.",
+    "npm": "Install Node.js, which brings npx and npm.",
+    "node": "Install Node.js.",
+    "uvx": "Install uv, which brings uvx: pip install uv",
+    "uv": "Install uv: pip install uv",
+    "docker": "Install Docker.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at.
+
+    Attributes:
+        subject: What: config, a server's name, ...
+        outcome: Whether it is as it should be; a warning does not make the check fail.
+        message: What was found.
+        hint: What to do about it.
+        command: The command that helps if it fails.
+    """
+
+    subject: str
+    outcome: Literal["ok", "warning", "fail"]
+    message: str
+    hint: str = ""
+    command: str = "mcpproxy config show --origin"
+
+
+async def examine(settings: Settings) -> list[Finding]:
+    """Looks at everything; connects to the servers unless a running gateway already has."""
+    running = [status for _, status in await running_gateways(settings.data_dir)]
+    findings = [*_address(settings, is_running=bool(running)), *_instances(running), _data_dir(settings.data_dir)]
+    try:
+        file = await to_thread.run_sync(configured_servers, settings, Path.cwd())
+    except ConfigError as error:
+        return [Finding("config", "fail", error.message, error.hint, "mcpproxy config path"), *findings]
+    findings = [*_config(file), *findings]
+    if not running and (not file.servers or findings[-1].outcome == "fail"):
+        return findings
+    missing = await to_thread.run_sync(_missing_programs, file)
+    return [*findings, *await _servers(settings, file, missing)]
+
+
+def _config(file: ServerFile) -> Iterator[Finding]:
+    if file.source:
+        yield Finding("config", "ok", f"{file.source}: {plural(len(file.servers), 'server')}")
+    for problem in file.problems:
+        outcome: Literal["warning", "fail"] = "fail" if problem.severity == "error" else "warning"
+        yield Finding(problem.server or "config", outcome, problem.message, problem.hint, "mcpproxy config path")
+
+
+def _data_dir(data_dir: Path) -> Finding:
+    subject = "data directory"
+    try:
+        data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=data_dir):
+            pass
+    except OSError as exc:
+        hint = "Set MCPPROXY_DATA_DIR to a directory that you can write to."
+        return Finding(subject, "fail", f"{data_dir} cannot be written: {exc.strerror}.", hint)
+    return Finding(subject, "ok", f"{data_dir} can be written")
+
+
+def _address(settings: Settings, *, is_running: bool) -> Iterator[Finding]:
+    """Whether HTTP could be served; a failure only where the settings ask for HTTP."""
+    outcome: Literal["warning", "fail"] = "warning" if settings.transport == "stdio" or is_running else "fail"
+    place = f"{settings.host}:{settings.port}"
+    try:
+        bind(settings.host, settings.port).close()
+    except ConfigError as error:
+        hint = "The running gateway may be what uses it." if is_running else error.hint
+        yield Finding("address", outcome, error.message, hint)
+    else:
+        yield Finding("address", "ok", f"{place} is free")
+    try:
+        token_of(settings)
+    except ConfigError as error:
+        yield Finding("token", outcome, error.message, error.hint)
+
+
+def _instances(running: list[dict[str, Any]]) -> Iterator[Finding]:
+    for status in running:
+        words = f"process {status['pid']}, version {status['version']}, {plural(len(status['servers']), 'server')}"
+        yield Finding("running gateway", "ok", words)
+    if not running:
+        yield Finding("running gateway", "ok", "none")
+
+
+def _missing_programs(file: ServerFile) -> dict[str, str]:
+    """The programs of stdio servers that cannot be found, by server."""
+    environ = environment()
+    missing = {}
+    for server in file.servers.values():
+        if server.transport != "stdio" or server.disabled:
+            continue
+        try:
+            expanded = expand(server, environ)
+        except ConfigError:
+            continue  # its state says so
+        if shutil.which(expanded.command, path=expanded.env.get("PATH", environ.get("PATH"))) is None:
+            missing[server.name] = expanded.command
+    return missing
+
+
+async def _servers(settings: Settings, file: ServerFile, missing: Mapping[str, str]) -> list[Finding]:
+    """Each server's state, as the running gateway or one of our own sees it."""
+    try:
+        async with open_api(settings, file.servers) as api:
+            servers = (await api.status())["servers"]
+    except ProxyError as error:
+        return [Finding("gateway", "fail", error.message, error.hint)]
+    return [_server(server, missing.get(server["name"], "")) for server in servers]
+
+
+def _server(server: Mapping[str, Any], missing_program: str) -> Finding:
+    name, state = server["name"], server["state"]
+    if state == "ready":
+        return Finding(name, "ok", f"ready, {plural(server['tools'], 'tool')}")
+    if state == "disabled":
+        return Finding(name, "ok", "disabled")
+    hint = server["hint"]
+    if missing_program:
+        hint = _INSTALL.get(Path(missing_program).name, hint)
+    message = f"{state}: {server['error']}" if server["error"] else str(state)
+    return Finding(name, "fail", message, hint, f"mcpproxy server logs {shlex.quote(name)}")

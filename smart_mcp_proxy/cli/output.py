@@ -1,0 +1,71 @@
+"""Where words go: results to stdout, everything said to people to stderr. NO_COLOR and pipes are respected."""
+
+import json
+import re
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any, TextIO
+
+from rich.console import Console, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+__all__ = ["clean", "console", "plural", "say", "say_block", "show", "show_json", "table", "warn"]
+
+_PIPE_WIDTH = 10_000
+"""Off a terminal nothing is wrapped or cut: the reader is a program or a file."""
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+"""Terminal commands, and marks that reverse the direction of text."""
+
+
+def clean(text: str) -> str:
+    """`text` from elsewhere without anything that could take control of a terminal."""
+    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+def console(stream: TextIO) -> Console:
+    """A writer for one of the standard streams as it is now."""
+    width = None if stream.isatty() else _PIPE_WIDTH
+    return Console(file=stream, width=width, markup=False, highlight=False, emoji=False)
+
+
+def show(renderable: RenderableType) -> None:
+    """Writes a result to stdout."""
+    console(sys.stdout).print(renderable, soft_wrap=isinstance(renderable, str))
+
+
+def show_json(value: Any) -> None:
+    """Writes one JSON value to stdout, indented on a terminal."""
+    indent = 2 if sys.stdout.isatty() else None
+    sys.stdout.write(json.dumps(value, ensure_ascii=False, indent=indent) + "\n")
+    sys.stdout.flush()
+
+
+def say(text: str = "", *, style: str = "") -> None:
+    """Tells people something, on stderr."""
+    console(sys.stderr).print(Text(text, style=style), soft_wrap=True)
+
+
+def say_block(renderable: RenderableType) -> None:
+    """Shows people a table, on stderr."""
+    console(sys.stderr).print(renderable)
+
+
+def warn(text: str) -> None:
+    """Tells people about something that is wrong but does not stop the command."""
+    say(f"warning: {clean(text)}", style="yellow")
+
+
+def plural(count: int, noun: str) -> str:
+    """`1 tool`, `1,234 tools`."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> Table:
+    """Rows under plain headings; a column whose heading ends with `#` is aligned to the right."""
+    made = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        made.add_column(column.removesuffix("#"), justify="right" if column.endswith("#") else "left", overflow="fold")
+    for row in rows:
+        made.add_row(*(Text(clean(cell)) if isinstance(cell, str) else cell for cell in row))
+    return made

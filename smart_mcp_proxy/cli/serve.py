@@ -1,0 +1,79 @@
+"""`mcpproxy serve`: the gateway, over stdio or HTTP."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from cyclopts import App, Parameter
+from cyclopts.validators import Number
+
+from smart_mcp_proxy.cli.failure import UsageError
+from smart_mcp_proxy.cli.output import say
+from smart_mcp_proxy.cli.start import open_settings
+
+if TYPE_CHECKING:
+    from smart_mcp_proxy.settings import Settings
+
+__all__ = ["app", "serve_settings"]
+
+app = App(
+    name="serve",
+    help_epilogue="""\
+The file that the servers come from is followed: what changes in it is
+applied, and only that is restarted. A broken file changes nothing.
+
+Examples:
+  mcpproxy serve                           stdio, for a client that starts it
+  mcpproxy serve --http --port 9000        one endpoint for many clients
+  mcpproxy serve --config servers.json --check""",
+)
+
+
+@app.default
+async def serve(
+    *,
+    http: bool = False,
+    sse: bool = False,
+    host: str | None = None,
+    port: Annotated[int | None, Parameter(validator=Number(gte=0, lte=65535))] = None,
+    config: Path | None = None,
+    check: bool = False,
+    json: bool = False,
+) -> int:
+    """Start the gateway, over stdio or HTTP.
+
+    Args:
+        http: Serve streamable HTTP instead of MCPPROXY_TRANSPORT.
+        sse: Serve HTTP for clients that only know the older SSE transport.
+        host: Address to listen on (MCPPROXY_HOST).
+        port: Port to listen on, 0 for a free one (MCPPROXY_PORT).
+        config: File that names the servers (MCPPROXY_CONFIG_PATH).
+        check: Connect and list every server, report, and end; the exit status is 1 if one of them fails.
+        json: With --check or HTTP: report as one JSON object on stdout.
+    """
+    if http and sse:
+        raise UsageError("--http and --sse are both given.", hint="Use one: --http also serves clients of SSE.")
+    transport: Literal["streamable-http", "sse"] | None = "sse" if sse else "streamable-http" if http else None
+    flags: dict[str, Any] = {"transport": transport, "host": host, "port": port, "config_path": config}
+    if check:
+        # Here and below, not above: importing the gateway takes a second, and the command line is parsed before it.
+        from smart_mcp_proxy.cli.serving import check as check_servers
+
+        return await check_servers(open_settings(**flags), as_json=json)
+    settings = open_settings(is_serving=True, log_level="WARNING" if sys.stderr.isatty() else None, **flags)
+    if json and settings.transport == "stdio":
+        raise UsageError(
+            "--json does not go with stdio: stdout belongs to the protocol.", hint="Add --http or --check."
+        )
+    return await serve_settings(settings, as_json=json)
+
+
+async def serve_settings(settings: "Settings", *, as_json: bool = False) -> int:
+    """Serves on the transport that the settings name; returns the exit status."""
+    from smart_mcp_proxy.cli.serving import serve_agents_over_http, serve_one_client
+
+    if settings.transport == "stdio":
+        if sys.stdin.isatty():
+            say("Waiting for an MCP client on stdin. For many clients: mcpproxy serve --http")
+        return await serve_one_client(settings)
+    return await serve_agents_over_http(settings, is_sse=settings.transport == "sse", as_json=as_json)

@@ -1,0 +1,133 @@
+"""The gateway at work: its doors opened, its configuration followed, its end in good order."""
+
+import asyncio
+import json
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+
+import anyio
+from anyio import to_thread
+
+from smart_mcp_proxy.cli.output import say, show_json
+from smart_mcp_proxy.cli.own import api_of
+from smart_mcp_proxy.cli.report import Address, show_report, summarize
+from smart_mcp_proxy.cli.settle import SETTLE_S, settle
+from smart_mcp_proxy.cli.watch import follow_config
+from smart_mcp_proxy.gateway import Gateway
+from smart_mcp_proxy.servers import ServerFile, configured_servers
+from smart_mcp_proxy.settings import Settings, environment
+from smart_mcp_proxy.telemetry import get_logger, spawn
+from smart_mcp_proxy.web.http import bind, token_of
+from smart_mcp_proxy.web.serve import StopEvent, open_socket, serve_http, stop_signals
+from smart_mcp_proxy.web.stdio import serve_stdio
+
+__all__ = ["check", "serve_agents_over_http", "serve_one_client"]
+
+log = get_logger("serve")
+
+
+async def serve_one_client(settings: Settings) -> int:
+    """Serves the client on stdin and stdout until it leaves or a signal comes; returns the exit status."""
+    file = await _read_servers(settings)
+    with stop_signals() as stop:
+        async with _open(settings, file) as gateway:
+            with anyio.CancelScope() as scope:
+                heeding = spawn(_cancel_on(stop, scope), "stop signal")
+                await serve_stdio(gateway)
+            heeding.cancel()
+    return _status(stop)
+
+
+async def serve_agents_over_http(settings: Settings, *, is_sse: bool = False, as_json: bool = False) -> int:
+    """Serves HTTP until a signal comes, and tells people what is there; returns the exit status.
+
+    Raises:
+        ConfigError: The configuration, the address or the data directory cannot be used.
+    """
+    file = await _read_servers(settings)
+    token = token_of(settings)
+    with closing(bind(settings.host, settings.port)) as listener, stop_signals() as stop:
+        address = Address(settings.host, listener.getsockname()[1], is_sse=is_sse, has_token=token is not None)
+        async with _open(settings, file) as gateway, serve_http(gateway, listener, token=token):
+            gateway.start_upstreams()
+            telling = spawn(_tell(gateway, address, as_json=as_json), "start report")
+            await stop.wait()
+            telling.cancel()
+    if settings.log_format == "console":
+        say("Stopped.")
+    return _status(stop)
+
+
+async def check(settings: Settings, *, as_json: bool = False) -> int:
+    """Connects and lists every server, reports, and ends; returns 0 if all of them can be used, else 1.
+
+    Raises:
+        ConfigError: The configuration as a whole, or the data directory, cannot be used.
+    """
+    file = await _read_servers(settings, is_logged=False)
+    async with Gateway(settings, file.servers, environ=environment()) as gateway:
+        gateway.start_upstreams()
+        await settle(gateway, SETTLE_S)
+        async with api_of(gateway) as api:
+            summary = await summarize(api)
+    problems = [problem for problem in file.problems if problem.severity == "error"]
+    unfit = [server["name"] for server in summary["servers"] if server["state"] not in ("ready", "disabled")]
+    is_ok = bool(file.servers) and not unfit and not problems
+    if as_json:
+        facts = [{"server": one.server, "message": one.message, "severity": one.severity} for one in file.problems]
+        show_json({"ok": is_ok, "config": file.source, **summary, "problems": facts})
+        return 0 if is_ok else 1
+    show_report(summary, None, to_stdout=True)
+    for problem in file.problems:
+        say(f"{problem.severity}: {problem}")
+    say("All servers can be used." if is_ok else "Not everything can be used.")
+    if not is_ok:
+        say("Next: mcpproxy doctor")
+    return 0 if is_ok else 1
+
+
+async def _read_servers(settings: Settings, *, is_logged: bool = True) -> ServerFile:
+    file = await to_thread.run_sync(configured_servers, settings, Path.cwd())
+    for problem in file.problems if is_logged else ():
+        log.warning("%s", problem)
+    return file
+
+
+@asynccontextmanager
+async def _open(settings: Settings, file: ServerFile) -> AsyncIterator[Gateway]:
+    """A gateway that the command line can reach and that follows its configuration."""
+    async with Gateway(settings, file.servers, environ=environment()) as gateway, open_socket(gateway):
+        watching = spawn(follow_config(settings, Path.cwd(), file.servers, gateway.apply), "config watch")
+        try:
+            yield gateway
+        finally:
+            watching.cancel()
+            await asyncio.wait([watching])
+
+
+async def _cancel_on(stop: StopEvent, scope: anyio.CancelScope) -> None:
+    await stop.wait()
+    scope.cancel()
+
+
+async def _tell(gateway: Gateway, address: Address, *, as_json: bool) -> None:
+    """Says that the gateway listens, and once the servers have answered what it has to offer."""
+    is_for_people = gateway.settings.log_format == "console"
+    if is_for_people:
+        say(f"Listening on {address.url}")
+    await settle(gateway, SETTLE_S)
+    async with api_of(gateway) as api:
+        summary = await summarize(api)
+    if as_json:
+        show_json({"url": address.url, "health": address.health_url, **summary})
+    elif is_for_people:
+        show_report(summary, address)
+    else:
+        log.info("serving %s: %s", address.url, json.dumps({row["name"]: row["state"] for row in summary["servers"]}))
+
+
+def _status(stop: StopEvent) -> int:
+    """130 after Ctrl-C, as a shell expects it; an end that was asked for in another way is a success."""
+    return 128 + signal.SIGINT if stop.number == signal.SIGINT else 0

@@ -1,0 +1,87 @@
+"""Waiting for the servers, with something to look at."""
+
+import asyncio
+import logging
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+from smart_mcp_proxy.cli.api import PENDING_STATES
+from smart_mcp_proxy.cli.output import console, plural
+from smart_mcp_proxy.gateway import Gateway
+from smart_mcp_proxy.models import ServerState
+
+__all__ = ["SETTLE_S", "settle"]
+
+SETTLE_S = 30.0
+"""As long as one listing may take. Source: product.md, Upstreams (30 s discovery)."""
+
+
+async def settle(gateway: Gateway, timeout_s: float, is_enough: Callable[[Gateway], bool] = Gateway.is_settled) -> bool:
+    """Waits until every server is listed or has failed, or `is_enough`; shows progress on a terminal.
+
+    Returns:
+        Whether that came about within `timeout_s`.
+    """
+
+    async def wait(look: Callable[[], None]) -> None:
+        look()
+        while not (gateway.is_settled() or is_enough(gateway)):
+            await gateway.indexer.wait_changed()
+            look()
+
+    with _progress(gateway) as look:
+        try:
+            await asyncio.wait_for(wait(look), timeout_s)
+        except TimeoutError:
+            return False
+    return True
+
+
+@contextmanager
+def _progress(gateway: Gateway) -> Iterator[Callable[[], None]]:
+    """Two bars on stderr while open, brought up to date by what it yields; nothing off a terminal."""
+    if not sys.stderr.isatty():
+        yield lambda: None
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[note]}"))
+    progress = Progress(*columns, console=console(sys.stderr), transient=True)
+    connecting = progress.add_task("Connecting", total=None, note="")
+    indexing = progress.add_task("Indexing", total=None, note="")
+
+    def look() -> None:
+        status = gateway.status()
+        states = {server.name: server.state for server in status.servers if server.state is not ServerState.DISABLED}
+        ready = [name for name, state in states.items() if state is ServerState.READY]
+        connected = sum(state not in PENDING_STATES for state in states.values())
+        indexed = sum(gateway.indexer.is_fresh(name) for name in ready)
+        progress.update(connecting, completed=connected, total=len(states), note=_waiting_for(states))
+        tools = plural(sum(status.tools.values()), "tool")
+        progress.update(indexing, completed=indexed, total=len(ready) or len(states), note=tools)
+
+    look()
+    with _log_above(progress):
+        yield look
+
+
+@contextmanager
+def _log_above(progress: Progress) -> Iterator[None]:
+    """Shows the bars while open; what is logged meanwhile stands above them, not in the middle."""
+    plain = sys.stderr
+    streams = [handler for handler in logging.getLogger().handlers if isinstance(handler, logging.StreamHandler)]
+    moved = [handler for handler in streams if handler.stream is plain]
+    with progress:
+        for handler in moved:
+            handler.setStream(sys.stderr)  # the bars have put their own in its place
+        try:
+            yield
+        finally:
+            for handler in moved:
+                handler.setStream(plain)
+
+
+def _waiting_for(states: Mapping[str, ServerState]) -> str:
+    names = [name for name, state in states.items() if state in PENDING_STATES]
+    return ", ".join(names[:4]) + (" …" if len(names) > 4 else "")

@@ -1,0 +1,84 @@
+"""`mcpproxy tool`: which tools there are, and one of them as a whole."""
+
+import json as json_text
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from cyclopts import App
+
+from smart_mcp_proxy.cli.api import open_api
+from smart_mcp_proxy.cli.output import clean, plural, say, show, show_json
+from smart_mcp_proxy.cli.render import tools_table
+from smart_mcp_proxy.cli.search import has_tools
+from smart_mcp_proxy.cli.start import open_settings
+
+if TYPE_CHECKING:
+    from smart_mcp_proxy.gateway import Gateway
+
+__all__ = ["app", "knows"]
+
+app = App(
+    name="tool",
+    help="List tools and look at one.",
+    help_epilogue="""\
+Examples:
+  mcpproxy tool list --server github
+  mcpproxy tool show github:create_issue""",
+)
+
+
+def knows(name: str) -> "Callable[[Gateway], bool]":
+    """Whether a gateway has a tool of that name."""
+    return lambda gateway: gateway.visible.find(name) is not None
+
+
+@app.command(name="list", help_epilogue="Examples:\n  mcpproxy tool list\n  mcpproxy tool list --server github --json")
+async def list_tools(*, server: str | None = None, fresh: bool = False, json: bool = False) -> None:
+    """List all tools with their parameters.
+
+    Args:
+        server: Only tools of this server.
+        fresh: Connect to the servers first instead of trusting the stored catalog.
+        json: Print a list of objects.
+    """
+    stored_will_do = (lambda _: False) if fresh else has_tools
+    async with open_api(open_settings(), is_stored_enough=stored_will_do) as api:
+        tools = await api.tools(server)
+    if json:
+        show_json(tools)
+        return
+    if tools:
+        show(tools_table(tools))
+    say(f"{plural(len(tools), 'tool')}. One of them in full: mcpproxy tool show NAME", style="dim")
+
+
+@app.command(name="show", help_epilogue="Examples:\n  mcpproxy tool show github:create_issue")
+async def show_tool(name: str, /, *, fresh: bool = False, json: bool = False) -> None:
+    """Show one tool's whole definition.
+
+    Args:
+        name: SERVER:TOOL, or the name under which it is listed.
+        fresh: Connect to its server first instead of trusting the stored catalog.
+        json: Print it as one object.
+    """
+    stored_will_do = (lambda _: False) if fresh else knows(name)
+    async with open_api(open_settings(), is_stored_enough=stored_will_do) as api:
+        tool = await api.tool(name)
+    if json:
+        show_json(tool)
+        return
+    show("\n".join(_page(tool)))
+    say(f"Call it with: mcpproxy call {tool['name']} key=value ...", style="dim")
+
+
+def _page(tool: Mapping[str, Any]) -> list[str]:
+    lines = [tool["name"], f"  listed as {tool['listed_name']}; agents call it with {tool['call_with']}"]
+    hints = ", ".join(f"{name}: {json_text.dumps(value)}" for name, value in tool["annotations"].items())
+    if hints:
+        lines.append(f"  annotations: {hints}")
+    lines += [f"  digest: {tool['digest']}" + (" (not confirmed by its server yet)" if tool["stale"] else ""), ""]
+    lines += [tool["description"] or "(no description)", ""]
+    for title, key in (("Input schema", "input_schema"), ("Output schema", "output_schema")):
+        if key in tool:
+            lines += [f"{title}:", json_text.dumps(tool[key], indent=2, ensure_ascii=False), ""]
+    return [clean(line) for line in lines[:-1]]

@@ -1,0 +1,120 @@
+"""Follows the server file: what changed in it is applied, a broken file leaves everything as it was."""
+
+import os
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+
+import watchfiles
+from anyio import to_thread
+
+from smart_mcp_proxy.errors import ConfigError, ProxyError
+from smart_mcp_proxy.servers import ServerConfig, ServerFile, configured_servers, diff, find_config
+from smart_mcp_proxy.settings import Settings
+from smart_mcp_proxy.telemetry import get_logger
+
+__all__ = ["follow_config", "next_servers"]
+
+QUIET_MS = 100
+DEBOUNCE_MS = 300
+"""A change is read after a pause this long without another one, and at the latest after that long."""
+LOOK_MS = 2_000
+"""Also without any notice: network file systems give none."""
+
+log = get_logger("config")
+
+Apply = Callable[[Mapping[str, ServerConfig]], Awaitable[None]]
+"""Makes servers the ones in force."""
+
+
+async def follow_config(settings: Settings, cwd: Path, current: Mapping[str, ServerConfig], apply: Apply) -> None:
+    """Calls `apply` with the servers whenever the file they come from says something else; never returns by itself.
+
+    The folders are watched, not the file: editors replace it by another one, and it may appear later.
+
+    Args:
+        settings: Say where the file is looked for.
+        cwd: The other place where it is looked for.
+        current: What is in force.
+        apply: Makes servers the ones in force.
+    """
+    if settings.config_json is not None:
+        return
+    follower = _Follower(settings, cwd, current, apply)
+    await follower.look()  # it may have changed since it was loaded
+    try:
+        async for _ in watchfiles.awatch(
+            *follower.folders(),
+            watch_filter=None,
+            debounce=DEBOUNCE_MS,
+            step=QUIET_MS,
+            rust_timeout=LOOK_MS,
+            yield_on_timeout=True,
+            recursive=False,
+        ):
+            await follower.look()
+    except (OSError, RuntimeError) as exc:  # the latter is watchfiles' own, when the system has no watches left
+        log.warning("changes of the server file will not be noticed, restart to apply them: %s", exc)
+
+
+class _Follower:
+    """What is in force, and the file as it was when it was last looked at."""
+
+    def __init__(self, settings: Settings, cwd: Path, current: Mapping[str, ServerConfig], apply: Apply) -> None:
+        self._settings = settings
+        self._cwd = cwd
+        self._current = current
+        self._apply = apply
+        self._seen: object = None
+
+    def folders(self) -> list[Path]:
+        """The folders in which the file, or the file that it is a link to, may change."""
+        if self._settings.config_path is not None:
+            places = [self._cwd / self._settings.config_path]
+        else:
+            places = [folder / "mcp_config.json" for folder in (self._cwd, self._settings.data_dir)]
+        folders = [folder for place in places for folder in (place.parent, place.resolve().parent)]
+        return [folder for folder in dict.fromkeys(folders) if folder.is_dir()]
+
+    async def look(self) -> None:
+        """Reads the file if it is another one than last time, and applies what is different in it."""
+        stamp = await to_thread.run_sync(self._stamp)
+        if stamp == self._seen:
+            return
+        self._seen = stamp
+        try:
+            file = await to_thread.run_sync(configured_servers, self._settings, self._cwd)
+        except ConfigError as exc:
+            log.warning("the last good servers stay: %s", exc)
+            return
+        if not file.source:
+            if self._current:
+                log.warning("the server file is gone; the last good servers stay")
+            return
+        servers = next_servers(file, self._current)
+        change = diff(self._current, servers)
+        if change:
+            for problem in file.problems:
+                log.warning("%s", problem)
+            counts = map(len, (change.added, change.changed, change.removed))
+            log.info("%s: %d added, %d changed, %d removed", file.source, *counts)
+            try:
+                await self._apply(servers)
+            except ProxyError as exc:
+                log.warning("the new servers could not be put in force completely: %s", exc)
+        self._current = servers
+
+    def _stamp(self) -> tuple[object, ...]:
+        """What is different whenever the file is another one or has other content; empty if there is none."""
+        try:
+            path = find_config(self._settings, self._cwd)
+            facts = None if path is None else os.stat(path)
+        except (ConfigError, OSError):
+            return ()
+        return () if facts is None else (path, facts.st_ino, facts.st_size, facts.st_mtime_ns)
+
+
+def next_servers(file: ServerFile, current: Mapping[str, ServerConfig]) -> dict[str, ServerConfig]:
+    """The servers of the file; one whose entry is broken stays as it is in `current`."""
+    broken = {problem.server for problem in file.problems if problem.severity == "error"}
+    kept = {name: config for name, config in current.items() if name in broken and name not in file.servers}
+    return {**file.servers, **kept}

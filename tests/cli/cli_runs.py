@@ -1,0 +1,61 @@
+"""The command line as a person or a program meets it: words in, exit status and two streams out."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from smart_mcp_proxy.cli.demo import demo_servers
+
+PROGRAM = (sys.executable, "-m", "smart_mcp_proxy")
+TIMEOUT_S = 30
+
+
+class Done(NamedTuple):
+    """What a command did."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        """The one JSON value on stdout."""
+        return json.loads(self.out)
+
+    @property
+    def next_command(self) -> str:
+        """The command that the last line on stderr names."""
+        return self.err.splitlines()[-1].removeprefix("Next: ")
+
+
+Run = Callable[..., Done]
+
+
+def some_servers(*names: str) -> dict[str, Any]:
+    """A server file's content with these demo servers."""
+    return {"mcpServers": {name: demo_servers()[name] for name in names}}
+
+
+def environment(data_dir: Path, **settings: str) -> dict[str, str]:
+    """Variables for a process: none of this shell's settings."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("MCPPROXY_")}
+    return kept | {"MCPPROXY_DATA_DIR": str(data_dir)} | {f"MCPPROXY_{name}": text for name, text in settings.items()}
+
+
+def run_process(*words: str, cwd: Path, env: Mapping[str, str], stdin: str = "") -> Done:
+    """Runs `mcpproxy WORDS` as a process of its own."""
+    done = subprocess.run(
+        [*PROGRAM, *words],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        env=dict(env),
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    return Done(done.returncode, done.stdout, done.stderr)

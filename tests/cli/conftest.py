@@ -1,0 +1,59 @@
+"""Fixtures of the command line's tests."""
+
+import io
+import logging
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from cli_runs import Done, Run
+
+from smart_mcp_proxy.cli.app import main
+
+
+class Keyboard(io.StringIO):
+    """Standard input of a command that a person types."""
+
+    def isatty(self) -> bool:
+        """It is one."""
+        return True
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty working directory whose data directory is `data` in it."""
+    for name in [name for name in os.environ if name.startswith("MCPPROXY_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("MCPPROXY_DATA_DIR", str(tmp_path / "data"))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def quiet_log() -> Iterator[None]:
+    """Leaves the log as it was: every command configures it for its process."""
+    root, ours = logging.getLogger(), logging.getLogger("mcpproxy")
+    handlers, root_level, our_level = list(root.handlers), root.level, ours.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(root_level)
+    ours.setLevel(our_level)
+
+
+@pytest.fixture
+def run(home: Path, quiet_log: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs `mcpproxy WORDS` in this process."""
+
+    def run_command(*words: str, stdin: str = "", at_terminal: bool = False, **settings: str) -> Done:
+        with monkeypatch.context() as patch:
+            for name, text in settings.items():
+                patch.setenv(f"MCPPROXY_{name}", text)
+            patch.setattr(sys, "argv", ["mcpproxy", *words])
+            patch.setattr(sys, "stdin", Keyboard(stdin) if at_terminal else io.StringIO(stdin))
+            capsys.readouterr()
+            status = main()
+        return Done(status, *capsys.readouterr())
+
+    return run_command
