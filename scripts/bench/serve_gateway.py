@@ -1,0 +1,56 @@
+"""Our gateway as the benchmark runs it: the same doors as `mcpproxy serve`, without its chatter.
+
+Usage: python -m bench.serve_gateway stdio|http|prepare CONFIG DATA_DIR [--port N] [--profile FILE]
+
+`prepare` lists every server once, so that the catalog is stored, and ends.
+"""
+
+import argparse
+import asyncio
+import os
+from pathlib import Path
+
+from bench.sampler import Sampler
+from smart_mcp_proxy.gateway import Gateway
+from smart_mcp_proxy.servers import load_servers
+from smart_mcp_proxy.settings import Settings
+from smart_mcp_proxy.telemetry import configure_logging
+from smart_mcp_proxy.web.http import bind
+from smart_mcp_proxy.web.serve import serve_http, stop_signals
+from smart_mcp_proxy.web.stdio import serve_stdio
+
+SETTLE_S = 60.0
+
+
+async def serve(options: argparse.Namespace) -> None:
+    settings = Settings(data_dir=options.data_dir)
+    servers = load_servers(options.config.read_text()).servers
+    async with Gateway(settings, servers, environ=os.environ) as gateway:
+        if options.mode == "stdio":
+            await serve_stdio(gateway)
+        elif options.mode == "http":
+            with stop_signals() as stop:
+                async with serve_http(gateway, bind("127.0.0.1", options.port), token=None):
+                    await stop.wait()
+        else:
+            gateway.start_upstreams()
+            if not await gateway.wait_settled(SETTLE_S):
+                raise SystemExit(f"not all servers were listed within {SETTLE_S:g} s")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("mode", choices=("stdio", "http", "prepare"))
+    parser.add_argument("config", type=Path)
+    parser.add_argument("data_dir", type=Path)
+    parser.add_argument("--port", type=int, default=0)
+    parser.add_argument("--profile", type=Path)
+    options = parser.parse_args()
+    configure_logging("WARNING")
+    if options.profile:
+        Sampler(options.profile)
+    asyncio.run(serve(options))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,49 @@
+"""Writes the generated tables of README.md from the code: python scripts/regenerate_docs.py [--check]."""
+
+import re
+import sys
+from pathlib import Path
+
+from smart_mcp_proxy import errors
+from smart_mcp_proxy.settings import all_settings
+
+README = Path(__file__).parent.parent / "README.md"
+
+
+def settings_table() -> str:
+    """One row per MCPPROXY_ variable."""
+    rows = ["| variable | default | values | what it does |", "|---|---|---|---|"]
+    for setting in all_settings():
+        default = f"`{setting.default}`" if setting.default else ""
+        rows.append(f"| `{setting.variable}` | {default} | {setting.allowed} | {setting.help} |")
+    return "\n".join(rows)
+
+
+def error_table() -> str:
+    """The tree at the head of errors.py."""
+    tree = (errors.__doc__ or "").split("\n\n", 1)[1].rstrip()
+    return f"```text\n{tree}\n```"
+
+
+def regenerated(text: str) -> str:
+    """`text` with the part between each pair of markers written anew."""
+    for name, table in (("settings", settings_table()), ("errors", error_table())):
+        marked = re.compile(rf"(<!-- {name}:begin -->\n).*?(\n<!-- {name}:end -->)", re.DOTALL)
+        text, count = marked.subn(lambda match, table=table: match[1] + table + match[2], text)
+        if count != 1:
+            raise SystemExit(f"README.md needs exactly one pair of markers '{name}:begin' and '{name}:end'")
+    return text
+
+
+def main() -> int:
+    old = README.read_text(encoding="utf-8")
+    new = regenerated(old)
+    if "--check" in sys.argv:
+        print("README.md is up to date" if new == old else "README.md is out of date: run scripts/regenerate_docs.py")
+        return int(new != old)
+    README.write_text(new, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
