@@ -6,26 +6,27 @@ Usage: python -m bench.serve_gateway stdio|http|prepare CONFIG DATA_DIR [--port 
 """
 
 import argparse
-import asyncio
 import os
 from pathlib import Path
 
 from bench.sampler import Sampler
+from smart_mcp_proxy.cli.loop import run
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.servers import load_servers
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.telemetry import configure_logging
 from smart_mcp_proxy.web.http import bind
-from smart_mcp_proxy.web.serve import serve_http, stop_signals
+from smart_mcp_proxy.web.serve import serve_http, settle_memory, stop_signals
 from smart_mcp_proxy.web.stdio import serve_stdio
 
 SETTLE_S = 60.0
 
 
-async def serve(options: argparse.Namespace) -> None:
+async def serve(options: argparse.Namespace) -> int:
     settings = Settings(data_dir=options.data_dir)
     servers = load_servers(options.config.read_text()).servers
     async with Gateway(settings, servers, environ=os.environ) as gateway:
+        settle_memory()
         if options.mode == "stdio":
             await serve_stdio(gateway)
         elif options.mode == "http":
@@ -36,6 +37,7 @@ async def serve(options: argparse.Namespace) -> None:
             gateway.start_upstreams()
             if not await gateway.wait_settled(SETTLE_S):
                 raise SystemExit(f"not all servers were listed within {SETTLE_S:g} s")
+    return 0
 
 
 def main() -> None:
@@ -49,7 +51,7 @@ def main() -> None:
     configure_logging("WARNING")
     if options.profile:
         Sampler(options.profile)
-    asyncio.run(serve(options))
+    run(serve(options))
 
 
 if __name__ == "__main__":

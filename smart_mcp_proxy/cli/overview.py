@@ -6,6 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 from smart_mcp_proxy import __version__
+from smart_mcp_proxy.cli.loop import run
 from smart_mcp_proxy.cli.output import clean, plural, show
 from smart_mcp_proxy.cli.serve import serve_settings
 from smart_mcp_proxy.cli.start import open_settings
@@ -19,7 +20,7 @@ __all__ = ["run_without_command"]
 def run_without_command() -> int:
     """Shows the overview if stdin is a terminal, else serves; returns the exit status."""
     if not sys.stdin.isatty():
-        return asyncio.run(serve_settings(open_settings(is_serving=True)))
+        return run(serve_settings(open_settings(is_serving=True)))
     for line in asyncio.run(_overview(open_settings())):
         show(clean(line))
     return 0

@@ -8,6 +8,7 @@ from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
 from smart_mcp_proxy.cli.failure import UsageError
+from smart_mcp_proxy.cli.loop import run
 from smart_mcp_proxy.cli.output import say
 from smart_mcp_proxy.cli.start import open_settings
 
@@ -30,7 +31,7 @@ Examples:
 
 
 @app.default
-async def serve(
+def serve(
     *,
     http: bool = False,
     sse: bool = False,
@@ -59,13 +60,13 @@ async def serve(
         # Here and below, not above: importing the gateway takes a second, and the command line is parsed before it.
         from smart_mcp_proxy.cli.serving import check as check_servers
 
-        return await check_servers(open_settings(**flags), as_json=json)
+        return run(check_servers(open_settings(**flags), as_json=json))
     settings = open_settings(is_serving=True, log_level="WARNING" if sys.stderr.isatty() else None, **flags)
     if json and settings.transport == "stdio":
         raise UsageError(
             "--json does not go with stdio: stdout belongs to the protocol.", hint="Add --http or --check."
         )
-    return await serve_settings(settings, as_json=json)
+    return run(serve_settings(settings, as_json=json))
 
 
 async def serve_settings(settings: "Settings", *, as_json: bool = False) -> int:

@@ -20,7 +20,7 @@ from smart_mcp_proxy.servers import ServerFile, configured_servers
 from smart_mcp_proxy.settings import Settings, environment
 from smart_mcp_proxy.telemetry import get_logger, spawn
 from smart_mcp_proxy.web.http import bind, token_of
-from smart_mcp_proxy.web.serve import StopEvent, open_socket, serve_http, stop_signals
+from smart_mcp_proxy.web.serve import StopEvent, open_socket, serve_http, settle_memory, stop_signals
 from smart_mcp_proxy.web.stdio import serve_stdio
 
 __all__ = ["check", "serve_agents_over_http", "serve_one_client"]
@@ -34,7 +34,7 @@ async def serve_one_client(settings: Settings) -> int:
     with stop_signals() as stop:
         async with _open(settings, file) as gateway:
             with anyio.CancelScope() as scope:
-                heeding = spawn(_cancel_on(stop, scope), "stop signal")
+                heeding = spawn(_cancel_on(stop, gateway, scope), "stop signal")
                 await serve_stdio(gateway)
             heeding.cancel()
     return _status(stop)
@@ -100,6 +100,7 @@ async def _open(settings: Settings, file: ServerFile) -> AsyncIterator[Gateway]:
     """A gateway that the command line can reach and that follows its configuration."""
     async with Gateway(settings, file.servers, environ=environment()) as gateway, open_socket(gateway):
         watching = spawn(follow_config(settings, Path.cwd(), file.servers, gateway.apply), "config watch")
+        settle_memory()
         try:
             yield gateway
         finally:
@@ -107,8 +108,10 @@ async def _open(settings: Settings, file: ServerFile) -> AsyncIterator[Gateway]:
             await asyncio.wait([watching])
 
 
-async def _cancel_on(stop: StopEvent, scope: anyio.CancelScope) -> None:
+async def _cancel_on(stop: StopEvent, gateway: Gateway, scope: anyio.CancelScope) -> None:
+    """Ends the serving after a signal, once the calls under way have been answered."""
     await stop.wait()
+    await gateway.agent.drain()
     scope.cancel()
 
 

@@ -96,6 +96,9 @@ class Agent:
             return _failed(name, error, era)
         except RecursionError as exc:
             return _failed(name, _unreadable(name, exc), era)
+        except Exception:  # boundary: top of a request's task; the agent gets an answer and no internals
+            log.exception("%s failed inside the gateway", name)
+            return _failed(name, ProxyError("The gateway failed.", hint="Its log says why.", delivery="unknown"), era)
         finally:
             self._in_flight -= 1
             if not self._in_flight:

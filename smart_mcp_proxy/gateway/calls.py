@@ -10,7 +10,7 @@ from smart_mcp_proxy import policy
 from smart_mcp_proxy.errors import ProxyError, RefusedError, UpstreamError
 from smart_mcp_proxy.gateway.outputs import Outputs, truncate
 from smart_mcp_proxy.gateway.recorder import Recorder
-from smart_mcp_proxy.gateway.results import facts_of
+from smart_mcp_proxy.gateway.results import RawResult, facts_of
 from smart_mcp_proxy.gateway.schemas import ArgumentSchemas
 from smart_mcp_proxy.gateway.visible import Visible
 from smart_mcp_proxy.models import CallRequest, ToolRecord
@@ -80,7 +80,7 @@ class Calls:
             record = await self._visible.require(request.name)
             subject = str(record.key)
             self._admit(record, request)
-            raw = await self._send(record, request)
+            raw = RawResult(await self._send(record, request))
             facts = facts_of(raw)
             if facts is None or facts.resultType != "complete":
                 raise UpstreamError(

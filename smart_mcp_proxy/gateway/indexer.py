@@ -21,6 +21,8 @@ MERGE_S = 0.2
 """Notifications within this time are answered by one listing."""
 POLL_S = 300.0
 """Source: seeds/3_mcp_protocol_surface.md, Tool Change Notifications."""
+RETRY_S = 15.0
+"""Pause after a listing that failed while the server stayed connected; half a listing's limit."""
 FOLLOW_S = 1.0
 """How often other processes' writes are looked for; they must be seen within 2 s."""
 
@@ -51,6 +53,7 @@ class Indexer:
         *,
         merge_s: float = MERGE_S,
         poll_s: float = POLL_S,
+        retry_s: float = RETRY_S,
         follow_s: float = FOLLOW_S,
     ) -> None:
         self._catalog = catalog
@@ -61,6 +64,7 @@ class Indexer:
         self._clock = clock
         self._merge_s = merge_s
         self._poll_s = poll_s
+        self._retry_s = retry_s
         self._follow_s = follow_s
         self._fleet: Fleet | None = None
         self._dirty: dict[str, asyncio.Event] = {}
@@ -155,7 +159,7 @@ class Indexer:
         dirty = self._dirty[server]
         await self.loaded.wait()
         while True:
-            await _wait_or_timeout(dirty, self._poll_s)
+            await _wait_or_timeout(dirty, self._retry_s if server in self._failed else self._poll_s)
             await asyncio.sleep(self._merge_s if server in self._fresh else 0)
             dirty.clear()
             await self._list(server)

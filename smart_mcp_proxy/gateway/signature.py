@@ -9,6 +9,8 @@ import msgspec
 __all__ = ["first_sentence", "signature_of"]
 
 SENTENCE_LIMIT_CHARS = 200
+SIGNATURE_LIMIT_CHARS = 1_000
+"""Of 4,975 real tools one is longer; an answer must not be one tool."""
 ENUM_LIMIT = 5
 NESTING_LIMIT = 3
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s|(?<=[\u3002\uff01\uff1f])|\n\s*\n")
@@ -36,7 +38,8 @@ def signature_of(schema: Any) -> str:
     optional = [name for name in properties if name not in needed]
     parts = [f"{name}:{_type_of(properties[name])}" for name in needed]
     parts += [f"{name}?:{_type_of(properties[name])}" for name in optional]
-    return f"({', '.join(parts)})"
+    signature = f"({', '.join(parts)})"
+    return signature if len(signature) <= SIGNATURE_LIMIT_CHARS else signature[: SIGNATURE_LIMIT_CHARS - 2] + "…~"
 
 
 def _type_of(schema: Any, depth: int = 0) -> str:

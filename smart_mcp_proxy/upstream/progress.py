@@ -1,6 +1,7 @@
 """Progress of one call: only forwards, not too often, and never in the way of the reply."""
 
 import asyncio
+import contextlib
 from types import TracebackType
 from typing import Self
 
@@ -29,6 +30,7 @@ class ProgressFeed:
         self._highest: float | None = None
         self._latest: Progress | None = None
         self._pump: asyncio.Task[None] | None = None
+        self._is_over = asyncio.Event()
 
     def offer(self, report: Progress) -> None:
         """Takes a report; one that does not go beyond the last is dropped, one that waits is replaced."""
@@ -41,7 +43,9 @@ class ProgressFeed:
     async def _deliver_all(self) -> None:
         while self._latest is not None:
             await self._deliver()
-            await asyncio.sleep(_INTERVAL_S)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_INTERVAL_S):
+                    await self._is_over.wait()
 
     async def _deliver(self) -> None:
         report, self._latest = self._latest, None
@@ -58,8 +62,10 @@ class ProgressFeed:
     async def __aexit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._pump is not None:
-            self._pump.cancel()
-            await asyncio.wait({self._pump})
-        if exc is None and self._latest is not None:
-            await asyncio.wait({spawn(self._deliver(), "upstream-progress-last")}, timeout=_LAST_WORD_S)
+        if self._pump is None:
+            return
+        self._is_over.set()
+        if exc is None:
+            await asyncio.wait({self._pump}, timeout=_LAST_WORD_S)
+        self._pump.cancel()
+        await asyncio.wait({self._pump})

@@ -62,6 +62,8 @@ class EventParser:
         Raises:
             OversizedEventError: The event it belongs to is too large.
         """
+        if not chunk:
+            return
         if self._is_after_cr:  # the second half of a CRLF that was cut in two
             chunk = chunk.removeprefix(b"\n")
         self._is_after_cr = chunk.endswith(b"\r")

@@ -9,7 +9,6 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 import anyio
-import msgspec
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
@@ -29,8 +28,6 @@ from smart_mcp_proxy.web.wire import CallsInFlight, WireCall, WireCancel, parse_
 __all__ = ["serve_stdio"]
 
 CHUNK_BYTES = 256 * 1024
-INTERNAL_ERROR = -32603
-
 log = get_logger("stdio")
 
 
@@ -115,12 +112,7 @@ class _Client:
         return "handshake" if call.version is None else None
 
     async def _answer(self, call: WireCall, era: Era) -> None:
-        try:
-            reply = await self._calls.answer(call, era, "local")
-        except Exception:  # boundary: top of a background task; the client must get an answer
-            log.exception("a call of %s failed inside the gateway", call.params.name)
-            error = b'{"code":%d,"message":"Internal error"}' % INTERNAL_ERROR
-            reply = b'{"jsonrpc":"2.0","id":' + msgspec.json.encode(call.id) + b',"error":' + error + b"}"
+        reply = await self._calls.answer(call, era, "local")
         if reply is not None:
             await self._send(reply)
 

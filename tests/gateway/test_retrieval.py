@@ -225,16 +225,26 @@ async def test_catalog_tokens_follow_catalog_and_configuration(library: Library,
     assert library.retrieval.catalog_tokens() == 0
 
 
-@pytest.mark.parametrize(("detail", "cap"), [("compact", COMPACT_CAP_TOKENS), ("full", FULL_CAP_TOKENS)])
-async def test_an_answer_stops_at_its_cap_but_shows_the_first(parts: Parts, detail: Any, cap: int) -> None:
+async def test_a_full_answer_stops_at_its_cap_but_shows_the_first(parts: Parts) -> None:
     """However large the definitions are; the hint says that there was more."""
-    for size, shown in ((cap * 5, 1), (cap * 3, 1), (cap, 3), (1, 3)):
+    for size, shown in ((FULL_CAP_TOKENS * 5, 1), (FULL_CAP_TOKENS * 3, 1), (FULL_CAP_TOKENS, 3), (1, 3)):
         schema = {"type": "object", "properties": {f"p{'x' * size}": {"type": "string"}}}
         lifts = [definition(f"lift_{what}", f"Lift {what}.", inputSchema=schema) for what in ("box", "car", "pen")]
         await parts.sync("alpha", lifts)
-        answer = await Library(parts).ask("lift", limit=3, detail=detail)
+        answer = await Library(parts).ask("lift", limit=3, detail="full")
         assert len(answer["tools"]) == shown
         assert ("More tools fit than could be sent" in answer["hint"]) == (shown == 1)
+
+
+async def test_a_compact_answer_stops_at_its_cap(parts: Parts) -> None:
+    """One long signature is cut; many together end the list."""
+    schema = {"type": "object", "properties": {f"p{'x' * 5000}": {"type": "string"}}}
+    words = ("box", "car", "pen", "cup", "sofa", "lamp", "desk", "bike", "book", "door")
+    await parts.sync("alpha", [definition(f"lift_{word}", f"Lift the {word}.", inputSchema=schema) for word in words])
+    answer = await Library(parts).ask("lift", limit=10, servers=("alpha",))
+    assert 1 < len(answer["tools"]) < len(words)
+    assert answer["tokens"]["sent"] < COMPACT_CAP_TOKENS + 500
+    assert "More tools fit than could be sent" in answer["hint"]
 
 
 async def test_stale_tools_are_marked_and_explained(library: Library) -> None:

@@ -1,0 +1,49 @@
+"""Programs of the Node world for the tests that drive the gateway with them; kept under .cache/clients."""
+
+import os
+import shutil
+import subprocess
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PREFIX = ROOT / ".cache" / "clients"
+SERVER_EVERYTHING = "@modelcontextprotocol/server-everything@2026.8.31"
+INSPECTOR = "@modelcontextprotocol/inspector@2.12.0"
+INSTALL_S = 300
+
+
+@cache
+def node_folder() -> Path:
+    """The folder of a node that is new enough for the clients; skips the test where there is none to be had."""
+    script = ROOT / "scripts" / "node.sh"
+    found = subprocess.run([script], capture_output=True, text=True, timeout=INSTALL_S, check=False)
+    if found.returncode:
+        pytest.skip(f"no node: {found.stderr.strip()}")
+    return Path(found.stdout.strip())
+
+
+def node_environment() -> dict[str, str]:
+    """The environment in which that node and its npm are found first."""
+    return {**os.environ, "PATH": f"{node_folder()}{os.pathsep}{os.environ['PATH']}"}
+
+
+@cache
+def npm_package(wanted: str) -> Path:
+    """The folder of an npm package in exactly this version; skips the test where it cannot be had."""
+    name, _, version = wanted.rpartition("@")
+    folder = PREFIX / "node_modules" / name
+    if (folder / "package.json").exists() and f'"version": "{version}"' in (folder / "package.json").read_text("utf-8"):
+        return folder
+    environment = node_environment()
+    if shutil.which("npm", path=environment["PATH"]) is None:
+        pytest.skip(f"no npm to install {wanted} with")
+    PREFIX.mkdir(parents=True, exist_ok=True)
+    flags = ["--no-fund", "--no-audit", "--loglevel=error", "--fetch-retries=1", "--fetch-timeout=60000"]
+    command = ["npm", "install", "--prefix", str(PREFIX), *flags, wanted]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=INSTALL_S, env=environment, check=False)
+    if done.returncode:
+        pytest.skip(f"npm could not install {wanted}: {done.stderr.strip()[-300:]}")
+    return folder
