@@ -1,9 +1,9 @@
 """`mcpproxy demo`: a first look, with the bundled servers and without a trace left behind."""
 
-import json
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from json import dumps
 from typing import TYPE_CHECKING, Any
 
 from cyclopts import App
@@ -12,7 +12,7 @@ from smart_mcp_proxy.cli.api import Api, read_servers
 from smart_mcp_proxy.cli.call import result_lines
 from smart_mcp_proxy.cli.demo import DEMO_NAMES, demo_servers
 from smart_mcp_proxy.cli.failure import UsageError
-from smart_mcp_proxy.cli.output import plural, say, show
+from smart_mcp_proxy.cli.output import plural, say, show, show_json
 from smart_mcp_proxy.cli.render import hits_table, search_remarks, servers_table, tokens_line
 from smart_mcp_proxy.cli.start import open_settings
 
@@ -37,30 +37,34 @@ _CALL = ("todo:add_task", {"title": "Try mcpproxy with my own servers", "priorit
 
 
 @app.default
-async def demo(query: str | None = None, /, *, serve: bool = False) -> int:
+async def demo(query: str | None = None, /, *, serve: bool = False, json: bool = False) -> int:
     """Try a search on bundled sample servers, without network or configuration.
 
     Args:
         query: What a tool should do, in words; without it, a short tour.
         serve: Serve the sample servers over HTTP instead, for a client of yours.
+        json: Print the answer to the query, or the servers without one, as JSON.
     """
     if serve and query is not None:
         raise UsageError("A query and --serve do not go together.", hint="Leave one of them out.")
     with tempfile.TemporaryDirectory(prefix="mcpproxy-demo-") as folder:
         flags: dict[str, Any] = {
             "data_dir": folder,
-            "config_json": json.dumps({"mcpServers": demo_servers()}),
+            "config_json": dumps({"mcpServers": demo_servers()}),
             "transport": "streamable-http",
         }
         if serve:
             from smart_mcp_proxy.cli.serve import serve_settings
 
-            return await serve_settings(open_settings(is_serving=True, log_level="WARNING", **flags))
+            return await serve_settings(open_settings(is_serving=True, log_level="WARNING", **flags), as_json=json)
         settings = open_settings(**flags)
-        if query is None:
+        if query is None and not json:
             say(f"Starting {len(DEMO_NAMES)} small MCP servers that come with mcpproxy ...")
         async with _opened(settings) as api:
-            await (_tour(api) if query is None else _answer(api, query))
+            if json:
+                show_json(await (api.status() if query is None else api.search(query, explain=True)))
+            else:
+                await (_tour(api) if query is None else _answer(api, query))
     return 0
 
 

@@ -231,6 +231,11 @@ def test_the_demo_answers_a_query_and_leaves_nothing_behind(home: Path, run: Run
     assert not (home / "data").exists()
 
 
+def test_the_demo_speaks_json(run: Run) -> None:
+    """The answer to a query as an agent gets it."""
+    assert run("demo", "mix two colors", "--json").json["tools"][0]["name"] == "colors:mix_colors"
+
+
 def test_the_demo_alone_is_a_tour(home: Path, run: Run) -> None:
     """Servers, two searches, one call, and what to do next."""
     done = run("demo")
