@@ -47,7 +47,8 @@ class RawResult(bytes):
     @cached_property
     def members(self) -> dict[str, msgspec.Raw]:
         """The members of the result, their values unread. Raises `msgspec.MsgspecError` if it is no JSON object."""
-        return _members.decode(self)
+        # Of a copy: the members refer to the text they were read from, and a circle would keep it until a collection.
+        return _members.decode(bytes(self))
 
 
 def facts_of(raw: bytes) -> ResultFacts | None:
