@@ -4,10 +4,9 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-import aiohttp
-
 from smart_mcp_proxy.errors import UpstreamError
 from smart_mcp_proxy.telemetry import get_logger
+from smart_mcp_proxy.upstream.connection import Response
 from smart_mcp_proxy.upstream.endpoint import Endpoint, media_type
 from smart_mcp_proxy.upstream.sse import BURST_EVENTS, EventParser, OversizedEventError
 
@@ -37,7 +36,7 @@ class Announcements:
         self,
         server: str,
         endpoint: Endpoint,
-        connect: Callable[[str], Awaitable[aiohttp.ClientResponse]],
+        connect: Callable[[str], Awaitable[Response]],
         take: Callable[[bytes], object],
         max_event_bytes: int,
     ) -> None:
@@ -62,7 +61,7 @@ class Announcements:
             await asyncio.sleep(self._pause_s)
             self._pause_s = min(_LONGEST_PAUSE_S, self._pause_s * 2)
 
-    async def _opened(self) -> aiohttp.ClientResponse | None:
+    async def _opened(self) -> Response | None:
         """The beginning of the stream, None if the server offers none."""
         response = await self._connect(self._last_id)
         if response.status == 200 and media_type(response) == "text/event-stream":
@@ -73,7 +72,7 @@ class Announcements:
         _log.debug("server %s announces nothing by itself (HTTP %d)", self._server, response.status)
         return None
 
-    async def _read(self, response: aiohttp.ClientResponse) -> None:
+    async def _read(self, response: Response) -> None:
         clock = asyncio.get_running_loop().time
         parser, opened_at, is_alive = EventParser(self._max_event_bytes), clock(), False
         try:

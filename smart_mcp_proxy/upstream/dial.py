@@ -51,5 +51,5 @@ class Dialer:
                 watchdog=self._watchdog,
             )
         if config.transport == "http" and config.oauth is None:
-            return await open_raw_http(config, era=era, on_event=on_event, max_message_bytes=limit)
+            return await open_raw_http(config, era=era, on_event=on_event, max_message_bytes=limit, tls=self._tls)
         return await open_http(config, era=era, on_event=on_event, max_message_bytes=limit, tls=self._tls)

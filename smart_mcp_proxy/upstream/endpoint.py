@@ -1,63 +1,25 @@
 """The HTTP side of a raw session: sends requests to one address, and says truthfully why one got no answer."""
 
 import asyncio
-import contextlib
 import os
+import socket
+import ssl
 from collections.abc import Callable, Mapping
 from typing import Final
-
-import aiohttp
-from aiohttp.abc import AbstractStreamWriter
-from yarl import URL
+from urllib.parse import urljoin, urlsplit
 
 from smart_mcp_proxy.errors import UpstreamAuthError, UpstreamError
-from smart_mcp_proxy.upstream.http import Failure
+from smart_mcp_proxy.upstream.connection import BadAnswerError, RequestBody, Response
+from smart_mcp_proxy.upstream.http import Failure, TlsContext
+from smart_mcp_proxy.upstream.http_client import HttpClient
 
-__all__ = ["Endpoint", "RequestBody", "media_type"]
+__all__ = ["Endpoint", "media_type"]
 
-_CONNECT_S: Final = 10.0
-_IDLE_S: Final = 4.0
-"""How long an idle connection is kept: below the 5 s after which common servers (uvicorn, Node) close theirs, so that
-no call is sent into a connection that is just being closed."""
-_LOOK_S: Final = 1.0
-"""How often a reader that waits looks whether its connection is still there."""
+_PORTS: Final = {"http": 80, "https": 443}
 _CUT: Final = "broke the connection in the middle of its answer"
-_READ_BYTES: Final = 1 << 18
 _MAX_REDIRECTS: Final = 5
 _DRAIN_S: Final = 1.0
 _DRAIN_BYTES: Final = 1 << 16
-
-
-class RequestBody(aiohttp.payload.Payload):
-    """A JSON body that knows whether any of it may have left.
-
-    Args:
-        text: The body.
-
-    Attributes:
-        is_sent: False for as long as the server certainly has nothing of it.
-    """
-
-    def __init__(self, text: bytes) -> None:
-        super().__init__(text, content_type="application/json")
-        self._text = text
-        self.is_sent = False
-
-    @property
-    def size(self) -> int:
-        """Length in bytes."""
-        return len(self._text)
-
-    def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
-        """The body as text."""
-        return self._text.decode(encoding, errors)
-
-    async def write(self, writer: AbstractStreamWriter) -> None:
-        """Hands the body to the connection."""
-        transport = writer.transport
-        if transport is not None and not transport.is_closing():
-            self.is_sent = True
-        await writer.write(self._text)
 
 
 class Endpoint:
@@ -71,6 +33,7 @@ class Endpoint:
         headers: Configured for it; sent with every request.
         max_body_bytes: Longer answers are refused while they are read.
         on_unreachable: Told why, when there is nobody at the address.
+        tls: For https.
     """
 
     def __init__(
@@ -80,29 +43,23 @@ class Endpoint:
         headers: Mapping[str, str],
         max_body_bytes: int,
         on_unreachable: Callable[[str], None],
+        tls: TlsContext,
     ) -> None:
         self._server = server
         self._url = url
         self._max_body_bytes = max_body_bytes
         self._on_unreachable = on_unreachable
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_IDLE_S),
-            headers={
+        self._client = HttpClient(
+            {
                 "user-agent": "smart-mcp-proxy",
                 **{name.lower(): value for name, value in headers.items()},  # so that none is sent twice
                 "accept": "application/json, text/event-stream",
                 "accept-encoding": "identity",
             },
-            cookie_jar=aiohttp.CookieJar(unsafe=True),  # of this one server, which may have an address for a name
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S),
-            auto_decompress=False,
-            read_bufsize=_READ_BYTES,
-            trust_env=False,
+            tls,
         )
 
-    async def send(
-        self, verb: str, headers: Mapping[str, str], body: RequestBody | None = None
-    ) -> aiohttp.ClientResponse:
+    async def send(self, verb: str, headers: Mapping[str, str], body: RequestBody | None = None) -> Response:
         """The beginning of an answer of whatever status but a redirect. Who gets it has to close it.
 
         A redirect is followed on the same host only, and not for a POST that would become a GET: everything in a
@@ -119,58 +76,52 @@ class Endpoint:
             target = _target(response)
             if followed == _MAX_REDIRECTS or target is None or not _may_follow(verb, response, target):
                 raise self.error(_redirected(response, target))
-            url = str(target)
+            url = target
             if response.status == 308:
                 self._url = url
             followed += 1
             response = await self._send(verb, url, headers, body)
-        if response.headers.get("Content-Encoding", "identity") != "identity":
+        if response.headers.find("Content-Encoding", "identity") != "identity":
             response.close()
             raise self.error(Failure("sent a compressed answer although none was accepted"))
         return response
 
-    async def _send(
-        self, verb: str, url: str, headers: Mapping[str, str], body: RequestBody | None
-    ) -> aiohttp.ClientResponse:
+    async def _send(self, verb: str, url: str, headers: Mapping[str, str], body: RequestBody | None) -> Response:
         try:
-            return await self._session.request(verb, url, headers=headers, data=body, allow_redirects=False)
-        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as exc:
+            return await self._client.request(verb, url, headers, body)
+        except ValueError as exc:
+            reason = "cannot be asked: its url or one of its headers is not valid in HTTP"
+            raise self.error(Failure(reason, was_refused=True)) from exc
+        except BadAnswerError as exc:
+            raise self.error(Failure(_words(exc))) from exc
+        except OSError as exc:
+            if body is not None and body.is_sent:
+                raise self.error(Failure(_words(exc))) from exc
             reason = _words_for_unreachable(exc)
             self._on_unreachable(reason)
             raise self.error(Failure(reason, was_refused=True)) from exc
-        except (ValueError, aiohttp.NonHttpUrlClientError) as exc:
-            reason = "cannot be asked: its url or one of its headers is not valid in HTTP"
-            raise self.error(Failure(reason, was_refused=True)) from exc
-        except (aiohttp.ClientError, OSError) as exc:
-            raise self.error(Failure(_words(exc), was_refused=body is not None and not body.is_sent)) from exc
 
-    async def read_some(self, response: aiohttp.ClientResponse) -> bytes:
+    async def read_some(self, response: Response) -> bytes:
         """What has arrived of the body, at least one byte; empty at its end.
 
         Raises:
             UpstreamError: The connection broke.
         """
-        content = response.content
         try:
-            while not (chunk := content.read_nowait()) and not content.at_eof():
-                # aiohttp tells a reader of most that can happen to a connection, but not of a malformed chunk.
-                if not _is_connected(response):
-                    raise self.error(Failure(_CUT))
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(_LOOK_S):
-                        return await content.readany()
-        except (aiohttp.ClientError, OSError) as exc:
+            return await response.read_some()
+        except BadAnswerError as exc:
             raise self.error(Failure(_words(exc))) from exc
-        return chunk
+        except OSError as exc:
+            raise self.error(Failure(_CUT)) from exc
 
-    async def read_all(self, response: aiohttp.ClientResponse) -> bytes:
+    async def read_all(self, response: Response) -> bytes:
         """The whole body.
 
         Raises:
             UpstreamError: The connection broke, or the body is too long.
         """
         body = await self.read_some(response)
-        if response.content.at_eof() and len(body) <= self._max_body_bytes:
+        if response.is_complete and len(body) <= self._max_body_bytes:
             return body
         parts = bytearray(body)
         while len(parts) <= self._max_body_bytes:
@@ -179,7 +130,7 @@ class Endpoint:
             parts += chunk
         raise self.oversized()
 
-    async def drain(self, response: aiohttp.ClientResponse) -> None:
+    async def drain(self, response: Response) -> None:
         """Reads what little should be left of a body, so that its connection can be used again."""
         left_bytes = _DRAIN_BYTES
         try:
@@ -193,7 +144,7 @@ class Endpoint:
 
     async def close(self) -> None:
         """Closes all connections."""
-        await self._session.close()
+        await self._client.close()
 
     def error(self, failure: Failure) -> UpstreamError:
         """The error for an exchange that failed."""
@@ -208,9 +159,9 @@ class Endpoint:
             retry_after_s=failure.retry_after_s,
         )
 
-    def status_error(self, response: aiohttp.ClientResponse) -> UpstreamError:
+    def status_error(self, response: Response) -> UpstreamError:
         """The error for an answer of status 400 or above."""
-        retry_after = response.headers.get("Retry-After", "")
+        retry_after = response.headers.find("Retry-After", "")
         failure = Failure(
             f"answered with HTTP {response.status} {response.reason or ''}".rstrip(),
             response.status,
@@ -225,57 +176,49 @@ class Endpoint:
         return self.error(Failure(f"sent an answer of more than {self._max_body_bytes:,} bytes"))
 
 
-def media_type(response: aiohttp.ClientResponse) -> str:
+def media_type(response: Response) -> str:
     """What kind of body an answer has, without parameters, in lower case; empty if it does not say."""
-    return response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+    return response.headers.find("Content-Type", "").partition(";")[0].strip().lower()
 
 
-def _is_connected(response: aiohttp.ClientResponse) -> bool:
-    connection = response.connection
-    return connection is not None and connection.protocol is not None and connection.protocol.connected
-
-
-def _target(response: aiohttp.ClientResponse) -> URL | None:
+def _target(response: Response) -> str | None:
+    location = response.headers.find("Location")
     try:
-        return response.url.join(URL(response.headers["Location"]))
-    except (KeyError, ValueError):
+        return urljoin(response.url, location) if location else None
+    except ValueError:
         return None
 
 
-def _may_follow(verb: str, response: aiohttp.ClientResponse, target: URL) -> bool:
+def _may_follow(verb: str, response: Response, target: str) -> bool:
     """Whether a redirect leaves the request as it was, and on the origin it was meant for or its https twin."""
-    url = response.url
     if response.status not in (307, 308) and not (verb == "GET" and response.status in (301, 302, 303)):
         return False
-    if target.user is not None or target.password is not None or target.host != url.host:
+    here, there = urlsplit(response.url), urlsplit(target)
+    if there.username is not None or there.password is not None or there.hostname != here.hostname:
         return False
-    if (target.scheme, target.port) == (url.scheme, url.port):
-        return True
-    return (url.scheme, url.port, target.scheme, target.port) == ("http", 80, "https", 443)
+    ways = [(part.scheme, part.port or _PORTS.get(part.scheme)) for part in (here, there)]
+    return ways[0] == ways[1] or ways == [("http", 80), ("https", 443)]
 
 
-def _redirected(response: aiohttp.ClientResponse, target: URL | None) -> Failure:
-    place = (target.host if target is not None else None) or "another address"
+def _redirected(response: Response, target: str | None) -> Failure:
+    place = (urlsplit(target).hostname if target is not None else None) or "another address"
     reason = f"redirects to {place} (HTTP {response.status}), which is not followed"
     return Failure(reason, response.status, was_refused=True)
 
 
-def _words_for_unreachable(exc: aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError) -> str:
-    if isinstance(exc, aiohttp.ConnectionTimeoutError):
-        return f"did not accept a connection within {_CONNECT_S:g} s"
-    if isinstance(exc, aiohttp.ClientConnectorCertificateError):
-        return f"has no valid certificate: {_first_line(exc.certificate_error)}"
-    cause = exc.os_error
-    if isinstance(exc, aiohttp.ClientSSLError) or cause.errno is None or cause.errno < 0:
-        return f"cannot be reached: {_first_line(cause) or type(cause).__name__}"
-    return f"cannot be reached: {os.strerror(cause.errno)}"
+def _words_for_unreachable(exc: OSError) -> str:
+    if isinstance(exc, TimeoutError) and exc.errno is None:
+        return str(exc)
+    if isinstance(exc, ssl.SSLCertVerificationError):
+        return f"has no valid certificate: {_first_line(exc.verify_message)}"
+    if isinstance(exc, (ssl.SSLError, socket.gaierror)) or exc.errno is None or exc.errno < 0:
+        return f"cannot be reached: {_first_line(exc.strerror or exc) or type(exc).__name__}"
+    return f"cannot be reached: {os.strerror(exc.errno)}"
 
 
 def _words(exc: Exception) -> str:
-    if isinstance(exc, aiohttp.ClientPayloadError):
-        return _CUT
-    if isinstance(exc, aiohttp.ClientResponseError):
-        return f"sent an answer that is no valid HTTP: {_first_line(exc.message)}"
+    if isinstance(exc, BadAnswerError):
+        return f"sent an answer that is no valid HTTP: {_first_line(exc)}"
     return f"broke the connection: {_first_line(exc) or type(exc).__name__}"
 
 

@@ -4,12 +4,11 @@ import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final
 
-import aiohttp
-
 from smart_mcp_proxy.errors import UpstreamError
 from smart_mcp_proxy.telemetry import get_logger, spawn
 from smart_mcp_proxy.upstream.codec import encode_message
-from smart_mcp_proxy.upstream.endpoint import Endpoint, RequestBody, media_type
+from smart_mcp_proxy.upstream.connection import RequestBody, Response
+from smart_mcp_proxy.upstream.endpoint import Endpoint, media_type
 from smart_mcp_proxy.upstream.http import Failure
 from smart_mcp_proxy.upstream.inbox import Inbox
 from smart_mcp_proxy.upstream.link import timeout_error
@@ -74,7 +73,7 @@ class HttpSession:
             await asyncio.sleep(_RESUME_S if cut.retry_s is None else min(cut.retry_s, _LONGEST_RESUME_S))
             response = await self._resumed(method, last_id)
 
-    async def announcements(self, last_id: str) -> aiohttp.ClientResponse:
+    async def announcements(self, last_id: str) -> Response:
         """The beginning of the stream on which the server says what belongs to no request."""
         headers = self.headers | {"Accept": "text/event-stream"} | ({"Last-Event-ID": last_id} if last_id else {})
         response = await self._endpoint.send("GET", headers)
@@ -134,7 +133,7 @@ class HttpSession:
 
     # --- reading answers
 
-    async def _read_to_end(self, response: aiohttp.ClientResponse, request_id: int, method: str) -> EventParser | None:
+    async def _read_to_end(self, response: Response, request_id: int, method: str) -> EventParser | None:
         """Reads one answer and lets go of its connection; see `_read_answer`."""
         try:
             cut = await self._read_answer(response, request_id, method)
@@ -143,18 +142,18 @@ class HttpSession:
             raise
         if cut is not None:
             response.close()
-        elif not response.closed:  # only the end of the body is missing: soon the connection can be used again
+        elif not response.is_over:  # only the end of the body is missing: soon the connection can be used again
             self._spawn(self._endpoint.drain(response))
         return cut
 
-    async def _read_answer(self, response: aiohttp.ClientResponse, request_id: int, method: str) -> EventParser | None:
+    async def _read_answer(self, response: Response, request_id: int, method: str) -> EventParser | None:
         """Reads one answer; of a stream that was cut before it, returns what knows where to take it up again."""
         if response.status >= 400:
             await self._read_refusal(response, request_id)
             return None
         if response.status != 200:
             raise self._improper(method, f"HTTP {response.status} in answer to a request")
-        if method == "initialize" and (session_id := response.headers.get(_SESSION_HEADER)):
+        if method == "initialize" and (session_id := response.headers.find(_SESSION_HEADER)):
             self.headers[_SESSION_HEADER] = session_id
         kind = media_type(response)
         if kind == "text/event-stream":
@@ -165,7 +164,7 @@ class HttpSession:
             raise self._improper(method, "no message in it carries the request's id")
         return None
 
-    async def _read_refusal(self, response: aiohttp.ClientResponse, request_id: int) -> None:
+    async def _read_refusal(self, response: Response, request_id: int) -> None:
         """Reads an answer of status 400 or above, which may well be a proper one."""
         error = self._endpoint.status_error(response)
         if self._notice_loss(response) or response.status == 401 or media_type(response) != "application/json":
@@ -173,7 +172,7 @@ class HttpSession:
         if not self._inbox.take_refusal(await self._endpoint.read_all(response), request_id):
             raise error
 
-    async def _read_events(self, response: aiohttp.ClientResponse, request_id: int) -> EventParser | None:
+    async def _read_events(self, response: Response, request_id: int) -> EventParser | None:
         """Reads a stream up to the answer; what is known of the stream if it ends before."""
         parser = EventParser(self._max_event_bytes)
         try:
@@ -190,7 +189,7 @@ class HttpSession:
                 raise
         return parser
 
-    async def _resumed(self, method: str, last_id: str) -> aiohttp.ClientResponse:
+    async def _resumed(self, method: str, last_id: str) -> Response:
         """The rest of a stream that was cut."""
         try:
             response = await self.announcements(last_id)
@@ -201,7 +200,7 @@ class HttpSession:
         response.close()
         raise self._improper(method, f"its stream was cut and cannot be taken up again (HTTP {response.status})")
 
-    def _notice_loss(self, response: aiohttp.ClientResponse) -> bool:
+    def _notice_loss(self, response: Response) -> bool:
         """Whether the server says that it does not know our session (any more)."""
         is_lost = response.status == 404 and self.has_id
         if is_lost:

@@ -93,6 +93,8 @@ class ChildProcess:
             UpstreamError: It cannot be started; the message says what is missing.
         """
         command, loop = config.command or "", asyncio.get_running_loop()
+        if watchdog is not None:
+            await watchdog.start()
         try:
             transport, notice = await loop.subprocess_exec(
                 _ExitNotice,
@@ -109,7 +111,7 @@ class ChildProcess:
             raise _start_error(config, exc) from exc
         process = Process(transport, notice, loop)
         if watchdog is not None:
-            await watchdog.watch(process.pid)
+            watchdog.watch(process.pid)
         return cls(process, notice.exited, on_stderr, watchdog)
 
     @property

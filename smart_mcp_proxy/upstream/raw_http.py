@@ -5,7 +5,6 @@ import contextlib
 from collections.abc import Mapping
 from typing import Any, Final
 
-import aiohttp
 from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
 from mcp_types import UNSUPPORTED_PROTOCOL_VERSION
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
@@ -16,10 +15,11 @@ from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.telemetry import spawn
 from smart_mcp_proxy.upstream.announcements import Announcements
 from smart_mcp_proxy.upstream.codec import encode_message
-from smart_mcp_proxy.upstream.endpoint import Endpoint, RequestBody
+from smart_mcp_proxy.upstream.connection import RequestBody, Response
+from smart_mcp_proxy.upstream.endpoint import Endpoint
 from smart_mcp_proxy.upstream.handshake import Agreement, announces_tools, modern_meta, negotiate
 from smart_mcp_proxy.upstream.header_rules import HeaderRules
-from smart_mcp_proxy.upstream.http import Failure
+from smart_mcp_proxy.upstream.http import Failure, TlsContext
 from smart_mcp_proxy.upstream.http_session import HttpSession
 from smart_mcp_proxy.upstream.inbox import Inbox
 from smart_mcp_proxy.upstream.link import OnEvent, ToolsChanged, next_request_id, timeout_error
@@ -42,7 +42,12 @@ _MAYBE_MODERN: Final = frozenset({400, 404, 405, 406, 415})
 
 
 async def open_raw_http(
-    config: ServerConfig, *, era: Era | None, on_event: OnEvent, max_message_bytes: int
+    config: ServerConfig,
+    *,
+    era: Era | None,
+    on_event: OnEvent,
+    max_message_bytes: int,
+    tls: TlsContext | None = None,
 ) -> "RawHttpLink":
     """Connects to the server and agrees on an era with it.
 
@@ -51,7 +56,7 @@ async def open_raw_http(
         UpstreamError: It cannot be reached or refuses; the message has the HTTP status.
         UpstreamTimeoutError: It does not answer within `limits.init_s`.
     """
-    link = RawHttpLink(config, on_event, max_message_bytes)
+    link = RawHttpLink(config, on_event, max_message_bytes, tls or TlsContext())
     await link.open(era)
     return link
 
@@ -63,9 +68,10 @@ class RawHttpLink:
         config: The server, expanded.
         on_event: Told of changes and log lines.
         max_message_bytes: Larger messages are refused.
+        tls: For https.
     """
 
-    def __init__(self, config: ServerConfig, on_event: OnEvent, max_message_bytes: int) -> None:
+    def __init__(self, config: ServerConfig, on_event: OnEvent, max_message_bytes: int, tls: TlsContext) -> None:
         self.era: Era = "handshake"
         self.protocol_version = ""
         self.capabilities: Mapping[str, Any] = {}
@@ -74,7 +80,7 @@ class RawHttpLink:
         self._init_s = config.limits.init_s
         self._on_event = on_event
         self._max_message_bytes = max_message_bytes
-        self._endpoint = Endpoint(config.name, config.url, config.headers, max_message_bytes, self._lose)
+        self._endpoint = Endpoint(config.name, config.url, config.headers, max_message_bytes, self._lose, tls)
         self._inbox = Inbox(config.name, on_event, self._stream_opened, self._answer)
         self._session = HttpSession(config.name, self._endpoint, self._inbox, max_message_bytes, self._lose)
         self._header_rules = HeaderRules(config.name)
@@ -294,13 +300,13 @@ class RawHttpLink:
     async def _wait_listening(self) -> None:
         await self._is_listening.wait()
 
-    async def _announcements(self, last_id: str) -> aiohttp.ClientResponse:
+    async def _announcements(self, last_id: str) -> Response:
         response = await self._session.announcements(last_id)
         if response.status == 200:
             self._stream_opened()
         return response
 
-    async def _subscription(self, _last_id: str) -> aiohttp.ClientResponse:
+    async def _subscription(self, _last_id: str) -> Response:
         params = {"notifications": {"toolsListChanged": True}, "_meta": self._meta}
         message = {"jsonrpc": "2.0", "id": next_request_id(), "method": SUBSCRIBE, "params": params}
         return await self._endpoint.send("POST", self._headers(SUBSCRIBE, params), RequestBody(encode_message(message)))

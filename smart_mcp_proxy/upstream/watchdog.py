@@ -7,12 +7,14 @@ from asyncio.subprocess import DEVNULL, PIPE, Process
 from pathlib import Path
 from typing import Self
 
-from smart_mcp_proxy.telemetry import get_logger
+from smart_mcp_proxy.telemetry import get_logger, spawn
 
 __all__ = ["Watchdog"]
 
 _PROGRAM = Path(__file__).with_name("watchdog_child.py")
 _CLOSE_S = 2.0
+_RESTART_S = 0.5
+"""Pause before it is started again: something that kills it at once must not keep us busy."""
 
 _log = get_logger("upstream")
 
@@ -28,7 +30,10 @@ class Watchdog:
 
     def __init__(self) -> None:
         self._process: Process | None = None
+        self._groups: set[int] = set()
         self._starting = asyncio.Lock()
+        self._keeper: asyncio.Task[None] | None = None
+        self._is_missed = False
 
     def __repr__(self) -> str:
         return f"<Watchdog {'off' if self._process is None else f'pid {self._process.pid}'}>"
@@ -37,24 +42,43 @@ class Watchdog:
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
+        if self._keeper is not None:
+            self._keeper.cancel()
+            await asyncio.wait({self._keeper})
         process, self._process = self._process, None
         if process is not None and process.stdin is not None:
             process.stdin.close()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(process.wait(), _CLOSE_S)
 
-    async def watch(self, group: int) -> None:
-        """Ends this process group if we are killed."""
+    async def start(self) -> None:
+        """Starts the process, if it does not run yet: before the first child, which could otherwise outlive us."""
         async with self._starting:
-            if self._process is None or self._process.returncode is not None:
-                await self._start()
+            if self._keeper is None:
+                await self._launch()
+                self._keeper = spawn(self._keep(), "watchdog")
+
+    def watch(self, group: int) -> None:
+        """Ends this process group if we are killed."""
+        self._groups.add(group)
         self._tell(f"+{group}\n")
 
     def release(self, group: int) -> None:
         """Forgets this process group: it is gone, and its number may be given to another."""
+        self._groups.discard(group)
         self._tell(f"-{group}\n")
 
-    async def _start(self) -> None:
+    async def _keep(self) -> None:
+        """Starts the process again whenever it ends, with the groups it has to know."""
+        while True:
+            if self._process is not None:
+                await self._process.wait()
+                _log.warning("the watchdog ended (exit code %s); it is started again", self._process.returncode)
+            await asyncio.sleep(_RESTART_S)
+            await self._launch()
+
+    async def _launch(self) -> None:
+        self._process = None
         try:
             # Isolated and without site: it starts in milliseconds and depends on nothing that can break.
             self._process = await asyncio.create_subprocess_exec(
@@ -69,7 +93,11 @@ class Watchdog:
                 start_new_session=True,
             )
         except OSError as exc:
-            _log.warning("no watchdog: servers may outlive a killed gateway: %s", exc)
+            if not self._is_missed:
+                _log.warning("no watchdog: servers may outlive a killed gateway: %s", exc)
+        self._is_missed = self._process is None
+        for group in self._groups:
+            self._tell(f"+{group}\n")
 
     def _tell(self, line: str) -> None:
         if self._process is not None and self._process.stdin is not None and not self._process.stdin.is_closing():

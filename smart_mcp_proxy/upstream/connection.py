@@ -1,0 +1,332 @@
+"""HTTP/1.1 exchanges over kept connections: one request, one answer, and little else in between.
+
+A general client costs several times what a call costs otherwise. The parser is the one uvicorn uses (httptools).
+"""
+
+import asyncio
+import ssl
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Final, cast
+
+import httptools
+
+__all__ = ["BadAnswerError", "Connection", "Headers", "RequestBody", "Response", "connect", "encode_head"]
+
+_HEAD_BYTES: Final = 16 * 1024
+"""Headers together. Source: Node's own limit, on both of its sides."""
+_BUFFERED_BYTES: Final = 1 << 20
+"""Of a body that nobody reads yet; beyond it the server has to wait."""
+
+
+class BadAnswerError(Exception):
+    """What came back is no valid HTTP."""
+
+
+class RequestBody:
+    """A JSON body that knows whether any of it may have left.
+
+    Args:
+        text: The body.
+
+    Attributes:
+        is_sent: False for as long as the server certainly has nothing of it.
+    """
+
+    def __init__(self, text: bytes) -> None:
+        self.text = text
+        self.is_sent = False
+
+
+class Headers(dict[str, str]):
+    """Header fields by lower-case name, looked up in any case."""
+
+    def find(self, name: str, default: str = "") -> str:
+        """The field's value, or `default`."""
+        return self.get(name.lower(), default)
+
+    def __getitem__(self, name: str) -> str:
+        return super().__getitem__(name.lower())
+
+
+class Response:
+    """An answer, of which the beginning has arrived.
+
+    Args:
+        connection: Brings it.
+        url: Where it is from.
+    """
+
+    def __init__(self, connection: "Connection", url: str) -> None:
+        self.url = url
+        self.status = 0
+        self.reason = ""
+        self.headers = Headers()
+        self.cookies: list[str] = []
+        self._connection = connection
+        self._chunks: deque[bytes] = deque()
+        self._buffered_bytes = 0
+        self._has_head = False
+        self._is_complete = False
+        self._error: Exception | None = None
+        self._news: asyncio.Future[None] | None = None
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all of it has arrived."""
+        return self._is_complete
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more of it will come."""
+        return self._is_complete or self._error is not None
+
+    async def read_some(self) -> bytes:
+        """What has arrived of the body, at least one byte; empty at its end.
+
+        Raises:
+            BadAnswerError: The rest is no valid HTTP.
+            OSError: The connection broke.
+        """
+        while not self._chunks and not self.is_over:
+            await self._wait()
+        if not self._chunks:
+            if self._error is not None:
+                raise self._error
+            return b""
+        chunk = self._chunks.popleft() if len(self._chunks) == 1 else b"".join(self._chunks)
+        self._chunks.clear()
+        self._buffered_bytes = 0
+        self._connection.resume()
+        return chunk
+
+    def close(self) -> None:
+        """Gives the answer up; its connection is used again only if all of it has arrived."""
+        if not self.is_over:
+            self._connection.abort()
+
+    async def wait_head(self) -> None:
+        """Returns when status and headers are there; fails if what came with them already makes no sense."""
+        while not self._has_head and self._error is None:
+            await self._wait()
+        if self._error is not None:
+            raise self._error
+
+    async def _wait(self) -> None:
+        self._news = asyncio.get_running_loop().create_future()
+        try:
+            await self._news
+        finally:
+            self._news = None
+
+    # --- what the connection tells
+
+    def begin(self, status: int, reason: str, headers: Headers, cookies: list[str]) -> None:
+        """The head has arrived."""
+        self.status, self.reason, self.headers, self.cookies = status, reason, headers, cookies
+        self._has_head = True
+        self._tell()
+
+    def add(self, chunk: bytes) -> bool:
+        """A part of the body has arrived; returns whether the server should wait."""
+        self._chunks.append(chunk)
+        self._buffered_bytes += len(chunk)
+        self._tell()
+        return self._buffered_bytes > _BUFFERED_BYTES
+
+    def finish(self) -> None:
+        """All of it has arrived."""
+        self._is_complete = True
+        self._tell()
+
+    def fail(self, error: Exception) -> None:
+        """The rest will not come."""
+        if not self.is_over:
+            self._error = error
+            self._tell()
+
+    def _tell(self) -> None:
+        if self._news is not None and not self._news.done():
+            self._news.set_result(None)
+
+
+class Connection(asyncio.Protocol):
+    """A connection that carries one exchange at a time.
+
+    Args:
+        on_free: Told when an exchange is over and another one may follow.
+        on_lost: Told when the connection is gone.
+    """
+
+    def __init__(self, on_free: Callable[["Connection"], None], on_lost: Callable[["Connection"], None]) -> None:
+        self.idle_since_s = 0.0
+        self._on_free = on_free
+        self._on_lost = on_lost
+        self._transport: asyncio.Transport | None = None
+        self._parser = httptools.HttpResponseParser(self)
+        self._response: Response | None = None
+        self._is_lost = False
+        self._is_paused = False
+        self._start_head()
+
+    def __repr__(self) -> str:
+        return f"<Connection {'lost' if self._is_lost else 'idle' if self._response is None else 'busy'}>"
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a request can be sent."""
+        return not self._is_lost and self._transport is not None and not self._transport.is_closing()
+
+    def send(self, head: bytes, body: RequestBody | None, url: str) -> Response:
+        """Sends one request; its answer begins as soon as the server has it."""
+        assert self._transport is not None and self._response is None
+        self._response = Response(self, url)
+        if body is None:
+            self._transport.write(head)
+        elif self.is_open:
+            body.is_sent = True
+            self._transport.write(head + body.text)
+        return self._response
+
+    def abort(self) -> None:
+        """Ends the connection at once."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def resume(self) -> None:
+        """Lets the server go on sending."""
+        if self._is_paused and self._transport is not None:
+            self._is_paused = False
+            self._transport.resume_reading()
+
+    # --- called by the event loop
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The connection is there."""
+        # uvloop's transports have the methods, not the class.
+        self._transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes have arrived."""
+        if self._response is None:  # nothing was asked
+            self.abort()
+            return
+        try:
+            self._parser.feed_data(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as exc:
+            cause = exc.__context__ if isinstance(exc, httptools.HttpParserCallbackError) else exc
+            self._break(BadAnswerError(str(cause)))
+            return
+        if not self._is_head_whole:
+            self._fed_bytes += len(data)
+            if self._fed_bytes > _HEAD_BYTES:
+                self._break(BadAnswerError("its headers are too long"))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection is gone."""
+        self._is_lost = True
+        response, self._response = self._response, None
+        if response is not None:
+            if exc is None and self._is_head_whole and self._ends_with_connection:
+                response.finish()
+            else:
+                response.fail(exc if isinstance(exc, OSError) else ConnectionResetError("the connection was closed"))
+        self._on_lost(self)
+
+    def _break(self, error: BadAnswerError) -> None:
+        if self._response is not None:
+            self._response.fail(error)
+        self.abort()
+
+    # --- called by the parser
+
+    def _start_head(self) -> None:
+        self._fed_bytes = self._field_bytes = 0
+        self._is_head_whole = False
+        self._reason = b""
+        self._headers = Headers()
+        self._cookies: list[str] = []
+
+    def on_status(self, reason: bytes) -> None:
+        """The words of the status line, perhaps in parts."""
+        self._reason += reason
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """One header field."""
+        self._field_bytes += len(name) + len(value)
+        key, text = name.decode("latin-1").lower(), value.decode("utf-8", "replace")
+        if key == "set-cookie":
+            self._cookies.append(text)
+        self._headers[key] = text
+
+    def on_headers_complete(self) -> None:
+        """The head is whole; one of a 1xx status only announces another one."""
+        status = self._parser.get_status_code()
+        if self._response is None or 100 <= status < 200:
+            return
+        if self._field_bytes > _HEAD_BYTES:
+            self._break(BadAnswerError("its headers are too long"))
+            self._response = None
+            return
+        self._is_head_whole = True
+        self._response.begin(status, self._reason.decode("latin-1"), self._headers, self._cookies)
+
+    def on_body(self, chunk: bytes) -> None:
+        """A part of the body."""
+        if self._response is not None and self._response.add(chunk) and self._transport is not None:
+            self._is_paused = True
+            self._transport.pause_reading()
+
+    def on_message_complete(self) -> None:
+        """An answer is whole."""
+        is_interim = not self._is_head_whole
+        keeps = self._parser.should_keep_alive()
+        self._start_head()
+        if is_interim or self._response is None:
+            return
+        response, self._response = self._response, None
+        response.finish()
+        self.resume()
+        if keeps and self.is_open:
+            self._on_free(self)
+        elif self._transport is not None:
+            self._transport.close()
+
+    @property
+    def _ends_with_connection(self) -> bool:
+        headers = self._headers
+        return "content-length" not in headers and "chunked" not in headers.find("transfer-encoding").lower()
+
+
+async def connect(
+    host: str,
+    port: int,
+    tls: ssl.SSLContext | None,
+    on_free: Callable[[Connection], None],
+    on_lost: Callable[[Connection], None],
+) -> Connection:
+    """A new connection.
+
+    Raises:
+        OSError: Nobody is there, or no TLS can be agreed on.
+    """
+    loop = asyncio.get_running_loop()
+    _, connection = await loop.create_connection(
+        lambda: Connection(on_free, on_lost), host, port, ssl=tls, server_hostname=host if tls else None
+    )
+    return connection
+
+
+def encode_head(verb: str, target: str, headers: Mapping[str, str], body: RequestBody | None) -> bytes:
+    """A request's first lines.
+
+    Raises:
+        ValueError: A field holds a line end or a NUL.
+    """
+    lines = [f"{verb} {target} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]
+    if body is not None:
+        lines.append(f"content-length: {len(body.text)}")
+    text = "\r\n".join(lines)
+    if text.count("\r\n") != len(lines) - 1 or text.count("\n") != len(lines) - 1 or "\0" in text:
+        raise ValueError("a header field holds a line end or a NUL")
+    return text.encode() + b"\r\n\r\n"

@@ -1,0 +1,137 @@
+"""A client of one HTTP server: its address, its cookies, its kept connections. Nothing comes from the environment."""
+
+import asyncio
+import time
+from collections.abc import Mapping
+from typing import Final
+from urllib.parse import SplitResult, urlsplit
+
+from smart_mcp_proxy.upstream.connection import Connection, RequestBody, Response, connect, encode_head
+from smart_mcp_proxy.upstream.http import TlsContext
+
+__all__ = ["HttpClient"]
+
+_CONNECT_S: Final = 10.0
+_IDLE_S: Final = 4.0
+"""How long an idle connection is kept: below the 5 s after which common servers (uvicorn, Node) close theirs, so that
+no call is sent into a connection that is just being closed."""
+_PORTS: Final = {"http": 80, "https": 443}
+
+
+class HttpClient:
+    """Sends requests; each gets a connection for itself, a kept one if there is one.
+
+    Args:
+        headers: Sent with every request; names in lower case.
+        tls: For https.
+    """
+
+    def __init__(self, headers: Mapping[str, str], tls: TlsContext) -> None:
+        self._headers = dict(headers)
+        self._tls = tls
+        self._cookies: dict[str, str] = {}
+        self._idle: list[Connection] = []
+        self._connections: set[Connection] = set()
+        self._sweep: asyncio.TimerHandle | None = None
+        self._address: tuple[str, SplitResult] = ("", urlsplit(""))
+
+    def __repr__(self) -> str:
+        return f"<HttpClient {len(self._connections)} connections, {len(self._idle)} idle>"
+
+    async def request(self, verb: str, url: str, headers: Mapping[str, str], body: RequestBody | None) -> Response:
+        """The beginning of the answer, whatever its status.
+
+        Raises:
+            ConnectionRefusedError: And other kinds of OSError: nobody is there, or the connection broke.
+            TimeoutError: Nobody took the connection in time.
+            BadAnswerError: What came back is no valid HTTP.
+            ValueError: The address or a header is not valid in HTTP.
+        """
+        address = self._split(url)
+        head = self._head(verb, address, headers, body)
+        connection = self._kept() or await self._connected(address)
+        response = connection.send(head, body, url)
+        try:
+            await response.wait_head()
+        except BaseException:
+            connection.abort()
+            raise
+        for cookie in response.cookies:
+            self._store(cookie)
+        return response
+
+    async def close(self) -> None:
+        """Closes all connections."""
+        if self._sweep is not None:
+            self._sweep.cancel()
+        for connection in tuple(self._connections):
+            connection.abort()
+        # Their transports report the end in the loop's next round.
+        await asyncio.sleep(0)
+
+    def _split(self, url: str) -> SplitResult:
+        if self._address[0] != url:
+            address = urlsplit(url)
+            if address.scheme not in _PORTS or not address.hostname:
+                raise ValueError("no address of an HTTP server")
+            self._address = (url, address)
+        return self._address[1]
+
+    def _head(self, verb: str, address: SplitResult, headers: Mapping[str, str], body: RequestBody | None) -> bytes:
+        fields = {"host": address.netloc.rpartition("@")[2], **self._headers}
+        for name, value in headers.items():
+            fields[name.lower()] = value
+        if body is not None:
+            fields["content-type"] = "application/json"
+        if self._cookies:
+            fields["cookie"] = "; ".join(f"{name}={value}" for name, value in self._cookies.items())
+        target = (address.path or "/") + (f"?{address.query}" if address.query else "")
+        return encode_head(verb, target, fields, body)
+
+    def _kept(self) -> Connection | None:
+        """The connection that was used last, if it can still be used."""
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.is_open and time.monotonic() - connection.idle_since_s < _IDLE_S:
+                return connection
+            connection.abort()
+        return None
+
+    async def _connected(self, address: SplitResult) -> Connection:
+        tls = await self._tls.get() if address.scheme == "https" else None
+        host, port = address.hostname or "", address.port or _PORTS[address.scheme]
+        try:
+            async with asyncio.timeout(_CONNECT_S):
+                connection = await connect(host, port, tls, self._free, self._connections.discard)
+        except TimeoutError:
+            raise TimeoutError(f"did not accept a connection within {_CONNECT_S:g} s") from None
+        self._connections.add(connection)
+        return connection
+
+    def _free(self, connection: Connection) -> None:
+        connection.idle_since_s = time.monotonic()
+        self._idle.append(connection)
+        if self._sweep is None:
+            self._sweep = asyncio.get_running_loop().call_later(_IDLE_S, self._close_idle)
+
+    def _close_idle(self) -> None:
+        """Closes what nobody used for a while."""
+        self._sweep = None
+        limit_s = time.monotonic() - _IDLE_S
+        old = [connection for connection in self._idle if connection.idle_since_s <= limit_s or not connection.is_open]
+        for connection in old:
+            self._idle.remove(connection)
+            connection.abort()
+        if self._idle:
+            self._sweep = asyncio.get_running_loop().call_later(_IDLE_S, self._close_idle)
+
+    def _store(self, cookie: str) -> None:
+        """Keeps a cookie for the life of the session; some balancers find the way to a session by it."""
+        pair, *attributes = cookie.split(";")
+        name, equals, value = pair.strip().partition("=")
+        if not equals or not name:
+            return
+        if any(attribute.strip().lower() == "max-age=0" for attribute in attributes):
+            self._cookies.pop(name, None)
+        else:
+            self._cookies[name] = value
