@@ -129,6 +129,7 @@ class CallRequest:
         arguments: Arguments by parameter name.
         variant: The call tool that was used; None where the caller is the user (command line).
         intent: What the agent said about it.
+        is_checked: Whether the arguments must fit the tool's schema; else the server alone judges them.
         principal: On whose behalf.
         digest: Definition the caller saw; a different one now refuses the call.
         meta: The caller's `_meta`, already free of connection keys.
@@ -139,6 +140,7 @@ class CallRequest:
     arguments: Mapping[str, Any]
     variant: CallVariant | None
     intent: Intent = Intent()
+    is_checked: bool = True
     principal: str = "local"
     digest: str | None = None
     meta: Mapping[str, Any] = field(default_factory=dict)

@@ -1,6 +1,14 @@
 """Fixtures that every test may use."""
 
+import os
+
 import pytest
+from hypothesis import settings
+
+# The same examples on every run of the same code there: a check of a change must not fail by luck. Elsewhere new ones.
+settings.register_profile("ci", derandomize=True)
+if os.environ.get("CI"):
+    settings.load_profile("ci")
 
 
 @pytest.fixture

@@ -1,24 +1,30 @@
 """The catalog of tools: SQL is the truth, a snapshot in memory answers."""
 
+import itertools
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from sqlalchemy import Connection
 
 from smart_mcp_proxy.catalog import activity, instances, tools
-from smart_mcp_proxy.catalog.database import Database
+from smart_mcp_proxy.catalog.database import Database, StorageError
 from smart_mcp_proxy.catalog.instances import Instance
 from smart_mcp_proxy.catalog.schema import migrate
 from smart_mcp_proxy.catalog.snapshot import Diff, Snapshot
-from smart_mcp_proxy.errors import CatalogError
+from smart_mcp_proxy.errors import CatalogError, ConfigError
 from smart_mcp_proxy.telemetry import Activity, get_logger
 
 __all__ = ["Catalog"]
+
+T = TypeVar("T")
+
+UNREGISTERED = 0
+"""Id of an instance that no file knows yet; stored ones begin at 1."""
 
 _log = get_logger("catalog")
 
@@ -30,6 +36,10 @@ class Catalog:
     file fails. Methods that return a `Diff` return the way from the previous `snapshot` to the new one, other
     processes' writes included: an index that applies every one of them equals the catalog. One that missed some (its
     task was cancelled) asks `catalog.snapshot.since(its_snapshot)`.
+
+    A file that cannot be used any more (disk full, read-only, damaged, removed) is no error for tools: from then on
+    they are kept in memory, `problem` says so, and `refresh` stores them as soon as the file can be written again.
+    Activity is refused meanwhile, because what is not on disk must not be taken for stored.
     """
 
     def __init__(self, database: Database, *, name_limit: int, clock: Callable[[], float]) -> None:
@@ -40,6 +50,12 @@ class Catalog:
         self._instance: Instance | None = None
         self._last_sync_s: dict[str, float] = {}
         self._unsaved_syncs: dict[str, float] = {}
+        self._lost: StorageError | None = None
+        self._heard: dict[str, dict[str, tools.PreparedTool]] = {}
+        """Lists that no file holds yet, by server."""
+        self._is_empty = False
+        """Whether the file is another one than the snapshot came from, and holds nothing of it yet."""
+        self._ids = itertools.count(tools.FIRST_REMEMBERED_ID)
 
     @classmethod
     @asynccontextmanager
@@ -56,7 +72,7 @@ class Catalog:
 
         Raises:
             ConfigError: The directory cannot be used, or a newer program has written the file.
-            CatalogError: The file is damaged or stays locked.
+            CatalogError: The file stays locked.
         """
         async with Database.open(data_dir) as database:
             catalog = cls(database, name_limit=name_limit, clock=clock)
@@ -73,6 +89,11 @@ class Catalog:
     def snapshot(self) -> Snapshot:
         """All tools as of now; a new object after each change, the same one otherwise."""
         return self._snapshot
+
+    @property
+    def problem(self) -> str | None:
+        """Why nothing is stored at present; None while everything is."""
+        return None if self._lost is None else f"{self._lost.message} Tools are kept in memory until it can be written."
 
     def last_sync_s(self, server: str) -> float | None:
         """When `server` last told its tools, in seconds since the epoch; None if it never did."""
@@ -99,13 +120,16 @@ class Catalog:
         return await self._database.run(partial(self._forget_servers, frozenset(keep)))
 
     async def refresh(self) -> Diff | None:
-        """What other processes changed since the last look; None, after one cheap query, if nothing."""
-        return await self._database.run(self._follow) or None
+        """What other processes changed since the last look; None, after one cheap query, if nothing.
+
+        While nothing can be stored, it is tried again here.
+        """
+        return await self._database.run(self._refresh) or None
 
     async def append_activity(self, batch: Sequence[Activity]) -> None:
-        """Adds lines to the activity log."""
+        """Adds lines to the activity log; once it returns they survive whatever happens to this process."""
         if batch:
-            await self._database.run(partial(self._database.write, partial(activity.append, batch=tuple(batch))))
+            await self._database.run(partial(self._write, partial(activity.append, batch=tuple(batch))))
 
     async def recent_activity(self, limit: int) -> tuple[Activity, ...]:
         """The last `limit` lines of the activity log, newest first, whichever process wrote them."""
@@ -131,11 +155,15 @@ class Catalog:
     # From here on: in the database's thread.
 
     def _load(self, *, is_reset: bool) -> None:
-        migrate(self._database)
-        if is_reset:
-            self._database.write(tools.clear)
-        self._database.write(partial(tools.shorten_listed_names, limit=self._name_limit))
-        self._follow()
+        try:
+            self._database.connect()
+            migrate(self._database)
+            if is_reset:
+                self._database.write(tools.clear)
+            self._database.write(partial(tools.shorten_listed_names, limit=self._name_limit))
+            self._snapshot, self._last_sync_s = self._database.read(self._look)
+        except StorageError as exc:
+            self._lose(exc)
 
     def _leave(self) -> None:
         def farewell(connection: Connection) -> None:
@@ -143,26 +171,63 @@ class Catalog:
             if self._instance is not None:
                 instances.unregister(connection, self._instance)
 
+        if self._lost is not None:
+            return
         try:
             self._database.write(farewell)
         except CatalogError as exc:
             _log.warning("the catalog was not told that this process ends: %s", exc)
 
+    def _lose(self, error: StorageError) -> None:
+        """Goes on in memory; said once, however many reads and writes fail until the file is back."""
+        if self._lost is None:
+            _log.warning("%s Tools are kept in memory until it can be written.", error)
+        self._lost = error
+
+    def _write(self, work: Callable[[Connection], T]) -> T:
+        """What `work` returns, committed; nothing is tried while the file is known to fail."""
+        if self._lost is not None:
+            raise self._lost
+        try:
+            return self._database.write(work)
+        except StorageError as exc:
+            self._lose(exc)
+            raise
+
     def _sync(self, server: str, definitions: Sequence[Mapping[str, Any]]) -> Diff:
         wanted = tools.prepare(server, definitions)
         now_s = self._clock()
+        try:
+            self._store(server, wanted, now_s)
+            self._last_sync_s[server] = now_s
+            return self._read_on()
+        except StorageError:
+            return self._remember(server, wanted, now_s)
 
+    def _store(self, server: str, wanted: Mapping[str, tools.PreparedTool], now_s: float) -> None:
         def store(connection: Connection) -> None:
             tools.store(connection, server, wanted, self._name_limit)
             tools.note_syncs(connection, {server: now_s})
 
-        if self._database.read(partial(tools.is_unstored, server=server, wanted=wanted)):
-            self._database.write(store)
-            self._unsaved_syncs.pop(server, None)
-        else:
+        if self._lost is None and not self._is_unstored(server, wanted):
             self._unsaved_syncs[server] = now_s
-        self._last_sync_s[server] = now_s
-        return self._follow()
+            return
+        self._write(store)
+        self._unsaved_syncs.pop(server, None)
+
+    def _is_unstored(self, server: str, wanted: Mapping[str, tools.PreparedTool]) -> bool:
+        try:
+            return self._database.read(partial(tools.is_unstored, server=server, wanted=wanted))
+        except StorageError as exc:
+            self._lose(exc)
+            raise
+
+    def _remember(self, server: str, wanted: dict[str, tools.PreparedTool], now_s: float) -> Diff:
+        before = self._snapshot
+        self._heard[server] = wanted
+        self._last_sync_s[server] = self._unsaved_syncs[server] = now_s
+        self._snapshot = tools.remember(before, server, wanted, self._name_limit, self._ids)
+        return self._snapshot.since(before)
 
     def _forget_servers(self, keep: frozenset[str]) -> Diff:
         now_s = self._clock()
@@ -174,32 +239,87 @@ class Catalog:
             tools.delete_servers(connection, gone)
             return gone
 
-        for name in self._database.write(forget):
+        try:
+            gone = self._write(forget)
+        except StorageError:
+            # What else the file holds is forgotten with the next change of the configuration.
+            gone = self._heard.keys() - keep
+        for name in gone:
             self._last_sync_s.pop(name, None)
             self._unsaved_syncs.pop(name, None)
+            self._heard.pop(name, None)
         return self._follow()
 
     def _is_own(self, instance: Instance) -> bool:
         return self._instance is not None and instance.id == self._instance.id
 
-    def _follow(self) -> Diff:
+    def _look(self, connection: Connection) -> tuple[Snapshot, dict[str, float]]:
+        now = tools.advance(connection, self._snapshot)
+        return now, self._last_sync_s if now is self._snapshot else tools.last_syncs(connection)
+
+    def _read_on(self) -> Diff:
+        """What the file holds by now and the snapshot does not."""
         before = self._snapshot
-
-        def look(connection: Connection) -> tuple[Snapshot, dict[str, float]]:
-            now = tools.advance(connection, before)
-            return now, self._last_sync_s if now is before else tools.last_syncs(connection)
-
-        self._snapshot, last_sync_s = self._database.read(look)
+        try:
+            self._snapshot, last_sync_s = self._database.read(self._look)
+        except StorageError as exc:
+            self._lose(exc)
+            raise
         self._last_sync_s = last_sync_s | self._unsaved_syncs
         return self._snapshot.since(before)
 
+    def _follow(self) -> Diff:
+        if self._lost is None:
+            with suppress(StorageError):  # from here on the memory is all there is
+                return self._read_on()
+        return self._snapshot.since(self._snapshot)
+
+    def _refresh(self) -> Diff:
+        if self._lost is None:
+            return self._follow()
+        before = self._snapshot
+        try:
+            self._regain()
+        except (CatalogError, ConfigError) as exc:
+            _log.debug("the catalog still cannot be stored: %s", exc)
+        else:
+            self._lost = None
+            _log.warning("the catalog is stored again")
+        return self._snapshot.since(before)
+
+    def _regain(self) -> None:
+        """Stores what was kept in memory, and serves what the file then holds."""
+        self._is_empty |= self._database.mend()
+        migrate(self._database)
+        now_s, is_new_file = self._clock(), self._is_empty
+
+        def store(connection: Connection) -> Instance | None:
+            tools.restore(connection, self._snapshot, self._heard, self._name_limit, is_new_file=is_new_file)
+            tools.note_syncs(connection, self._last_sync_s if is_new_file else self._unsaved_syncs)
+            own = self._instance
+            if own is None or not (is_new_file or own.id == UNREGISTERED):
+                return own
+            return instances.register(connection, own.pid, own.servers, now_s)
+
+        self._instance = self._database.write(store)
+        self._is_empty = False
+        self._heard.clear()
+        self._unsaved_syncs.clear()
+        # Whole: ids and generations of another file do not go on from those in memory.
+        self._snapshot, self._last_sync_s = self._database.read(
+            lambda connection: (tools.advance(connection, Snapshot()), tools.last_syncs(connection))
+        )
+
     def _register(self, pid: int, servers: tuple[str, ...]) -> Instance:
         now_s = self._clock()
-        if self._instance is None:
-            self._instance = self._database.write(partial(instances.register, pid=pid, servers=servers, now_s=now_s))
-        else:
+        if self._instance is not None:
             self._instance = replace(self._instance, pid=pid, servers=servers)
             self._beat()
+            return self._instance
+        try:
+            self._instance = self._write(partial(instances.register, pid=pid, servers=servers, now_s=now_s))
+        except StorageError:
+            self._instance = Instance(UNREGISTERED, pid, now_s, now_s, servers)
         return self._instance
 
     def _beat(self) -> None:
@@ -211,5 +331,8 @@ class Catalog:
             instances.beat(connection, instance)
             tools.note_syncs(connection, self._unsaved_syncs)
 
-        self._database.write(beat)
+        try:
+            self._write(beat)
+        except StorageError:
+            return  # said already; other processes take this one for dead until the file is back
         self._unsaved_syncs.clear()

@@ -14,9 +14,11 @@ from typing import Literal, Self, TypeVar
 from sqlalchemy import URL, Connection, NullPool, create_engine
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
+from smart_mcp_proxy.catalog.damage import FileId, file_id, find_damage, move_aside
 from smart_mcp_proxy.errors import CatalogError, ConfigError
+from smart_mcp_proxy.telemetry import get_logger
 
-__all__ = ["DATABASE_NAME", "Database"]
+__all__ = ["DATABASE_NAME", "Database", "StorageError"]
 
 DATABASE_NAME = "proxy.db"
 """Source: contract.md, SQL."""
@@ -30,15 +32,24 @@ _PAUSE_S = 0.05
 
 _BUSY_CODES = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 _UNUSABLE_CODES = frozenset({sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM})
+_DAMAGE_CODES = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+_STORAGE_CODES = _UNUSABLE_CODES | _DAMAGE_CODES | {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR}
 _DIRECTORY_HINT = "Set MCPPROXY_DATA_DIR to a directory that you can write to, or change its permissions."
 _HINTS = {
     sqlite3.SQLITE_BUSY: "Another process holds the file; try again, or stop that process.",
-    sqlite3.SQLITE_FULL: "Free some disk space and try again.",
-    sqlite3.SQLITE_CORRUPT: "Stop every gateway and move the file away; the servers' tools are listed anew.",
-    sqlite3.SQLITE_NOTADB: "Stop every gateway and move the file away; the servers' tools are listed anew.",
+    sqlite3.SQLITE_FULL: "Free some disk space.",
+    sqlite3.SQLITE_IOERR: "Check the disk, its free space and its quota.",
+    sqlite3.SQLITE_READONLY: _DIRECTORY_HINT,
+    sqlite3.SQLITE_CANTOPEN: _DIRECTORY_HINT,
 }
 
 T = TypeVar("T")
+
+_log = get_logger("catalog")
+
+
+class StorageError(CatalogError):
+    """The file itself is at fault, its disk or its permissions: what is in memory is all there is for now."""
 
 
 class Database:
@@ -63,19 +74,15 @@ class Database:
             hide_parameters=True,
         )
         self._connection: Connection | None = None
+        self._file: FileId | None = None
+        self._is_suspect = False
 
     @classmethod
     @asynccontextmanager
     async def open(cls, data_dir: Path) -> AsyncIterator[Self]:
-        """The database of a data directory; both are created, for the owner only, where they do not exist.
-
-        Raises:
-            ConfigError: The directory cannot be used.
-            CatalogError: The file is not a database, or stays locked.
-        """
+        """The database of a data directory; `connect` has to follow."""
         database = cls(data_dir / DATABASE_NAME)
         try:
-            await database.run(database._connect)
             yield database
         finally:
             closed = database._thread.submit(database._disconnect)
@@ -85,6 +92,47 @@ class Database:
     async def run(self, work: Callable[[], T]) -> T:
         """What `work` returns from the database's thread; it is done even if the caller is cancelled meanwhile."""
         return await asyncio.shield(asyncio.get_running_loop().run_in_executor(self._thread, work))
+
+    def connect(self) -> None:
+        """Opens the file; it and its directory are created, for the owner only, where they do not exist.
+
+        A damaged file is moved aside, with a message, and a new one takes its place.
+
+        Raises:
+            ConfigError: The directory cannot be used.
+            StorageError: The disk does not let us.
+            CatalogError: The file stays locked.
+        """
+        damage = self._connect()
+        if damage is None:
+            return
+        seen = self._file
+        self._disconnect()  # first: closing a file that was moved would take the new one's journal for its own
+        try:
+            target = move_aside(self.path, seen)
+        except OSError as exc:
+            raise self._unusable(f"{damage}, and it cannot be moved: {exc.strerror}") from exc
+        if target is not None:
+            _log.warning(
+                "the catalog '%s' was damaged (%s). It is now '%s'; a new one is filled from the servers.",
+                self.path,
+                damage,
+                target.name,
+            )
+        if (damage := self._connect()) is not None:
+            raise StorageError(f"The catalog '{self.path}' is damaged: {damage}.", hint="Check the disk.")
+
+    def mend(self) -> bool:
+        """Makes a file that failed usable again, if it needs more than another try; whether it is another file now.
+
+        Raises:
+            As `connect`.
+        """
+        before = self._file
+        if self._connection is None or self._is_suspect or file_id(self.path) != before:
+            self._disconnect()
+            self.connect()
+        return self._file != before
 
     def read(self, work: Callable[[Connection], T]) -> T:
         """What `work` returns, all its queries seeing one state of the file."""
@@ -97,7 +145,9 @@ class Database:
     def _transact(self, mode: Literal["DEFERRED", "IMMEDIATE"], work: Callable[[Connection], T]) -> T:
         connection = self._connection
         if connection is None:
-            raise RuntimeError(f"{self.path} is not open")
+            raise StorageError(f"The catalog '{self.path}' is not open.")
+        if file_id(self.path) != self._file:
+            raise StorageError(f"The catalog '{self.path}' was moved or removed.")
 
         def attempt() -> T:
             try:
@@ -106,6 +156,8 @@ class Database:
                 connection.commit()
             except BaseException:
                 connection.rollback()
+                # The driver's own as well: SQLAlchemy takes a commit that failed for the end of the transaction.
+                connection.connection.rollback()
                 raise
             return result
 
@@ -119,28 +171,39 @@ class Database:
             except SQLAlchemyError as exc:
                 code = _primary_code(exc)
                 if code not in _BUSY_CODES or number == _ATTEMPTS:
-                    raise CatalogError(
+                    self._is_suspect |= code in _DAMAGE_CODES
+                    kind = StorageError if code in _STORAGE_CODES else CatalogError
+                    raise kind(
                         f"The catalog '{self.path}' cannot be used: {_reason(exc)}.", hint=_HINTS.get(code, "")
                     ) from exc
             time.sleep(random.uniform(0, _PAUSE_S * number))
             number += 1
 
-    def _connect(self) -> None:
+    def _connect(self) -> str | None:
+        """Opens the file and returns what is wrong with it, None for a sound one."""
         try:
             _create_private(self.path)
         except FileExistsError as exc:
             raise self._unusable("it is not a directory") from exc
         except OSError as exc:
             raise self._unusable(exc.strerror or str(exc)) from exc
+        # Before it is opened: what takes its place in between is then noticed as another file.
+        self._file = file_id(self.path)
         try:
-            self._retried(self._connect_once)
+            damage = self._retried(self._connect_once)
         except CatalogError as exc:
             cause = exc.__cause__
-            if isinstance(cause, SQLAlchemyError) and _primary_code(cause) in _UNUSABLE_CODES:
+            if not isinstance(cause, SQLAlchemyError) or (code := _primary_code(cause)) not in _STORAGE_CODES:
+                raise
+            if code in _UNUSABLE_CODES:
                 raise self._unusable(_reason(cause)) from cause
-            raise
+            if code not in _DAMAGE_CODES:
+                raise
+            damage = _reason(cause)
+        self._is_suspect = damage is not None
+        return damage
 
-    def _connect_once(self) -> None:
+    def _connect_once(self) -> str | None:
         connection = self._engine.connect()
         try:
             connection.exec_driver_sql("PRAGMA journal_mode = WAL")
@@ -148,10 +211,12 @@ class Database:
             # A file that can be read but not written shows itself only when a write begins.
             connection.exec_driver_sql("BEGIN IMMEDIATE")
             connection.rollback()
+            damage = find_damage(connection)
         except BaseException:
             connection.close()
             raise
         self._connection = connection
+        return damage
 
     def _unusable(self, reason: str) -> ConfigError:
         return ConfigError(f"Data directory '{self.path.parent}' cannot be used: {reason}.", hint=_DIRECTORY_HINT)

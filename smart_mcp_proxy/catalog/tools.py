@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
@@ -19,6 +19,7 @@ from smart_mcp_proxy.names import listed_name
 from smart_mcp_proxy.telemetry import get_logger
 
 __all__ = [
+    "FIRST_REMEMBERED_ID",
     "PreparedTool",
     "advance",
     "clear",
@@ -28,6 +29,8 @@ __all__ = [
     "last_syncs",
     "note_syncs",
     "prepare",
+    "remember",
+    "restore",
     "shorten_listed_names",
     "store",
 ]
@@ -36,6 +39,9 @@ _KNOWN_HINTS = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldH
 """Source: MCP specification, ToolAnnotations."""
 _HINT_COMBINATIONS = 81
 """Each of the four hints is true, false or absent."""
+
+FIRST_REMEMBERED_ID = 1 << 40
+"""Ids from here on belong to tools that no file holds yet; no file gets so far."""
 
 _log = get_logger("catalog")
 
@@ -105,7 +111,10 @@ def is_unstored(connection: Connection, server: str, wanted: Mapping[str, Prepar
 
 def _plan(connection: Connection, server: str, wanted: Mapping[str, PreparedTool]) -> _Plan:
     rows = connection.execute(select(tools.c.name, tools.c.id, tools.c.hash).where(tools.c.server_name == server))
-    stored = {name: (id_, hash_) for name, id_, hash_ in rows.all()}
+    return _plan_from({name: (id_, hash_) for name, id_, hash_ in rows.all()}, wanted)
+
+
+def _plan_from(stored: Mapping[str, tuple[int, str]], wanted: Mapping[str, PreparedTool]) -> _Plan:
     return _Plan(
         added=tuple(tool for name, tool in wanted.items() if name not in stored),
         changed=tuple(
@@ -145,6 +154,83 @@ def store(connection: Connection, server: str, wanted: Mapping[str, PreparedTool
             ],
         )
         connection.execute(update(tools).where(tools.c.faiss_vector_id.is_(None)).values(faiss_vector_id=tools.c.id))
+
+
+def remember(
+    snapshot: Snapshot, server: str, wanted: Mapping[str, PreparedTool], name_limit: int, ids: Iterator[int]
+) -> Snapshot:
+    """`snapshot` with the tools of `server` equal to `wanted`: what `store` and `advance` do, without a file.
+
+    Args:
+        snapshot: Not changed.
+        server: Configured name.
+        wanted: Its whole list.
+        name_limit: Longest listed name, in characters.
+        ids: For the tools that are new.
+    """
+    stored = {record.key.tool: (record.id, record.change_hash) for record in snapshot.by_server.get(server, ())}
+    plan = _plan_from(stored, wanted)
+    if not plan:
+        return snapshot
+    taken = set(snapshot.by_listed)
+    records = [_remembered(tool, id_, snapshot.by_id[id_].listed_name) for id_, tool in plan.changed]
+    for tool in plan.added:
+        name = listed_name(tool.key, name_limit, taken)
+        taken.add(name)
+        records.append(_remembered(tool, next(ids), name))
+    return snapshot.replaced(snapshot.generation + 1, records, plan.removed)
+
+
+def _remembered(tool: PreparedTool, id_: int, name: str) -> ToolRecord:
+    return ToolRecord(
+        id=id_,
+        key=tool.key,
+        listed_name=name,
+        raw=tool.definition.encode(),
+        change_hash=tool.hash,
+        digest=approval_digest(tool.hash),
+        annotations=_hints(tool.annotations),
+    )
+
+
+def restore(
+    connection: Connection,
+    snapshot: Snapshot,
+    heard: Mapping[str, Mapping[str, PreparedTool]],
+    name_limit: int,
+    *,
+    is_new_file: bool,
+) -> None:
+    """Stores what only the memory knows: the lists in `heard`, in a new file all tools of `snapshot`.
+
+    Listed names stay as they are unless another process has given them away meanwhile. Generations and ids go on
+    from those of the snapshot.
+    """
+    lists = dict(heard)
+    if is_new_file:
+        last_id = max((id_ for id_ in snapshot.by_id if id_ < FIRST_REMEMBERED_ID), default=0)
+        _skip_ids(connection, last_id)
+        for server, records in snapshot.by_server.items():
+            lists.setdefault(server, prepare(server, [json.loads(record.raw) for record in records]))
+    behind = update(meta).where(meta.c.key == "generation", meta.c.value < snapshot.generation)
+    connection.execute(behind.values(value=snapshot.generation))
+    for server, wanted in lists.items():
+        names = [
+            {"server_name": server, "name": record.key.tool, "listed_name": record.listed_name}
+            for record in snapshot.by_server.get(server, ())
+        ]
+        if names:
+            connection.execute(insert(listed_names).prefix_with("OR IGNORE"), names)
+        store(connection, server, wanted, name_limit)
+
+
+def _skip_ids(connection: Connection, last_id: int) -> None:
+    """Marks all ids up to `last_id` as used."""
+    known = connection.exec_driver_sql("SELECT seq FROM sqlite_sequence WHERE name = 'tools'").scalar()
+    if known is None:
+        connection.exec_driver_sql("INSERT INTO sqlite_sequence (name, seq) VALUES ('tools', ?)", (last_id,))
+    elif known < last_id:
+        connection.exec_driver_sql("UPDATE sqlite_sequence SET seq = ? WHERE name = 'tools'", (last_id,))
 
 
 def _columns(tool: PreparedTool, generation: int) -> dict[str, Any]:

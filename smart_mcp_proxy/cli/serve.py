@@ -26,6 +26,7 @@ applied, and only that is restarted. A broken file changes nothing.
 Examples:
   mcpproxy serve                           stdio, for a client that starts it
   mcpproxy serve --http --port 9000        one endpoint for many clients
+  mcpproxy serve --passthrough github      one server's own tools, guarded
   mcpproxy serve --config servers.json --check""",
 )
 
@@ -38,6 +39,7 @@ def serve(
     host: str | None = None,
     port: Annotated[int | None, Parameter(validator=Number(gte=0, lte=65535))] = None,
     config: Path | None = None,
+    passthrough: str | None = None,
     check: bool = False,
     json: bool = False,
 ) -> int:
@@ -49,6 +51,7 @@ def serve(
         host: Address to listen on (MCPPROXY_HOST).
         port: Port to listen on, 0 for a free one (MCPPROXY_PORT).
         config: File that names the servers (MCPPROXY_CONFIG_PATH).
+        passthrough: Show the tools of this one server under their own names, and nothing else.
         check: Connect and list every server, report, and end; the exit status is 1 if one of them fails.
         json: With --check or HTTP: report as one JSON object on stdout.
     """
@@ -60,21 +63,23 @@ def serve(
         # Here and below, not above: importing the gateway takes a second, and the command line is parsed before it.
         from smart_mcp_proxy.cli.serving import check as check_servers
 
-        return run(check_servers(open_settings(**flags), as_json=json))
+        return run(check_servers(open_settings(**flags), passthrough=passthrough, as_json=json))
     settings = open_settings(is_serving=True, log_level="WARNING" if sys.stderr.isatty() else None, **flags)
     if json and settings.transport == "stdio":
         raise UsageError(
             "--json does not go with stdio: stdout belongs to the protocol.", hint="Add --http or --check."
         )
-    return run(serve_settings(settings, as_json=json))
+    return run(serve_settings(settings, passthrough=passthrough, as_json=json))
 
 
-async def serve_settings(settings: "Settings", *, as_json: bool = False) -> int:
+async def serve_settings(settings: "Settings", *, passthrough: str | None = None, as_json: bool = False) -> int:
     """Serves on the transport that the settings name; returns the exit status."""
     from smart_mcp_proxy.cli.serving import serve_agents_over_http, serve_one_client
 
     if settings.transport == "stdio":
         if sys.stdin.isatty():
             say("Waiting for an MCP client on stdin. For many clients: mcpproxy serve --http")
-        return await serve_one_client(settings)
-    return await serve_agents_over_http(settings, is_sse=settings.transport == "sse", as_json=as_json)
+        return await serve_one_client(settings, passthrough=passthrough)
+    return await serve_agents_over_http(
+        settings, is_sse=settings.transport == "sse", passthrough=passthrough, as_json=as_json
+    )

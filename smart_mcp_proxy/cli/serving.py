@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
-import anyio
 from anyio import to_thread
 
 from smart_mcp_proxy.cli.output import say, show_json
@@ -28,19 +27,18 @@ __all__ = ["check", "serve_agents_over_http", "serve_one_client"]
 log = get_logger("serve")
 
 
-async def serve_one_client(settings: Settings) -> int:
+async def serve_one_client(settings: Settings, *, passthrough: str | None = None) -> int:
     """Serves the client on stdin and stdout until it leaves or a signal comes; returns the exit status."""
     file = await _read_servers(settings)
     with stop_signals() as stop:
-        async with _open(settings, file) as gateway:
-            with anyio.CancelScope() as scope:
-                heeding = spawn(_cancel_on(stop, gateway, scope), "stop signal")
-                await serve_stdio(gateway)
-            heeding.cancel()
+        async with _open(settings, file, passthrough) as gateway:
+            await serve_stdio(gateway, stop)
     return _status(stop)
 
 
-async def serve_agents_over_http(settings: Settings, *, is_sse: bool = False, as_json: bool = False) -> int:
+async def serve_agents_over_http(
+    settings: Settings, *, is_sse: bool = False, passthrough: str | None = None, as_json: bool = False
+) -> int:
     """Serves HTTP until a signal comes, and tells people what is there; returns the exit status.
 
     Raises:
@@ -50,7 +48,7 @@ async def serve_agents_over_http(settings: Settings, *, is_sse: bool = False, as
     token = token_of(settings)
     with closing(bind(settings.host, settings.port)) as listener, stop_signals() as stop:
         address = Address(settings.host, listener.getsockname()[1], is_sse=is_sse, has_token=token is not None)
-        async with _open(settings, file) as gateway, serve_http(gateway, listener, token=token):
+        async with _open(settings, file, passthrough) as gateway, serve_http(gateway, listener, token=token):
             gateway.start_upstreams()
             telling = spawn(_tell(gateway, address, as_json=as_json), "start report")
             await stop.wait()
@@ -60,14 +58,14 @@ async def serve_agents_over_http(settings: Settings, *, is_sse: bool = False, as
     return _status(stop)
 
 
-async def check(settings: Settings, *, as_json: bool = False) -> int:
+async def check(settings: Settings, *, passthrough: str | None = None, as_json: bool = False) -> int:
     """Connects and lists every server, reports, and ends; returns 0 if all of them can be used, else 1.
 
     Raises:
         ConfigError: The configuration as a whole, or the data directory, cannot be used.
     """
     file = await _read_servers(settings, is_logged=False)
-    async with Gateway(settings, file.servers, environ=environment()) as gateway:
+    async with Gateway(settings, file.servers, environ=environment(), passthrough=passthrough) as gateway:
         gateway.start_upstreams()
         await settle(gateway, SETTLE_S)
         async with api_of(gateway) as api:
@@ -96,9 +94,12 @@ async def _read_servers(settings: Settings, *, is_logged: bool = True) -> Server
 
 
 @asynccontextmanager
-async def _open(settings: Settings, file: ServerFile) -> AsyncIterator[Gateway]:
+async def _open(settings: Settings, file: ServerFile, passthrough: str | None) -> AsyncIterator[Gateway]:
     """A gateway that the command line can reach and that follows its configuration."""
-    async with Gateway(settings, file.servers, environ=environment()) as gateway, open_socket(gateway):
+    async with (
+        Gateway(settings, file.servers, environ=environment(), passthrough=passthrough) as gateway,
+        open_socket(gateway),
+    ):
         watching = spawn(follow_config(settings, Path.cwd(), file.servers, gateway.apply), "config watch")
         settle_memory()
         try:
@@ -106,13 +107,6 @@ async def _open(settings: Settings, file: ServerFile) -> AsyncIterator[Gateway]:
         finally:
             watching.cancel()
             await asyncio.wait([watching])
-
-
-async def _cancel_on(stop: StopEvent, gateway: Gateway, scope: anyio.CancelScope) -> None:
-    """Ends the serving after a signal, once the calls under way have been answered."""
-    await stop.wait()
-    await gateway.agent.drain()
-    scope.cancel()
 
 
 async def _tell(gateway: Gateway, address: Address, *, as_json: bool) -> None:

@@ -3,20 +3,29 @@
 import contextvars
 import math
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
-from functools import partial
-from typing import Any
+from contextlib import ExitStack, asynccontextmanager, contextmanager
+from functools import lru_cache, partial
+from typing import Any, cast
 
 import anyio
 from fastmcp import FastMCP
-from mcp.server.streamable_http import StreamableHTTPServerTransport
+from mcp.server.streamable_http import StreamableHTTPServerTransport, check_accept_headers
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
-from starlette.types import Receive, Scope, Send
+from mcp.shared.dispatcher import coerce_request_id
+from mcp_types import DEFAULT_NEGOTIATED_VERSION
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
+from starlette.datastructures import Headers
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from smart_mcp_proxy.fastmcp_compat.screen import refuse, refuse_used_id, request_id_of
 from smart_mcp_proxy.fastmcp_compat.server import checked_clients
 
-__all__ = ["HttpApp", "HttpSession", "replying_with_json"]
+__all__ = ["HttpApp", "HttpSession", "accepted_replies", "replying_with_json"]
 
+KNOWN_VALUES = 256
+"""Of a header; clients differ in it and send the same with every request."""
 _replies_json: contextvars.ContextVar[bool] = contextvars.ContextVar("replies_json", default=False)
 
 
@@ -30,12 +39,20 @@ def replying_with_json(choice: bool) -> Iterator[None]:
         _replies_json.reset(token)
 
 
+@lru_cache(KNOWN_VALUES)
+def accepted_replies(accept: bytes) -> tuple[bool, bool]:
+    """Whether a client with this Accept header takes a JSON body, and whether it takes a stream."""
+    return check_accept_headers(Request({"type": "http", "headers": [(b"accept", accept)]}))
+
+
 class HttpSession(StreamableHTTPServerTransport):
     """Handshake-era session that decides per request whether the reply is one JSON body or a stream.
 
     The SDK decides once per server. A stream costs a millisecond and is needed only where something may come before
     the answer, that is, where the request carries a progress token.
     """
+
+    _ids_in_use: set[int | str]
 
     @property
     def is_json_response_enabled(self) -> bool:
@@ -58,9 +75,32 @@ class HttpSession(StreamableHTTPServerTransport):
         """Whether the session still takes requests."""
         return not self._terminated and not (self.idle_scope is not None and self.idle_scope.cancel_called)
 
+    def begin_count(self) -> None:
+        """No id is in use; what the SDK made does not know of this."""
+        self._ids_in_use = set()
+
+    def is_serving(self, request_id: int | str) -> bool:
+        """Whether a request with this id has not been answered yet; the SDK takes 7 and "7" for one."""
+        return coerce_request_id(request_id) in self._ids_in_use
+
     @contextmanager
-    def in_use(self) -> Iterator[None]:
+    def serving(self, request_id: int | str) -> Iterator[None]:
+        """Keeps the id in use while open."""
+        key = coerce_request_id(request_id)
+        self._ids_in_use.add(key)
+        try:
+            yield
+        finally:
+            self._ids_in_use.discard(key)
+
+    @contextmanager
+    def in_use(self, request_id: int | str) -> Iterator[None]:
         """Keeps the session from idling out while a request is served past the SDK; as `handle_request` does."""
+        with self.serving(request_id), self._awake():
+            yield
+
+    @contextmanager
+    def _awake(self) -> Iterator[None]:
         if self.idle_scope is None or self._idle_timeout is None:
             yield
             return
@@ -107,6 +147,7 @@ class HttpApp:
                 self._manager = self._find_manager()
                 # FastMCP builds its manager itself, and the manager its sessions.
                 setattr(self._manager, "_admit_session", partial(_admit, self._manager._admit_session))  # noqa: B010
+                self._manager.asgi_app.app = _Screened(self._manager)
             yield
 
     def session(self, session_id: str) -> HttpSession | None:
@@ -131,4 +172,58 @@ def _admit(admit: Any, requestor: Any) -> StreamableHTTPServerTransport | None:
     session: StreamableHTTPServerTransport | None = admit(requestor)
     if session is not None:
         session.__class__ = HttpSession
+        cast(HttpSession, session).begin_count()
     return session
+
+
+class _Screened:
+    """The manager's own app, behind the checks of the door: what nobody should be given never reaches a session.
+
+    Args:
+        manager: Has the sessions; its app is called for messages that can be served.
+    """
+
+    def __init__(self, manager: StreamableHTTPSessionManager) -> None:
+        self._app: ASGIApp = manager.asgi_app.app
+        self._sessions = manager._server_instances
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serves one request."""
+        headers = Headers(scope=scope)
+        session_id = headers.get("mcp-session-id")
+        is_handshake = headers.get("mcp-protocol-version", DEFAULT_NEGOTIATED_VERSION) in HANDSHAKE_PROTOCOL_VERSIONS
+        session = self._sessions.get(session_id or "") if is_handshake else None
+        has_lost_session = is_handshake and session_id is not None and session is None
+        if scope["method"] != "POST" or has_lost_session or "json" not in headers.get("content-type", ""):
+            await self._app(scope, receive, send)  # it says what is wrong
+            return
+        messages = [await receive()]
+
+        async def replay() -> Message:
+            return messages.pop() if messages else await receive()
+
+        await self._serve(messages[0], session if isinstance(session, HttpSession) else None, scope, replay, send)
+
+    async def _serve(
+        self, body: Message, session: HttpSession | None, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        is_whole = body["type"] == "http.request" and not body.get("more_body")  # else the client has left
+        refusal = refuse(body["body"]) if is_whole else None
+        request_id = request_id_of(body["body"]) if is_whole and refusal is None else None
+        holding = ExitStack()
+        if session is not None and request_id is not None:
+            if session.is_serving(request_id):
+                refusal = refuse_used_id(request_id)
+            else:
+                holding.enter_context(session.serving(request_id))
+        if refusal is not None:
+            await Response(refusal.reply, 400, media_type="application/json")(scope, receive, send)
+            return
+
+        async def answer(message: Message) -> None:
+            if message["type"] == "http.response.body" and not message.get("more_body"):
+                holding.close()  # who has read the whole answer may use the id again
+            await send(message)
+
+        with holding:
+            await self._app(scope, receive, answer)

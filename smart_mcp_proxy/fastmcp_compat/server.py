@@ -9,12 +9,15 @@ import hmac
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Protocol, cast
 
 import mcp_types
+import msgspec
 from fastmcp import FastMCP
 from fastmcp.server.auth import AccessToken, TokenVerifier
 from fastmcp.server.dependencies import get_access_token
+from fastmcp.server.low_level import LowLevelServer
 from mcp.server.context import ServerRequestContext
 from mcp.shared._context_streams import create_context_streams
 from mcp.shared.exceptions import MCPError
@@ -23,6 +26,7 @@ from mcp_types import methods as wire_methods
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
+from smart_mcp_proxy.fastmcp_compat.list_changed import ListChangedHub
 from smart_mcp_proxy.models import Era, OnProgress, Progress
 
 __all__ = [
@@ -31,9 +35,12 @@ __all__ = [
     "build_server",
     "checked_clients",
     "dump_message",
+    "has_good_envelope",
     "message_streams",
     "parse_message",
     "request_error",
+    "request_of",
+    "response_id",
     "serve_streams",
 ]
 
@@ -49,6 +56,14 @@ _CONNECTION_META = frozenset(
     }
 )
 """`_meta` keys that belong to one connection and are never passed to another."""
+
+_ENVELOPE_KEYS = (
+    mcp_types.PROTOCOL_VERSION_META_KEY,
+    mcp_types.CLIENT_INFO_META_KEY,
+    mcp_types.CLIENT_CAPABILITIES_META_KEY,
+)
+KNOWN_ENVELOPES = 256
+"""A client sends the same one with every request."""
 
 _UNSERVED = (
     "resources/list",
@@ -83,7 +98,13 @@ class Inbound:
 
 
 class AgentHandlers(Protocol):
-    """What the gateway answers itself."""
+    """What the gateway answers itself.
+
+    Attributes:
+        list_changes: Knows the clients that are to be told when the list changes.
+    """
+
+    list_changes: ListChangedHub
 
     async def list_tools(self, inbound: Inbound) -> dict[str, Any]:
         """The `tools/list` result, whole: nothing is added to it on its way."""
@@ -98,9 +119,9 @@ class AgentHandlers(Protocol):
         """Called when a client's first request has been answered."""
 
 
-def request_error(code: int, message: str) -> Exception:
+def request_error(code: int, message: str, data: Any = None) -> MCPError:
     """An exception that reaches the wire as this JSON-RPC error."""
-    return MCPError(code=code, message=message)
+    return MCPError(code=code, message=message, data=data)
 
 
 def _progress_to(ctx: ServerRequestContext[Any]) -> OnProgress | None:
@@ -146,8 +167,13 @@ class _RawTools:
     async def __call__(
         self, ctx: ServerRequestContext[Any], call_next: Callable[[ServerRequestContext[Any]], Awaitable[Any]]
     ) -> Any:
+        is_modern = ctx.protocol_version in MODERN_PROTOCOL_VERSIONS  # it does not know initialize, the SDK says so
+        if ctx.method == "initialize" and not is_modern and ctx.session._connection.initialize_accepted:
+            raise MCPError(code=mcp_types.INVALID_REQUEST, message="This session has been initialized already.")
         if ctx.method in ("initialize", "server/discover"):
             answer = await call_next(ctx)
+            if ctx.method == "initialize":
+                self._handlers.list_changes.add(ctx.session._connection)
             self._handlers.first_answered()
             return answer
         if ctx.request_id is None or ctx.method not in ("tools/list", "tools/call"):
@@ -215,13 +241,24 @@ def build_server(
     low = server._mcp_server
     for method in _UNSERVED:
         del low._request_handlers[method]
-    # FastMCP's own method claims the MCP Apps extension for every server.
-    low.get_capabilities = super(type(low), low).get_capabilities  # type: ignore[method-assign]  # no setting for it
-    # The list is fixed for the life of the process.
-    low.notification_options.tools_changed = False
+    _claim_only_tools(low, is_announcing=handlers.list_changes.is_announcing)
+    handlers.list_changes.serve(low)
     low.middleware.append(_RawTools(handlers))
     low.get_tool_input_schema = handlers.input_schema
     return server
+
+
+def _claim_only_tools(low: LowLevelServer[Any], *, is_announcing: bool) -> None:
+    """Has the server say what it can do: tools, and whether it announces that their list changed."""
+    # FastMCP's own method claims the MCP Apps extension for every server.
+    derive = super(type(low), low).get_capabilities
+
+    def get_capabilities(*args: Any, **kwargs: Any) -> mcp_types.ServerCapabilities:
+        # In the modern era the SDK takes an answer to subscriptions/listen for a promise that something will come.
+        tools = mcp_types.ToolsCapability(list_changed=is_announcing)
+        return derive(*args, **kwargs).model_copy(update={"tools": tools})
+
+    low.get_capabilities = get_capabilities  # type: ignore[method-assign]  # there is no setting for it
 
 
 def checked_clients(server: FastMCP) -> Mapping[str | None, str]:
@@ -253,3 +290,29 @@ def parse_message(line: bytes) -> SessionMessage:
 def dump_message(message: SessionMessage) -> bytes:
     """The message as one line of JSON, without the line end."""
     return message.message.model_dump_json(by_alias=True, exclude_unset=True).encode()
+
+
+def response_id(message: SessionMessage) -> int | str | None:
+    """The id of the request that the message answers; None if it answers none."""
+    reply = message.message
+    return reply.id if isinstance(reply, mcp_types.JSONRPCResponse | mcp_types.JSONRPCError) else None
+
+
+def has_good_envelope(version: str, meta: Mapping[str, Any]) -> bool:
+    """Whether the SDK finds nothing wrong with the members of a modern request's envelope."""
+    return _is_good_envelope(version, msgspec.json.encode({key: meta[key] for key in _ENVELOPE_KEYS if key in meta}))
+
+
+@lru_cache(KNOWN_ENVELOPES)
+def _is_good_envelope(version: str, members: bytes) -> bool:
+    try:
+        wire_methods.validate_client_request("tools/call", version, {"name": "", "_meta": msgspec.json.decode(members)})
+    except ValidationError:
+        return False
+    return True
+
+
+def request_of(message: SessionMessage | Exception) -> mcp_types.JSONRPCRequest | None:
+    """The request in `message`; None if it is something else."""
+    request = message.message if isinstance(message, SessionMessage) else None
+    return request if isinstance(request, mcp_types.JSONRPCRequest) else None

@@ -11,17 +11,19 @@ from fastmcp import FastMCP
 
 from smart_mcp_proxy import __version__
 from smart_mcp_proxy.catalog import Catalog
-from smart_mcp_proxy.errors import CatalogError, MissingExtraError
+from smart_mcp_proxy.errors import CatalogError, ConfigError, MissingExtraError
 from smart_mcp_proxy.fastmcp_compat.server import build_server
-from smart_mcp_proxy.gateway.agent import INSTRUCTIONS, Agent
+from smart_mcp_proxy.gateway.agent import Agent, Offer
 from smart_mcp_proxy.gateway.calls import CallLimits, Calls
 from smart_mcp_proxy.gateway.indexer import Indexer
 from smart_mcp_proxy.gateway.outputs import Outputs
+from smart_mcp_proxy.gateway.passthrough import Passthrough
 from smart_mcp_proxy.gateway.recorder import Recorder
 from smart_mcp_proxy.gateway.results import SERVER_NAME
 from smart_mcp_proxy.gateway.retrieval import Retrieval
 from smart_mcp_proxy.gateway.tools.call_tool import CallToolDestructive, CallToolRead, CallToolWrite
 from smart_mcp_proxy.gateway.tools.describe_tool import DescribeTool
+from smart_mcp_proxy.gateway.tools.own import OwnTools
 from smart_mcp_proxy.gateway.tools.read_output import ReadOutput
 from smart_mcp_proxy.gateway.tools.retrieve_tools import RetrieveTools
 from smart_mcp_proxy.gateway.visible import Visible
@@ -77,7 +79,11 @@ class Gateway:
         settings: Frozen settings.
         servers: Configured servers by name.
         environ: What `${VAR}` in server entries expands from.
+        passthrough: The one server whose tools agents see under their own names, instead of the gateway's tools.
         clock: Monotonic seconds.
+
+    Raises:
+        ConfigError: `passthrough` is not configured.
     """
 
     def __init__(
@@ -86,11 +92,19 @@ class Gateway:
         servers: Mapping[str, ServerConfig],
         *,
         environ: Mapping[str, str],
+        passthrough: str | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        if passthrough is not None and passthrough not in servers:
+            raise ConfigError(
+                f"Server '{passthrough}' is not configured, so it cannot be passed through.",
+                hint=f"Known: {', '.join(sorted(servers)) or 'none'}.",
+            )
         self.settings = settings
         self.degraded = _degraded(settings)
-        self._servers = dict(servers)
+        self._passthrough = passthrough
+        self._configured: frozenset[str] = frozenset(servers)
+        self._servers = self._served(servers)
         self._environ = environ
         self._clock = clock
         self._stack = AsyncExitStack()
@@ -123,7 +137,10 @@ class Gateway:
             self._assemble()
             await self.catalog.register_instance(os.getpid(), sorted(self._servers))
             self.indexer.start(self.fleet)
-            for work in (self._start(), self._beat()):
+            background = [self._start(), self._beat()]
+            if isinstance(self.agent.offer, Passthrough):
+                background.append(self.agent.offer.announce_changes(self.agent.list_changes))
+            for work in background:
                 stack.callback(spawn(work, "gateway").cancel)
             self._stack = stack.pop_all()
         return self
@@ -148,24 +165,29 @@ class Gateway:
             self.fleet,
             self.outputs,
             self.recorder,
-            CallLimits(is_strict=settings.intent_strict, output_limit_chars=settings.truncate_output_len or 0),
+            # What is passed through is not cut: nothing would be listed to read the rest with.
+            CallLimits(settings.intent_strict, 0 if self._passthrough else settings.truncate_output_len or 0),
             self._clock,
         )
-        self.agent = Agent(
+        self.agent = Agent(self._offer(), on_first_answer=self._start_soon)
+
+    def _offer(self) -> Offer:
+        if self._passthrough is not None:
+            return Passthrough(self._passthrough, self.visible, self.calls, self.indexer, self.is_settled)
+        return OwnTools(
             [
-                RetrieveTools(self.retrieval, settings.top_k),
+                RetrieveTools(self.retrieval, self.settings.top_k),
                 DescribeTool(self.visible, self.retrieval),
                 CallToolRead(self.calls),
                 CallToolWrite(self.calls),
                 CallToolDestructive(self.calls),
                 ReadOutput(self.outputs),
-            ],
-            on_first_answer=self._start_soon,
+            ]
         )
 
     def mcp_server(self, *, token: str | None = None) -> FastMCP:
         """A FastMCP server that agents can be connected to; `token` protects its HTTP endpoints."""
-        return build_server(SERVER_NAME, __version__, INSTRUCTIONS, self.agent, token=token)
+        return build_server(SERVER_NAME, __version__, self.agent.offer.instructions, self.agent, token=token)
 
     def start_upstreams(self) -> None:
         """Lets the upstreams start now instead of waiting for a first client."""
@@ -173,11 +195,16 @@ class Gateway:
 
     async def apply(self, servers: Mapping[str, ServerConfig]) -> None:
         """Makes `servers` the configuration: starts, stops and restarts only what changed."""
-        self._servers = dict(servers)
+        self._configured = frozenset(servers)
+        self._servers = self._served(servers)
         self.visible.reconfigure(self._servers)
         await self.fleet.apply(self._servers)
-        await self.indexer.forget(self._servers)
+        await self.indexer.forget(self._configured)
         await self.catalog.register_instance(os.getpid(), sorted(self._servers))
+
+    def _served(self, servers: Mapping[str, ServerConfig]) -> dict[str, ServerConfig]:
+        """Those of the configured servers that this gateway works with."""
+        return {name: config for name, config in servers.items() if self._passthrough in (None, name)}
 
     async def wait_settled(self, timeout_s: float) -> bool:
         """Whether every server is listed or has failed within `timeout_s`."""
@@ -204,7 +231,7 @@ class Gateway:
             tools=tools,
             catalog_tokens=self.retrieval.catalog_tokens(),
             generation=self.catalog.snapshot.generation,
-            degraded=self.degraded,
+            degraded=(*self.degraded, *((self.catalog.problem,) if self.catalog.problem else ())),
             is_loaded=self.indexer.loaded.is_set(),
         )
 
@@ -229,7 +256,7 @@ class Gateway:
         except TimeoutError:
             log.debug("no client within %.1f s; starting upstreams", START_DELAY_S)
         await self.fleet.start()
-        await self.indexer.forget(self._servers)
+        await self.indexer.forget(self._configured)
 
     async def _beat(self) -> None:
         while True:

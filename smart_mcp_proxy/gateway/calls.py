@@ -129,7 +129,8 @@ class Calls:
                 code="intent_mismatch",
                 data={"call_with": f"call_tool_{policy.call_with(record.annotations)}"},
             )
-        self._schemas.check(record, request.arguments)
+        if request.is_checked:
+            self._schemas.check(record, request.arguments)
 
     async def _send(self, record: ToolRecord, request: CallRequest) -> bytes:
         params: dict[str, Any] = {"name": record.key.tool, "arguments": request.arguments}

@@ -133,7 +133,7 @@ class Indexer:
         self._changed = asyncio.Event()
 
     async def wait_changed(self) -> None:
-        """Returns when a listing ended or a server changed its state, whatever the outcome."""
+        """Returns when a listing ended, whatever the outcome, a server changed its state, or the tools changed."""
         await self._changed.wait()
 
     async def _load(self) -> None:
@@ -144,6 +144,7 @@ class Indexer:
     async def _reconcile(self) -> None:
         """Brings the index to the present snapshot and visibility: only what differs is indexed."""
         await to_thread.run_sync(self._bring_up)
+        self._announce()
 
     def _bring_up(self) -> None:
         # Done to its end under the lock even if the task that asked for it was cancelled: its server was removed.

@@ -1,6 +1,7 @@
 """Activity records, written in batches off the call path."""
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 
@@ -10,6 +11,8 @@ from smart_mcp_proxy.telemetry import Activity, get_logger, spawn
 __all__ = ["Recorder"]
 
 BATCH_S = 0.25
+RETRY_S = 1.0
+"""Pause before a batch that was refused is offered again."""
 WAITING_LIMIT = 10_000
 """Records kept while the store does not take any; older ones go first, and the log says how many."""
 
@@ -22,11 +25,20 @@ class Recorder:
     Args:
         store: Takes a batch; may fail with CatalogError, then the batch is kept for the next time.
         batch_s: How long a batch is collected.
+        retry_s: Pause before a batch that was refused is offered again.
     """
 
-    def __init__(self, store: Callable[[Sequence[Activity]], Awaitable[None]], *, batch_s: float = BATCH_S) -> None:
+    def __init__(
+        self,
+        store: Callable[[Sequence[Activity]], Awaitable[None]],
+        *,
+        batch_s: float = BATCH_S,
+        retry_s: float = RETRY_S,
+    ) -> None:
         self._store = store
         self._batch_s = batch_s
+        self._retry_s = retry_s
+        self._is_refused = False
         self._storing = asyncio.Lock()
         self._waiting: deque[Activity] = deque(maxlen=WAITING_LIMIT)
         self._dropped = 0
@@ -43,6 +55,8 @@ class Recorder:
                 self._task.cancel()
             await asyncio.wait([self._task])
         await self._flush()
+        if self._waiting:
+            log.warning("%d activity records are lost: the catalog could not take them", len(self._waiting))
 
     def record(self, activity: Activity) -> None:
         """Takes one record; never waits and never fails."""
@@ -56,6 +70,9 @@ class Recorder:
             self._wake.clear()
             await asyncio.sleep(self._batch_s)
             await self._flush()
+            if self._is_refused:
+                await asyncio.sleep(self._retry_s)
+                self._wake.set()
 
     async def _flush(self) -> None:
         async with self._storing:
@@ -69,7 +86,12 @@ class Recorder:
                 room = WAITING_LIMIT - len(self._waiting)
                 self._dropped += max(0, len(batch) - room)
                 self._waiting.extendleft(reversed(batch[max(0, len(batch) - room) :]))
-                log.warning("%d activity records wait: %s", len(self._waiting), exc)
+                # Once: a full disk stays full for a while, and agents go on calling.
+                level = logging.DEBUG if self._is_refused else logging.WARNING
+                log.log(level, "%d activity records wait: %s", len(self._waiting), exc)
+                self._is_refused = True
+                return
+        self._is_refused = False
         if self._dropped:
             log.warning("%d activity records were dropped", self._dropped)
             self._dropped = 0

@@ -220,7 +220,8 @@ class Retrieval:
 
     def _reasons(self) -> list[str]:
         loading = () if self._indexer.loaded.is_set() else ("the stored index is still loading",)
-        return [*self._degraded, *loading]
+        unstored = (self._catalog.problem,) if self._catalog.problem else ()
+        return [*self._degraded, *unstored, *loading]
 
     def _capped(self, question: Question, shown: list[tuple[Hit, ToolRecord]]) -> tuple[list[dict[str, Any]], bool]:
         """The tools as they are sent, the first always, the rest while they fit under the cap."""

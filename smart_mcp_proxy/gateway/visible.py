@@ -57,6 +57,8 @@ class _Seen(NamedTuple):
     snapshot: Snapshot
     servers: Mapping[str, ServerConfig]
     by_id: Mapping[int, ToolRecord]
+    by_server: dict[str, tuple[ToolRecord, ...]]
+    """Filled as it is asked for."""
 
 
 class Visible:
@@ -76,7 +78,7 @@ class Visible:
     ) -> None:
         self._catalog = catalog
         self._nearest = nearest
-        self._seen = _Seen(Snapshot(), servers, {})
+        self._seen = _Seen(Snapshot(), servers, {}, {})
         self.servers = servers
 
     def sees(self, record: ToolRecord) -> bool:
@@ -91,12 +93,20 @@ class Visible:
         """Every visible tool."""
         return self._now().by_id.values()
 
+    def of_server(self, server: str) -> tuple[ToolRecord, ...]:
+        """A server's visible tools, oldest first; the same object until something changes."""
+        seen = self._now()
+        if server not in seen.by_server:
+            listed = seen.snapshot.by_server.get(server, ())
+            seen.by_server[server] = tuple(record for record in listed if record.id in seen.by_id)
+        return seen.by_server[server]
+
     def _now(self) -> _Seen:
         """What is visible now, looked through once per state of catalog and configuration, in whichever thread."""
         seen, snapshot, servers = self._seen, self._catalog.snapshot, self.servers
         if seen.snapshot is not snapshot or seen.servers is not servers:
             by_id = {id_: each for id_, each in snapshot.by_id.items() if _is_offered(each, servers)}
-            seen = self._seen = _Seen(snapshot, servers, by_id)
+            seen = self._seen = _Seen(snapshot, servers, by_id, {})
         return seen
 
     def by_id(self, tool_id: int) -> ToolRecord | None:

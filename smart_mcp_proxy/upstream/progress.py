@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from collections import deque
 from types import TracebackType
 from typing import Self
 
@@ -10,8 +11,10 @@ from smart_mcp_proxy.telemetry import get_logger, spawn
 
 __all__ = ["ProgressFeed"]
 
+_PROMPT_REPORTS = 10
+"""So many reports of a call are passed on as they come: a short call is told whole."""
 _INTERVAL_S = 0.1
-"""At most ten reports a second reach the caller; a server may send thousands."""
+"""Of later ones at most ten a second reach the caller; a server may send thousands."""
 _LAST_WORD_S = 1.0
 """How long a finished call may be held up by a listener that takes its last report."""
 
@@ -28,28 +31,34 @@ class ProgressFeed:
     def __init__(self, on_progress: OnProgress | None) -> None:
         self._on_progress = on_progress
         self._highest: float | None = None
-        self._latest: Progress | None = None
+        self._offered = 0
+        self._waiting: deque[Progress] = deque()
         self._pump: asyncio.Task[None] | None = None
         self._is_over = asyncio.Event()
 
     def offer(self, report: Progress) -> None:
-        """Takes a report; one that does not go beyond the last is dropped, one that waits is replaced."""
+        """Takes a report; one that does not go beyond the last is dropped, a late one that waits is replaced."""
         if self._on_progress is None or (self._highest is not None and report.progress <= self._highest):
             return
-        self._highest, self._latest = report.progress, report
+        self._highest = report.progress
+        self._offered += 1
+        if self._offered > _PROMPT_REPORTS and self._waiting:
+            self._waiting.pop()
+        self._waiting.append(report)
         if self._pump is None or self._pump.done():
             self._pump = spawn(self._deliver_all(), "upstream-progress")
 
     async def _deliver_all(self) -> None:
-        while self._latest is not None:
-            await self._deliver()
+        while self._waiting:
+            await self._deliver(self._waiting.popleft())
+            if self._offered < _PROMPT_REPORTS:
+                continue
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_INTERVAL_S):
                     await self._is_over.wait()
 
-    async def _deliver(self) -> None:
-        report, self._latest = self._latest, None
-        if report is None or self._on_progress is None:
+    async def _deliver(self, report: Progress) -> None:
+        if self._on_progress is None:
             return
         try:
             await self._on_progress(report)

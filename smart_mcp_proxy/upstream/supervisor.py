@@ -28,7 +28,8 @@ OnToolsChanged = Callable[[str], None]
 _FIRST_PAUSE_S: Final = 0.5
 _LONGEST_PAUSE_S: Final = 60.0
 _HEALTHY_S: Final = 30.0
-"""A connection that held this long starts the pauses anew."""
+"""A connection that held this long, or longer than the pause before it, starts the pauses anew: a server that is killed
+now and then is back at once, one that dies of its first call is waited for longer and longer."""
 _AUTH_PAUSE_S: Final = 60.0
 """Between tries at a server that wants a sign-in: it will not change its mind, and must not be stormed."""
 _NUDGE_S: Final = 2.0
@@ -91,6 +92,7 @@ class Upstream:
         self._task: asyncio.Task[None] | None = None
         self._connections = 0
         self._failures = 0
+        self._pause_s = _HEALTHY_S
         self._told = ""
         self._last_try = clock()
         self._log_lines: deque[str] = deque(maxlen=_LOG_LINES)
@@ -280,7 +282,7 @@ class Upstream:
         finally:
             self._link = None
             await link.close()
-        if self._clock() - ready_at >= _HEALTHY_S:
+        if self._clock() - ready_at >= min(_HEALTHY_S, self._pause_s):
             self._failures = 0
         return self._failed(end.message, end.hint)
 
@@ -292,7 +294,7 @@ class Upstream:
         self._told = error
         _log.log(level, "%s (try %d)", error, self._failures)
         self._move(ServerState.NEEDS_AUTH if needs_auth else ServerState.ERROR, error, hint)
-        pause_s = backoff_s(self._failures, self._rng)
+        pause_s = self._pause_s = backoff_s(self._failures, self._rng)
         return max(pause_s, _AUTH_PAUSE_S) if needs_auth else pause_s
 
     def _move(self, state: ServerState, error: str = "", hint: str = "") -> None:

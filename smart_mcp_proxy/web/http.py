@@ -1,5 +1,6 @@
 """HTTP: `/mcp` and `/sse` behind Host, Origin and token checks, `/healthz` and `/readyz` in front of them."""
 
+import asyncio
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -15,6 +16,7 @@ from smart_mcp_proxy.errors import ConfigError
 from smart_mcp_proxy.fastmcp_compat.http import HttpApp
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.settings import Settings
+from smart_mcp_proxy.web.streams import EndingStreams
 from smart_mcp_proxy.web.wire_http import WireHttp
 
 __all__ = ["bind", "build_app", "is_loopback", "token_of"]
@@ -25,12 +27,13 @@ SSE_MESSAGES_PATH = "/messages"
 _UNCACHED = {"cache-control": "no-store"}
 
 
-def build_app(gateway: Gateway, *, token: str | None) -> ASGIApp:
+def build_app(gateway: Gateway, *, token: str | None, is_over: asyncio.Event) -> ASGIApp:
     """The ASGI app of the HTTP door.
 
     Args:
         gateway: Open.
         token: Bearer token that `/mcp` and `/sse` ask for; None lets everyone in.
+        is_over: Set when the streams that clients keep open have to end.
     """
     hosts = gateway.settings.allowed_hosts
     server = gateway.mcp_server(token=token)
@@ -51,7 +54,7 @@ def build_app(gateway: Gateway, *, token: str | None) -> ASGIApp:
         routes=[Route("/healthz", health.live), Route("/readyz", health.ready), Mount("/", app=mcp)],
         lifespan=lifespan,
     )
-    return WireHttp(app, streamable.session, MCP_PATH, gateway.agent, token)
+    return WireHttp(EndingStreams(app, is_over), streamable.session, MCP_PATH, gateway.agent, token)
 
 
 class _Health:

@@ -23,6 +23,8 @@ __all__ = ["StopEvent", "open_socket", "serve_http", "settle_memory", "socket_pa
 
 GRACE_S = 1
 """Time that open streams get to end after the calls have."""
+LAST_ANSWERS_S = 0.1
+"""An ended call is not yet an answer on its way: over SSE the SDK has it for a few more turns of the loop."""
 SOCKET_PATH_LIMIT = 100
 """Characters of a Unix socket's path; Linux allows 107, macOS 103."""
 
@@ -72,9 +74,12 @@ async def _serving(app: ASGIApp, listener: socket.socket) -> AsyncIterator[None]
 @asynccontextmanager
 async def serve_http(gateway: Gateway, listener: socket.socket, *, token: str | None) -> AsyncIterator[None]:
     """Serves agents on `listener` while open."""
-    async with _serving(build_app(gateway, token=token), listener):
+    is_over = asyncio.Event()
+    async with _serving(build_app(gateway, token=token, is_over=is_over), listener):
         yield
         await gateway.agent.drain()
+        await asyncio.sleep(LAST_ANSWERS_S)
+        is_over.set()
 
 
 def socket_path(data_dir: Path, pid: int) -> Path:

@@ -10,36 +10,51 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any
 
 import anyio
+from mcp.shared.dispatcher import coerce_request_id
+from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
+from smart_mcp_proxy.fastmcp_compat.screen import refuse, refuse_overlong, refuse_used_id
 from smart_mcp_proxy.fastmcp_compat.server import (
     checked_clients,
     dump_message,
     message_streams,
     parse_message,
+    request_of,
+    response_id,
     serve_streams,
 )
 from smart_mcp_proxy.gateway import Gateway
+from smart_mcp_proxy.gateway.agent import DRAIN_S
 from smart_mcp_proxy.models import Era
 from smart_mcp_proxy.telemetry import get_logger, spawn
 from smart_mcp_proxy.upstream.lines import LineSplitter, OverlongLine
-from smart_mcp_proxy.web.wire import CallsInFlight, WireCall, WireCancel, parse_wire
+from smart_mcp_proxy.web.wire import CallsInFlight, WireCall, WireCancel, error_reply, parse_wire
 
 __all__ = ["serve_stdio"]
 
 CHUNK_BYTES = 256 * 1024
 PIPE_BYTES = 1024 * 1024
 """Linux lets any user make a pipe this large."""
+FLUSH_S = 1.0
+"""What answers get to leave once their calls have ended."""
 log = get_logger("stdio")
 
 
-async def serve_stdio(gateway: Gateway) -> None:
-    """Serves the client on stdin and stdout until stdin ends or stdout breaks."""
+async def serve_stdio(gateway: Gateway, stop: asyncio.Event) -> None:
+    """Serves the client on stdin and stdout until stdin ends, `stop` is set or stdout breaks.
+
+    In the first two cases the calls under way are answered, and later ones are told that it is too late.
+    """
     with _claimed_stdio() as (source, sink):
         reader = await _reader_of(source)
         writer = await _writer_of(sink)
-        await _Client(gateway, reader, writer).serve()
+        try:
+            await _Client(gateway, reader, writer, stop).serve()
+        finally:
+            with anyio.move_on_after(FLUSH_S):
+                await writer.close()
 
 
 class _Client:
@@ -49,21 +64,49 @@ class _Client:
         gateway: Answers.
         reader: Its messages, one a line.
         writer: Ours.
+        stop: Set when it is told to end.
     """
 
-    def __init__(self, gateway: Gateway, reader: asyncio.StreamReader, writer: "_Writer") -> None:
+    def __init__(self, gateway: Gateway, reader: asyncio.StreamReader, writer: "_Writer", stop: asyncio.Event) -> None:
         self._server = gateway.mcp_server()
         self._checked = checked_clients(self._server)
         self._agent = gateway.agent
         self._calls = CallsInFlight(gateway.agent)
         self._reader = reader
         self._writer = writer
-        self._lines = LineSplitter(gateway.settings.max_message_bytes)
+        self._limit_bytes = gateway.settings.max_message_bytes
+        self._lines = LineSplitter(self._limit_bytes)
+        self._stop = stop
+        self._is_gone = False
+        self._listening = anyio.CancelScope()
+        self._in_use: set[int | str] = set()
+        """Ids of all requests that have not been answered; the SDK takes 7 and "7" for one."""
+        self._unanswered: set[int | str] = set()
+        """Calls whose answers have not left yet, those that the SDK was given included."""
+        self._all_answered = asyncio.Event()
+        self._all_answered.set()
 
     async def serve(self) -> None:
-        """Serves until either pipe ends."""
+        """Serves until either pipe ends or it is told to end."""
         async with self._sdk_streams() as (inbound, outbound):
+            heeding = spawn(self._heed(), "stop signal")
             await serve_streams(self._server, inbound, outbound)
+            heeding.cancel()
+
+    async def _heed(self) -> None:
+        """After a signal stops listening, once the calls under way have ended and later ones have been refused."""
+        await self._stop.wait()
+        await self._agent.drain()
+        self._listening.cancel()
+
+    async def _finish(self) -> None:
+        """Lets the answers to what was read leave."""
+        # At the end of the input nothing new can come, so nothing is refused; after a signal all calls have ended.
+        with anyio.move_on_after(FLUSH_S if self._stop.is_set() else DRAIN_S):
+            await self._all_answered.wait()
+        await self._agent.drain(0)
+        with anyio.move_on_after(FLUSH_S):
+            await self._all_answered.wait()
 
     @asynccontextmanager
     async def _sdk_streams(self) -> AsyncIterator[tuple[Any, Any]]:
@@ -73,16 +116,18 @@ class _Client:
 
         async def read() -> None:
             async with inbound_in:
-                while chunk := await self._reader.read(CHUNK_BYTES):
-                    for line in self._lines.feed(chunk):
-                        await self._receive(line, inbound_in)
-                # Answers of the SDK's own calls need its stream open as well.
-                await self._agent.drain()
+                with self._listening:
+                    while chunk := await self._reader.read(CHUNK_BYTES):
+                        for line in self._lines.feed(chunk):
+                            await self._receive(line, inbound_in)
+                # Before the SDK's stream is closed: it gives up what it has not answered then.
+                await self._finish()
 
         async def write() -> None:
             async with outbound_out:
                 async for message in outbound_out:
                     await self._send(dump_message(message))
+                    self._mark_answered(response_id(message))
 
         async with anyio.create_task_group() as group:
             self._gone = group.cancel_scope.cancel
@@ -93,17 +138,54 @@ class _Client:
 
     async def _receive(self, line: bytes | OverlongLine, inbound: Any) -> None:
         if isinstance(line, OverlongLine):
-            log.warning("a message of %d bytes was dropped: it is over the limit", line.size_bytes)
+            log.warning("a message of %d bytes was refused: it is over the limit", line.size_bytes)
+            await self._send(refuse_overlong(line.head, line.tail, line.size_bytes, self._limit_bytes).reply)
             return
         if not line.strip():
             return
         match parse_wire(line):
-            case WireCall() as call if (era := self._era_of(call)) is not None and self._calls.takes(call):
-                spawn(self._answer(call, era), "wire call")
+            case WireCall() as call if (era := self._era_of(call)) is not None and self._takes(call):
+                self._mark_unanswered(call.id, is_call=True)
+                self._calls.add(call, spawn(self._answer(call, era), "wire call"))
             case WireCancel() as cancel if self._calls.cancel(cancel.params.requestId):
-                pass
-            case _:
-                await inbound.send(_parsed(line))
+                self._mark_answered(cancel.params.requestId)  # the call may not even have begun
+            case wire:
+                if isinstance(wire, WireCancel):
+                    self._mark_answered(wire.params.requestId)  # nobody waits for it any more
+                await self._hand_on(line, inbound)
+
+    async def _hand_on(self, line: bytes, inbound: Any) -> None:
+        """Gives the SDK a message, unless it is one that nobody should be given."""
+        refusal = refuse(line)
+        message = _parsed(line) if refusal is None else None
+        request = request_of(message) if message is not None else None
+        if request is not None and coerce_request_id(request.id) in self._in_use:
+            refusal = refuse_used_id(request.id)
+        if refusal is not None:
+            await self._send(refusal.reply)
+            return
+        if request is not None:
+            self._mark_unanswered(request.id, is_call=request.method == "tools/call")
+        await inbound.send(message)
+
+    def _takes(self, call: WireCall) -> bool:
+        return coerce_request_id(call.id) not in self._in_use and self._calls.takes(call)
+
+    def _mark_unanswered(self, request_id: int | str, *, is_call: bool) -> None:
+        key = coerce_request_id(request_id)
+        self._in_use.add(key)
+        if is_call:
+            self._unanswered.add(key)
+            self._all_answered.clear()
+
+    def _mark_answered(self, request_id: int | str | None) -> None:
+        if request_id is None:
+            return
+        key = coerce_request_id(request_id)
+        self._in_use.discard(key)
+        self._unanswered.discard(key)
+        if not self._unanswered:
+            self._all_answered.set()
 
     def _era_of(self, call: WireCall) -> Era | None:
         """The era in which this call is answered here; None before the SDK has let the client call a tool."""
@@ -115,16 +197,26 @@ class _Client:
         return "handshake" if call.version is None else None
 
     async def _answer(self, call: WireCall, era: Era) -> None:
-        reply = await self._calls.answer(call, era, "local")
-        if reply is not None:
-            await self._send(reply)
+        try:
+            try:
+                reply = await self._calls.answer(call, era, "local")
+            except MCPError as failure:
+                reply = error_reply(call, failure)
+            if reply is not None:
+                await self._send(reply)
+        finally:
+            self._mark_answered(call.id)
 
     async def _send(self, message: bytes) -> None:
-        self._writer.write(message + b"\n")
+        if self._is_gone:
+            return
         try:
+            self._writer.write(message + b"\n")
             await self._writer.drain()
         except OSError as exc:
-            log.info("the client is gone: %s", exc.strerror or exc)
+            if not self._is_gone:  # one of many answers under way is the first to notice
+                log.info("the client is gone: %s", exc.strerror or exc)
+            self._is_gone = True
             self._gone()
 
 
@@ -193,6 +285,9 @@ class _Writer:
     async def drain(self) -> None:
         """Returns when a client that reads slowly has caught up; a file always has."""
 
+    async def close(self) -> None:
+        """Returns when everything was taken."""
+
 
 class _PipeWriter(_Writer):
     """Writes to a pipe, socket or terminal without blocking the event loop."""
@@ -207,6 +302,12 @@ class _PipeWriter(_Writer):
     async def drain(self) -> None:
         """Returns when the pipe has taken enough of what was kept."""
         await self._stream.drain()
+
+    async def close(self) -> None:
+        """Returns when the pipe has taken everything, or is broken."""
+        self._stream.close()
+        with suppress(OSError):
+            await self._stream.wait_closed()
 
 
 async def _writer_of(sink: int) -> _Writer:

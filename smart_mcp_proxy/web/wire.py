@@ -10,24 +10,40 @@ from typing import Any, Literal
 
 import mcp_types
 import msgspec
+from mcp.shared.dispatcher import coerce_request_id
+from mcp.shared.exceptions import MCPError
 from mcp_types.version import LATEST_MODERN_VERSION
 
+from smart_mcp_proxy.fastmcp_compat.screen import has_odd_members
+from smart_mcp_proxy.fastmcp_compat.server import has_good_envelope
 from smart_mcp_proxy.gateway.agent import Agent
 from smart_mcp_proxy.gateway.tools import Caller
 from smart_mcp_proxy.models import Era
 
-__all__ = ["CallsInFlight", "WireCall", "WireCancel", "parse_wire"]
+__all__ = ["CallsInFlight", "WireCall", "WireCancel", "error_reply", "parse_wire"]
 
-_UNUSUAL_META = ("progressToken", mcp_types.LOG_LEVEL_META_KEY)
+_UNUSUAL_META = frozenset({"progressToken", mcp_types.LOG_LEVEL_META_KEY})
 _ENVELOPE_META = frozenset(
     {mcp_types.PROTOCOL_VERSION_META_KEY, mcp_types.CLIENT_INFO_META_KEY, mcp_types.CLIENT_CAPABILITIES_META_KEY}
 )
+_ABSENT: dict[str, Any] = {}
+_ENVELOPE_MEMBERS = 5
+"""`jsonrpc`, `id`, `method`, `params` and its `name`."""
+
+
+def _absent() -> dict[str, Any]:
+    return _ABSENT
 
 
 class _CallParams(msgspec.Struct, forbid_unknown_fields=True):
     name: str
-    arguments: dict[str, Any] = {}
-    meta: dict[str, Any] = msgspec.field(default={}, name="_meta")
+    arguments: dict[str, Any] = msgspec.field(default_factory=_absent)
+    meta: dict[str, Any] = msgspec.field(default_factory=_absent, name="_meta")
+
+    @property
+    def optional(self) -> list[dict[str, Any]]:
+        """The members that are there and need not be."""
+        return [each for each in (self.arguments, self.meta) if each is not _ABSENT]
 
 
 class _CancelParams(msgspec.Struct):
@@ -53,8 +69,8 @@ class WireCall(msgspec.Struct, forbid_unknown_fields=True, tag_field="method", t
         meta = self.params.meta
         return (
             meta.get(mcp_types.PROTOCOL_VERSION_META_KEY) == LATEST_MODERN_VERSION
-            and isinstance(meta.get(mcp_types.CLIENT_CAPABILITIES_META_KEY), dict)
-            and isinstance(meta.get(mcp_types.CLIENT_INFO_META_KEY, {}), dict)
+            and mcp_types.CLIENT_CAPABILITIES_META_KEY in meta
+            and has_good_envelope(LATEST_MODERN_VERSION, meta)
         )
 
     def caller(self, principal: str) -> Caller:
@@ -78,11 +94,24 @@ def parse_wire(message: bytes) -> WireCall | WireCancel | None:
     """The message if it is one that this door understands, else None."""
     try:
         parsed = _decoder.decode(message)
-    except (msgspec.MsgspecError, RecursionError):
+        return parsed if isinstance(parsed, WireCancel) or _is_usual(message, parsed.params) else None
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
-    if isinstance(parsed, WireCall) and any(key in parsed.params.meta for key in _UNUSUAL_META):
-        return None
-    return parsed
+
+
+def _is_usual(message: bytes, params: _CallParams) -> bool:
+    if params.meta and not _UNUSUAL_META.isdisjoint(params.meta):
+        return False
+    optional = params.optional
+    return not has_odd_members(message, optional, _ENVELOPE_MEMBERS + len(optional))
+
+
+def error_reply(call: WireCall, failure: MCPError) -> bytes:
+    """The JSON-RPC error that answers `call`."""
+    error = {"code": failure.error.code, "message": failure.error.message}
+    if failure.error.data is not None:
+        error["data"] = failure.error.data
+    return msgspec.json.encode({"jsonrpc": "2.0", "id": call.id, "error": error})
 
 
 class CallsInFlight:
@@ -98,28 +127,37 @@ class CallsInFlight:
 
     def takes(self, call: WireCall) -> bool:
         """Whether this call can be answered here: a listed tool, and an id that is not in use."""
-        return call.id not in self._tasks and self._agent.has(call.params.name)
+        return coerce_request_id(call.id) not in self._tasks and self._agent.has(call.params.name)
+
+    def add(self, call: WireCall, task: "asyncio.Task[None]") -> None:
+        """Lets the client cancel a call that `task` is going to answer, before it has begun."""
+        self._tasks[coerce_request_id(call.id)] = task
 
     async def answer(self, call: WireCall, era: Era, principal: str) -> bytes | None:
-        """The JSON-RPC reply in the current task, None if the client cancelled the call."""
+        """The JSON-RPC reply in the current task, None if the client cancelled the call.
+
+        Raises:
+            MCPError: The reply is a JSON-RPC error; see `error_reply`.
+        """
         task = asyncio.current_task()
         assert task is not None
-        self._tasks[call.id] = task
+        key = coerce_request_id(call.id)
+        self._tasks[key] = task
         try:
             raw = await self._agent.answer(call.params.name, call.params.arguments, call.caller(principal), era)
         except asyncio.CancelledError:
             # Taken out by cancel(): the client's wish, not the server's end.
-            if call.id in self._tasks:
+            if key in self._tasks:
                 raise
             task.uncancel()
             return None
         finally:
-            self._tasks.pop(call.id, None)
+            self._tasks.pop(key, None)
         return b'{"jsonrpc":"2.0","id":' + msgspec.json.encode(call.id) + b',"result":' + raw + b"}"
 
     def cancel(self, request_id: int | str) -> bool:
         """Ends a call that is under way; False if none of ours has this id."""
-        task = self._tasks.pop(request_id, None)
+        task = self._tasks.pop(coerce_request_id(request_id), None)
         if task is None:
             return False
         task.cancel()

@@ -8,14 +8,16 @@ from functools import partial
 from weakref import WeakKeyDictionary
 
 import msgspec
+from mcp.shared.exceptions import MCPError
+from mcp.shared.inbound import ERROR_CODE_HTTP_STATUS
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_MODERN_VERSION
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from smart_mcp_proxy.fastmcp_compat.http import HttpSession, replying_with_json
+from smart_mcp_proxy.fastmcp_compat.http import HttpSession, accepted_replies, replying_with_json
 from smart_mcp_proxy.gateway.agent import Agent
 from smart_mcp_proxy.models import Era
 from smart_mcp_proxy.telemetry import spawn
-from smart_mcp_proxy.web.wire import CallsInFlight, WireCall, WireCancel, parse_wire
+from smart_mcp_proxy.web.wire import CallsInFlight, WireCall, WireCancel, error_reply, parse_wire
 
 __all__ = ["WireHttp"]
 
@@ -25,6 +27,8 @@ KNOWN_ORIGINS = 256
 WATCH_AFTER_S = 0.05
 """A call that is quicker than this has no time to be abandoned."""
 REQUEST_CANCELLED = -32000
+BLANKS = b" \t"
+"""Around a header's value they mean nothing; the HTTP parser leaves those at its end. Source: RFC 9110, section 5.5."""
 
 _HEADERS_READ = frozenset(
     {
@@ -96,8 +100,8 @@ class WireHttp:
 
     def _way(self, headers: Headers, call: WireCall) -> tuple[CallsInFlight, HttpSession | None, Era] | None:
         """How this call is answered here; None if it is the SDK's."""
-        accept = headers.get(b"accept", b"")
-        if b"application/json" not in accept or not headers.get(b"content-type", b"").startswith(b"application/json"):
+        takes_json, takes_stream = accepted_replies(headers.get(b"accept", b""))
+        if not takes_json or headers.get(b"content-type", b"").partition(b";")[0].strip() != b"application/json":
             return None
         version = headers.get(b"mcp-protocol-version", b"").decode("latin-1")
         if version == LATEST_MODERN_VERSION:
@@ -105,7 +109,8 @@ class WireHttp:
                 call.is_modern
                 and headers.get(b"mcp-method") == b"tools/call"
                 and headers.get(b"mcp-name") == call.params.name.encode()
-                and b"text/event-stream" in accept
+                and not self._agent.offer.demands_headers(call.params.name)
+                and takes_stream
             )
             # Without a session nobody cancels by id, and equal ids of different clients must not meet.
             calls = CallsInFlight(self._agent)
@@ -114,6 +119,8 @@ class WireHttp:
             return None
         session = self._session(headers)
         if session is None:
+            return None
+        if session.is_serving(call.id):
             return None
         calls = self._session_calls.setdefault(session, CallsInFlight(self._agent))
         return (calls, session, "handshake") if calls.takes(call) else None
@@ -130,15 +137,20 @@ class WireHttp:
         receive: Receive,
         send: Send,
     ) -> None:
-        held = session.in_use() if session is not None else _Abandonment(receive, partial(calls.cancel, call.id))
+        held = session.in_use(call.id) if session is not None else _Abandonment(receive, partial(calls.cancel, call.id))
+        status = 200
         with held:
-            reply = await calls.answer(call, era, self._principal)
+            try:
+                reply = await calls.answer(call, era, self._principal)
+            except MCPError as failure:
+                reply = error_reply(call, failure)
+                status = ERROR_CODE_HTTP_STATUS.get(failure.error.code, 200) if era == "modern" else 200
         if reply is None:
             reply = b'{"jsonrpc":"2.0","id":%b,"error":{"code":%d,"message":"Request cancelled"}}' % (
                 msgspec.json.encode(call.id),
                 REQUEST_CANCELLED,
             )
-        await _respond(send, reply, 200)
+        await _respond(send, reply, status)
 
     def _cancelled(self, headers: Headers, cancel: WireCancel) -> bool:
         session = self._session(headers)
@@ -156,6 +168,7 @@ class WireHttp:
     ) -> None:
         """The SDK's turn; what it lets in here is let in at once the next time."""
         pending = iter(messages)
+        scope = {**scope, "headers": [(name, value.strip(BLANKS)) for name, value in scope["headers"]]}
 
         async def replay() -> Message:
             return next(pending, None) or await receive()
@@ -221,7 +234,7 @@ def _unique(scope: Scope) -> Headers | None:
         if name.startswith(b"mcp-param-") or (name in found):
             return None
         if name in _HEADERS_READ:
-            found[name] = value
+            found[name] = value.strip(BLANKS)
     return found
 
 

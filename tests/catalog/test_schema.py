@@ -157,18 +157,6 @@ async def test_a_read_only_directory_is_refused(open_catalog: OpenCatalog, data_
         data_dir.chmod(0o700)
 
 
-async def test_a_file_that_is_no_database_is_named(open_catalog: OpenCatalog, data_dir: Path) -> None:
-    """SQLite's error comes in our words, with what to do, and the cause kept."""
-    data_dir.mkdir()
-    (data_dir / DATABASE_NAME).write_bytes(b"not a database " * 400)
-    with pytest.raises(CatalogError, match="not a database") as caught:
-        async with open_catalog():
-            pass
-    assert str(data_dir / DATABASE_NAME) in caught.value.message
-    assert "move the file away" in caught.value.hint
-    assert caught.value.__cause__ is not None
-
-
 async def test_an_error_while_in_use_is_a_catalog_error(
     open_catalog: OpenCatalog, data_dir: Path, tool: MakeTool
 ) -> None:

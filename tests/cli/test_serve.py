@@ -169,7 +169,7 @@ def test_check_reports_and_ends(project: Path, run: Run) -> None:
 
 
 def test_what_keeps_it_from_serving_is_2(project: Path, run: Run) -> None:
-    """A taken port, an open address without a token, a data directory that is a file, a missing file."""
+    """A taken port, an open address without a token, a missing file or server, a data directory that is a file."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         done = run("serve", "--http", "--port", port)
@@ -180,6 +180,10 @@ def test_what_keeps_it_from_serving_is_2(project: Path, run: Run) -> None:
     assert done.status == 2
     assert "MCPPROXY_AUTH_TOKEN" in done.err
     assert run("serve", "--config", "nope.json").status == 2
+    done = run("serve", "--passthrough", "tood")
+    assert done.status == 2
+    assert "'tood' is not configured" in done.err
+    assert "Known: todo" in done.err
     (project / "data").write_text("")
     done = run("serve", "--http", "--port", "0")
     assert done.status == 2

@@ -31,6 +31,7 @@ from packaging.specifiers import SpecifierSet
 from pydantic import ValidationError
 
 from smart_mcp_proxy.fastmcp_compat.http import HttpApp, HttpSession, replying_with_json
+from smart_mcp_proxy.fastmcp_compat.list_changed import ListChangedHub
 from smart_mcp_proxy.fastmcp_compat.server import (
     Inbound,
     build_server,
@@ -162,7 +163,9 @@ async def test_an_http_session_keeps_count_of_its_requests_until_it_idles_out() 
     session.__class__ = HttpSession
     assert session.is_open
     session.idle_scope = anyio.CancelScope()
-    with session.in_use(), session.in_use():
+    session.begin_count()
+    with session.in_use(1), session.in_use("2"):
+        assert session.is_serving("1")
         assert (session._requests_in_flight, session.idle_scope.deadline) == (2, float("inf"))
 
 
@@ -170,7 +173,8 @@ async def test_an_http_session_counts_its_idle_time_anew_after_a_request() -> No
     """From the end of the last one."""
     session = HttpSession(mcp_session_id="0" * 32, idle_timeout=5)
     session.idle_scope = anyio.CancelScope()
-    with session.in_use():
+    session.begin_count()
+    with session.in_use(1):
         pass
     assert session._requests_in_flight == 0
     assert session.idle_scope.deadline == pytest.approx(anyio.current_time() + 5, abs=1)
@@ -220,6 +224,7 @@ class Handlers:
     """Answers with what it was asked."""
 
     def __init__(self) -> None:
+        self.list_changes = ListChangedHub(is_announcing=False)
         self.inbound: list[Inbound] = []
         self.answered = 0
 

@@ -10,10 +10,11 @@ from mcp.shared.exceptions import MCPError
 
 from smart_mcp_proxy.errors import RequestError
 from smart_mcp_proxy.fastmcp_compat.server import Inbound
-from smart_mcp_proxy.gateway.agent import LIST_TTL_MS, Agent
+from smart_mcp_proxy.gateway.agent import Agent
 from smart_mcp_proxy.gateway.results import structured_result
 from smart_mcp_proxy.gateway.tools import AgentTool, Caller
 from smart_mcp_proxy.gateway.tools.base import Arguments
+from smart_mcp_proxy.gateway.tools.own import LIST_TTL_MS, OwnTools
 from smart_mcp_proxy.models import Era
 
 pytestmark = pytest.mark.anyio
@@ -60,7 +61,7 @@ def echo() -> Echo:
 
 @pytest.fixture
 def agent(echo: Echo) -> Agent:
-    return Agent([echo], lambda: None)
+    return Agent(OwnTools([echo]), lambda: None)
 
 
 async def test_the_list_in_both_eras(agent: Agent) -> None:
@@ -135,7 +136,7 @@ async def test_a_failure_is_a_result(agent: Agent, arguments: Any, code: str, wo
 def test_the_first_answer_is_reported_once(echo: Echo) -> None:
     """However many clients come."""
     reports: list[str] = []
-    agent = Agent([echo], lambda: reports.append("answered"))
+    agent = Agent(OwnTools([echo]), lambda: reports.append("answered"))
     assert reports == []
     agent.first_answered()
     agent.first_answered()

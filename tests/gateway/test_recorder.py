@@ -89,7 +89,7 @@ async def test_a_batch_that_the_store_refuses_waits_for_the_next_time(caplog: py
     """Nothing is lost or put out of order, and the log says why it waits."""
     store = Store()
     store.failures = 1
-    async with Recorder(store, batch_s=0) as recorder:
+    async with Recorder(store, batch_s=0, retry_s=0) as recorder:
         recorder.record(line("a"))
         await store.next_call()
         recorder.record(line("b"))
@@ -106,7 +106,7 @@ async def test_too_many_waiting_records_lose_the_oldest_and_say_so(
     store = Store()
     store.failures = 1
     store.gate.clear()
-    async with Recorder(store, batch_s=0) as recorder:
+    async with Recorder(store, batch_s=0, retry_s=0) as recorder:
         for subject in "abcd":
             recorder.record(line(subject))
         await store.next_call()
@@ -116,3 +116,25 @@ async def test_too_many_waiting_records_lose_the_oldest_and_say_so(
         await store.next_call()
     assert store.batches == [["d", "e", "f"]]
     assert "3 activity records were dropped" in caplog.text
+
+
+async def test_what_was_refused_is_offered_again_by_itself(caplog: pytest.LogCaptureFixture) -> None:
+    """However often, with one warning, and without waiting for another record."""
+    store = Store()
+    store.failures = 3
+    async with Recorder(store, batch_s=0, retry_s=0) as recorder:
+        recorder.record(line("a"))
+        with anyio.fail_after(5):
+            while not store.batches:
+                await anyio.lowlevel.checkpoint()
+    assert store.batches == [["a"]]
+    assert [record.levelname for record in caplog.records].count("WARNING") == 1
+
+
+async def test_what_is_refused_to_the_end_is_named_as_lost(caplog: pytest.LogCaptureFixture) -> None:
+    """The process ends all the same."""
+    store = Store()
+    store.failures = 10
+    async with Recorder(store, batch_s=3600) as recorder:
+        recorder.record(line("a"))
+    assert "1 activity records are lost" in caplog.text

@@ -162,6 +162,14 @@ class HttpAgent(Agent):
         self._session: str | None = None
         self._posts: dict[int, asyncio.Task[None]] = {}
 
+    async def hear(self) -> AsyncIterator[dict[str, Any]]:
+        """What the gateway says to this session by itself."""
+        headers = self._headers({}) | {"accept": "text/event-stream"}
+        async with self._client.stream("GET", self._url, headers=headers, timeout=None) as reply:
+            async for _, data in events_of(reply):
+                if data:
+                    yield json.loads(data)
+
     async def notify(self, method: str, **params: Any) -> None:
         body = {"jsonrpc": "2.0", "method": method, "params": params}
         reply = await self._client.post(self._url, json=body, headers=self._headers(body))
@@ -200,6 +208,7 @@ class HttpAgent(Agent):
         except Exception as exc:
             if not exchange.answer.done():
                 exchange.answer.set_exception(exc)
+                exchange.answer.exception()  # seen: nobody waits for the end of a stream that its agent leaves
 
     def _take(self, exchange: Exchange, data: str) -> None:
         message = json.loads(data) if data else {}

@@ -8,17 +8,21 @@ from typing import Any
 
 import pytest
 from agents import Agent
-from doors import CUT_CHARS, in_memory, odd_servers, on_stdio, opened_gateway, over_http, over_sse, served, spawned
+from doors import (
+    CUT_CHARS,
+    DOORS,
+    in_memory,
+    odd_servers,
+    on_stdio,
+    opened_gateway,
+    over_http,
+    over_sse,
+    served,
+    spawned,
+)
+from wires import LINE_LIMIT_BYTES, StdioWire, Wire, http_wire
 
-DOORS = [
-    ("memory", "handshake"),
-    ("memory", "modern"),
-    ("stdio", "handshake"),
-    ("stdio", "modern"),
-    ("http", "handshake"),
-    ("http", "modern"),
-    ("sse", "handshake"),
-]
+WIRES = [("stdio", "handshake"), ("stdio", "modern"), ("http", "handshake"), ("http", "modern")]
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -98,3 +102,20 @@ async def cut_agent(
     """The same, where the gateway cuts outputs to `CUT_CHARS` characters."""
     async with _agent_at(request.param, "cut", inner, ledger, tmp_path_factory.mktemp("data")) as found:
         yield found
+
+
+@pytest.fixture(scope="session", params=WIRES, ids="-".join)
+async def wire(
+    request: pytest.FixtureRequest, inner: dict[str, Any], ledger: Path, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Wire]:
+    """A connection on which good calls have been made; the same one for all rows."""
+    transport, era = request.param
+    async with AsyncExitStack() as stack:
+        if transport == "http":
+            yield await stack.enter_async_context(http_wire(inner["whole"][1], era))
+            return
+        directory = tmp_path_factory.mktemp("data")
+        limit = {"MAX_MESSAGE_BYTES": str(LINE_LIMIT_BYTES)}
+        pipes = StdioWire(era, await stack.enter_async_context(spawned(directory, odd_servers(ledger), **limit)))
+        await pipes.greet()
+        yield pipes

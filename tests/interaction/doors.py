@@ -6,7 +6,7 @@ import json
 import os
 import socket
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,16 @@ CUT_CHARS = 2_000
 LONGEST_LINE_BYTES = 64 * 1024 * 1024
 ENVIRON = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/"), "LANG": "C.UTF-8"}
 
+DOORS = [
+    ("memory", "handshake"),
+    ("memory", "modern"),
+    ("stdio", "handshake"),
+    ("stdio", "modern"),
+    ("http", "handshake"),
+    ("http", "modern"),
+    ("sse", "handshake"),
+]
+
 
 def odd_server(mode: str, ledger: Path | str = os.devnull, gate: Path | str = "/", count: int = 0) -> dict[str, Any]:
     """The configuration of one server of `odd_upstream.py`; without site packages it starts in no time."""
@@ -40,11 +50,14 @@ def odd_servers(ledger: Path) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def opened_gateway(data_dir: Path, servers: Mapping[str, Any], **settings: Any) -> AsyncIterator[Gateway]:
+async def opened_gateway(
+    data_dir: Path, servers: Mapping[str, Any], *, passthrough: str | None = None, **settings: Any
+) -> AsyncIterator[Gateway]:
     """A gateway in this process."""
     loaded = load_servers(json.dumps({"mcpServers": servers}))
     assert not loaded.problems
-    async with Gateway(Settings(data_dir=data_dir, **settings), loaded.servers, environ=ENVIRON) as gateway:
+    own = Settings(data_dir=data_dir, **settings)
+    async with Gateway(own, loaded.servers, environ=ENVIRON, passthrough=passthrough) as gateway:
         yield gateway
 
 
@@ -87,7 +100,7 @@ async def in_memory(gateway: Gateway, era: Era) -> AsyncIterator[Agent]:
 
 @asynccontextmanager
 async def spawned(
-    data_dir: Path, servers: Mapping[str, Any], **environ: str
+    data_dir: Path, servers: Mapping[str, Any], *, options: Sequence[str] = (), **environ: str
 ) -> AsyncIterator[asyncio.subprocess.Process]:
     """A gateway process that serves stdio; its stderr goes to `data_dir/stderr.log`."""
     data_dir.mkdir(parents=True, exist_ok=True)
@@ -95,6 +108,7 @@ async def spawned(
     with (data_dir / "stderr.log").open("ab") as log:
         process = await asyncio.create_subprocess_exec(
             *STDIO_COMMAND,
+            *options,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=log,

@@ -97,7 +97,7 @@ async def test_a_handshake_request_carries_no_meta_of_ours(open_fake):
 
 
 async def test_progress_reaches_the_caller_forwards_only_and_coalesced(open_fake):
-    """Five hundred reports become a few; the last one is among them."""
+    """The first ten pass as they come, the other hundreds become a few; the last one is among them."""
     link = await open_fake()
     reports: list[Progress] = []
 
@@ -107,7 +107,7 @@ async def test_progress_reaches_the_caller_forwards_only_and_coalesced(open_fake
     await link.request("tools/call", {"name": "progress"}, timeout_s=4, on_progress=note)
     steps = [report.progress for report in reports]
     assert steps == sorted(set(steps))
-    assert len(steps) <= 5
+    assert len(steps) <= 15
     assert steps[-1] == 499
 
 

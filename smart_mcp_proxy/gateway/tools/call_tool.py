@@ -51,7 +51,7 @@ class _CallTool(AgentTool[CallArguments]):
         """Calls the upstream tool."""
         return await self._calls.call(
             CallRequest(
-                name=arguments.name.strip(),
+                name=arguments.name,
                 arguments=_arguments(arguments),
                 variant=self.variant,
                 intent=_intent(arguments),

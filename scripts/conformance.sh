@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# Runs the protocol's own conformance suite against the fixture server directly and through the gateway, for both
+# protocol eras, and prints both columns. Exit status 1: the gateway fails something that the fixture passes and that
+# tests/conformance/baseline.yml does not explain, or the baseline explains something that passes.
+# Exit status 3, with the reason on stderr: there is no node, or the suite cannot be had.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+version=0.2.0-alpha.12
+prefix=$PWD/.cache/conformance
+package=$prefix/node_modules/@modelcontextprotocol/conformance
+
+node=$(scripts/node.sh)
+export PATH=$node:$PATH
+if ! grep -qs "\"version\": \"$version\"" "$package/package.json"; then
+    mkdir -p "$prefix"
+    npm install --prefix "$prefix" --no-fund --no-audit --loglevel=error \
+        --fetch-retries=1 --fetch-retry-mintimeout=1000 --fetch-timeout=60000 \
+        "@modelcontextprotocol/conformance@$version" >&2 || {
+        printf 'conformance.sh: npm could not install the suite\n' >&2
+        exit 3
+    }
+fi
+exec .venv/bin/python scripts/conformance.py "$package/dist/index.js" "$@"

@@ -1,0 +1,147 @@
+"""One server shown as it is: its names, its definitions, its results, through the gateway's one call path."""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
+from typing import Any
+
+import msgspec
+from mcp.shared.inbound import x_mcp_header_map
+
+from smart_mcp_proxy.errors import UpstreamError
+from smart_mcp_proxy.fastmcp_compat.list_changed import ListChangedHub
+from smart_mcp_proxy.fastmcp_compat.server import request_error
+from smart_mcp_proxy.gateway.calls import Calls
+from smart_mcp_proxy.gateway.indexer import Indexer
+from smart_mcp_proxy.gateway.tools import Caller
+from smart_mcp_proxy.gateway.visible import Visible
+from smart_mcp_proxy.models import CallRequest, Era, ToolRecord
+
+__all__ = ["Passthrough"]
+
+FIRST_LIST_S = 10.0
+"""A client that asks before the server was ever listed waits this long; most give up after 30 s or more."""
+CLOSE_NAMES = 3
+
+Definition = Mapping[str, Any]
+
+
+class Passthrough:
+    """The tools of one server, under their own names.
+
+    Args:
+        server: Configured name.
+        visible: The server's tools, as far as the configuration shows them.
+        calls: The one call path.
+        indexer: Says when a listing has ended.
+        is_listed: Whether the server's first listing has ended, well or badly.
+    """
+
+    list_ttl_ms = 0
+    is_changing = True
+
+    def __init__(
+        self, server: str, visible: Visible, calls: Calls, indexer: Indexer, is_listed: Callable[[], bool]
+    ) -> None:
+        self.instructions = f"The tools of the MCP server '{server}', as it lists them."
+        self._server = server
+        self._visible = visible
+        self._calls = calls
+        self._indexer = indexer
+        self._is_listed = is_listed
+        self._records: Sequence[ToolRecord] = ()
+        self._listed: Mapping[str, Definition] = {}
+        self._demanding: frozenset[str] = frozenset()
+        self._shown: Sequence[bytes] | None = None
+
+    async def wait_listed(self) -> None:
+        """Waits for the server's first listing where none is stored; what was stored is shown at once."""
+        try:
+            async with asyncio.timeout(FIRST_LIST_S):
+                while not self._now() and not self._is_listed():
+                    await self._indexer.wait_changed()
+        except TimeoutError:
+            return
+
+    def definitions(self, era: Era) -> Sequence[Definition]:
+        """The server's definitions, whole, in an order that stays."""
+        listed = self._now()
+        if self._shown is None:
+            self._shown = self._texts()
+        return list(listed.values()) if era == "modern" else list(map(_fit_to_handshake, listed.values()))
+
+    def input_schema(self, name: str) -> Mapping[str, Any] | None:
+        """The input schema of a listed tool."""
+        schema = self._now().get(name, {}).get("inputSchema")
+        return schema if isinstance(schema, dict) else None
+
+    def has(self, name: str) -> bool:
+        """Whether the server has a tool of this name."""
+        return name in self._now()
+
+    def demands_headers(self, name: str) -> bool:
+        """Whether the schema wants some arguments of this tool in HTTP headers too."""
+        self._now()
+        return name in self._demanding
+
+    def hint(self, name: str) -> str:
+        """Names that are close."""
+        close = get_close_matches(name, self._now(), n=CLOSE_NAMES)
+        return f"Did you mean {' or '.join(close)}?" if close else "tools/list has all names."
+
+    async def call(self, name: str, arguments: Mapping[str, Any], caller: Caller) -> bytes:
+        """The tool's result. The server judges the arguments itself.
+
+        Raises:
+            MCPError: The server answered with a JSON-RPC error; this is the same one.
+        """
+        request = CallRequest(
+            name=f"{self._server}:{name}",
+            arguments=arguments,
+            variant=None,
+            is_checked=False,
+            principal=caller.principal,
+            meta=caller.meta,
+            on_progress=caller.on_progress,
+        )
+        try:
+            return await self._calls.call(request)
+        except UpstreamError as error:
+            facts = error.data or {}
+            if "rpc_code" not in facts:
+                raise
+            raise request_error(facts["rpc_code"], facts["rpc_message"], facts.get("rpc_data")) from error
+
+    async def announce_changes(self, hub: ListChangedHub) -> None:
+        """Tells clients once whenever the list is another one than the one they were shown; never returns."""
+        while True:
+            self._now()
+            if self._shown is not None and self._shown != (texts := self._texts()):
+                self._shown = texts
+                await hub.announce()
+            else:
+                await self._indexer.wait_changed()
+
+    def _texts(self) -> Sequence[bytes]:
+        return [record.raw for record in self._records]
+
+    def _now(self) -> Mapping[str, Definition]:
+        """The definitions by name, read once per state of the catalog."""
+        records = self._visible.of_server(self._server)
+        if records is not self._records:
+            self._listed = {record.key.tool: msgspec.json.decode(record.raw) for record in records}
+            schemas = {name: definition.get("inputSchema") for name, definition in self._listed.items()}
+            self._demanding = frozenset(name for name, schema in schemas.items() if x_mcp_header_map(schema))
+            self._records = records
+        return self._listed
+
+
+def _fit_to_handshake(definition: Definition) -> Definition:
+    """Without an output schema that is no object: clients of that era refuse the whole list for it.
+
+    Source: the 2025-11-25 specification, server/tools; 2026-07-28 allows any schema.
+    """
+    schema = definition.get("outputSchema")
+    if "outputSchema" not in definition or (isinstance(schema, dict) and schema.get("type") == "object"):
+        return definition
+    return {key: value for key, value in definition.items() if key != "outputSchema"}

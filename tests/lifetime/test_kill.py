@@ -1,0 +1,125 @@
+"""kill -9 at any moment of indexing and calls: what was acknowledged is there, and the next start is a clean one."""
+
+import asyncio
+import json
+import os
+import random
+import signal
+import sqlite3
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from worlds import ENVIRON, World, end, is_alive, until
+
+pytestmark = pytest.mark.anyio
+
+LIFE = Path(__file__).parent / "life.py"
+ORPHAN_S = 5.0
+LONGEST_LIFE_S = 0.7
+
+
+class Lives:
+    """Gateway processes on one data directory, one after the other.
+
+    Args:
+        directory: Of everything.
+        parent: Begins them.
+    """
+
+    def __init__(self, directory: Path, world: World, parent: asyncio.subprocess.Process) -> None:
+        self._data_dir = directory / "data"
+        self._journal = directory / "journal"
+        self._world = world
+        self._parent = parent
+
+    async def begin(self) -> int:
+        """The id of a new one."""
+        assert self._parent.stdin is not None and self._parent.stdout is not None
+        self._parent.stdin.write(b"\n")
+        return int(await self._parent.stdout.readline())
+
+    async def kill(self, pid: int) -> None:
+        """Ends it; nothing it started may be left."""
+        os.kill(pid, signal.SIGKILL)
+        await until(lambda: not any(map(is_alive, [pid, *self._world.pids()])), ORPHAN_S)
+
+    def facts(self) -> list[dict[str, Any]]:
+        """What was acknowledged so far."""
+        return [json.loads(line) for line in self._journal.read_text().splitlines()] if self._journal.exists() else []
+
+    def check(self) -> None:
+        """The file is sound, holds every acknowledged search, and one whole version of the tools, not an old one."""
+        facts = self.facts()
+        if not (self._data_dir / "proxy.db").exists():
+            assert not facts
+            return
+        with closing(sqlite3.connect(self._data_dir / "proxy.db")) as file:
+            assert file.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+            if not file.execute("PRAGMA user_version").fetchone()[0]:
+                assert not facts
+                return
+            searches = {row[0] for row in file.execute("SELECT subject FROM activity WHERE kind = 'search'")}
+            names = [row[0] for row in file.execute("SELECT name FROM tools ORDER BY id")]
+        assert {fact["search"] for fact in facts if "search" in fact} <= searches
+        numbers = sorted(int(name.removeprefix("tool_")) for name in names if name != "echo")
+        stored = numbers[0] if numbers else 0
+        assert numbers == list(range(stored, stored + 8)) * bool(numbers), "half a version"
+        assert stored >= max((fact["version"] for fact in facts if "version" in fact), default=0)
+        assert not list(self._data_dir.glob("*.corrupt-*"))
+
+
+@asynccontextmanager
+async def opened_lives(directory: Path) -> AsyncIterator[Lives]:
+    """The parent of all lives."""
+    world = World(directory / "world")
+    with (directory / "log").open("ab") as log:
+        parent = await asyncio.create_subprocess_exec(
+            *(sys.executable, str(LIFE), directory / "data", world.directory, directory / "journal"),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=log,
+            env=ENVIRON | {"OPENBLAS_NUM_THREADS": "1"},
+        )
+    try:
+        yield Lives(directory, world, parent)
+    finally:
+        parent.kill()
+        await parent.wait()
+        end(world.pids())
+
+
+async def killed_again_and_again(directory: Path, kills: int) -> None:
+    seed = random.randrange(1 << 32)
+    rng = random.Random(seed)
+    async with opened_lives(directory) as lives:
+        for _ in range(kills):
+            pid = await lives.begin()
+            await asyncio.sleep(rng.uniform(0.01, LONGEST_LIFE_S))  # at any moment is what this is about
+            assert is_alive(pid), (directory / "log").read_text()
+            await lives.kill(pid)
+            lives.check()
+        pid = await lives.begin()
+        known = len(lives.facts())
+        await until(lambda: len(lives.facts()) > known)
+        await lives.kill(pid)
+        lives.check()
+        versions = sum("version" in fact for fact in lives.facts())
+        print(
+            f"\nseed {seed}: {kills + 1} kills, {versions} versions and {len(lives.facts()) - versions} searches kept"
+        )
+        assert versions > kills / 2
+
+
+async def test_twenty_kills_lose_nothing(tmp_path: Path) -> None:
+    """Nor do they leave a process behind."""
+    await killed_again_and_again(tmp_path, 20)
+
+
+@pytest.mark.soak
+async def test_two_hundred_kills_lose_nothing(tmp_path: Path) -> None:
+    """The same for longer."""
+    await killed_again_and_again(tmp_path, 200)

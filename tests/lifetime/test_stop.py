@@ -1,0 +1,256 @@
+"""The end in good order: calls under way are answered, later ones refused, and nothing is left behind."""
+
+import asyncio
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from worlds import HELLO, Client, World, connected, end, error_of, is_alive, started, text_of, until
+
+pytestmark = pytest.mark.anyio
+
+SIGNALS = pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+PATHS = pytest.mark.parametrize("with_progress", [False, True], ids=["wire", "sdk"])
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    """A small server."""
+    return World(tmp_path / "world")
+
+
+def log_of(tmp_path: Path) -> str:
+    """What the gateway wrote to stderr."""
+    return (tmp_path / "log").read_text()
+
+
+async def begun(client: Client, world: World, text: str, *, with_progress: bool = False) -> int:
+    """A call that has reached the server and waits there."""
+    call = {"name": "up:wait", "args": {"text": text}}
+    request_id = client.call("call_tool_write", call, with_progress=with_progress)
+    await until(lambda: text in world.waiting())
+    return request_id
+
+
+@SIGNALS
+async def test_an_idle_gateway_ends_within_two_seconds(
+    tmp_path: Path, world: World, number: signal.Signals, status: int
+) -> None:
+    """Its children before it."""
+    async with connected(tmp_path / "data", world) as client:
+        client.process.send_signal(number)
+        assert await client.ended(2.0) == (status, pytest.approx(1, abs=1))
+        assert not any(map(is_alive, world.pids()))
+    assert "Traceback" not in log_of(tmp_path)
+
+
+@SIGNALS
+@PATHS
+async def test_a_signal_lets_calls_end_and_refuses_new_ones(
+    tmp_path: Path, world: World, number: signal.Signals, status: int, with_progress: bool
+) -> None:
+    """Whichever way a call takes through the gateway."""
+    async with connected(tmp_path / "data", world) as client:
+        waiting = await begun(client, world, "a", with_progress=with_progress)
+        client.process.send_signal(number)
+        late = {"name": "up:echo", "args": {"text": "late"}}
+        while not (
+            refused := await client.result(client.call("call_tool_write", late, with_progress=with_progress))
+        ).get("isError"):
+            pass
+        assert (error_of(refused)["code"], error_of(refused)["delivery"]) == ("shutting_down", "not_sent")
+        world.let_go("a")
+        assert text_of(await client.result(waiting)) == "said a"
+        assert (await client.ended(3.0))[0] == status
+        assert not any(map(is_alive, world.pids()))
+    assert "Traceback" not in log_of(tmp_path)
+
+
+@PATHS
+async def test_the_end_of_the_input_lets_calls_end(tmp_path: Path, world: World, with_progress: bool) -> None:
+    """Also those that were sent just before it."""
+    async with connected(tmp_path / "data", world) as client:
+        waiting = await begun(client, world, "a", with_progress=with_progress)
+        last = client.call("call_tool_write", {"name": "up:echo", "args": {"text": "b"}}, with_progress=with_progress)
+        client.stdin.close()
+        assert text_of(await client.result(last)) == "said b"
+        world.let_go("a")
+        assert text_of(await client.result(waiting)) == "said a"
+        assert (await client.ended(3.0))[0] == 0
+        assert not any(map(is_alive, world.pids()))
+    assert "Traceback" not in log_of(tmp_path)
+
+
+@PATHS
+async def test_a_call_that_does_not_end_is_given_up(tmp_path: Path, world: World, with_progress: bool) -> None:
+    """After ten seconds its client is told that it may have run."""
+    async with connected(tmp_path / "data", world) as client:
+        waiting = await begun(client, world, "never", with_progress=with_progress)
+        client.process.send_signal(signal.SIGTERM)
+        error = error_of(await client.result(waiting))
+        assert (error["code"], error["delivery"]) == ("shutting_down", "unknown")
+        assert (await client.ended(3.0))[0] == 0
+        assert not any(map(is_alive, world.pids()))
+    assert "1 calls did not end in time" in log_of(tmp_path)
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+async def test_a_second_signal_ends_at_once(tmp_path: Path, world: World, number: signal.Signals, status: int) -> None:
+    """Whatever is under way; the watchdog ends the children."""
+    async with connected(tmp_path / "data", world) as client:
+        await begun(client, world, "never")
+        client.process.send_signal(signal.SIGTERM)
+        late = {"name": "up:echo"}
+        while not (await client.result(client.call("call_tool_write", late))).get("isError"):
+            pass
+        client.process.send_signal(number)
+        assert (await client.ended(1.0))[0] == status
+        await until(lambda: not any(map(is_alive, world.pids())), 5.0)
+
+
+async def test_a_client_that_no_longer_reads_ends_it_without_a_storm(tmp_path: Path, world: World) -> None:
+    """Writing fails once, the log says so once, and the exit status is 0."""
+    async with connected(tmp_path / "data", world) as client:
+        client.process._transport.get_pipe_transport(1).close()  # type: ignore[attr-defined]  # as a dead client does
+        for _ in range(20):
+            client.call("retrieve_tools", {"query": "echo"})
+        assert (await client.ended(3.0))[0] == 0
+        assert not any(map(is_alive, world.pids()))
+    assert "Traceback" not in log_of(tmp_path)
+    assert log_of(tmp_path).count("the client is gone") == 1
+    assert len(log_of(tmp_path)) < 4_000
+
+
+async def test_a_large_answer_leaves_whole_before_the_end(tmp_path: Path, world: World) -> None:
+    """Although its client reads only after the signal."""
+    async with connected(tmp_path / "data", world) as client:
+        text = "x" * 8_000_000
+        waiting = client.call("call_tool_write", {"name": "up:echo", "args": {"text": text}})
+        client.stdin.close()
+        assert text_of(await client.result(waiting)) == f"said {text}"
+        assert (await client.ended())[0] == 0
+
+
+# --- over HTTP
+
+
+class HttpClient:
+    """A client of the handshake era over streamable HTTP."""
+
+    def __init__(self, url: str, client: httpx2.AsyncClient) -> None:
+        self._url = url
+        self._client = client
+        self._headers = {"accept": "application/json, text/event-stream"}
+        self._last_id = 0
+
+    async def greet(self) -> None:
+        reply = await self._post({"id": 0, "method": "initialize", "params": HELLO})
+        self._headers |= {"mcp-session-id": reply.headers["mcp-session-id"], "mcp-protocol-version": "2025-11-25"}
+        await self._post({"method": "notifications/initialized"})
+
+    async def call(self, tool: str, arguments: dict[str, Any], *, with_progress: bool = False) -> dict[str, Any]:
+        self._last_id += 1
+        params: dict[str, Any] = {"name": tool, "arguments": arguments}
+        if with_progress:
+            params["_meta"] = {"progressToken": self._last_id}
+        reply = await self._post({"id": self._last_id, "method": "tools/call", "params": params})
+        lines = [line.removeprefix("data: ") for line in reply.text.splitlines() if line.startswith(("data: {", "{"))]
+        result: dict[str, Any] = json.loads(lines[-1])["result"]
+        return result
+
+    def listening(self) -> Any:
+        """The stream on which the gateway may speak up by itself."""
+        return self._client.stream("GET", self._url, headers=self._headers)
+
+    async def _post(self, message: dict[str, Any]) -> httpx2.Response:
+        return await self._client.post(self._url, json={"jsonrpc": "2.0", **message}, headers=self._headers)
+
+
+@SIGNALS
+@PATHS
+async def test_http_calls_end_too(
+    tmp_path: Path, world: World, number: signal.Signals, status: int, with_progress: bool
+) -> None:
+    """The same over HTTP, where a client may come from anywhere."""
+    try:
+        async with (
+            started(tmp_path / "data", {"up": world.entry}, "--http", "--port", "0", "--json") as process,
+            httpx2.AsyncClient(trust_env=False, timeout=20) as http,
+        ):
+            assert process.stdout is not None
+            client = HttpClient(json.loads(await process.stdout.readline())["url"], http)
+            await client.greet()
+            call = {"name": "up:wait", "args": {"text": "a"}}
+            waiting = asyncio.ensure_future(client.call("call_tool_write", call, with_progress=with_progress))
+            await until(lambda: "a" in world.waiting())
+            process.send_signal(number)
+            late = {"name": "up:echo", "args": {"text": "late"}}
+            while not (refused := await client.call("call_tool_write", late, with_progress=with_progress)).get(
+                "isError"
+            ):
+                pass
+            assert error_of(refused)["code"] == "shutting_down"
+            world.let_go("a")
+            assert text_of(await waiting) == "said a"
+            assert await asyncio.wait_for(process.wait(), 3.0) == status
+            assert not any(map(is_alive, world.pids()))
+    finally:
+        end(world.pids())
+    assert "Traceback" not in log_of(tmp_path)
+
+
+async def test_an_open_stream_does_not_hold_the_end_up(tmp_path: Path, world: World) -> None:
+    """Clients keep one open for as long as they live."""
+    try:
+        async with (
+            started(tmp_path / "data", {"up": world.entry}, "--http", "--port", "0", "--json") as process,
+            httpx2.AsyncClient(trust_env=False, timeout=20) as http,
+        ):
+            assert process.stdout is not None
+            client = HttpClient(json.loads(await process.stdout.readline())["url"], http)
+            await client.greet()
+            async with client.listening() as stream:
+                assert stream.status_code == 200
+                process.send_signal(signal.SIGTERM)
+                assert await asyncio.wait_for(process.wait(), 3.0) == 0
+    finally:
+        end(world.pids())
+    assert "Traceback" not in log_of(tmp_path)
+
+
+# --- killed
+
+
+@pytest.mark.parametrize("mode", ["", "obstinate"])
+async def test_kill_9_leaves_no_child(tmp_path: Path, mode: str) -> None:
+    """Neither one that ignores SIGTERM and the end of its input, nor what that one started."""
+    world = World(tmp_path / "world", mode)
+    async with connected(tmp_path / "data", world) as client:
+        assert all(map(is_alive, world.pids()))
+        client.process.kill()
+        await until(lambda: not any(map(is_alive, world.pids())), 5.0)
+
+
+def watchdogs_of(pid: int) -> list[int]:
+    """The watchdog processes of a gateway."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [int(child) for child in children if b"watchdog_child" in Path(f"/proc/{child}/cmdline").read_bytes()]
+
+
+async def test_a_killed_watchdog_is_replaced_by_one_that_knows_the_groups(tmp_path: Path) -> None:
+    """The gateway serves on, and a kill -9 afterwards still leaves nothing."""
+    world = World(tmp_path / "world", "obstinate")
+    async with connected(tmp_path / "data", world) as client:
+        gateway = client.process.pid
+        (first,) = watchdogs_of(gateway)
+        os.kill(first, signal.SIGKILL)
+        await until(lambda: watchdogs_of(gateway) not in ([], [first]))
+        assert all(map(is_alive, world.pids()))
+        await client.covered()
+        client.process.kill()
+        await until(lambda: not any(map(is_alive, world.pids())), 5.0)
+    assert "the watchdog ended (exit code -9)" in log_of(tmp_path)

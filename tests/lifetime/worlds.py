@@ -1,0 +1,197 @@
+"""A gateway process in front of a small server, and what can be seen of both from outside."""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+UPSTREAM = Path(__file__).parent / "upstream.py"
+ENVIRON = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/"), "LANG": "C.UTF-8"}
+DEADLINE_S = 20.0
+LINE_BYTES = 1 << 24
+HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
+
+
+async def until(is_true: Callable[[], bool], timeout_s: float = DEADLINE_S) -> None:
+    """Returns when something outside this process has become true."""
+    async with asyncio.timeout(timeout_s):
+        while not is_true():
+            await asyncio.sleep(0.01)
+
+
+def is_alive(pid: int) -> bool:
+    """Whether this process runs; a dead one that nobody has reaped yet does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except FileNotFoundError:
+        return False
+
+
+def end(pids: Iterable[int]) -> None:
+    """Ends what a failed test left."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+class World:
+    """The directory that a small server lives in.
+
+    Args:
+        directory: Made here.
+        mode: Empty or `obstinate`.
+    """
+
+    def __init__(self, directory: Path, mode: str = "") -> None:
+        directory.mkdir()
+        self.directory = directory
+        self._mode = mode
+
+    @property
+    def entry(self) -> dict[str, Any]:
+        """Its entry in a server file."""
+        return {"command": sys.executable, "args": ["-S", str(UPSTREAM), str(self.directory), self._mode]}
+
+    def pids(self) -> list[int]:
+        """All its processes so far."""
+        return [int(line) for line in self._lines("pids")]
+
+    def waiting(self) -> list[str]:
+        """The calls of `wait` that have reached it."""
+        return self._lines("waiting")
+
+    def let_go(self, text: str) -> None:
+        """Ends a call of `wait`."""
+        (self.directory / f"go-{text}").touch()
+
+    def _lines(self, name: str) -> list[str]:
+        path = self.directory / name
+        return path.read_text().split() if path.exists() else []
+
+
+class Client:
+    """A client of a gateway process on its pipes.
+
+    Args:
+        process: The gateway.
+    """
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        assert process.stdin is not None and process.stdout is not None
+        self.process = process
+        self.stdin = process.stdin
+        self._stdout = process.stdout
+        self._answers: dict[int, dict[str, Any]] = {}
+        self._last_id = 0
+
+    async def greet(self) -> None:
+        """The handshake."""
+        await self.answer(self.ask("initialize", HELLO))
+        self._put({"method": "notifications/initialized"})
+
+    def ask(self, method: str, params: dict[str, Any]) -> int:
+        """Sends a request; returns its id."""
+        self._last_id += 1
+        self._put({"id": self._last_id, "method": method, "params": params})
+        return self._last_id
+
+    def call(self, tool: str, arguments: dict[str, Any], *, with_progress: bool = False) -> int:
+        """Sends a call of one of the gateway's tools; returns its id."""
+        params: dict[str, Any] = {"name": tool, "arguments": arguments}
+        if with_progress:
+            params["_meta"] = {"progressToken": f"token-{self._last_id}"}
+        return self.ask("tools/call", params)
+
+    async def answer(self, request_id: int) -> dict[str, Any]:
+        """The answer to a request."""
+        async with asyncio.timeout(DEADLINE_S):
+            while request_id not in self._answers:
+                line = await self._stdout.readline()
+                assert line, "the gateway ended without an answer"
+                message = json.loads(line)
+                if "id" in message:
+                    self._answers[message["id"]] = message
+        return self._answers.pop(request_id)
+
+    async def result(self, request_id: int) -> dict[str, Any]:
+        """The result of a call."""
+        message = await self.answer(request_id)
+        assert "result" in message, message
+        result: dict[str, Any] = message["result"]
+        return result
+
+    async def search(self) -> dict[str, Any]:
+        """The answer of `retrieve_tools`."""
+        result = await self.result(self.call("retrieve_tools", {"query": "does echo", "limit": 20}))
+        found: dict[str, Any] = result["structuredContent"]
+        return found
+
+    async def covered(self) -> None:
+        """Returns when all servers are listed."""
+        async with asyncio.timeout(DEADLINE_S):
+            while (found := await self.search())["not_covered"] or not found["tools"]:
+                await asyncio.sleep(0.01)
+
+    async def ended(self, timeout_s: float = DEADLINE_S) -> tuple[int, float]:
+        """Exit status, and seconds that the end took from now on."""
+        began = time.monotonic()
+        status = await asyncio.wait_for(self.process.wait(), timeout_s)
+        return status, time.monotonic() - began
+
+    def _put(self, message: dict[str, Any]) -> None:
+        self.stdin.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+
+
+def text_of(result: dict[str, Any]) -> str:
+    """The first text of a result."""
+    text: str = result["content"][0]["text"]
+    return text
+
+
+def error_of(result: dict[str, Any]) -> dict[str, Any]:
+    """The error that a result tells of."""
+    error: dict[str, Any] = result["structuredContent"]["error"]
+    return error
+
+
+@asynccontextmanager
+async def started(
+    data_dir: Path, servers: dict[str, Any], *words: str, **settings: str
+) -> AsyncIterator[asyncio.subprocess.Process]:
+    """A gateway process; its stderr is `log` beside the data directory."""
+    variables = {"CONFIG_JSON": json.dumps({"mcpServers": servers}), "DATA_DIR": str(data_dir), **settings}
+    with data_dir.with_name("log").open("ab") as log:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "smart_mcp_proxy", "serve", *words),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=log,
+            env=ENVIRON | {f"MCPPROXY_{name}": value for name, value in variables.items()},
+            limit=LINE_BYTES,
+        )
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
+@asynccontextmanager
+async def connected(data_dir: Path, world: World, **settings: str) -> AsyncIterator[Client]:
+    """A client of a gateway process over stdio that has listed the server `up`."""
+    try:
+        async with started(data_dir, {"up": world.entry}, **settings) as process:
+            client = Client(process)
+            await client.greet()
+            await client.covered()
+            yield client
+    finally:
+        end(world.pids())
