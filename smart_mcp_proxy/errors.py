@@ -12,6 +12,7 @@ ProxyError                        code             HTTP  JSON-RPC  whose fault
 │   └─ UpstreamTimeoutError       upstream_timeout 504   -32603    upstream
 ├─ CatalogError                   catalog_failed   500   -32603    us
 └─ SearchError                    search_failed    500   -32603    us
+    └─ EmbeddingError             embedding_failed 502   -32603    the embedding backend
 """
 
 from collections.abc import Mapping
@@ -21,6 +22,7 @@ __all__ = [
     "CatalogError",
     "ConfigError",
     "Delivery",
+    "EmbeddingError",
     "MissingExtraError",
     "ProxyError",
     "RefusedError",
@@ -162,3 +164,10 @@ class SearchError(ProxyError):
     """The search index cannot answer."""
 
     code = "search_failed"
+
+
+class EmbeddingError(SearchError):
+    """The model or service that turns text into vectors failed."""
+
+    code = "embedding_failed"
+    http_status = 502

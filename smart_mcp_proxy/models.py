@@ -73,6 +73,7 @@ class Document:
         description: Description, or an empty string.
         parameters: Pairs of parameter name and parameter description (may be empty).
         listed_name: The other form in which an agent may write the exact name.
+        examples: Questions that this tool answered before.
     """
 
     id: int
@@ -82,6 +83,7 @@ class Document:
     description: str = ""
     parameters: tuple[tuple[str, str], ...] = ()
     listed_name: str = ""
+    examples: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

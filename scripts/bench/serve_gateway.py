@@ -25,18 +25,18 @@ SETTLE_S = 60.0
 async def serve(options: argparse.Namespace) -> int:
     settings = Settings(data_dir=options.data_dir)
     servers = load_servers(options.config.read_text()).servers
-    async with Gateway(settings, servers, environ=os.environ) as gateway:
-        settle_memory()
-        if options.mode == "stdio":
-            await serve_stdio(gateway)
-        elif options.mode == "http":
-            with stop_signals() as stop:
+    with stop_signals() as stop:
+        async with Gateway(settings, servers, environ=os.environ) as gateway:
+            settle_memory()
+            if options.mode == "stdio":
+                await serve_stdio(gateway, stop)
+            elif options.mode == "http":
                 async with serve_http(gateway, bind("127.0.0.1", options.port), token=None):
                     await stop.wait()
-        else:
-            gateway.start_upstreams()
-            if not await gateway.wait_settled(SETTLE_S):
-                raise SystemExit(f"not all servers were listed within {SETTLE_S:g} s")
+            else:
+                gateway.start_upstreams()
+                if not await gateway.wait_settled(SETTLE_S):
+                    raise SystemExit(f"not all servers were listed within {SETTLE_S:g} s")
     return 0
 
 

@@ -112,6 +112,15 @@ class Settings(BaseSettings):
         min_length=1,
         description="Hugging Face model for EMBEDDER=HF.",
     )
+    openai_model: str = Field(
+        default="text-embedding-3-small",
+        min_length=1,
+        description="Embedding model for EMBEDDER=OPENAI, at OPENAI_BASE_URL with OPENAI_API_KEY.",
+    )
+    learn: bool = Field(
+        default=False,
+        description="Whether questions that led to a call become examples of that tool; they stay in the data directory.",
+    )
     top_k: int = Field(default=5, ge=1, le=50, description="Tools that one search returns if the agent does not say.")
     tools_limit: int = Field(default=15, ge=1, le=100, description="Tools registered at a time under DYNAMIC routing.")
     tool_name_limit: int = Field(default=60, ge=10, le=200, description="Characters of a listed tool name.")
