@@ -119,7 +119,7 @@ class Settings(BaseSettings):
     )
     learn: bool = Field(
         default=False,
-        description="Whether questions that led to a call become examples of that tool; they stay in the data directory.",
+        description="Whether questions that led to a call become examples of that tool, kept locally.",
     )
     top_k: int = Field(default=5, ge=1, le=50, description="Tools that one search returns if the agent does not say.")
     tools_limit: int = Field(default=15, ge=1, le=100, description="Tools registered at a time under DYNAMIC routing.")
