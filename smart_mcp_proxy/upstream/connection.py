@@ -11,7 +11,7 @@ from typing import Final, cast
 
 import httptools
 
-__all__ = ["BadAnswerError", "Connection", "Headers", "RequestBody", "Response", "connect", "encode_head"]
+__all__ = ["BadAnswerError", "Connection", "RequestBody", "Response", "connect", "encode_head"]
 
 _HEAD_BYTES: Final = 16 * 1024
 """Headers together. Source: Node's own limit, on both of its sides."""
@@ -38,30 +38,22 @@ class RequestBody:
         self.is_sent = False
 
 
-class Headers(dict[str, str]):
-    """Header fields by lower-case name, looked up in any case."""
-
-    def find(self, name: str, default: str = "") -> str:
-        """The field's value, or `default`."""
-        return self.get(name.lower(), default)
-
-    def __getitem__(self, name: str) -> str:
-        return super().__getitem__(name.lower())
-
-
 class Response:
     """An answer, of which the beginning has arrived.
 
     Args:
         connection: Brings it.
         url: Where it is from.
+
+    Attributes:
+        headers: By lower-case name.
     """
 
     def __init__(self, connection: "Connection", url: str) -> None:
         self.url = url
         self.status = 0
         self.reason = ""
-        self.headers = Headers()
+        self.headers: dict[str, str] = {}
         self.cookies: list[str] = []
         self._connection = connection
         self._chunks: deque[bytes] = deque()
@@ -121,7 +113,7 @@ class Response:
 
     # --- what the connection tells
 
-    def begin(self, status: int, reason: str, headers: Headers, cookies: list[str]) -> None:
+    def begin(self, status: int, reason: str, headers: dict[str, str], cookies: list[str]) -> None:
         """The head has arrived."""
         self.status, self.reason, self.headers, self.cookies = status, reason, headers, cookies
         self._has_head = True
@@ -244,7 +236,7 @@ class Connection(asyncio.Protocol):
         self._fed_bytes = self._field_bytes = 0
         self._is_head_whole = False
         self._reason = b""
-        self._headers = Headers()
+        self._headers: dict[str, str] = {}
         self._cookies: list[str] = []
 
     def on_status(self, reason: bytes) -> None:
@@ -295,7 +287,7 @@ class Connection(asyncio.Protocol):
     @property
     def _ends_with_connection(self) -> bool:
         headers = self._headers
-        return "content-length" not in headers and "chunked" not in headers.find("transfer-encoding").lower()
+        return "content-length" not in headers and "chunked" not in headers.get("transfer-encoding", "").lower()
 
 
 async def connect(
@@ -317,16 +309,14 @@ async def connect(
     return connection
 
 
-def encode_head(verb: str, target: str, headers: Mapping[str, str], body: RequestBody | None) -> bytes:
-    """A request's first lines.
+def encode_head(verb: str, target: str, headers: Mapping[str, str]) -> bytes:
+    """A request's first lines, without the empty one that ends them.
 
     Raises:
         ValueError: A field holds a line end or a NUL.
     """
     lines = [f"{verb} {target} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]
-    if body is not None:
-        lines.append(f"content-length: {len(body.text)}")
     text = "\r\n".join(lines)
     if text.count("\r\n") != len(lines) - 1 or text.count("\n") != len(lines) - 1 or "\0" in text:
         raise ValueError("a header field holds a line end or a NUL")
-    return text.encode() + b"\r\n\r\n"
+    return text.encode() + b"\r\n"

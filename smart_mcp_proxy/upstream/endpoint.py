@@ -81,7 +81,7 @@ class Endpoint:
                 self._url = url
             followed += 1
             response = await self._send(verb, url, headers, body)
-        if response.headers.find("Content-Encoding", "identity") != "identity":
+        if response.headers.get("content-encoding", "identity") != "identity":
             response.close()
             raise self.error(Failure("sent a compressed answer although none was accepted"))
         return response
@@ -161,7 +161,7 @@ class Endpoint:
 
     def status_error(self, response: Response) -> UpstreamError:
         """The error for an answer of status 400 or above."""
-        retry_after = response.headers.find("Retry-After", "")
+        retry_after = response.headers.get("retry-after", "")
         failure = Failure(
             f"answered with HTTP {response.status} {response.reason or ''}".rstrip(),
             response.status,
@@ -178,11 +178,11 @@ class Endpoint:
 
 def media_type(response: Response) -> str:
     """What kind of body an answer has, without parameters, in lower case; empty if it does not say."""
-    return response.headers.find("Content-Type", "").partition(";")[0].strip().lower()
+    return response.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
 def _target(response: Response) -> str | None:
-    location = response.headers.find("Location")
+    location = response.headers.get("location")
     try:
         return urljoin(response.url, location) if location else None
     except ValueError:

@@ -15,6 +15,8 @@ _CONNECT_S: Final = 10.0
 _IDLE_S: Final = 4.0
 """How long an idle connection is kept: below the 5 s after which common servers (uvicorn, Node) close theirs, so that
 no call is sent into a connection that is just being closed."""
+_HEADS: Final = 256
+"""Request heads remembered: one for each tool and method in use."""
 _PORTS: Final = {"http": 80, "https": 443}
 
 
@@ -30,6 +32,7 @@ class HttpClient:
         self._headers = dict(headers)
         self._tls = tls
         self._cookies: dict[str, str] = {}
+        self._heads: dict[tuple[object, ...], bytes] = {}
         self._idle: list[Connection] = []
         self._connections: set[Connection] = set()
         self._sweep: asyncio.TimerHandle | None = None
@@ -78,15 +81,25 @@ class HttpClient:
         return self._address[1]
 
     def _head(self, verb: str, address: SplitResult, headers: Mapping[str, str], body: RequestBody | None) -> bytes:
+        key = (verb, address, *headers.items())
+        head = self._heads.get(key)
+        if head is None:
+            if len(self._heads) == _HEADS:
+                self._heads.clear()
+            head = self._heads[key] = self._encoded_head(verb, address, headers)
+        if body is None:
+            return head + b"\r\n"
+        return head + b"content-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(body.text)
+
+    def _encoded_head(self, verb: str, address: SplitResult, headers: Mapping[str, str]) -> bytes:
         fields = {"host": address.netloc.rpartition("@")[2], **self._headers}
         for name, value in headers.items():
             fields[name.lower()] = value
-        if body is not None:
-            fields["content-type"] = "application/json"
+        fields.pop("content-type", None)  # goes with a body
         if self._cookies:
             fields["cookie"] = "; ".join(f"{name}={value}" for name, value in self._cookies.items())
         target = (address.path or "/") + (f"?{address.query}" if address.query else "")
-        return encode_head(verb, target, fields, body)
+        return encode_head(verb, target, fields)
 
     def _kept(self) -> Connection | None:
         """The connection that was used last, if it can still be used."""
@@ -131,6 +144,7 @@ class HttpClient:
         name, equals, value = pair.strip().partition("=")
         if not equals or not name:
             return
+        self._heads.clear()
         if any(attribute.strip().lower() == "max-age=0" for attribute in attributes):
             self._cookies.pop(name, None)
         else:

@@ -153,7 +153,7 @@ class HttpSession:
             return None
         if response.status != 200:
             raise self._improper(method, f"HTTP {response.status} in answer to a request")
-        if method == "initialize" and (session_id := response.headers.find(_SESSION_HEADER)):
+        if method == "initialize" and (session_id := response.headers.get(_SESSION_HEADER.lower())):
             self.headers[_SESSION_HEADER] = session_id
         kind = media_type(response)
         if kind == "text/event-stream":
