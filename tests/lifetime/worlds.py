@@ -30,7 +30,7 @@ def is_alive(pid: int) -> bool:
     """Whether this process runs; a dead one that nobody has reaped yet does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # the latter if it ends while it is read
         return False
 
 

@@ -35,7 +35,7 @@ def is_alive(pid: int) -> bool:
     """Whether a process runs; one that only waits to be collected does not."""
     try:
         return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # the latter if it ends while it is read
         return False
 
 
