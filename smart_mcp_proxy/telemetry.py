@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import re
 import sys
 import time
 from collections.abc import Coroutine, Iterator, Mapping
@@ -11,12 +12,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-__all__ = ["Activity", "configure_logging", "get_logger", "redact", "secrets_hidden", "spawn"]
+__all__ = ["Activity", "configure_logging", "get_logger", "printable", "redact", "secrets_hidden", "spawn"]
 
 LOGGER_NAME = "mcpproxy"
 _HIDDEN = "[hidden]"
 _SECRET_MIN_CHARS = 6
 """Shorter values ("1", "true") would blank out half of every sentence."""
+
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+"""Terminal commands, ends of lines, and marks that reverse the direction of text."""
 
 _secrets: dict[str, int] = {}
 _tasks: set[asyncio.Task[Any]] = set()
@@ -35,6 +39,11 @@ def redact(text: str) -> str:
     return text
 
 
+def printable(text: str) -> str:
+    """`text` from elsewhere in one line that commands no terminal: control characters are spelled out, as `\\x1b`."""
+    return _CONTROL.sub(lambda found: repr(found[0])[1:-1], text)
+
+
 @contextmanager
 def secrets_hidden(values: Iterator[str] | list[str] | tuple[str, ...]) -> Iterator[None]:
     """While open, `redact()` and every log line hide these values (shorter than 6 characters are left alone)."""
@@ -51,15 +60,18 @@ def secrets_hidden(values: Iterator[str] | list[str] | tuple[str, ...]) -> Itera
 
 
 class _ConsoleFormatter(logging.Formatter):
-    """`12:30:01 WARNING upstream: text`, one line each, secrets hidden."""
+    """`12:30:01 WARNING upstream: text`, one line each, secrets hidden; below it the exception where there is one."""
 
     def format(self, record: logging.LogRecord) -> str:
         room = record.name.removeprefix(f"{LOGGER_NAME}.")
         clock = time.strftime("%H:%M:%S", time.localtime(record.created))
-        line = f"{clock} {record.levelname} {room}: {record.getMessage()}"
+        # Hidden first: a secret may hold characters that are spelled out.
+        lines = [f"{clock} {record.levelname} {room}: {printable(redact(record.getMessage()))}"]
         if record.exc_info:
-            line += "\n" + self.formatException(record.exc_info)
-        return redact(line)
+            # Indented, so that no line in an error's text can pass for one of the log.
+            trace = redact(self.formatException(record.exc_info)).splitlines()
+            lines += [f"  {printable(line)}" for line in trace]
+        return "\n".join(lines)
 
 
 class _JsonFormatter(logging.Formatter):
@@ -74,7 +86,8 @@ class _JsonFormatter(logging.Formatter):
         }
         if record.exc_info:
             event["exception"] = redact(self.formatException(record.exc_info))
-        return json.dumps(event, ensure_ascii=False)  # hidden before this: JSON spells some characters otherwise
+        text = json.dumps(event, ensure_ascii=False)  # hidden before this: JSON spells some characters otherwise
+        return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def configure_logging(level: str, *, file: Path | None = None, style: Literal["console", "json"] = "console") -> None:
@@ -90,7 +103,7 @@ def configure_logging(level: str, *, file: Path | None = None, style: Literal["c
     problem: OSError | None = None
     if file is not None:
         try:
-            handlers.append(logging.FileHandler(file, encoding="utf-8"))
+            handlers.append(logging.FileHandler(file, encoding="utf-8", errors="backslashreplace"))
         except OSError as exc:
             problem = exc
     for handler in handlers:

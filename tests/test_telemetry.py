@@ -10,7 +10,15 @@ from typing import Any
 import anyio
 import pytest
 
-from smart_mcp_proxy.telemetry import LOGGER_NAME, configure_logging, get_logger, redact, secrets_hidden, spawn
+from smart_mcp_proxy.telemetry import (
+    LOGGER_NAME,
+    configure_logging,
+    get_logger,
+    printable,
+    redact,
+    secrets_hidden,
+    spawn,
+)
 
 Written = Callable[[], str]
 
@@ -105,6 +113,49 @@ def test_json_lines_are_one_object_each_without_secrets(written: Written, secret
     assert failed["event"] == "failed\nbadly"
     assert "ValueError: bad [hidden]" in failed["exception"]
     assert json.dumps(secret)[1:-1] not in text
+
+
+HOSTILE = "a\n12:30:01 ERROR gateway: forged\r\x1b[2J\x9b31m\u202edesrever\u2028b\x00"
+
+
+def test_text_from_elsewhere_cannot_forge_lines_or_command_a_terminal() -> None:
+    """Control characters and marks that reverse text are spelled out; all other text stays."""
+    assert printable(HOSTILE) == r"a\n12:30:01 ERROR gateway: forged\r\x1b[2J\x9b31m\u202edesrever\u2028b\x00"
+    assert printable("päßwörd 天気 👍🏽 \\n") == "päßwörd 天気 👍🏽 \\n"
+
+
+def test_a_log_line_for_people_is_one_line_whatever_it_holds(written: Written) -> None:
+    """The lines of an exception below it are indented, so that none of them passes for one of the log."""
+    configure_logging("INFO")
+    with secrets_hidden(["two\nlines"]):
+        get_logger("upstream").warning("%s, two\nlines", HOSTILE)
+    try:
+        raise ValueError(HOSTILE)
+    except ValueError:
+        get_logger("upstream").exception("failed")
+    lines = written().split("\n")
+    assert lines[0].endswith(r"\u2028b\x00, [hidden]")
+    assert lines[-1] == ""
+    assert [line for line in lines[1:-1] if not line.startswith("  ")] == [lines[1]]
+    assert lines[1].endswith("ERROR upstream: failed")
+    assert "\x1b" not in "".join(lines)
+
+
+def test_a_json_line_commands_no_terminal_and_loses_nothing(written: Written) -> None:
+    """JSON itself leaves some control characters as they are."""
+    configure_logging("INFO", style="json")
+    get_logger("upstream").warning("%s", HOSTILE)
+    text = written()
+    assert json.loads(text)["event"] == HOSTILE
+    assert text.rstrip("\n").isprintable()
+
+
+def test_a_log_file_takes_any_text(written: Written, tmp_path: Path) -> None:
+    """Half a character, as some servers write it, included."""
+    configure_logging("INFO", file=tmp_path / "log")
+    get_logger("upstream").warning("half \ud83d")
+    assert "half \\ud83d" in (tmp_path / "log").read_text()
+    assert "half" in written()
 
 
 def test_libraries_are_heard_from_warnings_up(written: Written) -> None:

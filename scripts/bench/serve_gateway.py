@@ -16,7 +16,7 @@ from smart_mcp_proxy.servers import load_servers
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.telemetry import configure_logging
 from smart_mcp_proxy.web.http import bind
-from smart_mcp_proxy.web.serve import serve_http, settle_memory, stop_signals
+from smart_mcp_proxy.web.serve import serve_http, settle_process, stop_signals
 from smart_mcp_proxy.web.stdio import serve_stdio
 
 SETTLE_S = 60.0
@@ -27,7 +27,7 @@ async def serve(options: argparse.Namespace) -> int:
     servers = load_servers(options.config.read_text()).servers
     with stop_signals() as stop:
         async with Gateway(settings, servers, environ=os.environ) as gateway:
-            settle_memory()
+            settle_process()
             if options.mode == "stdio":
                 await serve_stdio(gateway, stop)
             elif options.mode == "http":

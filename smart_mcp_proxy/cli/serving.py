@@ -19,7 +19,7 @@ from smart_mcp_proxy.servers import ServerFile, configured_servers
 from smart_mcp_proxy.settings import Settings, environment
 from smart_mcp_proxy.telemetry import get_logger, spawn
 from smart_mcp_proxy.web.http import bind, token_of
-from smart_mcp_proxy.web.serve import StopEvent, open_socket, serve_http, settle_memory, stop_signals
+from smart_mcp_proxy.web.serve import StopEvent, open_socket, serve_http, settle_process, stop_signals
 from smart_mcp_proxy.web.stdio import serve_stdio
 
 __all__ = ["check", "serve_agents_over_http", "serve_one_client"]
@@ -101,7 +101,7 @@ async def _open(settings: Settings, file: ServerFile, passthrough: str | None) -
         open_socket(gateway),
     ):
         watching = spawn(follow_config(settings, Path.cwd(), file.servers, gateway.apply), "config watch")
-        settle_memory()
+        settle_process()
         try:
             yield gateway
         finally:

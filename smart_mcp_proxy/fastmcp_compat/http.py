@@ -5,6 +5,7 @@ import math
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from functools import lru_cache, partial
+from operator import itemgetter
 from typing import Any, cast
 
 import anyio
@@ -24,6 +25,9 @@ from smart_mcp_proxy.fastmcp_compat.server import checked_clients
 
 __all__ = ["HttpApp", "HttpSession", "accepted_replies", "replying_with_json"]
 
+MAX_SESSIONS = 1_000
+"""Open at a time. For one more the session that has been idle longest ends, as it would have after half an hour: its
+client is told that it is not found, and begins anew. A session takes 50 KB."""
 KNOWN_VALUES = 256
 """Of a header; clients differ in it and send the same with every request."""
 _replies_json: contextvars.ContextVar[bool] = contextvars.ContextVar("replies_json", default=False)
@@ -122,9 +126,19 @@ class HttpApp:
         path: Where.
         is_sse: The older transport with two endpoints instead of streamable HTTP.
         allowed_hosts: Host names besides the loopback ones.
+        max_sessions: Open at a time; see `MAX_SESSIONS`.
     """
 
-    def __init__(self, server: FastMCP, path: str, *, is_sse: bool = False, allowed_hosts: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        server: FastMCP,
+        path: str,
+        *,
+        is_sse: bool = False,
+        allowed_hosts: Sequence[str] = (),
+        max_sessions: int = MAX_SESSIONS,
+    ) -> None:
+        self._max_sessions = max_sessions
         self._is_sse = is_sse
         self._checked = checked_clients(server)
         self._manager: StreamableHTTPSessionManager | None = None
@@ -146,7 +160,9 @@ class HttpApp:
             if not self._is_sse:
                 self._manager = self._find_manager()
                 # FastMCP builds its manager itself, and the manager its sessions.
-                setattr(self._manager, "_admit_session", partial(_admit, self._manager._admit_session))  # noqa: B010
+                self._manager.max_sessions = self._max_sessions
+                admit = partial(_admit, self._manager, self._manager._admit_session)
+                setattr(self._manager, "_admit_session", admit)  # noqa: B010
                 self._manager.asgi_app.app = _Screened(self._manager)
             yield
 
@@ -168,12 +184,28 @@ class HttpApp:
         raise AssertionError("FastMCP's HTTP app has no session manager")
 
 
-def _admit(admit: Any, requestor: Any) -> StreamableHTTPServerTransport | None:
+def _admit(manager: StreamableHTTPSessionManager, admit: Any, requestor: Any) -> StreamableHTTPServerTransport | None:
+    if manager.max_sessions is not None and len(manager._server_instances) >= manager.max_sessions:
+        _end_idlest(manager)
     session: StreamableHTTPServerTransport | None = admit(requestor)
     if session is not None:
         session.__class__ = HttpSession
         cast(HttpSession, session).begin_count()
     return session
+
+
+def _end_idlest(manager: StreamableHTTPSessionManager) -> None:
+    """Ends the session that has been without a request for longest; none if all are in use."""
+    waiting = [
+        (session.idle_scope.deadline, session_id, session.idle_scope)
+        for session_id, session in manager._server_instances.items()
+        if session.idle_scope is not None and session.idle_scope.deadline < math.inf
+    ]
+    if waiting:
+        _, session_id, scope = min(waiting, key=itemgetter(0))
+        manager._server_instances.pop(session_id)
+        manager._session_owners.pop(session_id, None)
+        scope.cancel()
 
 
 class _Screened:

@@ -5,7 +5,7 @@ from typing import Any
 
 from smart_mcp_proxy.models import CallVariant, Decision, Intent
 
-__all__ = ["SENSITIVITIES", "call_with", "decide"]
+__all__ = ["SENSITIVITIES", "call_with", "check_intent", "decide"]
 
 SENSITIVITIES = ("public", "internal", "private", "unknown")
 REASON_LIMIT_CHARS = 1000
@@ -25,6 +25,23 @@ def call_with(annotations: Mapping[str, Any]) -> CallVariant:
     return "write"
 
 
+def check_intent(intent: Intent) -> Decision:
+    """Whether what the agent said about a call can be written down as it stands."""
+    if intent.data_sensitivity not in SENSITIVITIES:
+        return Decision(
+            False,
+            f"intent_data_sensitivity is {intent.data_sensitivity!r:.100}.",
+            f"Use one of: {', '.join(SENSITIVITIES)}.",
+        )
+    if len(intent.reason) > REASON_LIMIT_CHARS:
+        return Decision(
+            False,
+            f"intent_reason has {len(intent.reason)} characters.",
+            f"At most {REASON_LIMIT_CHARS} are accepted.",
+        )
+    return ALLOWED
+
+
 def decide(
     name: str, variant: CallVariant | None, annotations: Mapping[str, Any], intent: Intent, *, is_strict: bool = True
 ) -> Decision:
@@ -41,18 +58,6 @@ def decide(
 
     Source: contract.md, Results and errors; seeds/3_mcp_protocol_surface.md.
     """
-    if intent.data_sensitivity not in SENSITIVITIES:
-        return Decision(
-            False,
-            f"intent_data_sensitivity is {intent.data_sensitivity!r}.",
-            f"Use one of: {', '.join(SENSITIVITIES)}.",
-        )
-    if len(intent.reason) > REASON_LIMIT_CHARS:
-        return Decision(
-            False,
-            f"intent_reason has {len(intent.reason)} characters.",
-            f"At most {REASON_LIMIT_CHARS} are accepted.",
-        )
     if variant is None:
         return ALLOWED
     if intent.operation_type is not None and intent.operation_type != variant:

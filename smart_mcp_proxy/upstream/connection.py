@@ -4,6 +4,7 @@ A general client costs several times what a call costs otherwise. The parser is 
 """
 
 import asyncio
+import select
 import ssl
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -11,12 +12,18 @@ from typing import Final, cast
 
 import httptools
 
-__all__ = ["BadAnswerError", "Connection", "RequestBody", "Response", "connect", "encode_head"]
+__all__ = ["BadAnswerError", "Connection", "Origin", "RequestBody", "Response", "connect", "encode_head"]
 
 _HEAD_BYTES: Final = 16 * 1024
 """Headers together. Source: Node's own limit, on both of its sides."""
+_READ_BYTES: Final = 1 << 16
+"""At a time; of an answer in thousands of tiny pieces that is a millisecond's work, then others get their turn."""
 _BUFFERED_BYTES: Final = 1 << 20
 """Of a body that nobody reads yet; beyond it the server has to wait."""
+
+
+Origin = tuple[str, str, int]
+"""Scheme, host and port: what is meant for one is sent to no other."""
 
 
 class BadAnswerError(Exception):
@@ -97,6 +104,11 @@ class Response:
         if not self.is_over:
             self._connection.abort()
 
+    def reject(self) -> None:
+        """Gives the answer up as one that belongs to another request; its connection is not used again."""
+        self._connection.retire()
+        self.close()
+
     async def wait_head(self) -> None:
         """Returns when status and headers are there; fails if what came with them already makes no sense."""
         while not self._has_head and self._error is None:
@@ -142,23 +154,37 @@ class Response:
             self._news.set_result(None)
 
 
-class Connection(asyncio.Protocol):
+class Connection(asyncio.BufferedProtocol):
     """A connection that carries one exchange at a time.
 
+    A server that says more than it was asked is not listened to: what it said could be taken for the next answer.
+
     Args:
+        origin: Scheme, host and port it leads to.
         on_free: Told when an exchange is over and another one may follow.
         on_lost: Told when the connection is gone.
     """
 
-    def __init__(self, on_free: Callable[["Connection"], None], on_lost: Callable[["Connection"], None]) -> None:
+    def __init__(
+        self,
+        origin: Origin,
+        on_free: Callable[["Connection"], None],
+        on_lost: Callable[["Connection"], None],
+    ) -> None:
+        self.origin = origin
         self.idle_since_s = 0.0
         self._on_free = on_free
         self._on_lost = on_lost
         self._transport: asyncio.Transport | None = None
         self._parser = httptools.HttpResponseParser(self)
         self._response: Response | None = None
+        self._buffer = memoryview(bytearray(_READ_BYTES))
+        self._wordless_bytes = 0
+        """Since the request, or since the last byte of a body: heads, what announces them, chunk sizes, trailers."""
         self._is_lost = False
         self._is_paused = False
+        self._is_reusable = True
+        self._unread = select.poll()
         self._start_head()
 
     def __repr__(self) -> str:
@@ -169,16 +195,34 @@ class Connection(asyncio.Protocol):
         """Whether a request can be sent."""
         return not self._is_lost and self._transport is not None and not self._transport.is_closing()
 
+    @property
+    def is_quiet(self) -> bool:
+        """Whether the server has said nothing since its last answer, not even what nobody has read yet."""
+        return not self._unread.poll(0)
+
     def send(self, head: bytes, body: RequestBody | None, url: str) -> Response:
-        """Sends one request; its answer begins as soon as the server has it."""
-        assert self._transport is not None and self._response is None
+        """Sends one request; its answer begins as soon as the server has it.
+
+        Raises:
+            ConnectionResetError: The connection is gone already; nothing was sent.
+        """
+        assert self._response is None
+        if self._transport is None or not self.is_open:
+            raise ConnectionResetError("the connection was closed")
         self._response = Response(self, url)
+        self._wordless_bytes = 0
         if body is None:
             self._transport.write(head)
-        elif self.is_open:
+        else:
             body.is_sent = True
             self._transport.write(head + body.text)
         return self._response
+
+    def retire(self) -> None:
+        """Ends the connection as soon as no exchange is under way."""
+        self._is_reusable = False
+        if self._response is None:
+            self.abort()
 
     def abort(self) -> None:
         """Ends the connection at once."""
@@ -197,22 +241,36 @@ class Connection(asyncio.Protocol):
         """The connection is there."""
         # uvloop's transports have the methods, not the class.
         self._transport = cast(asyncio.Transport, transport)
+        self._unread.register(transport.get_extra_info("socket").fileno(), select.POLLIN)
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where the next bytes go."""
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
         """Bytes have arrived."""
-        if self._response is None:  # nothing was asked
+        response = self._response
+        if response is None:  # nothing was asked
             self.abort()
             return
+        self._wordless_bytes += nbytes
         try:
-            self._parser.feed_data(data)
+            self._parser.feed_data(self._buffer[:nbytes])
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as exc:
             cause = exc.__context__ if isinstance(exc, httptools.HttpParserCallbackError) else exc
             self._break(BadAnswerError(str(cause)))
             return
-        if not self._is_head_whole:
-            self._fed_bytes += len(data)
-            if self._fed_bytes > _HEAD_BYTES:
-                self._break(BadAnswerError("its headers are too long"))
+        if response.is_complete:
+            self._let_go()
+        elif self._wordless_bytes > _HEAD_BYTES:
+            self._break(BadAnswerError("its headers are too long"))
+
+    def _let_go(self) -> None:
+        """The answer is whole, and these bytes held nothing else."""
+        if self._is_reusable and self.is_open:
+            self._on_free(self)
+        elif self._transport is not None:
+            self._transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is gone."""
@@ -233,18 +291,25 @@ class Connection(asyncio.Protocol):
     # --- called by the parser
 
     def _start_head(self) -> None:
-        self._fed_bytes = self._field_bytes = 0
+        self._field_bytes = 0
         self._is_head_whole = False
         self._reason = b""
         self._headers: dict[str, str] = {}
         self._cookies: list[str] = []
+
+    def on_message_begin(self) -> None:
+        """An answer begins, asked for or not."""
+        if self._response is None:
+            self._is_reusable = False
 
     def on_status(self, reason: bytes) -> None:
         """The words of the status line, perhaps in parts."""
         self._reason += reason
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """One header field."""
+        """One header field; those after the body say nothing that is used."""
+        if self._is_head_whole:
+            return
         self._field_bytes += len(name) + len(value)
         key, text = name.decode("latin-1").lower(), value.decode("utf-8", "replace")
         if key == "set-cookie":
@@ -265,6 +330,7 @@ class Connection(asyncio.Protocol):
 
     def on_body(self, chunk: bytes) -> None:
         """A part of the body."""
+        self._wordless_bytes = 0
         if self._response is not None and self._response.add(chunk) and self._transport is not None:
             self._is_paused = True
             self._transport.pause_reading()
@@ -272,17 +338,13 @@ class Connection(asyncio.Protocol):
     def on_message_complete(self) -> None:
         """An answer is whole."""
         is_interim = not self._is_head_whole
-        keeps = self._parser.should_keep_alive()
         self._start_head()
         if is_interim or self._response is None:
             return
+        self._is_reusable &= self._parser.should_keep_alive()
         response, self._response = self._response, None
         response.finish()
         self.resume()
-        if keeps and self.is_open:
-            self._on_free(self)
-        elif self._transport is not None:
-            self._transport.close()
 
     @property
     def _ends_with_connection(self) -> bool:
@@ -291,20 +353,26 @@ class Connection(asyncio.Protocol):
 
 
 async def connect(
-    host: str,
-    port: int,
+    origin: Origin,
     tls: ssl.SSLContext | None,
     on_free: Callable[[Connection], None],
     on_lost: Callable[[Connection], None],
 ) -> Connection:
     """A new connection.
 
+    Args:
+        origin: Where to.
+        tls: For https, else None.
+        on_free: Told when an exchange is over and another one may follow.
+        on_lost: Told when the connection is gone.
+
     Raises:
         OSError: Nobody is there, or no TLS can be agreed on.
     """
     loop = asyncio.get_running_loop()
+    _, host, port = origin
     _, connection = await loop.create_connection(
-        lambda: Connection(on_free, on_lost), host, port, ssl=tls, server_hostname=host if tls else None
+        lambda: Connection(origin, on_free, on_lost), host, port, ssl=tls, server_hostname=host if tls else None
     )
     return connection
 
@@ -313,10 +381,10 @@ def encode_head(verb: str, target: str, headers: Mapping[str, str]) -> bytes:
     """A request's first lines, without the empty one that ends them.
 
     Raises:
-        ValueError: A field holds a line end or a NUL.
+        ValueError: A field holds a line end or a NUL, or the target a space.
     """
     lines = [f"{verb} {target} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]
     text = "\r\n".join(lines)
-    if text.count("\r\n") != len(lines) - 1 or text.count("\n") != len(lines) - 1 or "\0" in text:
-        raise ValueError("a header field holds a line end or a NUL")
+    if any(text.count(end) != len(lines) - 1 for end in ("\r\n", "\r", "\n")) or "\0" in text or " " in target:
+        raise ValueError("a header field holds a line end or a NUL, or the target a space")
     return text.encode() + b"\r\n"

@@ -10,7 +10,7 @@ from urllib.parse import urljoin, urlsplit
 
 from smart_mcp_proxy.errors import UpstreamAuthError, UpstreamError
 from smart_mcp_proxy.upstream.connection import BadAnswerError, RequestBody, Response
-from smart_mcp_proxy.upstream.http import Failure, TlsContext
+from smart_mcp_proxy.upstream.http import Failure, TlsContext, retry_after_s
 from smart_mcp_proxy.upstream.http_client import HttpClient
 
 __all__ = ["Endpoint", "media_type"]
@@ -89,9 +89,6 @@ class Endpoint:
     async def _send(self, verb: str, url: str, headers: Mapping[str, str], body: RequestBody | None) -> Response:
         try:
             return await self._client.request(verb, url, headers, body)
-        except ValueError as exc:
-            reason = "cannot be asked: its url or one of its headers is not valid in HTTP"
-            raise self.error(Failure(reason, was_refused=True)) from exc
         except BadAnswerError as exc:
             raise self.error(Failure(_words(exc))) from exc
         except OSError as exc:
@@ -99,6 +96,9 @@ class Endpoint:
                 raise self.error(Failure(_words(exc))) from exc
             reason = _words_for_unreachable(exc)
             self._on_unreachable(reason)
+            raise self.error(Failure(reason, was_refused=True)) from exc
+        except ValueError as exc:  # after OSError: a certificate that cannot be verified is both
+            reason = "cannot be asked: its url or one of its headers is not valid in HTTP"
             raise self.error(Failure(reason, was_refused=True)) from exc
 
     async def read_some(self, response: Response) -> bytes:
@@ -161,13 +161,12 @@ class Endpoint:
 
     def status_error(self, response: Response) -> UpstreamError:
         """The error for an answer of status 400 or above."""
-        retry_after = response.headers.get("retry-after", "")
         failure = Failure(
             f"answered with HTTP {response.status} {response.reason or ''}".rstrip(),
             response.status,
             # 401 and 404 are decided before a request reaches its handler; of others that cannot be known.
             was_refused=response.status in (401, 404),
-            retry_after_s=float(retry_after) if retry_after.isdecimal() else None,
+            retry_after_s=retry_after_s(response.headers.get("retry-after", "")),
         )
         return self.error(failure)
 

@@ -19,6 +19,10 @@ from smart_mcp_proxy.telemetry import get_logger
 
 __all__ = ["HeaderRules"]
 
+_NO_TOOLS = msgspec.Raw(b"[]")
+_object = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_array = msgspec.json.Decoder(list[msgspec.Raw])
+
 _log = get_logger("upstream")
 
 
@@ -46,7 +50,7 @@ class HeaderRules:
         return headers
 
     def learn(self, listing: bytes) -> bytes:
-        """Remembers which arguments of these listed tools must travel as headers.
+        """Remembers which arguments of these listed tools must travel as headers. Callable from a thread.
 
         Args:
             listing: The result of `tools/list` as JSON text.
@@ -55,13 +59,11 @@ class HeaderRules:
             The same without the tools that must not be used because what they demand is invalid.
         """
         try:
-            result = msgspec.json.decode(listing)
+            result = _object.decode(listing)
+            tools = _array.decode(result.get("tools", _NO_TOOLS))
         except (msgspec.DecodeError, RecursionError):
             return listing  # whoever reads the list will say so
-        tools = result.get("tools") if isinstance(result, dict) else None
-        if not isinstance(tools, list):
-            return listing
-        usable = [tool for tool in tools if self._is_usable(tool)]
+        usable = [tool for tool in tools if self._is_usable(_read(tool))]
         return listing if len(usable) == len(tools) else msgspec.json.encode(result | {"tools": usable})
 
     def _is_usable(self, tool: object) -> bool:
@@ -79,3 +81,11 @@ class HeaderRules:
         else:
             self._maps.pop(name, None)
         return True
+
+
+def _read(tool: msgspec.Raw) -> object:
+    """One tool alone: while the decoder works, no other thread does."""
+    try:
+        return msgspec.json.decode(tool)
+    except (msgspec.DecodeError, RecursionError):
+        return None

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 import httpx2
 import msgspec
 
-__all__ = ["Failure", "GuardedTransport", "TlsContext", "new_http_client"]
+__all__ = ["Failure", "GuardedTransport", "TlsContext", "new_http_client", "retry_after_s"]
 
 _CONNECT_S = 10.0
 _WRITE_S = 60.0
 _READ_S = 900.0
 """Longest silence inside one answer; each call has a deadline of its own below this."""
 _FAILURES_KEPT = 256
+_LONGEST_RETRY_S = 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,19 +178,23 @@ def _status_failure(response: httpx2.Response) -> Failure:
     if status < 400:
         place = httpx2.URL(response.headers.get("location", "")).host or "another address"
         return Failure(f"redirects to {place} (HTTP {status}), which is not followed", status, was_refused=True)
-    retry_after = response.headers.get("retry-after", "")
     return Failure(
         f"answered with HTTP {status} {response.reason_phrase}".rstrip(),
         status,
         # 401 and 404 are decided before a request reaches its handler; of others that cannot be known.
         was_refused=status in (401, 404),
-        retry_after_s=float(retry_after) if retry_after.isdecimal() else None,
+        retry_after_s=retry_after_s(response.headers.get("retry-after", "")),
     )
+
+
+def retry_after_s(header: str) -> float | None:
+    """Seconds that a `Retry-After` header asks to wait, at most a day; None where it names no seconds."""
+    return min(float(header), _LONGEST_RETRY_S) if header.isascii() and header.isdecimal() else None
 
 
 def _words(exc: httpx2.TransportError) -> str:
     if isinstance(exc, httpx2.ConnectTimeout):
         return f"did not accept a connection within {_CONNECT_S:g} s"
     if isinstance(exc, httpx2.ConnectError):
-        return f"cannot be reached: {exc or type(exc).__name__}"
-    return f"broke the connection: {exc or type(exc).__name__}"
+        return f"cannot be reached: {str(exc) or type(exc).__name__}"
+    return f"broke the connection: {str(exc) or type(exc).__name__}"

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 from urllib.parse import SplitResult, urlsplit
 
-from smart_mcp_proxy.upstream.connection import Connection, RequestBody, Response, connect, encode_head
+from smart_mcp_proxy.upstream.connection import Connection, Origin, RequestBody, Response, connect, encode_head
 from smart_mcp_proxy.upstream.http import TlsContext
 
 __all__ = ["HttpClient"]
@@ -17,6 +17,10 @@ _IDLE_S: Final = 4.0
 no call is sent into a connection that is just being closed."""
 _HEADS: Final = 256
 """Request heads remembered: one for each tool and method in use."""
+_COOKIES: Final = 50
+"""Kept of one server; the oldest goes. Source: RFC 6265, section 6.1."""
+_COOKIE_BYTES: Final = 4_096
+"""Longest one that is kept. Source: RFC 6265, section 6.1."""
 _PORTS: Final = {"http": 80, "https": 443}
 
 
@@ -36,7 +40,7 @@ class HttpClient:
         self._idle: list[Connection] = []
         self._connections: set[Connection] = set()
         self._sweep: asyncio.TimerHandle | None = None
-        self._address: tuple[str, SplitResult] = ("", urlsplit(""))
+        self._address: tuple[str, SplitResult, Origin] = ("", urlsplit(""), ("", "", 0))
 
     def __repr__(self) -> str:
         return f"<HttpClient {len(self._connections)} connections, {len(self._idle)} idle>"
@@ -50,9 +54,9 @@ class HttpClient:
             BadAnswerError: What came back is no valid HTTP.
             ValueError: The address or a header is not valid in HTTP.
         """
-        address = self._split(url)
+        address, origin = self._split(url)
         head = self._head(verb, address, headers, body)
-        connection = self._kept() or await self._connected(address)
+        connection = self._kept(origin) or await self._connected(origin)
         response = connection.send(head, body, url)
         try:
             await response.wait_head()
@@ -72,13 +76,14 @@ class HttpClient:
         # Their transports report the end in the loop's next round.
         await asyncio.sleep(0)
 
-    def _split(self, url: str) -> SplitResult:
+    def _split(self, url: str) -> tuple[SplitResult, Origin]:
         if self._address[0] != url:
             address = urlsplit(url)
             if address.scheme not in _PORTS or not address.hostname:
                 raise ValueError("no address of an HTTP server")
-            self._address = (url, address)
-        return self._address[1]
+            origin = (address.scheme, address.hostname, address.port or _PORTS[address.scheme])
+            self._address = (url, address, origin)
+        return self._address[1:]
 
     def _head(self, verb: str, address: SplitResult, headers: Mapping[str, str], body: RequestBody | None) -> bytes:
         key = (verb, address, *headers.items())
@@ -101,24 +106,25 @@ class HttpClient:
         target = (address.path or "/") + (f"?{address.query}" if address.query else "")
         return encode_head(verb, target, fields)
 
-    def _kept(self) -> Connection | None:
-        """The connection that was used last, if it can still be used."""
+    def _kept(self, origin: Origin) -> Connection | None:
+        """The connection to `origin` that was used last, if it can still be used."""
         while self._idle:
             connection = self._idle.pop()
-            if connection.is_open and time.monotonic() - connection.idle_since_s < _IDLE_S:
+            is_young = time.monotonic() - connection.idle_since_s < _IDLE_S
+            if is_young and connection.origin == origin and connection.is_open and connection.is_quiet:
                 return connection
             connection.abort()
         return None
 
-    async def _connected(self, address: SplitResult) -> Connection:
-        tls = await self._tls.get() if address.scheme == "https" else None
-        host, port = address.hostname or "", address.port or _PORTS[address.scheme]
+    async def _connected(self, origin: Origin) -> Connection:
+        tls = await self._tls.get() if origin[0] == "https" else None
         try:
             async with asyncio.timeout(_CONNECT_S):
-                connection = await connect(host, port, tls, self._free, self._connections.discard)
+                connection = await connect(origin, tls, self._free, self._connections.discard)
         except TimeoutError:
             raise TimeoutError(f"did not accept a connection within {_CONNECT_S:g} s") from None
-        self._connections.add(connection)
+        if connection.is_open:
+            self._connections.add(connection)
         return connection
 
     def _free(self, connection: Connection) -> None:
@@ -142,10 +148,12 @@ class HttpClient:
         """Keeps a cookie for the life of the session; some balancers find the way to a session by it."""
         pair, *attributes = cookie.split(";")
         name, equals, value = pair.strip().partition("=")
-        if not equals or not name:
+        if not equals or not name or len(pair) > _COOKIE_BYTES:
             return
         self._heads.clear()
         if any(attribute.strip().lower() == "max-age=0" for attribute in attributes):
             self._cookies.pop(name, None)
         else:
             self._cookies[name] = value
+            if len(self._cookies) > _COOKIES:
+                del self._cookies[next(iter(self._cookies))]

@@ -141,7 +141,7 @@ class HttpSession:
             response.close()
             raise
         if cut is not None:
-            response.close()
+            response.reject()
         elif not response.is_over:  # only the end of the body is missing: soon the connection can be used again
             self._spawn(self._endpoint.drain(response))
         return cut
@@ -161,6 +161,7 @@ class HttpSession:
         if kind != "application/json":
             raise self._improper(method, f"Unexpected content type: {kind or 'none'}")
         if not self._inbox.take(await self._endpoint.read_all(response), request_id):
+            response.reject()  # what it answers may be the request before; the next one would get this one's answer
             raise self._improper(method, "no message in it carries the request's id")
         return None
 

@@ -55,9 +55,9 @@ class LineSplitter:
             self._parts.append(part)
             return
         if before <= self._limit_bytes:  # the line goes over the limit just now: keep its edges only
-            joined = b"".join(self._parts) + part
-            self._parts = [joined[:_KEPT_EDGE_BYTES]]
-            self._tail = joined[-_KEPT_EDGE_BYTES:]
+            self._parts.append(part)
+            head, self._tail = _head_of(self._parts), _tail_of(self._parts)
+            self._parts = [head]
         else:
             self._tail = (self._tail + part)[-_KEPT_EDGE_BYTES:]
 
@@ -68,3 +68,23 @@ class LineSplitter:
         if size > self._limit_bytes:
             return OverlongLine(text, self._tail, size)
         return text.removesuffix(b"\r")
+
+
+def _head_of(parts: list[bytes]) -> bytes:
+    """The first bytes of a line, without putting it together."""
+    head = b""
+    for part in parts:
+        head += part[: _KEPT_EDGE_BYTES - len(head)]
+        if len(head) == _KEPT_EDGE_BYTES:
+            break
+    return head
+
+
+def _tail_of(parts: list[bytes]) -> bytes:
+    """The last bytes of a line, without putting it together."""
+    tail = b""
+    for part in reversed(parts):
+        tail = part[-_KEPT_EDGE_BYTES:] + tail
+        if len(tail) >= _KEPT_EDGE_BYTES:
+            break
+    return tail[-_KEPT_EDGE_BYTES:]

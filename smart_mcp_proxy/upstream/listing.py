@@ -51,9 +51,9 @@ async def fetch_tools(server: str, ask: Ask, *, timeout_s: float) -> ToolListing
     try:
         async with asyncio.timeout(timeout_s):
             for _ in range(_MAX_PAGES):
-                page = _page(server, await ask("tools/list", {} if cursor is None else {"cursor": cursor}))
-                _collect(server, page["tools"], definitions, problems)
-                cursor = page.get("nextCursor")
+                text = await ask("tools/list", {} if cursor is None else {"cursor": cursor})
+                # In a thread: reading some thousand tools takes longer than a call of another server.
+                cursor = await asyncio.to_thread(_read_page, server, text, definitions, problems)
                 if cursor is None:
                     break
                 if not isinstance(cursor, str) or cursor in seen:
@@ -67,20 +67,28 @@ async def fetch_tools(server: str, ask: Ask, *, timeout_s: float) -> ToolListing
     return ToolListing(tuple(definitions.values()), tuple(problems))
 
 
-def _page(server: str, text: bytes) -> Mapping[str, Any]:
+class _Page(msgspec.Struct):
+    tools: list[msgspec.Raw]
+    nextCursor: Any = None  # noqa: N815  (the protocol's name)
+
+
+_page = msgspec.json.Decoder(_Page)
+
+
+def _read_page(server: str, text: bytes, definitions: dict[str, Mapping[str, Any]], problems: list[str]) -> Any:
+    """Adds the usable tools of one page to `definitions`, and a sentence to `problems` for each of the others.
+
+    Returns:
+        What the page names as the next one.
+    """
     try:
-        page = msgspec.json.decode(text)
+        page = _page.decode(text)
+    except msgspec.ValidationError as exc:
+        raise UpstreamError(f"Server '{server}' sent a tool list without an array 'tools'.") from exc
     except (msgspec.DecodeError, RecursionError) as exc:
         raise UpstreamError(f"Server '{server}' sent a tool list that cannot be read: {exc}.") from exc
-    if not isinstance(page, Mapping) or not isinstance(page.get("tools"), list):
-        raise UpstreamError(f"Server '{server}' sent a tool list without an array 'tools'.")
-    return page
-
-
-def _collect(server: str, tools: list[Any], definitions: dict[str, Mapping[str, Any]], problems: list[str]) -> None:
-    """Adds the usable tools of one page to `definitions`, and a sentence to `problems` for each of the others."""
-    for tool in tools:
-        problem = _problem(tool)
+    for raw in page.tools:  # one by one: while the decoder works, no other thread does
+        problem, tool = _usable(raw)
         name = tool.get("name") if isinstance(tool, Mapping) else None
         if problem is None and name in definitions:
             problem = "its name is listed twice, the first one is kept"
@@ -88,6 +96,16 @@ def _collect(server: str, tools: list[Any], definitions: dict[str, Mapping[str, 
             definitions[str(name)] = tool
         else:
             problems.append(f"Server '{server}': tool {str(name)[:_SHOWN_CHARS]!r} is left out, {problem}.")
+    return page.nextCursor
+
+
+def _usable(raw: msgspec.Raw) -> tuple[str | None, Any]:
+    """Why a definition cannot be used, None if it can; and the definition."""
+    try:
+        tool = msgspec.json.decode(raw)
+    except (msgspec.DecodeError, RecursionError) as exc:
+        return f"it cannot be read: {exc}", None
+    return _problem(tool), tool
 
 
 def _problem(tool: Any) -> str | None:

@@ -208,7 +208,7 @@ class RawHttpLink:
         async with ProgressFeed(on_progress) as feed:
             result = await self._result(method, params, feed, timeout_s, wants_progress=on_progress is not None)
         if method == "tools/list" and self.era == "modern":
-            return self._header_rules.learn(result)
+            return await asyncio.to_thread(self._header_rules.learn, result)
         return result
 
     async def notify(self, method: str, params: Mapping[str, Any]) -> None:

@@ -5,10 +5,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["BURST_EVENTS", "EventParser", "OversizedEventError", "ServerSentEvent"]
+__all__ = ["BURST_EVENTS", "SHORTEST_RETRY_S", "EventParser", "OversizedEventError", "ServerSentEvent"]
 
 BURST_EVENTS: Final = 32
 """So many events of one server are dealt with before the others get a turn."""
+SHORTEST_RETRY_S: Final = 0.1
+"""A server that asks for no pause at all, and ends every stream at once, would keep both sides busy for ever."""
 _BOM = b"\xef\xbb\xbf"
 _USABLE_ID = re.compile(rb"[\x20-\x7e]{0,1024}")
 """What can go back in a `Last-Event-ID` header."""
@@ -40,7 +42,8 @@ class EventParser:
 
     Attributes:
         last_id: Id of the last event that had one, empty before.
-        retry_s: Pause the server asks for before the stream is opened again, None if it asks for none.
+        retry_s: Pause the server asks for before the stream is opened again, at least `SHORTEST_RETRY_S`; None if it
+            asks for none.
 
     Source: WHATWG HTML, 9.2.6 Interpreting an event stream.
     """
@@ -96,7 +99,7 @@ class EventParser:
         elif field == b"id" and _USABLE_ID.fullmatch(value):
             self.last_id = value.decode()
         elif field == b"retry" and _RETRY_MS.fullmatch(value):
-            self.retry_s = int(value) / 1000
+            self.retry_s = max(SHORTEST_RETRY_S, int(value) / 1000)
         return None
 
     def _end_event(self) -> ServerSentEvent | None:

@@ -38,7 +38,7 @@ from smart_mcp_proxy.upstream.watchdog import Watchdog
 __all__ = ["StdioLink", "open_stdio"]
 
 _EXIT_NOTICE_S: Final = 0.2
-"""After the end of its output, how long a server may take to have an exit code worth telling."""
+"""After a pipe of it was closed, how long a server may take to have an exit code worth telling."""
 _LAST_OUTPUT_S: Final = 0.2
 """After its exit, how long what it wrote may take to be read; a child of its own may hold the pipe open for ever."""
 _BURST_LINES: Final = 32
@@ -236,7 +236,7 @@ class StdioLink:
         try:
             await self._child.write(line)
         except ConnectionError as exc:
-            self._lose("closed its input")
+            await self._lose_pipe("closed its input")
             raise lost_error(self._server, self._reason or "", was_sent=False) from exc
 
     def _cancel(self, request_id: int, method: str) -> None:
@@ -257,8 +257,7 @@ class StdioLink:
                 self._receive_line(line)
                 if number % _BURST_LINES == 0:
                     await asyncio.sleep(0)
-        code = await self._child.wait(_EXIT_NOTICE_S)
-        self._lose("closed its output" if code is None else f"ended with {_exit_words(code)}")
+        await self._lose_pipe("closed its output")
 
     async def _watch_exit(self) -> None:
         code = await self._child.wait()
@@ -345,6 +344,11 @@ class StdioLink:
             finally:
                 self._forget(request_id, end)
             self._on_event(ToolsChanged())  # there was a gap: something may have changed in it
+
+    async def _lose_pipe(self, words: str) -> None:
+        """Ends the session because a pipe is closed: mostly its server has just ended, which says more."""
+        code = await self._child.wait(_EXIT_NOTICE_S)
+        self._lose(words if code is None else f"ended with {_exit_words(code)}")
 
     def _lose(self, reason: str) -> None:
         if self._reason is None:

@@ -13,7 +13,7 @@ from typing import Any, Final
 from smart_mcp_proxy.errors import ConfigError, UpstreamAuthError, UpstreamError
 from smart_mcp_proxy.models import OnProgress, ServerState, ServerStatus
 from smart_mcp_proxy.servers import ServerConfig, UnsetVariableError, expand, secrets_of
-from smart_mcp_proxy.telemetry import get_logger, redact, secrets_hidden, spawn
+from smart_mcp_proxy.telemetry import get_logger, printable, redact, secrets_hidden, spawn
 from smart_mcp_proxy.upstream.link import Link, LinkEvent, LogLine, OpenLink, ToolsChanged
 from smart_mcp_proxy.upstream.listing import ToolListing, fetch_tools
 from smart_mcp_proxy.upstream.states import check_transition
@@ -35,6 +35,8 @@ _AUTH_PAUSE_S: Final = 60.0
 _NUDGE_S: Final = 2.0
 """A call for a failed server brings its next try forward, but not sooner than this after the last."""
 _LOG_LINES: Final = 1_000
+_SAID_CHARS: Final = 200
+"""Of the last line that a server wrote before it failed; most name the reason within it."""
 
 _log = get_logger("upstream")
 
@@ -96,6 +98,10 @@ class Upstream:
         self._told = ""
         self._last_try = clock()
         self._log_lines: deque[str] = deque(maxlen=_LOG_LINES)
+        self._last_said = ""
+        """What the server wrote last on its present connection."""
+        self._end: asyncio.Future[UpstreamError] | None = None
+        """Why the present connection is over, as soon as it is."""
 
     def __repr__(self) -> str:
         return f"<Upstream {self.config.name}, {self._status.state}>"
@@ -187,7 +193,23 @@ class Upstream:
             left_s = max(0.0, limit_s - (self._clock() - began))
         if self._link is None:
             raise self._not_ready()
-        return await self._link.request(method, params, timeout_s=left_s, on_progress=on_progress)
+        return await self._asked(self._link, method, params, left_s, on_progress)
+
+    async def _asked(
+        self,
+        link: Link,
+        method: str,
+        params: Mapping[str, Any],
+        timeout_s: float,
+        on_progress: OnProgress | None = None,
+    ) -> bytes:
+        """The `result` of one request over `link`; where the server wants a sign-in, that is the link's end."""
+        try:
+            return await link.request(method, params, timeout_s=timeout_s, on_progress=on_progress)
+        except UpstreamAuthError as exc:
+            if self._link is link and self._end is not None and not self._end.done():
+                self._end.set_result(exc)
+            raise
 
     async def list_tools(self) -> ToolListing:
         """The server's tools, all pages, odd ones left out; none if it declares no tools.
@@ -205,7 +227,7 @@ class Upstream:
             return ToolListing()
 
         async def ask(method: str, params: Mapping[str, Any]) -> bytes:
-            return await link.request(method, params, timeout_s=limit_s)
+            return await self._asked(link, method, params, limit_s)
 
         return await fetch_tools(self.name, ask, timeout_s=limit_s)
 
@@ -239,6 +261,7 @@ class Upstream:
     async def _connect_once(self) -> float | None:
         """One connection from beginning to end; returns the pause before the next, None for no next one."""
         self._last_try = self._clock()
+        self._last_said = ""
         try:
             # In a thread: a value may come from a file or from the system's keyring.
             config = await asyncio.to_thread(expand, self.config, self._environ)
@@ -275,25 +298,29 @@ class Upstream:
         )
         self._link = link
         self._told = ""
+        ended = self._end = asyncio.get_running_loop().create_future()
+        watcher = spawn(_watch(link, ended), f"upstream-end-{self.name}")
         self._move(ServerState.READY)
         self._tell_tools_changed()
         try:
-            end = await link.wait_closed()
+            end = await ended
         finally:
             self._link = None
+            watcher.cancel()
             await link.close()
         if self._clock() - ready_at >= min(_HEALTHY_S, self._pause_s):
             self._failures = 0
-        return self._failed(end.message, end.hint)
+        return self._failed(end.message, end.hint, needs_auth=isinstance(end, UpstreamAuthError))
 
     def _failed(self, error: str, hint: str, *, needs_auth: bool = False) -> float:
         """Notes a failure and returns the pause it asks for."""
         self._failures += 1
+        said = f" It last wrote: {self._last_said}" if self._last_said else ""
         # The same failure again and again is one line of the log, not one every minute.
         level = logging.DEBUG if error == self._told else logging.WARNING
         self._told = error
-        _log.log(level, "%s (try %d)", error, self._failures)
-        self._move(ServerState.NEEDS_AUTH if needs_auth else ServerState.ERROR, error, hint)
+        _log.log(level, "%s%s (try %d)", error, said, self._failures)
+        self._move(ServerState.NEEDS_AUTH if needs_auth else ServerState.ERROR, error + said, hint)
         pause_s = self._pause_s = backoff_s(self._failures, self._rng)
         return max(pause_s, _AUTH_PAUSE_S) if needs_auth else pause_s
 
@@ -311,7 +338,10 @@ class Upstream:
 
     def _heard(self, event: LinkEvent) -> None:
         if isinstance(event, LogLine):
-            self._log_lines.append(redact(event.text))  # now: later the secrets in use are other ones
+            text = redact(event.text)  # now: later the secrets in use are other ones
+            self._log_lines.append(text)
+            if self.config.transport == "stdio":  # elsewhere it is no word about the connection
+                self._last_said = printable(text.strip()[:_SAID_CHARS]) or self._last_said
         elif isinstance(event, ToolsChanged):
             self._tell_tools_changed()
 
@@ -320,3 +350,10 @@ class Upstream:
             self._on_tools_changed(self.name)
         except Exception:  # noqa: BLE001  # boundary: callback fan-out; a listener must not stop the reader
             _log.exception("a listener of tool changes failed")
+
+
+async def _watch(link: Link, ended: "asyncio.Future[UpstreamError]") -> None:
+    """Settles `ended` when the session is over by itself."""
+    end = await link.wait_closed()
+    if not ended.done():
+        ended.set_result(end)

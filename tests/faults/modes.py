@@ -185,6 +185,19 @@ modes("call", "F19", "sse-carriage-returns", OK, on="http")
 modes("call", "F19", "sse-resumable-cut", EITHER, "unknown", on="http")
 modes("call", "F10", "crash crash-before", FAILED, "unknown", on="http")
 
+# --- a call over the older transport: answers come on one stream for all, which the session stands and falls with
+_SSE: dict[str, Any] = {"on": "sse", "eras": "handshake"}
+modes("call", "F03 F07", "hang late", TIMEOUT, "unknown", **_SSE)
+modes("call", "F04 B85 F35 F29", "slow is-error asks-back unsolicited twice", f"{OK} {TOOL_ERROR}", **_SSE)
+modes("call", "F28 F29", "garbled id-wrong result-null", EITHER, "unknown executed", **_SSE)
+modes("call", "B91", "error", FAILED, "executed", **_SSE)
+modes("call", "F30", "8-mib 32-mib stream-endless-event", FAILED, "unknown", **_SSE)
+"""The SDK's client of this transport takes no event of more than a mebibyte."""
+modes("call", "F10 F19", "stream-cut stream-reset stream-crash", FAILED, "unknown", **_SSE)
+modes("call", "F20 F22", "post-500 post-404 post-redirect", FAILED, "unknown not_sent", **_SSE)
+_ENDPOINTS = "missing elsewhere other-port https file garbled"
+modes("init", "F22 F01", " ".join(f"endpoint-{kind}" for kind in _ENDPOINTS.split()), FAILED, "not_sent", **_SSE)
+
 # --- the network in between
 TOXICS = {
     "latency": Toxic(latency_s=0.3),
@@ -248,10 +261,10 @@ SAMPLE = frozenset(
     for stage, names in {
         "call": "hang late progress-storm changed-storm asks-back unsolicited id-null garbled bad-utf8 32-mib error "
         "type-unknown part-null crash orphan-then-crash late-after-crash noise 401 429 session-forgotten reset "
-        "redirect-elsewhere truncated gzip-bomb sse-cut",
+        "redirect-elsewhere truncated gzip-bomb sse-cut stream-cut post-500",
         "net": "truncate half-open refuse",
         "list": "schema-null pattern-slow cursor-same none 500 tools-null hang",
-        "init": "hang garbled no-tools 401 503",
+        "init": "hang garbled no-tools 401 503 endpoint-missing endpoint-elsewhere",
         "start": "exit-three banner",
     }.items()
     for name in names.split()

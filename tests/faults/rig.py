@@ -1,12 +1,13 @@
 """A real gateway in front of a faulty server and a healthy neighbour, and a caller that measures both."""
 
 import asyncio
+import gc
 import json
 import os
 import sys
 import time
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from smart_mcp_proxy.gateway.tools import Caller
 from smart_mcp_proxy.models import Progress
 from smart_mcp_proxy.servers import load_servers
 from smart_mcp_proxy.settings import Settings
+from smart_mcp_proxy.web.serve import settle_process
 
 PROGRAMS = Path(__file__).parent / "upstream"
 LIMITS = {"init_s": 2, "list_s": 2, "call_s": 2}
@@ -132,7 +134,8 @@ class Faulty:
             if with_relay:
                 self._relay = await stack.enter_async_context(opened_relay(port))
                 port = self._relay.port
-            yield {"url": f"http://127.0.0.1:{port}/mcp", "limits": LIMITS}
+            path = "sse" if self._place.transport == "sse" else "mcp"
+            yield {"url": f"http://127.0.0.1:{port}/{path}", "limits": LIMITS}
 
 
 class Rig:
@@ -204,6 +207,19 @@ def percentile_95(taken: list[float]) -> float:
     return sorted(taken)[int(len(taken) * 0.95)]
 
 
+@contextmanager
+def settled_process() -> Iterator[None]:
+    """While open, memory and threads are arranged as in the gateway's own process."""
+    thresholds, switch_s = gc.get_threshold(), sys.getswitchinterval()
+    settle_process()
+    try:
+        yield
+    finally:
+        gc.set_threshold(*thresholds)
+        gc.unfreeze()
+        sys.setswitchinterval(switch_s)
+
+
 @asynccontextmanager
 async def opened_rig(directory: Path, place: Place, *, with_relay: bool = False) -> AsyncIterator[Rig]:
     """A rig in which everything is healthy and listed."""
@@ -216,4 +232,5 @@ async def opened_rig(directory: Path, place: Place, *, with_relay: bool = False)
             gateway.start_upstreams()
             rig = Rig(gateway, faulty, place.era)
             await rig.settle()
-            yield rig
+            with settled_process():
+                yield rig

@@ -6,7 +6,7 @@ from typing import Any, get_args
 import pytest
 
 from smart_mcp_proxy.models import CallVariant, Intent
-from smart_mcp_proxy.policy import call_with, decide
+from smart_mcp_proxy.policy import call_with, check_intent, decide
 from smart_mcp_proxy.policy.intent import REASON_LIMIT_CHARS, SENSITIVITIES
 
 HINTS = [True, False, None]
@@ -73,14 +73,13 @@ def test_a_users_own_call_needs_no_second_key() -> None:
 @pytest.mark.parametrize("sensitivity", SENSITIVITIES)
 def test_known_sensitivities_pass(sensitivity: str) -> None:
     """They are recorded, not judged."""
-    assert decide("a:b", "write", {}, Intent(data_sensitivity=sensitivity)).allowed
+    assert check_intent(Intent(data_sensitivity=sensitivity)).allowed
 
 
 @pytest.mark.parametrize("sensitivity", ["", "secret", "PUBLIC"])
-@pytest.mark.parametrize("variant", [*VARIANTS, None])
-def test_an_unknown_sensitivity_is_refused_with_the_known_ones(variant: CallVariant | None, sensitivity: str) -> None:
+def test_an_unknown_sensitivity_is_refused_with_the_known_ones(sensitivity: str) -> None:
     """Whoever calls."""
-    decision = decide("a:b", variant, {"readOnlyHint": True}, Intent(data_sensitivity=sensitivity))
+    decision = check_intent(Intent(data_sensitivity=sensitivity))
     assert not decision.allowed
     assert repr(sensitivity) in decision.reason
     assert all(known in decision.hint for known in SENSITIVITIES)
@@ -88,8 +87,8 @@ def test_an_unknown_sensitivity_is_refused_with_the_known_ones(variant: CallVari
 
 def test_a_reason_has_a_length() -> None:
     """1000 characters pass, one more does not, and the reason itself is not repeated."""
-    assert decide("a:b", "write", {}, Intent(reason="r" * REASON_LIMIT_CHARS)).allowed
-    decision = decide("a:b", "write", {}, Intent(reason="r" * (REASON_LIMIT_CHARS + 1)))
+    assert check_intent(Intent(reason="r" * REASON_LIMIT_CHARS)).allowed
+    decision = check_intent(Intent(reason="r" * (REASON_LIMIT_CHARS + 1)))
     assert not decision.allowed
     assert "1001 characters" in decision.reason
     assert "rrr" not in decision.reason

@@ -44,6 +44,8 @@ def test_every_setting_can_be_given_by_its_variable(tmp_path: Path) -> None:
         "embedder": "hybrid",
         "bm25_engine": "RANK_BM25",
         "hf_model": "some/model",
+        "openai_model": "some-model",
+        "learn": "true",
         "top_k": " 7 ",
         "tools_limit": "100",
         "tool_name_limit": "10",
@@ -70,6 +72,7 @@ def test_every_setting_can_be_given_by_its_variable(tmp_path: Path) -> None:
     assert settings.routing_type == "DYNAMIC"
     assert settings.embedder == "HYBRID"
     assert settings.bm25_engine == "rank_bm25"
+    assert (settings.openai_model, settings.learn) == ("some-model", True)
     assert settings.top_k == 7
     assert settings.port == 0
     assert settings.transport == "streamable-http"

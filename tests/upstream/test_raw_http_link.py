@@ -18,7 +18,6 @@ from smart_mcp_proxy.errors import RequestError, UpstreamAuthError, UpstreamErro
 from smart_mcp_proxy.models import Progress
 from smart_mcp_proxy.servers import Limits, ServerConfig
 from smart_mcp_proxy.upstream import Dialer
-from smart_mcp_proxy.upstream.connection import Connection, RequestBody
 from smart_mcp_proxy.upstream.link import LinkEvent, LogLine, ToolsChanged
 from smart_mcp_proxy.upstream.raw_http import RawHttpLink, open_raw_http
 from smart_mcp_proxy.upstream.sdk import SdkLink
@@ -664,32 +663,6 @@ async def test_a_connection_closed_while_idle_costs_no_call(open_web, serve):
             await closed.wait()
             await asyncio.sleep(0)
             await asyncio.sleep(0.001)  # until the kernel has told us
-
-
-class Pipe(asyncio.Transport):
-    """What a request is written to: over a connection that is open or closing."""
-
-    def __init__(self, is_closing: bool) -> None:
-        super().__init__()
-        self.written = b""
-        self._is_closing = is_closing
-
-    def is_closing(self) -> bool:
-        return self._is_closing
-
-    def write(self, data: bytes) -> None:
-        self.written += data
-
-
-@pytest.mark.parametrize("is_closing", [False, True])
-async def test_a_body_counts_as_sent_once_a_connection_can_take_it(is_closing):
-    """Into one that is closing, nothing is written any more."""
-    body, pipe = RequestBody(b"{}"), Pipe(is_closing)
-    connection = Connection(lambda _: None, lambda _: None)
-    connection.connection_made(pipe)
-    assert not body.is_sent
-    connection.send(b"POST / HTTP/1.1\r\n\r\n", body, "")
-    assert body.is_sent is bool(pipe.written) is not is_closing
 
 
 @RAW_ERAS

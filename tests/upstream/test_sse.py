@@ -76,3 +76,11 @@ def test_an_event_over_the_limit_is_refused_while_it_arrives(chunks):
 def test_a_stream_may_be_endless_where_its_events_are_small():
     """Neither events that are over nor comments count."""
     assert len(read(*[b": keep-alive\ndata: xxxx\n\n"] * 1000, limit=20)) == 1000
+
+
+@pytest.mark.parametrize(("asked", "retry_s"), [(b"0", 0.1), (b"99", 0.1), (b"2500", 2.5), (b"-1", None), (b"x", None)])
+def test_a_pause_of_nothing_is_not_granted(asked: bytes, retry_s: float | None) -> None:
+    """A server that ends every stream at once and asks for no pause would be asked again without end."""
+    parser = EventParser(100)
+    assert list(parser.feed(b"retry: " + asked + b"\n\n")) == []
+    assert parser.retry_s == retry_s

@@ -126,12 +126,51 @@ async def test_a_server_that_ends_at_once_is_tried_again_and_again(keep, watch):
     upstream = keep(fake_config("dead"))
     await upstream.start()
     await watch.until(lambda: watch.states["fake"].count(State.ERROR) == 2)
-    assert upstream.status.error == "Server 'fake' ended with exit code 3."
+    assert upstream.status.error == "Server 'fake' ended with exit code 3. It last wrote: cannot start: no licence"
     assert "mcpproxy server logs fake" in upstream.status.hint
     assert upstream.logs(1) == ["cannot start: no licence"]
     with anyio.fail_after(1), pytest.raises(UpstreamError, match=r"not ready \(error\)") as caught:
         await call(upstream, "echo")
     assert caught.value.delivery == "not_sent"
+
+
+async def test_what_a_server_wrote_last_is_shown_without_secrets_or_terminal_commands(keep, watch):
+    """On one line of a bounded length; empty lines at the end do not count, and what it wrote is in its log whole."""
+    program = (
+        "import os, sys\n"
+        "sys.stderr.write('first\\n' + '\\x1b[31mbad key ' + os.environ['KEY'] + '\\r' + 'x' * 900 + '\\n \\n')\n"
+        "sys.exit(1)"
+    )
+    config = fake_config(args=("-S", "-c", program), env={"KEY": "hunter22hunter22"})
+    upstream = keep(config)
+    await upstream.start()
+    await watch.until(lambda: State.ERROR in watch.states["fake"])
+    beginning = "Server 'fake' ended with exit code 1. It last wrote: \\x1b[31mbad key [hidden]\\rxxx"
+    assert upstream.status.error.startswith(beginning)
+    assert len(upstream.status.error) < 300
+
+
+async def test_a_failure_is_logged_once_although_the_last_words_differ(keep, watch, caplog):
+    """Many servers write the time or their process id."""
+    program = "import os, sys; sys.stderr.write(f'no luck, {os.getpid()}'); sys.exit(1)"
+    upstream = keep(fake_config(args=("-S", "-c", program)))
+    await upstream.start()
+    await watch.until(lambda: watch.states["fake"].count(State.ERROR) == 2)
+    told = [record for record in caplog.records if "ended with exit code 1" in record.getMessage()]
+    assert [record.levelname for record in told].count("WARNING") == 1
+
+
+async def test_what_was_written_on_an_earlier_connection_explains_no_later_failure(keep, watch, tmp_path):
+    """A command that vanished has written nothing."""
+    command = tmp_path / "server"
+    command.write_text('#!/bin/sh\necho no licence >&2; rm -- "$0"; exit 3\n')
+    command.chmod(0o755)
+    upstream = keep(fake_config(command=str(command), args=()))
+    await upstream.start()
+    await watch.until(lambda: watch.states["fake"].count(State.ERROR) == 2)
+    assert "not found" in upstream.status.error
+    assert "licence" not in upstream.status.error
+    assert "no licence" in upstream.logs(10)
 
 
 async def test_a_missing_command_that_appears_later_is_found(keep, watch, tmp_path):
@@ -184,6 +223,53 @@ async def test_a_server_that_wants_a_sign_in_is_not_stormed(keep, watch):
     with pytest.raises(UpstreamAuthError, match="Sign in"):
         await call(upstream, "echo")
     assert tries == 1
+
+
+class SigningOut:
+    """A session whose server asks for a sign-in in the middle of it."""
+
+    era = "modern"
+    protocol_version = "2026-07-28"
+    server_info = ""
+    capabilities: Mapping[str, Any] = {"tools": {}}
+
+    def __init__(self) -> None:
+        self.is_closed = asyncio.Event()
+
+    async def request(self, method: str, params: Mapping[str, Any], **options: Any) -> bytes:
+        raise UpstreamAuthError("Server 'fake' answered with HTTP 401.", hint="Sign in.", delivery="unknown")
+
+    async def notify(self, method: str, params: Mapping[str, Any]) -> None: ...
+
+    async def close(self) -> None:
+        self.is_closed.set()
+
+    async def wait_closed(self) -> UpstreamError:
+        await self.is_closed.wait()
+        return UpstreamError("Server 'fake' was stopped.")
+
+
+@pytest.mark.parametrize("ask", [lambda one: call(one, "echo"), lambda one: one.list_tools()], ids=["call", "list"])
+async def test_a_server_that_asks_for_a_sign_in_later_needs_one_from_then_on(keep, watch, ask):
+    """Its state says so, its session is closed, and later calls are told at once."""
+    link = SigningOut()
+
+    async def open_link(config: ServerConfig, *, environ: Mapping[str, str], era: Any, on_event: OnEvent) -> Any:
+        return link
+
+    upstream = keep(open_link=open_link)
+    await upstream.start()
+    assert await upstream.ready(5)
+    with pytest.raises(UpstreamAuthError, match="HTTP 401") as caught:
+        await ask(upstream)
+    assert caught.value.delivery == "unknown"
+    await watch.until(lambda: State.NEEDS_AUTH in watch.states["fake"])
+    assert watch.states["fake"] == [State.CONNECTING, State.READY, State.NEEDS_AUTH]
+    assert (upstream.status.error, upstream.status.hint) == ("Server 'fake' answered with HTTP 401.", "Sign in.")
+    assert link.is_closed.is_set()
+    with pytest.raises(UpstreamAuthError, match="not ready") as caught:
+        await call(upstream, "echo")
+    assert caught.value.delivery == "not_sent"
 
 
 async def test_tools_are_listed_leniently(keep):

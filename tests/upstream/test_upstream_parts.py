@@ -161,3 +161,17 @@ async def test_all_pages_share_one_time_limit():
 
     with pytest.raises(UpstreamTimeoutError, match=r"'tools/list' within 0.05 s"):
         await fetch_tools("s", ask, timeout_s=0.05)
+
+
+async def test_a_tool_that_cannot_be_read_costs_only_itself():
+    """A number of thousands of digits, say."""
+    good = '{"name": "good", "inputSchema": {}}'
+    page = f'{{"tools": [{{"name": "odd", "n": {"9" * 5_000}}}, {good}]}}'
+
+    async def ask(method, params):
+        return page.encode()
+
+    listing = await fetch_tools("s", ask, timeout_s=5)
+    assert [tool["name"] for tool in listing.definitions] == ["good"]
+    (problem,) = listing.problems
+    assert "it cannot be read" in problem

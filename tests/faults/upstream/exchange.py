@@ -13,6 +13,7 @@ class Request:
     """One request; header names are in lower case."""
 
     verb: str
+    target: str
     headers: dict[str, str]
     body: bytes
 
@@ -26,7 +27,8 @@ async def read_request(reader: asyncio.StreamReader) -> Request | None:
     first, *lines = head.strip().split("\r\n")
     headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
     body = await reader.readexactly(int(headers.get("content-length", 0)))
-    return Request(first.split()[0], headers, body)
+    verb, target, _ = first.split()
+    return Request(verb, target, headers, body)
 
 
 class Connection:

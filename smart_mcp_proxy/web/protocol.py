@@ -1,0 +1,99 @@
+"""uvicorn's HTTP protocol, with bounds on what a request may take before it is whole."""
+
+import asyncio
+from typing import Any, ClassVar
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+__all__ = ["BoundedProtocol"]
+
+REQUEST_S = 60.0
+"""A client has so long to send a request, head and body, and as long to begin with the first one: one that sends a byte
+a second would hold its connection for ever. Source: notes/reliability.md, B32."""
+HEAD_LIMIT_BYTES = 64 * 1024
+"""Of a head, or of what stands between the parts of a body; several times what proxies in front let through."""
+
+
+class BoundedProtocol(HttpToolsProtocol):
+    """One connection of a client.
+
+    Attributes:
+        request_s: See `REQUEST_S`.
+    """
+
+    request_s: ClassVar[float] = REQUEST_S
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._is_between_requests = True
+        self._is_head_whole = False
+        self._wordless_bytes = 0
+        """Since the request began, or since the last byte of its body: head, chunk sizes, trailers."""
+        self._limit: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
+        """A client is there."""
+        super().connection_made(transport)
+        self._start_limit()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """It is gone."""
+        self._end_limit()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes have arrived."""
+        self._wordless_bytes += len(data)
+        super().data_received(data)
+        if self._is_between_requests:
+            self._end_limit()
+        elif self._wordless_bytes > HEAD_LIMIT_BYTES:
+            self._refuse(431, "Request Header Fields Too Large")
+        elif self._limit is None:
+            self._start_limit()
+
+    def _start_limit(self) -> None:
+        self._limit = self.loop.call_later(self.request_s, self._refuse, 408, "Request Timeout")
+
+    def _end_limit(self) -> None:
+        if self._limit is not None:
+            self._limit.cancel()
+            self._limit = None
+
+    def _refuse(self, status: int, reason: str) -> None:
+        """Ends the connection, with an answer where none is on its way."""
+        self._end_limit()
+        if self.transport.is_closing():
+            return
+        if self.cycle is None or self.cycle.response_complete:
+            head = f"HTTP/1.1 {status} {reason}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+            self.transport.write(head.encode("ascii"))
+        self.transport.close()
+
+    # --- called by the parser
+
+    def on_message_begin(self) -> None:
+        """A request begins."""
+        self._is_between_requests = self._is_head_whole = False
+        super().on_message_begin()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """One header field. Those after the body are dropped: nothing in front of this has looked at them."""
+        if not self._is_head_whole:
+            super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        """The head is whole."""
+        self._is_head_whole = True
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """A part of the body."""
+        self._wordless_bytes = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """A request is whole."""
+        self._is_between_requests = True
+        self._wordless_bytes = 0
+        super().on_message_complete()

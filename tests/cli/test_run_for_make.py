@@ -1,0 +1,65 @@
+"""`make run` ends quietly on Ctrl-C, and what it runs is never left behind."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SCRIPT = Path(__file__).parents[2] / "scripts" / "run_for_make.py"
+UNTIL_CTRL_C = """
+import signal, sys
+print("ready", flush=True)
+try:
+    signal.pause()
+except KeyboardInterrupt:
+    sys.exit(130)
+"""
+
+
+@contextmanager
+def started(*words: str, **options: Any) -> Iterator[subprocess.Popen[str]]:
+    """A process group of its own whose command is under way."""
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(words, start_new_session=True, **pipes, **options) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize(("status", "told"), [(0, 0), (130, 0), (2, 2), (1, 1)])
+def test_only_the_status_of_an_interruption_becomes_0(status: int, told: int) -> None:
+    """What went wrong stays an error of make."""
+    words = [sys.executable, str(SCRIPT), sys.executable, "-c", f"raise SystemExit({status})"]
+    assert subprocess.run(words, check=False, timeout=20).returncode == told
+
+
+def test_what_ends_the_script_ends_its_command() -> None:
+    """SIGTERM goes to make's child alone; the command must not go on without it."""
+    with started(sys.executable, str(SCRIPT), sys.executable, "-c", UNTIL_CTRL_C) as process:
+        process.terminate()
+        assert process.wait(20) == 128 + signal.SIGTERM
+        with pytest.raises(ProcessLookupError):
+            os.killpg(process.pid, 0)
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
+def test_make_says_nothing_on_ctrl_c(tmp_path: Path) -> None:
+    """A terminal sends the signal to make, to the script and to its command alike."""
+    (tmp_path / "command.py").write_text(UNTIL_CTRL_C)
+    (tmp_path / "Makefile").write_text(f"run:\n\t@exec {sys.executable} {SCRIPT} {sys.executable} command.py\n")
+    with started("make", "run", cwd=tmp_path) as process:
+        os.killpg(process.pid, signal.SIGINT)
+        assert process.stderr is not None
+        assert process.stderr.read() == ""
+        process.wait(20)
