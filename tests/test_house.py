@@ -22,7 +22,14 @@ BROAD = {"Exception", "BaseException"}
 
 LAZY_FOLDERS = {"cli"}
 """The command line parses before it imports the gateway."""
-EDGE_FILES = {"servers/keyring_edge.py"}
+EDGE_FILES = {
+    "search/embedders/minilm.py",
+    "search/embedders/openai.py",
+    "search/embedders/transformers.py",
+    "search/faiss_edge.py",
+    "search/rank_bm25.py",
+    "servers/keyring_edge.py",
+}
 """One file for each optional dependency; nothing else may import inside a function."""
 PRIVATE_NAMES_FOLDER = "fastmcp_compat"
 """The one place that may use private names of fastmcp and mcp."""

@@ -3,13 +3,14 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-__all__ = ["calls_table", "profile_table", "startup_table"]
+__all__ = ["aligned", "calls_table", "profile_table", "startup_table"]
 
 SHOWN_MODULES = 12
 SHOWN_FUNCTIONS = 10
 
 
-def _aligned(rows: Sequence[Sequence[str]]) -> str:
+def aligned(rows: Sequence[Sequence[str]]) -> str:
+    """The rows as columns: the first from the left, the others from the right; the first row is the head."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = []
     for row in rows:
@@ -42,7 +43,7 @@ def calls_table(title: str, rows: Mapping[str, Mapping[str, Any]]) -> str:
         table.append(_calls_row(name, row, direct, callers, sizes))
         if row["client_cpu_share"] > 0.9:
             notes.append(f"  {name}: the load client was busy for {row['client_cpu_share']:.0%} of a flood's time")
-    return "\n".join([f"{title} (median of the rounds)", _aligned(table), *notes, ""])
+    return "\n".join([f"{title} (median of the rounds)", aligned(table), *notes, ""])
 
 
 def _calls_row(
@@ -75,7 +76,7 @@ def startup_table(rows: Sequence[Mapping[str, Any]]) -> str:
             ]
         )
     return "\n".join(
-        ["start-up, raw stdio upstreams (seconds from the spawn, median of the rounds)", _aligned(table), ""]
+        ["start-up, raw stdio upstreams (seconds from the spawn, median of the rounds)", aligned(table), ""]
     )
 
 

@@ -11,12 +11,14 @@ from typing import Any, Self, TypeVar
 
 from sqlalchemy import Connection
 
-from smart_mcp_proxy.catalog import activity, instances, tools
+from smart_mcp_proxy.catalog import activity, examples, instances, tools, vectors
 from smart_mcp_proxy.catalog.database import Database, StorageError
+from smart_mcp_proxy.catalog.examples import Example, Lesson
 from smart_mcp_proxy.catalog.instances import Instance
 from smart_mcp_proxy.catalog.schema import migrate
 from smart_mcp_proxy.catalog.snapshot import Diff, Snapshot
 from smart_mcp_proxy.errors import CatalogError, ConfigError
+from smart_mcp_proxy.models import ToolKey
 from smart_mcp_proxy.telemetry import Activity, get_logger
 
 __all__ = ["Catalog"]
@@ -134,6 +136,53 @@ class Catalog:
     async def recent_activity(self, limit: int) -> tuple[Activity, ...]:
         """The last `limit` lines of the activity log, newest first, whichever process wrote them."""
         return await self._database.run(partial(self._database.read, partial(activity.recent, limit=limit)))
+
+    async def learn(self, lessons: Sequence[Lesson]) -> None:
+        """Counts questions that led to a tool; `refresh` shows what became of it."""
+
+        def work(connection: Connection) -> None:
+            tools.mark_changed(connection, examples.learn(connection, lessons))
+
+        await self._database.run(partial(self._write, work))
+
+    async def examples_of(self, key: ToolKey) -> tuple[Example, ...]:
+        """Everything learned about a tool, most used first, candidates included; nothing while the file fails."""
+        try:
+            return await self._database.run(partial(self._database.read, partial(examples.of_tool, key=key)))
+        except StorageError:
+            return ()
+
+    async def forget_examples(self, key: ToolKey | None = None, words: str | None = None) -> int:
+        """Forgets what was learned, about one tool or all, one question or all; returns how many questions that were.
+
+        `refresh` shows what became of it.
+        """
+
+        def work(connection: Connection) -> int:
+            count, changed = examples.forget(connection, key, words)
+            tools.mark_changed(connection, changed)
+            return count
+
+        return await self._database.run(partial(self._write, work))
+
+    async def stored_vectors(self, embedder: str, hashes: Collection[str]) -> dict[str, bytes]:
+        """The vectors that an embedder made, by definition hash; those that nobody stored are absent."""
+        find = partial(vectors.stored, embedder=embedder, hashes=hashes)
+        return await self._database.run(partial(self._database.read, find))
+
+    async def store_vectors(self, embedder: str, made: Mapping[str, bytes]) -> None:
+        """Stores vectors by definition hash; once it returns they survive whatever happens to this process."""
+        store = partial(vectors.store, embedder=embedder, made=made, now_s=self._clock())
+        await self._database.run(partial(self._write, store))
+
+    async def tidy_vectors(self, embedder: str, hashes: Collection[str]) -> None:
+        """Notes that the vectors of these definitions are in use, and drops some that nobody used for 30 days."""
+
+        def work(connection: Connection) -> None:
+            vectors.note_use(connection, embedder, hashes, self._clock())
+            vectors.drop_unused(connection, self._clock())
+
+        await self._database.run(partial(self._write, work))
 
     async def register_instance(self, pid: int, servers: Collection[str]) -> Instance:
         """Tells other processes that this one lives and uses `servers`; again, when these change."""

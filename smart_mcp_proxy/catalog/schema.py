@@ -1,11 +1,22 @@
 """The tables of `proxy.db`, and the numbered migrations that lead a file to them."""
 
-from sqlalchemy import Column, Connection, Float, Integer, MetaData, Table, Text
+from sqlalchemy import Column, Connection, Float, Integer, LargeBinary, MetaData, Table, Text
 
 from smart_mcp_proxy.catalog.database import Database
 from smart_mcp_proxy.errors import ConfigError
 
-__all__ = ["LATEST_VERSION", "activity", "instances", "listed_names", "meta", "migrate", "servers", "tools"]
+__all__ = [
+    "LATEST_VERSION",
+    "activity",
+    "examples",
+    "instances",
+    "listed_names",
+    "meta",
+    "migrate",
+    "servers",
+    "tools",
+    "vectors",
+]
 
 metadata = MetaData()
 """For writing queries. The tables' rules (keys, uniqueness) stand in the migrations alone."""
@@ -60,6 +71,24 @@ instances = Table(
     Column("started", Float, nullable=False),
     Column("heartbeat", Float, nullable=False),
     Column("servers", Text, nullable=False),
+)
+examples = Table(
+    "examples",
+    metadata,
+    Column("server_name", Text, primary_key=True),
+    Column("name", Text, primary_key=True),
+    Column("words", Text, primary_key=True),
+    Column("question", Text, nullable=False),
+    Column("uses", Integer, nullable=False),
+    Column("last_used_s", Float, nullable=False),
+)
+vectors = Table(
+    "vectors",
+    metadata,
+    Column("definition_hash", Text, primary_key=True),
+    Column("embedder", Text, primary_key=True),
+    Column("used_s", Float, nullable=False),
+    Column("vector", LargeBinary, nullable=False),
 )
 
 _SEED_TABLE = (
@@ -126,7 +155,35 @@ _CATALOG_TABLES = (
     )""",
 )
 
-_MIGRATIONS = (_SEED_TABLE, _CATALOG_TABLES)
+_EXAMPLES_TABLE = (
+    """CREATE TABLE examples (
+      server_name TEXT NOT NULL,
+      name        TEXT NOT NULL,
+      words       TEXT NOT NULL,
+      question    TEXT NOT NULL,
+      uses        INTEGER NOT NULL,
+      last_used_s REAL NOT NULL,
+      PRIMARY KEY (server_name, name, words)
+    ) WITHOUT ROWID""",
+    # By name and not by id: a changed definition keeps what was learned, a tool that leaves does not.
+    """CREATE TRIGGER examples_leave AFTER DELETE ON tools BEGIN
+      DELETE FROM examples WHERE server_name = OLD.server_name AND name = OLD.name;
+    END""",
+)
+
+_VECTORS_TABLE = (
+    # With a rowid: a vector of 384 components then lies whole in the page of its row; without one it would not.
+    """CREATE TABLE vectors (
+      definition_hash TEXT NOT NULL,
+      embedder        TEXT NOT NULL,
+      used_s          REAL NOT NULL,
+      vector          BLOB NOT NULL,
+      PRIMARY KEY (definition_hash, embedder)
+    )""",
+    "CREATE INDEX idx_vectors_used ON vectors(used_s)",
+)
+
+_MIGRATIONS = (_SEED_TABLE, _CATALOG_TABLES, _EXAMPLES_TABLE, _VECTORS_TABLE)
 """Statements that lead from version N, their place here, to N + 1. Released ones are never edited."""
 
 LATEST_VERSION = len(_MIGRATIONS)

@@ -3,7 +3,7 @@
 import json
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, bindparam, delete, func, insert, select, update
 from sqlalchemy.dialects.sqlite import insert as upsert
 
+from smart_mcp_proxy.catalog.examples import by_tool_id
 from smart_mcp_proxy.catalog.hashing import approval_digest, change_hash, json_text
 from smart_mcp_proxy.catalog.schema import listed_names, meta, servers, tools
 from smart_mcp_proxy.catalog.snapshot import Snapshot
@@ -27,6 +28,7 @@ __all__ = [
     "is_unstored",
     "known_servers",
     "last_syncs",
+    "mark_changed",
     "note_syncs",
     "prepare",
     "remember",
@@ -173,7 +175,13 @@ def remember(
     if not plan:
         return snapshot
     taken = set(snapshot.by_listed)
-    records = [_remembered(tool, id_, snapshot.by_id[id_].listed_name) for id_, tool in plan.changed]
+    records = [
+        replace(
+            _remembered(tool, id_, snapshot.by_id[id_].listed_name),
+            examples=snapshot.by_id[id_].examples,
+        )
+        for id_, tool in plan.changed
+    ]
     for tool in plan.added:
         name = listed_name(tool.key, name_limit, taken)
         taken.add(name)
@@ -296,12 +304,13 @@ def advance(connection: Connection, snapshot: Snapshot) -> Snapshot:
             tools.c.annotations,
         ).where(tools.c.generation > snapshot.generation)
     )
-    records = [_record(row) for row in rows.all()]
+    learned = by_tool_id(connection, select(tools.c.id).where(tools.c.generation > snapshot.generation))
+    records = [_record(row, learned) for row in rows.all()]
     standing = set(connection.scalars(select(tools.c.id)).all())
     return snapshot.replaced(generation, records, snapshot.by_id.keys() - standing)
 
 
-def _record(row: Row[*tuple[Any, ...]]) -> ToolRecord:
+def _record(row: Row[*tuple[Any, ...]], learned: Mapping[int, tuple[str, ...]]) -> ToolRecord:
     id_, server, name, listed, definition, hash_, digest, annotations = row
     return ToolRecord(
         id=id_,
@@ -311,7 +320,18 @@ def _record(row: Row[*tuple[Any, ...]]) -> ToolRecord:
         change_hash=hash_,
         digest=digest,
         annotations=_hints(annotations),
+        examples=learned.get(id_, ()),
     )
+
+
+def mark_changed(connection: Connection, keys: Collection[ToolKey]) -> None:
+    """Lets every process read these tools anew."""
+    if not keys:
+        return
+    generation = _next_generation(connection)
+    for server, name in keys:
+        same_tool = (tools.c.server_name == server) & (tools.c.name == name)
+        connection.execute(update(tools).where(same_tool).values(generation=generation))
 
 
 @lru_cache(maxsize=_HINT_COMBINATIONS)

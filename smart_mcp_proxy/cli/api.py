@@ -19,7 +19,7 @@ from smart_mcp_proxy.settings import Settings
 if TYPE_CHECKING:
     from smart_mcp_proxy.gateway import Gateway
 
-__all__ = ["PENDING_STATES", "Api", "Origin", "open_api", "read_servers", "running_gateways"]
+__all__ = ["PENDING_STATES", "Api", "Origin", "open_api", "open_running", "read_servers", "running_gateways"]
 
 Origin = Literal["running", "stored", "own"]
 """Who answers: a running gateway, the stored catalog alone, or a gateway of our own with connected servers."""
@@ -98,6 +98,13 @@ class Api:
         result: dict[str, Any] = await self._ask("POST", "call", body={"name": name, "arguments": dict(arguments)})
         return result
 
+    async def forget_examples(self, name: str | None, question: str | None) -> int:
+        """Forgets questions learned from use, of all tools if none is named; returns how many that were."""
+        params = {"tool": name, "question": question}
+        answer = await self._ask("DELETE", "examples", {key: text for key, text in params.items() if text is not None})
+        count: int = answer["forgotten"]
+        return count
+
     async def _ask(self, method: str, path: str, params: Mapping[str, Any] | None = None, body: Any = None) -> Any:
         try:
             reply = await self._client.request(method, path, params=params, json=body)
@@ -151,11 +158,10 @@ async def open_api(
     Raises:
         ConfigError: There is no running gateway, and no servers to open one for.
     """
-    for socket, status in await running_gateways(settings.data_dir):
-        async with _client(socket, timeout_s=None) as client:
-            say(f"Answered by the running gateway (process {status['pid']}).", style="dim")
-            yield Api(client, "running")
-        return
+    async with open_running(settings) as running:
+        if running is not None:
+            yield running
+            return
     if servers is None:
         servers = await read_servers(settings)
     # Here and not above: importing the gateway takes a second, and a running one answers in a tenth of that.
@@ -163,6 +169,19 @@ async def open_api(
 
     async with open_own(settings, servers, is_stored_enough=is_stored_enough, is_enough=is_enough) as api:
         yield api
+
+
+@asynccontextmanager
+async def open_running(settings: Settings) -> AsyncIterator[Api | None]:
+    """The newest gateway that runs on the data directory; None if none does."""
+    found = await running_gateways(settings.data_dir)
+    if not found:
+        yield None
+        return
+    socket, status = found[0]
+    async with _client(socket, timeout_s=None) as client:
+        say(f"Answered by the running gateway (process {status['pid']}).", style="dim")
+        yield Api(client, "running")
 
 
 async def read_servers(settings: Settings) -> Mapping[str, ServerConfig]:

@@ -17,14 +17,15 @@ COMMANDS = {
     "demo": "Try a search on bundled sample servers, without network or configuration.",
     "search": "Find tools by what they do.",
     "call": "Call a tool.",
-    "tool": "List tools and look at one.",
+    "tool": "List tools, look at one, forget what was learned about it.",
     "server": "List servers and read what they log.",
+    "eval": "Measure how good the answers are.",
     "doctor": "Check the whole set-up and say what to repair.",
     "config": "Show the settings in force and the file the servers come from.",
 }
 """Each command's summary; a test holds them equal to what the commands say themselves."""
-_MODULES = {"demo": "trial"}
-"""Where the file cannot have the command's name: `cli/demo/` holds the sample servers."""
+_MODULES = {"demo": "trial", "eval": "evaluate"}
+"""Where the file cannot have the command's name: `cli/demo/` holds the sample servers, `eval` is Python's."""
 
 _HELP = "One search tool in front of all your MCP servers."
 _EXAMPLES = """\

@@ -104,6 +104,8 @@ def _instances(running: list[dict[str, Any]]) -> Iterator[Finding]:
     for status in running:
         words = f"process {status['pid']}, version {status['version']}, {plural(len(status['servers']), 'server')}"
         yield Finding("running gateway", "ok", words)
+        for reason in status["degraded"]:
+            yield Finding("search", "warning", f"{reason}.")
     if not running:
         yield Finding("running gateway", "ok", "none")
 

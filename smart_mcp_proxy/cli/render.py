@@ -72,6 +72,9 @@ def search_remarks(answer: Mapping[str, Any], *, is_stored: bool) -> list[str]:
         remarks.append(answer["hint"])
         if near := ", ".join(f"{miss['name']} ({miss['score']:.2f})" for miss in answer["near_misses"]):
             remarks.append(f"Closest: {near}")
+    remarks += [
+        f"Left out: {tool['name']} ({tool['score']:.2f}), {tool['reason']}" for tool in answer.get("left_out", ())
+    ]
     if answer["not_covered"] and not is_stored:
         remarks.append(
             "Not covered: " + ", ".join(f"{row['server']} ({row['state']})" for row in answer["not_covered"])

@@ -1,12 +1,14 @@
-"""`mcpproxy tool`: which tools there are, and one of them as a whole."""
+"""`mcpproxy tool`: which tools there are, one of them as a whole, and what was learned about them from use."""
 
 import json as json_text
+import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from cyclopts import App
+from cyclopts import App, Parameter
 
-from smart_mcp_proxy.cli.api import open_api
+from smart_mcp_proxy.cli.api import open_api, open_running
+from smart_mcp_proxy.cli.failure import UsageError
 from smart_mcp_proxy.cli.output import clean, plural, say, show, show_json
 from smart_mcp_proxy.cli.render import tools_table
 from smart_mcp_proxy.cli.search import has_tools
@@ -14,16 +16,18 @@ from smart_mcp_proxy.cli.start import open_settings
 
 if TYPE_CHECKING:
     from smart_mcp_proxy.gateway import Gateway
+    from smart_mcp_proxy.settings import Settings
 
 __all__ = ["app", "knows"]
 
 app = App(
     name="tool",
-    help="List tools and look at one.",
+    help="List tools, look at one, forget what was learned about it.",
     help_epilogue="""\
 Examples:
   mcpproxy tool list --server github
-  mcpproxy tool show github:create_issue""",
+  mcpproxy tool show github:create_issue
+  mcpproxy tool forget github:create_issue""",
 )
 
 
@@ -54,7 +58,7 @@ async def list_tools(*, server: str | None = None, fresh: bool = False, json: bo
 
 @app.command(name="show", help_epilogue="Examples:\n  mcpproxy tool show github:create_issue")
 async def show_tool(name: str, /, *, fresh: bool = False, json: bool = False) -> None:
-    """Show one tool's whole definition.
+    """Show one tool's whole definition, and the questions that led to it where the gateway learns from use.
 
     Args:
         name: SERVER:TOOL, or the name under which it is listed.
@@ -81,4 +85,60 @@ def _page(tool: Mapping[str, Any]) -> list[str]:
     for title, key in (("Input schema", "input_schema"), ("Output schema", "output_schema")):
         if key in tool:
             lines += [f"{title}:", json_text.dumps(tool[key], indent=2, ensure_ascii=False), ""]
+    if tool["examples"]:
+        lines += ["Questions that led to it:", *map(_example, tool["examples"]), ""]
     return [clean(line) for line in lines[:-1]]
+
+
+def _example(example: Mapping[str, Any]) -> str:
+    last = time.strftime("%Y-%m-%d %H:%M", time.localtime(example["last_used_s"]))
+    remark = "" if example["is_confirmed"] else ", not searched with before it is used again"
+    return f"  {example['question']} ({example['uses']} times, last {last}{remark})"
+
+
+@app.command(
+    name="forget",
+    help_epilogue="""\
+Examples:
+  mcpproxy tool forget github:create_issue
+  mcpproxy tool forget github:create_issue --question "report a bug"
+  mcpproxy tool forget --all""",
+)
+async def forget_examples(
+    name: str | None = None,
+    /,
+    *,
+    question: str | None = None,
+    every: Annotated[bool, Parameter(name="--all")] = False,
+    json: bool = False,
+) -> None:
+    """Forget the questions that led to a tool, learned from use.
+
+    Args:
+        name: SERVER:TOOL, or the name under which it is listed.
+        question: Only this one.
+        every: Of all tools.
+        json: Print how many as an object.
+    """
+    if every == (name is not None):
+        raise UsageError("Name one tool, or say --all.")
+    settings = open_settings()
+    async with open_running(settings) as running:
+        if running is not None:
+            count = await running.forget_examples(name, question)
+        else:
+            count = await _forget_stored(settings, name, question)
+    if json:
+        show_json({"forgotten": count})
+        return
+    say(f"Forgot {plural(count, 'question')}.")
+
+
+async def _forget_stored(settings: "Settings", name: str | None, question: str | None) -> int:
+    """Forgets in the database; no server needs to be configured for it."""
+    # Here and not above: a running gateway is asked without importing one.
+    from smart_mcp_proxy.catalog import Catalog
+    from smart_mcp_proxy.gateway import learning
+
+    async with Catalog.open(settings.data_dir, name_limit=settings.tool_name_limit) as catalog:
+        return await learning.forget_examples(catalog, name, question)

@@ -87,6 +87,7 @@ class Inbound:
         protocol_version: Negotiated (handshake) or stated (modern) version.
         principal: The token's id, or `local`.
         on_progress: Sends progress to the agent; None unless it gave a token.
+        session: The session's id; None on a pipe and in the modern era.
     """
 
     params: Mapping[str, Any]
@@ -95,6 +96,7 @@ class Inbound:
     protocol_version: str
     principal: str
     on_progress: OnProgress | None
+    session: str | None = None
 
 
 class AgentHandlers(Protocol):
@@ -153,6 +155,7 @@ def _inbound(ctx: ServerRequestContext[Any]) -> Inbound:
         era="modern" if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS else "handshake",
         protocol_version=ctx.protocol_version,
         principal=_principal(),
+        session=ctx.session._connection.session_id,
         on_progress=_progress_to(ctx),
     )
 

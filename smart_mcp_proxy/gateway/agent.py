@@ -109,7 +109,7 @@ class Agent:
             raise request_error(
                 UNKNOWN_TOOL, f"Unknown tool {name[:NAME_CHARS]!r}. {self.offer.hint(name[:NAME_CHARS])}"
             )
-        caller = Caller(inbound.principal, inbound.meta, inbound.on_progress)
+        caller = Caller(inbound.principal, inbound.meta, inbound.on_progress, inbound.session)
         raw = await self.answer(name, inbound.params.get("arguments") or {}, caller, inbound.era)
         return _read(name, raw, inbound.era)
 

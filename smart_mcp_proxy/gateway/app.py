@@ -3,19 +3,23 @@
 import asyncio
 import os
 import time
-from collections.abc import Callable, Mapping
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 
 from fastmcp import FastMCP
 
 from smart_mcp_proxy import __version__
-from smart_mcp_proxy.catalog import Catalog
+from smart_mcp_proxy.catalog import Catalog, Lesson
 from smart_mcp_proxy.errors import CatalogError, ConfigError, MissingExtraError
 from smart_mcp_proxy.fastmcp_compat.server import build_server
 from smart_mcp_proxy.gateway.agent import Agent, Offer
 from smart_mcp_proxy.gateway.calls import CallLimits, Calls
+from smart_mcp_proxy.gateway.embedding import Embedding, VectorSetup
+from smart_mcp_proxy.gateway.engines import lexical_engine, vector_engine
 from smart_mcp_proxy.gateway.indexer import Indexer
+from smart_mcp_proxy.gateway.learning import Learning
 from smart_mcp_proxy.gateway.outputs import Outputs
 from smart_mcp_proxy.gateway.passthrough import Passthrough
 from smart_mcp_proxy.gateway.recorder import Recorder
@@ -28,7 +32,8 @@ from smart_mcp_proxy.gateway.tools.read_output import ReadOutput
 from smart_mcp_proxy.gateway.tools.retrieve_tools import RetrieveTools
 from smart_mcp_proxy.gateway.visible import Visible
 from smart_mcp_proxy.models import ServerState, ServerStatus
-from smart_mcp_proxy.search import Bm25fEngine, SearchIndex
+from smart_mcp_proxy.search import SearchIndex
+from smart_mcp_proxy.search.embedders import open_embedder, require_packages
 from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.telemetry import get_logger, spawn
@@ -101,7 +106,7 @@ class Gateway:
                 hint=f"Known: {', '.join(sorted(servers)) or 'none'}.",
             )
         self.settings = settings
-        self.degraded = _degraded(settings)
+        self._available, self._unavailable = _available(settings, environ)
         self._passthrough = passthrough
         self._configured: frozenset[str] = frozenset(servers)
         self._servers = self._served(servers)
@@ -109,7 +114,7 @@ class Gateway:
         self._clock = clock
         self._stack = AsyncExitStack()
         self._may_start = asyncio.Event()
-        self.index = SearchIndex(Bm25fEngine())
+        self.index = SearchIndex(lexical_engine(self._available))
 
     def __repr__(self) -> str:
         return f"<Gateway {len(self._servers)} servers, {len(self.index)} tools>"
@@ -122,7 +127,10 @@ class Gateway:
             )
             self.recorder = await stack.enter_async_context(Recorder(self.catalog.append_activity))
             self.visible = Visible(self.catalog, self._servers, self.index.nearest_names)
-            self.indexer = Indexer(self.catalog, self.index, self.visible.sees, self._clock)
+            self.indexer = Indexer(
+                self.catalog, self.index, self.visible.sees, self._clock, uses_examples=settings.learn
+            )
+            self.learning = await stack.enter_async_context(self._opened_learning()) if settings.learn else None
             dialer = await stack.enter_async_context(Dialer(settings.max_message_bytes))
             self.fleet = Fleet(
                 environ=self._environ,
@@ -134,6 +142,9 @@ class Gateway:
             await self.fleet.apply(self._servers)
             stack.push_async_callback(self.fleet.close)
             stack.push_async_callback(self.indexer.close)
+            self.embedding = self._keeper_of_vectors()
+            if self.embedding is not None:
+                stack.push_async_callback(self.embedding.close)
             self._assemble()
             await self.catalog.register_instance(os.getpid(), sorted(self._servers))
             self.indexer.start(self.fleet)
@@ -159,6 +170,7 @@ class Gateway:
             self._statuses,
             self.recorder,
             self.degraded,
+            learning=self.learning,
         )
         self.calls = Calls(
             self.visible,
@@ -168,8 +180,28 @@ class Gateway:
             # What is passed through is not cut: nothing would be listed to read the rest with.
             CallLimits(settings.intent_strict, 0 if self._passthrough else settings.truncate_output_len or 0),
             self._clock,
+            learning=self.learning,
         )
         self.agent = Agent(self._offer(), on_first_answer=self._start_soon)
+
+    def _keeper_of_vectors(self) -> Embedding | None:
+        """What lets vectors rank, if the settings ask for it; it starts after the first answer."""
+        settings = self.settings
+        if settings.embedder == "BM25":
+            return None
+        setup = VectorSetup(partial(open_embedder, settings, self._environ), partial(vector_engine, self._available))
+        return Embedding(self.index, self.catalog, self.indexer, settings.data_dir, setup, clock=self._clock)
+
+    @asynccontextmanager
+    async def _opened_learning(self) -> AsyncIterator[Learning]:
+        """What learns from use while open; its lessons are stored off the call path and searched with at once."""
+
+        async def store(lessons: Sequence[Lesson]) -> None:
+            await self.catalog.learn(lessons)
+            await self.indexer.follow()
+
+        async with Recorder(store, noun="lessons from use") as recorder:
+            yield Learning(recorder.record, self._clock)
 
     def _offer(self) -> Offer:
         if self._passthrough is not None:
@@ -231,9 +263,14 @@ class Gateway:
             tools=tools,
             catalog_tokens=self.retrieval.catalog_tokens(),
             generation=self.catalog.snapshot.generation,
-            degraded=(*self.degraded, *((self.catalog.problem,) if self.catalog.problem else ())),
+            degraded=self.degraded(),
             is_loaded=self.indexer.loaded.is_set(),
         )
+
+    def degraded(self) -> tuple[str, ...]:
+        """Why answers are worse at present than the settings ask for."""
+        vectors = self.embedding.degraded if self.embedding is not None else ()
+        return (*self._unavailable, *vectors, *((self.catalog.problem,) if self.catalog.problem else ()))
 
     def is_settled(self) -> bool:
         """Whether every configured server is listed or has failed."""
@@ -255,8 +292,13 @@ class Gateway:
             await asyncio.wait_for(self._may_start.wait(), START_DELAY_S)
         except TimeoutError:
             log.debug("no client within %.1f s; starting upstreams", START_DELAY_S)
+        if self.embedding is not None:
+            self.embedding.start()
         await self.fleet.start()
-        await self.indexer.forget(self._configured)
+        try:
+            await self.indexer.forget(self._configured)
+        except CatalogError as exc:
+            log.warning("tools of servers that are no longer configured stay in the catalog: %s", exc)
 
     async def _beat(self) -> None:
         while True:
@@ -267,19 +309,25 @@ class Gateway:
                 log.warning("other processes cannot see that this one lives: %s", exc)
 
 
-def _degraded(settings: Settings) -> tuple[str, ...]:
-    """What the settings ask for and this version does not have.
+def _available(settings: Settings, environ: Mapping[str, str]) -> tuple[Settings, tuple[str, ...]]:
+    """The settings with what is there instead of what is not, and what that is.
 
     Raises:
-        MissingExtraError: There is something, and `MCPPROXY_STRICT=true`.
+        MissingExtraError: Something is not there, and `MCPPROXY_STRICT=true`.
     """
-    reasons: list[str] = []
-    if settings.embedder != "BM25":
-        reasons.append(f"MCPPROXY_EMBEDDER={settings.embedder} is not available in this version; BM25 answers")
-    if settings.bm25_engine != "builtin":
-        reasons.append(f"MCPPROXY_BM25_ENGINE={settings.bm25_engine} is not available in this version; builtin ranks")
+    reasons = []
+    try:
+        if settings.strict and settings.embedder != "BM25":
+            require_packages(settings, environ)
+        lexical_engine(settings)
+    except MissingExtraError as exc:
+        if settings.strict:
+            raise
+        settings = settings.model_copy(update={"bm25_engine": "builtin"})
+        reasons.append(f"{exc.message}; until then the builtin engine ranks")
     if settings.routing_type != "CALL_TOOL":
-        reasons.append(f"MCPPROXY_ROUTING_TYPE={settings.routing_type} is not available in this version; CALL_TOOL is")
-    if reasons and settings.strict:
-        raise MissingExtraError(f"{reasons[0]}.", hint="Unset it, or unset MCPPROXY_STRICT.")
-    return tuple(reasons)
+        reason = f"MCPPROXY_ROUTING_TYPE={settings.routing_type} is not available in this version; CALL_TOOL is"
+        if settings.strict:
+            raise MissingExtraError(f"{reason}.", hint="Unset it, or unset MCPPROXY_STRICT.")
+        reasons.append(reason)
+    return settings, tuple(reasons)

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from smart_mcp_proxy import policy
-from smart_mcp_proxy.errors import ProxyError, RefusedError, UpstreamError
+from smart_mcp_proxy.errors import ProxyError, RefusedError, RequestError, UpstreamError
+from smart_mcp_proxy.gateway.learning import Learning
 from smart_mcp_proxy.gateway.outputs import Outputs, truncate
 from smart_mcp_proxy.gateway.recorder import Recorder
 from smart_mcp_proxy.gateway.results import RawResult, facts_of
@@ -43,6 +44,7 @@ class Calls:
         recorder: Gets one activity record per call.
         limits: From the settings.
         clock: Monotonic seconds.
+        learning: Told of successful calls; None where nothing is learned.
     """
 
     def __init__(
@@ -50,9 +52,11 @@ class Calls:
         visible: Visible,
         fleet: Fleet,
         outputs: Outputs,
-        recorder: Recorder,
+        recorder: Recorder[Activity],
         limits: CallLimits,
         clock: Callable[[], float] = time.monotonic,
+        *,
+        learning: Learning | None = None,
     ) -> None:
         self._visible = visible
         self._fleet = fleet
@@ -60,6 +64,7 @@ class Calls:
         self._recorder = recorder
         self._limits = limits
         self._clock = clock
+        self._learning = learning
         self._schemas = ArgumentSchemas()
 
     async def call(self, request: CallRequest) -> bytes:
@@ -89,6 +94,8 @@ class Calls:
                     delivery="executed",
                 )
             outcome = "tool_error" if facts.isError else "ok"
+            if self._learning is not None and not facts.isError:
+                self._learning.called(request.principal, request.session, record.key)
             limit = self._limits.output_limit_chars
             return truncate(raw, limit, self._outputs, request.principal) if limit else raw
         except ProxyError as error:
@@ -119,6 +126,8 @@ class Calls:
                 code="definition_changed",
                 data={"digest": record.digest},
             )
+        if not (stated := policy.check_intent(request.intent)).allowed:
+            raise RequestError(stated.reason, hint=stated.hint)
         decision = policy.decide(
             str(record.key), request.variant, record.annotations, request.intent, is_strict=self._limits.is_strict
         )

@@ -4,6 +4,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 from anyio import move_on_after, to_thread
 
@@ -15,7 +16,7 @@ from smart_mcp_proxy.search import SearchIndex
 from smart_mcp_proxy.telemetry import get_logger, spawn
 from smart_mcp_proxy.upstream import Fleet
 
-__all__ = ["Indexer"]
+__all__ = ["Indexer", "Pace"]
 
 MERGE_S = 0.2
 """Notifications within this time are answered by one listing."""
@@ -29,6 +30,26 @@ FOLLOW_S = 1.0
 log = get_logger("indexer")
 
 
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How often the indexer looks.
+
+    Attributes:
+        merge_s: Notifications within this time are answered by one listing.
+        poll_s: How often a server that says nothing is listed again.
+        retry_s: Pause after a listing that failed.
+        follow_s: How often other processes' writes are looked for.
+    """
+
+    merge_s: float = MERGE_S
+    poll_s: float = POLL_S
+    retry_s: float = RETRY_S
+    follow_s: float = FOLLOW_S
+
+
+_PACE = Pace()
+
+
 class Indexer:
     """Lists servers and brings what changed to the catalog and from there to the index.
 
@@ -39,9 +60,8 @@ class Indexer:
         index: Follows it, as far as tools are visible.
         sees: Whether a tool is visible.
         clock: Monotonic seconds.
-        merge_s: Notifications within this time are answered by one listing.
-        poll_s: How often a server that says nothing is listed again.
-        follow_s: How often other processes' writes are looked for.
+        pace: How often it looks.
+        uses_examples: Whether questions learned from use are searched with.
     """
 
     def __init__(
@@ -51,10 +71,8 @@ class Indexer:
         sees: Callable[[ToolRecord], bool],
         clock: Callable[[], float] = time.monotonic,
         *,
-        merge_s: float = MERGE_S,
-        poll_s: float = POLL_S,
-        retry_s: float = RETRY_S,
-        follow_s: float = FOLLOW_S,
+        pace: Pace = _PACE,
+        uses_examples: bool = False,
     ) -> None:
         self._catalog = catalog
         self._index = index
@@ -62,10 +80,8 @@ class Indexer:
         self._indexed: dict[int, ToolRecord] = {}
         self._indexing = threading.Lock()
         self._clock = clock
-        self._merge_s = merge_s
-        self._poll_s = poll_s
-        self._retry_s = retry_s
-        self._follow_s = follow_s
+        self._pace = pace
+        self._uses_examples = uses_examples
         self._fleet: Fleet | None = None
         self._dirty: dict[str, asyncio.Event] = {}
         self._workers: dict[str, asyncio.Task[None]] = {}
@@ -150,18 +166,19 @@ class Indexer:
         # Done to its end under the lock even if the task that asked for it was cancelled: its server was removed.
         with self._indexing:
             wanted = {id_: record for id_, record in self._catalog.snapshot.by_id.items() if self._sees(record)}
-            added = [document_of(record) for id_, record in wanted.items() if self._indexed.get(id_) is not record]
+            changed = [record for id_, record in wanted.items() if self._indexed.get(id_) is not record]
+            added = [document_of(record, has_examples=self._uses_examples) for record in changed]
             removed = self._indexed.keys() - wanted.keys()
             if added or removed:
                 self._index.update(added, removed)
             self._indexed = wanted
 
     async def _work(self, server: str) -> None:
-        dirty = self._dirty[server]
+        dirty, pace = self._dirty[server], self._pace
         await self.loaded.wait()
         while True:
-            await _wait_or_timeout(dirty, self._retry_s if server in self._failed else self._poll_s)
-            await asyncio.sleep(self._merge_s if server in self._fresh else 0)
+            await _wait_or_timeout(dirty, pace.retry_s if server in self._failed else pace.poll_s)
+            await asyncio.sleep(pace.merge_s if server in self._fresh else 0)
             dirty.clear()
             await self._list(server)
 
@@ -216,17 +233,21 @@ class Indexer:
         await self._catalog.forget_servers(keep)
         await self._reconcile()
 
-    async def _follow(self) -> None:
+    async def follow(self) -> None:
+        """Brings to the index what was written to the catalog, by whichever process, as far as it can be read."""
         await self.loaded.wait()
+        try:
+            changed = await self._catalog.refresh()
+        except CatalogError as exc:
+            log.warning("the catalog cannot be read, the last state serves: %s", exc)
+            return
+        if changed:
+            await self._reconcile()
+
+    async def _follow(self) -> None:
         while True:
-            await asyncio.sleep(self._follow_s)
-            try:
-                changed = await self._catalog.refresh()
-            except CatalogError as exc:
-                log.warning("the catalog cannot be read, the last state serves: %s", exc)
-                continue
-            if changed:
-                await self._reconcile()
+            await asyncio.sleep(self._pace.follow_s)
+            await self.follow()
 
 
 async def _wait_or_timeout(event: asyncio.Event, timeout_s: float) -> None:

@@ -101,6 +101,7 @@ class Passthrough:
             variant=None,
             is_checked=False,
             principal=caller.principal,
+            session=caller.session,
             meta=caller.meta,
             on_progress=caller.on_progress,
         )

@@ -1,12 +1,13 @@
-"""Activity records, written in batches off the call path."""
+"""Records, of activity above all, written in batches off the call path."""
 
 import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Generic, Self, TypeVar
 
 from smart_mcp_proxy.errors import CatalogError
-from smart_mcp_proxy.telemetry import Activity, get_logger, spawn
+from smart_mcp_proxy.telemetry import get_logger, spawn
 
 __all__ = ["Recorder"]
 
@@ -18,35 +19,40 @@ WAITING_LIMIT = 10_000
 
 log = get_logger("recorder")
 
+RecordT = TypeVar("RecordT")
 
-class Recorder:
-    """Collects activity and hands it to the store a few times a second.
+
+class Recorder(Generic[RecordT]):
+    """Collects records and hands them to the store a few times a second.
 
     Args:
         store: Takes a batch; may fail with CatalogError, then the batch is kept for the next time.
+        noun: What the log calls the records.
         batch_s: How long a batch is collected.
         retry_s: Pause before a batch that was refused is offered again.
     """
 
     def __init__(
         self,
-        store: Callable[[Sequence[Activity]], Awaitable[None]],
+        store: Callable[[Sequence[RecordT]], Awaitable[None]],
         *,
+        noun: str = "activity records",
         batch_s: float = BATCH_S,
         retry_s: float = RETRY_S,
     ) -> None:
         self._store = store
+        self._noun = noun
         self._batch_s = batch_s
         self._retry_s = retry_s
         self._is_refused = False
         self._storing = asyncio.Lock()
-        self._waiting: deque[Activity] = deque(maxlen=WAITING_LIMIT)
+        self._waiting: deque[RecordT] = deque(maxlen=WAITING_LIMIT)
         self._dropped = 0
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
-    async def __aenter__(self) -> "Recorder":
-        self._task = spawn(self._run(), "activity recorder")
+    async def __aenter__(self) -> Self:
+        self._task = spawn(self._run(), f"recorder of {self._noun}")
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
@@ -56,12 +62,12 @@ class Recorder:
             await asyncio.wait([self._task])
         await self._flush()
         if self._waiting:
-            log.warning("%d activity records are lost: the catalog could not take them", len(self._waiting))
+            log.warning("%d %s are lost: the catalog could not take them", len(self._waiting), self._noun)
 
-    def record(self, activity: Activity) -> None:
+    def record(self, record: RecordT) -> None:
         """Takes one record; never waits and never fails."""
         self._dropped += len(self._waiting) == WAITING_LIMIT
-        self._waiting.append(activity)
+        self._waiting.append(record)
         self._wake.set()
 
     async def _run(self) -> None:
@@ -88,10 +94,10 @@ class Recorder:
                 self._waiting.extendleft(reversed(batch[max(0, len(batch) - room) :]))
                 # Once: a full disk stays full for a while, and agents go on calling.
                 level = logging.DEBUG if self._is_refused else logging.WARNING
-                log.log(level, "%d activity records wait: %s", len(self._waiting), exc)
+                log.log(level, "%d %s wait: %s", len(self._waiting), self._noun, exc)
                 self._is_refused = True
                 return
         self._is_refused = False
         if self._dropped:
-            log.warning("%d activity records were dropped", self._dropped)
+            log.warning("%d %s were dropped", self._dropped, self._noun)
             self._dropped = 0

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Literal
 
 import msgspec
@@ -12,6 +13,7 @@ from smart_mcp_proxy import policy
 from smart_mcp_proxy.catalog import Catalog
 from smart_mcp_proxy.errors import RequestError
 from smart_mcp_proxy.gateway.indexer import Indexer
+from smart_mcp_proxy.gateway.learning import Learning
 from smart_mcp_proxy.gateway.recorder import Recorder
 from smart_mcp_proxy.gateway.signature import first_sentence, signature_of
 from smart_mcp_proxy.gateway.visible import NOT_COVERED, Visible
@@ -19,14 +21,18 @@ from smart_mcp_proxy.models import Hit, ServerState, ServerStatus, ToolRecord
 from smart_mcp_proxy.search import Answer, SearchIndex
 from smart_mcp_proxy.telemetry import Activity
 
-__all__ = ["Question", "Retrieval", "estimate_tokens"]
+__all__ = ["Question", "Retrieval", "estimate_tokens", "summary_of"]
 
 BYTES_PER_TOKEN = 4
 """The usual rule of thumb; exact counts need a model's own tokenizer. Source: contract.md."""
 COMPACT_CAP_TOKENS = 2_000
 FULL_CAP_TOKENS = 12_000
+CLONES_LIMIT = 10
+"""Other tools named that say the same as one in the answer."""
 TOP_K_LIMIT = 50
 MORE_QUERIES_LIMIT = 4
+SHORT_FORMS_LIMIT = 2_048
+"""Definitions whose first sentence and signature are remembered, about 1 MB; popular tools come up in every search."""
 _ON_ITS_WAY = frozenset({ServerState.DISCONNECTED, ServerState.CONNECTING, "unlisted"})
 
 
@@ -47,6 +53,7 @@ class Question:
         read_only: Only tools marked `readOnlyHint: true`.
         more_queries: Up to four further queries; all hits make one list.
         principal: On whose behalf.
+        session: The caller's session, where it has one.
         explain: Whether each tool says why it was found.
     """
 
@@ -57,6 +64,7 @@ class Question:
     read_only: bool = False
     more_queries: tuple[str, ...] = ()
     principal: str = "local"
+    session: str | None = None
     explain: bool = False
 
 
@@ -70,7 +78,8 @@ class Retrieval:
         indexer: Knows how old the index is.
         statuses: The servers' present states.
         recorder: Gets one activity record per search.
-        degraded: Why answers are worse than the settings ask for.
+        degraded: Tells why answers are worse than the settings ask for.
+        learning: Told of searches; None where nothing is learned.
     """
 
     def __init__(
@@ -80,8 +89,10 @@ class Retrieval:
         index: SearchIndex,
         indexer: Indexer,
         statuses: Callable[[], Iterable[ServerStatus]],
-        recorder: Recorder,
-        degraded: tuple[str, ...] = (),
+        recorder: Recorder[Activity],
+        degraded: Callable[[], Iterable[str]] = tuple,
+        *,
+        learning: Learning | None = None,
     ) -> None:
         self._visible = visible
         self._catalog = catalog
@@ -90,6 +101,7 @@ class Retrieval:
         self._statuses = statuses
         self._recorder = recorder
         self._degraded = degraded
+        self._learning = learning
         self._catalog_tokens = 0
         self._counted: tuple[object, object] = (None, None)
 
@@ -105,6 +117,7 @@ class Retrieval:
         found = await self._search(question)
         shown = [(hit, record) for hit in found.hits if (record := self._visible.by_id(hit.id)) is not None]
         answer = self._answer(question, found, shown)
+        self._learn(question, shown[: len(answer["tools"])])
         self._recorder.record(
             Activity(
                 kind="search",
@@ -118,28 +131,29 @@ class Retrieval:
         )
         return answer
 
+    def _learn(self, question: Question, sent: list[tuple[Hit, ToolRecord]]) -> None:
+        """Lets the calls that follow teach: not from a name, and not where it is unclear which query found a tool."""
+        is_plain = not question.more_queries and not any("exact" in hit.why for hit, _ in sent)
+        if self._learning is not None and is_plain:
+            keys = [record.key for _, record in sent]
+            self._learning.searched(question.principal, question.session, question.query, keys)
+
     def describe(self, record: ToolRecord) -> dict[str, Any]:
         """The whole definition of one tool, with how to call it."""
         definition = msgspec.json.decode(record.raw)
         described = {
-            **self._head(record),
+            **_head(record),
             "title": definition.get("title"),
             "description": definition.get("description") or "",
             "input_schema": definition.get("inputSchema"),
             "output_schema": definition.get("outputSchema"),
-            **self._tail(record),
+            **_tail(record, is_stale=self._is_stale(record)),
         }
         return {key: value for key, value in described.items() if value is not None}
 
     def summarize(self, record: ToolRecord) -> dict[str, Any]:
         """One tool in a few words: signature and first sentence."""
-        definition: Mapping[str, Any] = msgspec.json.decode(record.raw)
-        return {
-            **self._head(record),
-            "description": first_sentence(str(definition.get("description") or definition.get("title") or "")),
-            "signature": signature_of(definition.get("inputSchema")),
-            **self._tail(record),
-        }
+        return summary_of(record, is_stale=self._is_stale(record))
 
     def catalog_tokens(self) -> int:
         """Estimated tokens of every visible definition, that is, what an agent is spared."""
@@ -174,15 +188,10 @@ class Retrieval:
         self._visible.require_servers(list(question.servers))
 
     def _allowed(self, question: Question) -> set[int] | None:
-        """The ids that pass the filters; None, that is, all that are indexed, without filters."""
-        if not question.servers and not question.read_only:
+        """The ids that are read-only where only those are wanted; else None, that is, all that are indexed."""
+        if not question.read_only:
             return None
-        return {
-            record.id
-            for record in self._visible.records()
-            if (not question.servers or record.key.server in question.servers)
-            and (not question.read_only or record.annotations.get("readOnlyHint") is True)
-        }
+        return {record.id for record in self._visible.records() if record.annotations.get("readOnlyHint") is True}
 
     async def _search(self, question: Question) -> Answer:
         def work() -> Answer:
@@ -193,6 +202,7 @@ class Retrieval:
                 more_queries=question.more_queries,
                 allowed=allowed,
                 servers=question.servers,
+                explain=question.explain,
             )
 
         return await to_thread.run_sync(work)
@@ -209,19 +219,24 @@ class Retrieval:
             "generation": self._catalog.snapshot.generation,
             "index_age_s": None if age_s is None else round(age_s, 1),
             "not_covered": self.not_covered(),
-            "degraded": self._reasons(),
+            "degraded": self._reasons(found),
         }
-        answer["hint"] = _hint(answer, was_capped=was_capped, detail=question.detail) + _wait_hint(
-            answer["not_covered"]
-        )
+        answer["hint"] = _hint(
+            answer,
+            was_capped=was_capped,
+            detail=question.detail,
+            knows_tools=bool(self._visible.records()),
+        ) + _wait_hint(answer["not_covered"])
+        if question.explain:
+            left_out = ((hit, self._visible.by_id(hit.id)) for hit in found.left_out)
+            answer["left_out"] = [_reason(hit, record) for hit, record in left_out if record]
         sent = estimate_tokens(len(msgspec.json.encode(answer)))
         answer["tokens"] = {"catalog": self.catalog_tokens(), "sent": sent, "is_estimate": True}
         return answer
 
-    def _reasons(self) -> list[str]:
+    def _reasons(self, found: Answer) -> list[str]:
         loading = () if self._indexer.loaded.is_set() else ("the stored index is still loading",)
-        unstored = (self._catalog.problem,) if self._catalog.problem else ()
-        return [*self._degraded, *unstored, *loading]
+        return [*self._degraded(), *found.degraded, *loading]
 
     def _capped(self, question: Question, shown: list[tuple[Hit, ToolRecord]]) -> tuple[list[dict[str, Any]], bool]:
         """The tools as they are sent, the first always, the rest while they fit under the cap."""
@@ -231,6 +246,8 @@ class Retrieval:
         used = 0
         for hit, record in shown:
             tool = {**render(record), "score": round(hit.score, 3)}
+            if "clones" in hit.why:
+                tool["clones"] = hit.why["clones"][:CLONES_LIMIT]
             if question.explain:
                 tool["why"] = dict(hit.why)
             used += estimate_tokens(len(msgspec.json.encode(tool)))
@@ -239,21 +256,50 @@ class Retrieval:
             tools.append(tool)
         return tools, False
 
-    def _head(self, record: ToolRecord) -> dict[str, Any]:
-        return {"name": str(record.key), "listed_name": record.listed_name, "server": record.key.server}
-
-    def _tail(self, record: ToolRecord) -> dict[str, Any]:
-        return {
-            "annotations": dict(record.annotations),
-            "call_with": f"call_tool_{policy.call_with(record.annotations)}",
-            "digest": record.digest,
-            "stale": not self._indexer.is_fresh(record.key.server),
-        }
+    def _is_stale(self, record: ToolRecord) -> bool:
+        return not self._indexer.is_fresh(record.key.server)
 
 
-def _hint(answer: Mapping[str, Any], *, was_capped: bool, detail: str) -> str:
+def summary_of(record: ToolRecord, *, is_stale: bool) -> dict[str, Any]:
+    """One tool as a compact answer holds it: how to call it, its first sentence and its signature."""
+    description, signature = _short_form(record.raw)
+    return {
+        **_head(record),
+        "description": description,
+        "signature": signature,
+        **_tail(record, is_stale=is_stale),
+    }
+
+
+@lru_cache(maxsize=SHORT_FORMS_LIMIT)
+def _short_form(raw: bytes) -> tuple[str, str]:
+    """The first sentence and the signature of a definition."""
+    definition: Mapping[str, Any] = msgspec.json.decode(raw)
+    text = str(definition.get("description") or definition.get("title") or "")
+    return first_sentence(text), signature_of(definition.get("inputSchema"))
+
+
+def _reason(hit: Hit, record: ToolRecord) -> dict[str, Any]:
+    """Why a tool that ranked well is not in the answer."""
+    return {"name": str(record.key), "score": round(hit.score, 3), "reason": hit.why["left_out"]}
+
+
+def _head(record: ToolRecord) -> dict[str, Any]:
+    return {"name": str(record.key), "listed_name": record.listed_name, "server": record.key.server}
+
+
+def _tail(record: ToolRecord, *, is_stale: bool) -> dict[str, Any]:
+    return {
+        "annotations": dict(record.annotations),
+        "call_with": f"call_tool_{policy.call_with(record.annotations)}",
+        "digest": record.digest,
+        "stale": is_stale,
+    }
+
+
+def _hint(answer: Mapping[str, Any], *, was_capped: bool, detail: str, knows_tools: bool) -> str:
     if not answer["total"]:
-        return "No tools are known yet." if answer["not_covered"] else "No tools match these filters."
+        return _empty_hint(knows_tools=knows_tools, may_come=bool(answer["not_covered"]))
     if not answer["tools"]:
         return "Nothing fits. Say it in other words, or search for one step of the task at a time."
     hint = "Call a tool with the one named in call_with, by name."
@@ -264,6 +310,14 @@ def _hint(answer: Mapping[str, Any], *, was_capped: bool, detail: str) -> str:
     if any(tool["stale"] for tool in answer["tools"]):
         hint += " Stale tools come from the last session; their server has not confirmed them yet."
     return hint
+
+
+def _empty_hint(*, knows_tools: bool, may_come: bool) -> str:
+    """Why there was nothing to search."""
+    if knows_tools:
+        hint = "No tools match these filters."
+        return hint + (" not_covered names servers whose tools may be missing." if may_come else "")
+    return "No tools are known yet." if may_come else "No server offers any tools."
 
 
 def _wait_hint(not_covered: Iterable[Mapping[str, str]]) -> str:

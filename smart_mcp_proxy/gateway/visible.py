@@ -8,7 +8,7 @@ import msgspec
 from anyio import to_thread
 
 from smart_mcp_proxy.catalog import Catalog, Snapshot
-from smart_mcp_proxy.errors import ServerNotFoundError, ToolNotFoundError
+from smart_mcp_proxy.errors import RefusedError, ServerNotFoundError, ToolNotFoundError
 from smart_mcp_proxy.models import Document, ServerState, ToolRecord
 from smart_mcp_proxy.names import parse_canonical
 from smart_mcp_proxy.servers import ServerConfig
@@ -20,8 +20,13 @@ NAME_LIMIT_CHARS = 200
 """Of a name that does not exist, no more is shown or compared."""
 
 
-def document_of(record: ToolRecord) -> Document:
-    """What search may know of a tool: its words, none of its schema's structure."""
+def document_of(record: ToolRecord, *, has_examples: bool = False) -> Document:
+    """What search may know of a tool: its words, none of its schema's structure.
+
+    Args:
+        record: The tool.
+        has_examples: Whether questions learned from use are among them.
+    """
     definition = msgspec.json.decode(record.raw)
     schema = definition.get("inputSchema")
     properties = schema.get("properties") if isinstance(schema, dict) else None
@@ -38,6 +43,7 @@ def document_of(record: ToolRecord) -> Document:
         description=_text(definition, "description"),
         parameters=parameters,
         listed_name=record.listed_name,
+        examples=record.examples if has_examples else (),
     )
 
 
@@ -109,26 +115,36 @@ class Visible:
             seen = self._seen = _Seen(snapshot, servers, by_id, {})
         return seen
 
+    def _shows(self, record: ToolRecord) -> bool:
+        """Whether one tool is visible; right after a change it is looked at alone, no call waits for thousands."""
+        seen = self._seen
+        if seen.snapshot is self._catalog.snapshot and seen.servers is self.servers:
+            return record.id in seen.by_id
+        return _is_offered(record, self.servers)
+
     def by_id(self, tool_id: int) -> ToolRecord | None:
         """The visible tool with this id."""
-        return self._now().by_id.get(tool_id)
+        record = self._catalog.snapshot.by_id.get(tool_id)
+        return record if record is not None and self._shows(record) else None
 
     def find(self, name: str) -> ToolRecord | None:
         """The tool that a caller means by its canonical or listed name, to the letter."""
-        seen = self._now()
+        snapshot = self._catalog.snapshot
         key = parse_canonical(name)
-        record = (seen.snapshot.by_key.get(key) if key else None) or seen.snapshot.by_listed.get(name)
-        return record if record is not None and record.id in seen.by_id else None
+        record = (snapshot.by_key.get(key) if key else None) or snapshot.by_listed.get(name)
+        return record if record is not None and self._shows(record) else None
 
     async def require(self, name: str) -> ToolRecord:
         """The tool of that name.
 
         Raises:
+            RefusedError: Its server is switched off.
             ToolNotFoundError: Nothing visible has that name; `data.did_you_mean` holds up to three that are close.
         """
         record = self.find(name)
         if record is not None:
             return record
+        self._refuse_disabled(name)
         # Looking for what is close goes through all names.
         ids = await to_thread.run_sync(self._nearest, name[:NAME_LIMIT_CHARS], NEAR_MISSES)
         near = [str(found.key) for found in map(self.by_id, ids) if found is not None]
@@ -136,6 +152,20 @@ class Visible:
         raise ToolNotFoundError(
             f"No tool is named {name[:NAME_LIMIT_CHARS]!r}.", hint=hint, data={"did_you_mean": near} if near else None
         )
+
+    def _refuse_disabled(self, name: str) -> None:
+        """Passes unless the name leads to a server that is switched off; whether it has such a tool is not said."""
+        key = parse_canonical(name)
+        record = self._catalog.snapshot.by_listed.get(name)
+        server = record.key.server if record is not None else key.server if key else ""
+        config = self.servers.get(server)
+        if config is not None and config.disabled:
+            raise RefusedError(
+                f"Server '{server}' is disabled.",
+                hint="Ask the user to take 'disabled' out of its entry, or use another server.",
+                code="server_disabled",
+                data={"state": "disabled"},
+            )
 
     def require_servers(self, names: list[str]) -> None:
         """Passes if every name is a configured server.

@@ -5,13 +5,17 @@ from typing import Any, Protocol
 
 from smart_mcp_proxy.models import Document, Hit
 
-__all__ = ["Engine"]
+__all__ = ["Engine", "LexicalEngine"]
 
 
 class Engine(Protocol):
     """Ranks documents against a query. Reading methods may run in any thread while one `update` runs."""
 
     name: str
+
+    @property
+    def problem(self) -> str | None:
+        """Why it ranks worse than it should at present, one sentence; None if it does not."""
 
     def __len__(self) -> int:
         """How many documents can be found."""
@@ -29,8 +33,21 @@ class Engine(Protocol):
             allowed: Ids that may appear; None for all.
         """
 
-    def fits(self, query: str, id: int) -> bool:
-        """Whether the query's best hit is good enough to be an answer; False for an unknown id."""
+    def fits(self, query: str, id: int, allowed: Set[int] | None = None) -> bool:
+        """Whether the query's best hit is good enough to be an answer; False for an unknown id.
+
+        Args:
+            query: Any text.
+            id: The best of what `rank` gave.
+            allowed: As in `rank`: what the hit has to stand out from.
+        """
 
     def explain(self, query: str, id: int) -> Mapping[str, Any]:
         """What in the document answered the query, for people; empty for an unknown id."""
+
+
+class LexicalEngine(Engine, Protocol):
+    """An engine that ranks by words, and says how well they fit, so that its judgement can be weighed with others."""
+
+    def fitness(self, query: str, id: int, allowed: Set[int] | None = None) -> float:
+        """How well a hit answers the query, 0 or more: from 1 on it `fits`; 0 for an unknown id. Arguments as there."""

@@ -1,19 +1,21 @@
 """The search room's door: keeps the index equal to the definitions it is given and answers queries."""
 
 import threading
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from smart_mcp_proxy.models import Document, Hit
 from smart_mcp_proxy.search.engine import Engine
+from smart_mcp_proxy.search.likeness import Likeness, likeness_of
 from smart_mcp_proxy.search.naming import NameTable
-from smart_mcp_proxy.search.ranking import Selection, annotated, interleave, near_top, select
+from smart_mcp_proxy.search.ranking import Selection, Tools, annotated, interleave, near_top, plain_first, select
 
 __all__ = ["Answer", "SearchIndex"]
 
-_DEPTH = 100
+_DEPTH = 32
 _DEEPER = 8
-"""How deep the engine ranks, and the factor by which it looks deeper while clones or one server fill the answer."""
+"""How deep the engine ranks, and the factor by which it looks deeper while clones or one server fill the ranking."""
 
 _NEAR_MISSES = 3
 """Source: contract.md, "Results and errors"."""
@@ -24,23 +26,28 @@ class Answer:
     """What a search found.
 
     Attributes:
-        hits: Best first, scores in [0, 1]; `why` says what matched, by field, and which clones stand behind a hit.
+        hits: Best first, scores in [0, 1]; `why` names the clones that stand behind a hit, and what matched, if asked.
         near_misses: Only where nothing fits: up to 3 tools that came closest.
         total: Tools that could have been found, after all filters.
-        left_out: Up to 20 tools that ranked well and are not in `hits`, each with its reason in `why["left_out"]`.
+        left_out: If asked: up to 20 tools that ranked well and are not in `hits`, each with its reason in
+            `why["left_out"]`.
+        degraded: Why the ranking is worse than it should be at present; usually empty.
     """
 
     hits: tuple[Hit, ...] = ()
     near_misses: tuple[Hit, ...] = ()
     total: int = 0
     left_out: tuple[Hit, ...] = ()
+    degraded: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class _Snapshot:
-    """What is known of the tools besides their ranking; replaced as a whole by an update."""
+class _State:
+    """All that a search reads; replaced as a whole by an update."""
 
+    engine: Engine
     documents: Mapping[int, Document] = field(default_factory=dict)
+    likenesses: Mapping[int, Likeness] = field(default_factory=dict)
     names: NameTable = field(default_factory=NameTable.empty)
 
 
@@ -48,6 +55,7 @@ class _Snapshot:
 class _Ranking:
     """One query's part of an answer: hits that fit, best first, and the best that do not."""
 
+    query: str
     fitting: list[Hit]
     others: list[Hit]
 
@@ -55,7 +63,7 @@ class _Ranking:
 class SearchIndex:
     """Finds tools by what they do and by name.
 
-    Safe for threads: searches read immutable snapshots, updates follow each other under a lock. A search that runs
+    Safe for threads: searches read immutable states, updates follow each other under a lock. A search that runs
     beside an update may rank by the old state and look up in the new one; tools gone in between are left out.
 
     Args:
@@ -63,27 +71,57 @@ class SearchIndex:
     """
 
     def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self._snapshot = _Snapshot()
+        self._state = _State(engine)
         self._writing = threading.Lock()
 
     def __len__(self) -> int:
-        return len(self._snapshot.documents)
+        return len(self._state.documents)
 
     def __repr__(self) -> str:
-        return f"<SearchIndex {len(self)} tools, engine {self._engine.name}>"
+        return f"<SearchIndex {len(self)} tools, engine {self.engine.name}>"
+
+    @property
+    def engine(self) -> Engine:
+        """What ranks at present."""
+        return self._state.engine
+
+    @property
+    def documents(self) -> Mapping[int, Document]:
+        """What is searchable at present, by id; never changed, an update makes another one."""
+        return self._state.documents
 
     def update(self, added: Iterable[Document], removed: Iterable[int] = ()) -> None:
         """Makes `added` searchable and forgets `removed`; an added id that is known is replaced."""
         new = {document.id: document for document in added}
         dropped = set(removed)
         with self._writing:
-            old = self._snapshot
-            gone = [old.documents[id] for id in (dropped | new.keys()) & old.documents.keys()]
-            documents = {id: document for id, document in old.documents.items() if id not in dropped} | new
-            names = old.names.changed(gone, new.values(), {document.server for document in documents.values()})
-            self._engine.update(new.values(), dropped)
-            self._snapshot = _Snapshot(documents, names)
+            old = self._state
+            gone = {id: old.documents[id] for id in (dropped | new.keys()) & old.documents.keys()}
+            documents, likenesses = dict(old.documents), dict(old.likenesses)
+            for id in gone:
+                del documents[id], likenesses[id]
+            documents |= new
+            likenesses |= {id: likeness_of(document) for id, document in new.items()}
+            names = old.names.changed(gone.values(), new.values())
+            old.engine.update(new.values(), dropped - new.keys())
+            self._state = _State(old.engine, documents, likenesses, names)
+
+    def use(self, engine: Engine, filled: Mapping[int, Document] | None = None) -> None:
+        """Ranks with another engine from now on; searches before and after see one of the two, never none.
+
+        What changed while the engine was filled is brought to it before it serves.
+
+        Args:
+            engine: Changed through this index only from now on.
+            filled: `documents` as they were when the engine was filled with them; None: it gets all of them now.
+        """
+        with self._writing:
+            documents, held = self._state.documents, filled or {}
+            changed = [document for id, document in documents.items() if held.get(id) is not document]
+            gone = held.keys() - documents.keys()
+            if changed or gone:
+                engine.update(changed, gone)
+            self._state = replace(self._state, engine=engine)
 
     def search(
         self,
@@ -93,6 +131,7 @@ class SearchIndex:
         more_queries: Sequence[str] = (),
         allowed: Set[int] | None = None,
         servers: Collection[str] = (),
+        explain: bool = False,
     ) -> Answer:
         """The tools that fit `query` or one of `more_queries`: exact names first, then by score.
 
@@ -104,59 +143,77 @@ class SearchIndex:
             more_queries: Further parts of the same need; each gets its share of the places.
             allowed: Ids that may appear anywhere in the answer; None for all.
             servers: Only tools of these; empty for all.
+            explain: Whether hits say what matched, and the answer what was left out.
         """
-        documents, names = self._snapshot.documents, self._snapshot.names
+        state = self._state
+        names = state.names
         queries = list(dict.fromkeys((query, *more_queries)))
         if servers:
-            inside = {id for id, document in documents.items() if document.server in servers}
+            inside = frozenset().union(*(names.ids_of.get(server, frozenset()) for server in servers))
             allowed = inside if allowed is None else inside & allowed
-        total = len(documents) if allowed is None else len(documents.keys() & allowed)
         exempt = set(servers).union(*(names.servers_in(text) for text in queries))
-        if len(names.servers) == 1:
-            exempt = {document.server for document in documents.values()}  # nobody to crowd out
-
-        depth = _DEPTH
+        if len(names.ids_of) == 1:
+            exempt.update(names.ids_of)  # nobody to crowd out
+        tools = Tools(state.documents, state.likenesses, exempt)
+        depth = max(_DEPTH, 2 * limit)
         while True:
-            rankings = [self._rank(text, depth, allowed, documents, names) for text in queries]
-            chosen = select(interleave([ranking.fitting for ranking in rankings]), documents, exempt, limit)
+            rankings = [_rank(state, text, depth, allowed, tools) for text in queries]
+            chosen = select(interleave([ranking.fitting for ranking in rankings]), tools, limit, explain=explain)
             is_all = all(ranking.others or len(ranking.fitting) < depth for ranking in rankings)
-            if len(chosen.kept) >= limit or is_all:
-                return self._answer(chosen, rankings, queries, total)
+            if is_all or (len(chosen.kept) >= limit and not any(_is_flooded(ranking, tools) for ranking in rankings)):
+                break
             depth *= _DEEPER
+        total = len(state.documents) if allowed is None else sum(map(state.documents.__contains__, allowed))
+        answer = _answer(chosen, rankings, total, state.engine.problem)
+        return _explained(answer, chosen, rankings, state.engine) if explain else answer
 
     def nearest_names(self, name: str, n: int = 3, *, allowed: Set[int] | None = None) -> list[int]:
         """Up to `n` ids of tools whose name is closest to one that does not exist, best first; none if none is."""
-        snapshot = self._snapshot
-        return snapshot.names.nearest(name, n, snapshot.documents, allowed)
+        state = self._state
+        return state.names.nearest(name, n, state.documents, allowed)
 
-    def _rank(
-        self, query: str, depth: int, allowed: Set[int] | None, documents: Mapping[int, Document], names: NameTable
-    ) -> _Ranking:
-        named = names.exact(query, allowed)
-        exact = [Hit(id, 1.0, {"exact": name}) for id, name in sorted(named.items())]
-        ranked = [hit for hit in self._engine.rank(query, depth, allowed) if hit.id in documents]
-        fitting: list[Hit] = []
-        others = ranked
-        if ranked and self._engine.fits(query, ranked[0].id):
-            fitting, others = near_top(ranked)
-        return _Ranking(
-            exact + [hit for hit in fitting if hit.id not in named],
-            [hit for hit in others if hit.id not in named][: _NEAR_MISSES * _DEEPER],
-        )
 
-    def _answer(self, chosen: Selection, rankings: Sequence[_Ranking], queries: Sequence[str], total: int) -> Answer:
+def _rank(state: _State, query: str, depth: int, allowed: Set[int] | None, tools: Tools) -> _Ranking:
+    named = state.names.exact(query, state.documents, allowed)
+    exact = [Hit(id, 1.0, {"exact": name}) for id, name in sorted(named.items())]
+    ranked = [hit for hit in state.engine.rank(query, depth, allowed) if hit.id in state.documents]
+    is_answer = bool(ranked) and state.engine.fits(query, ranked[0].id, allowed)
+    ranked = plain_first(ranked, tools)
+    fitting, others = near_top(ranked) if is_answer else ([], ranked)
+    if named:
+        fitting = exact + [hit for hit in fitting if hit.id not in named]
+        others = [hit for hit in others if hit.id not in named]
+    return _Ranking(query, fitting, others[: _NEAR_MISSES * _DEEPER])
+
+
+def _is_flooded(ranking: _Ranking, tools: Tools) -> bool:
+    """Whether one server has most of a ranking, so that others' tools that fit as well may not have come up."""
+    count = Counter(tools.server(hit) for hit in ranking.fitting if not tools.is_asked_for(hit))
+    return bool(count) and max(count.values()) > len(ranking.fitting) / 2
+
+
+def _answer(chosen: Selection, rankings: Sequence[_Ranking], total: int, problem: str | None) -> Answer:
+    near: tuple[Hit, ...] = ()
+    if not chosen.kept:
         others = interleave([ranking.others for ranking in rankings])
-        near: tuple[Hit, ...] = ()
-        if chosen.kept:
-            kept = {hit.id for hit in chosen.kept}
-            for hit in others:
-                if hit.id not in kept:
-                    chosen.leave_out(hit, "scores less than 0.7 of the best, or nothing fits its query")
-        else:
-            best = sorted(others, key=lambda hit: (-hit.score, hit.id))[:_NEAR_MISSES]
-            near = tuple(annotated(self._explained(hit, queries), left_out="does not fit well enough") for hit in best)
-        hits = tuple(self._explained(hit, queries) for hit in chosen.kept)
-        return Answer(hits, near, total, tuple(chosen.left_out))
+        best = sorted(others, key=lambda hit: (-hit.score, hit.id))[:_NEAR_MISSES]
+        near = tuple(annotated(hit, left_out="does not fit well enough") for hit in best)
+    return Answer(tuple(chosen.kept), near, total, degraded=(problem,) if problem else ())
 
-    def _explained(self, hit: Hit, queries: Sequence[str]) -> Hit:
-        return annotated(hit, **self._engine.explain(" ".join(queries), hit.id))
+
+def _explained(answer: Answer, chosen: Selection, rankings: Sequence[_Ranking], engine: Engine) -> Answer:
+    """The answer with what matched in each hit, and what was left out."""
+    ranked = [(hit, ranking.query) for ranking in rankings for hit in (*ranking.fitting, *ranking.others)]
+    asked = {hit.id: query for hit, query in sorted(ranked, key=lambda pair: pair[0].score)}  # the best one stays
+    kept = {hit.id for hit in answer.hits}
+    if kept:
+        for hit in interleave([ranking.others for ranking in rankings]):
+            if hit.id not in kept:
+                chosen.leave_out(hit, "scores less than 0.7 of the best, or nothing fits its query")
+
+    def matched(hits: Iterable[Hit]) -> tuple[Hit, ...]:
+        return tuple(annotated(hit, **engine.explain(asked[hit.id], hit.id)) for hit in hits)
+
+    return replace(
+        answer, hits=matched(answer.hits), near_misses=matched(answer.near_misses), left_out=tuple(chosen.left_out)
+    )

@@ -1,24 +1,30 @@
 """Tools by name: exact names inside a query, and the nearest names to one that does not exist."""
 
 import re
-from collections.abc import Container, Iterable, Mapping, Set
+from collections.abc import Collection, Container, Iterable, Mapping, Set
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
 
 from smart_mcp_proxy.models import Document, ToolKey
 from smart_mcp_proxy.search.text import QUERY_LIMIT_CHARS
 
 __all__ = ["NameTable"]
 
-_NAME_LIMIT_CHARS = 256
-"""What is compared of a name; the longest that a client lists has 128."""
+_NAME_LIMIT_CHARS = 128
+"""What is compared of a name. Source: the longest name that the protocol recommends."""
 
-_CANDIDATES = 32
+_CANDIDATES = 16
 """Names compared letter by letter, after a rough choice by shared letter pairs."""
 
 _LEAST_RATIO = 0.5
 """Below this share of common letters a name is another name, not a slip."""
+
+_PAIR_WORDS = 4
+"""A name's letter pairs are a set of 256 bits: four 64-bit words; a usual name has 25 pairs."""
 
 _QUERY_PIECE = re.compile(r"""[^\s,;'"`()\[\]{}<>]+""")
 _TRAILING = ".:!?"
@@ -29,46 +35,87 @@ _SERVER_WORDS = 4
 
 
 @dataclass(frozen=True, slots=True)
+class _Letters:
+    """The letter pairs of all names, column by column: column i belongs to `ids[i]`.
+
+    Attributes:
+        ids: int64, shape (n,).
+        pairs: Sets of bits, uint64, shape (2, 4, n): of the tool's own name and of the canonical one.
+        sizes: How many bits are set, float32, shape (2, n).
+    """
+
+    ids: NDArray[np.int64]
+    pairs: NDArray[np.uint64]
+    sizes: NDArray[np.float32]
+
+    @classmethod
+    def of(cls, documents: Collection[Document]) -> "_Letters":
+        """The table of some tools."""
+        count = len(documents)
+        bits = b"".join(_pairs(form) for document in documents for form in _spoken(document))
+        pairs = np.frombuffer(bits, "<u8").reshape(count, 2, _PAIR_WORDS).transpose(1, 2, 0)
+        ids = np.fromiter((document.id for document in documents), np.int64, count)
+        return cls(ids, pairs, np.bitwise_count(pairs).sum(axis=1, dtype=np.float32))
+
+    def changed(self, gone: Collection[int], new: Collection[Document]) -> "_Letters":
+        """The table without `gone`, with `new`."""
+        keep = ~np.isin(self.ids, np.fromiter(gone, np.int64, len(gone)))
+        more = _Letters.of(new)
+        return _Letters(
+            np.concatenate((self.ids[keep], more.ids)),
+            np.concatenate((self.pairs[:, :, keep], more.pairs), axis=2),
+            np.concatenate((self.sizes[:, keep], more.sizes), axis=1),
+        )
+
+    def shares(self, name: str) -> NDArray[np.float32]:
+        """The letter pairs that each tool has in common with `name`, as a share of both; float32, shape (n,)."""
+        wanted = np.frombuffer(_pairs(name), "<u8")
+        common = np.zeros(self.sizes.shape, np.float32)
+        for word in range(_PAIR_WORDS):
+            common += np.bitwise_count(self.pairs[:, word] & wanted[word])
+        shares: NDArray[np.float32] = (common / (1 + self.sizes + np.bitwise_count(wanted).sum())).max(axis=0)
+        return shares
+
+
+@dataclass(frozen=True, slots=True)
 class NameTable:
     """All names of the indexed tools. Immutable: `changed` returns the next one.
 
     Attributes:
-        ids_of: Ids by canonical, listed and bare name, as written.
-        folded: The same by lower-cased name.
-        letters: By id, the letter pairs of the lower-cased canonical name as a set of bits.
-        servers: Server names by their lower-cased words.
+        folded: Ids by lower-cased canonical, listed and bare name.
+        letters: What nearest names are found by.
+        ids_of: Ids by server.
+        by_words: Servers by their lower-cased words.
     """
 
-    ids_of: Mapping[str, tuple[int, ...]]
     folded: Mapping[str, tuple[int, ...]]
-    letters: Mapping[int, int]
-    servers: Mapping[str, frozenset[str]]
+    letters: _Letters
+    ids_of: Mapping[str, frozenset[int]]
+    by_words: Mapping[str, frozenset[str]]
 
     @classmethod
     def empty(cls) -> "NameTable":
         """The table of no tools."""
-        return cls({}, {}, {}, {})
+        return cls({}, _Letters.of(()), {}, {})
 
-    def changed(self, gone: Iterable[Document], new: Iterable[Document], servers: Iterable[str]) -> "NameTable":
-        """The table without `gone`, with `new`; `servers` are all that have a tool then."""
-        ids_of, folded, letters = dict(self.ids_of), dict(self.folded), dict(self.letters)
+    def changed(self, gone: Collection[Document], new: Collection[Document]) -> "NameTable":
+        """The table without `gone`, with `new`."""
+        folded = dict(self.folded)
         for document in gone:
-            letters.pop(document.id, None)
-            for name in _names(document):
-                _forget(ids_of, name, document.id)
-                _forget(folded, name.lower(), document.id)
+            for name in _folded_names(document):
+                _forget(folded, name, document.id)
         for document in new:
-            letters[document.id] = _pairs(str(ToolKey(document.server, document.name)))
-            for name in _names(document):
-                _remember(ids_of, name, document.id)
-                _remember(folded, name.lower(), document.id)
-        by_words: dict[str, frozenset[str]] = {}
-        for server in servers:
+            for name in _folded_names(document):
+                _remember(folded, name, document.id)
+        ids_of = _regrouped(self.ids_of, gone, new)
+        by_words = dict(self.by_words)
+        for server in self.ids_of.keys() ^ ids_of.keys():
             words = _spaced(server)
-            by_words[words] = by_words.get(words, frozenset()) | {server}
-        return NameTable(ids_of, folded, letters, by_words)
+            if servers := by_words.pop(words, frozenset()) ^ {server}:
+                by_words[words] = servers
+        return NameTable(folded, self.letters.changed([document.id for document in gone], new), ids_of, by_words)
 
-    def exact(self, query: str, allowed: Container[int] | None) -> dict[int, str]:
+    def exact(self, query: str, documents: Mapping[int, Document], allowed: Container[int] | None) -> dict[int, str]:
         """Ids whose name the query is or contains, with the name as the query wrote it.
 
         The whole query may be any name. A part of it must look like one (`read_file`, `readFile`, `github:search`):
@@ -78,12 +125,11 @@ class NameTable:
         whole = query[:QUERY_LIMIT_CHARS].strip()
         pieces = (piece.rstrip(_TRAILING) for piece in _QUERY_PIECE.findall(whole))
         found: dict[int, str] = {}
-        for name in (whole, *(piece for piece in pieces if _LOOKS_LIKE_NAME.search(piece))):
-            for table, key in ((self.ids_of, name), (self.folded, name.lower())):
-                ids = [id for id in table.get(key, ()) if allowed is None or id in allowed]
-                found |= {id: name for id in ids if id not in found}
-                if ids:
-                    break
+        for name in dict.fromkeys((whole, *(piece for piece in pieces if _LOOKS_LIKE_NAME.search(piece)))):
+            ids = [id for id in self.folded.get(name.lower(), ()) if allowed is None or id in allowed]
+            as_written = [id for id in ids if id in documents and name in _names(documents[id])]
+            for id in as_written or ids:
+                found.setdefault(id, name)
         return found
 
     def servers_in(self, query: str) -> set[str]:
@@ -92,21 +138,32 @@ class NameTable:
         named: set[str] = set()
         for length in range(1, _SERVER_WORDS + 1):
             for start in range(len(words) - length + 1):
-                named |= self.servers.get(" ".join(words[start : start + length]), frozenset())
+                named |= self.by_words.get(" ".join(words[start : start + length]), frozenset())
         return named
 
     def nearest(self, name: str, n: int, documents: Mapping[int, Document], allowed: Set[int] | None) -> list[int]:
-        """Up to `n` ids whose canonical, listed or bare name is closest to `name`, best first."""
-        wanted = name[:_NAME_LIMIT_CHARS].lower()
-        letters = _pairs(wanted)
-        shared = (
-            ((letters & bits).bit_count() / (1 + letters.bit_count() + bits.bit_count()), id)
-            for id, bits in self.letters.items()
-            if allowed is None or id in allowed
-        )
-        near = sorted(shared, key=lambda pair: (-pair[0], pair[1]))[:_CANDIDATES]
-        ratios = [(max(_ratio(wanted, form) for form in _names(documents[id])), id) for _, id in near]
+        """Up to `n` ids whose own, canonical or listed name is closest to `name`, best first."""
+        wanted = _spoken_form(name)
+        matcher = SequenceMatcher(None, "", wanted, autojunk=False)
+        ratios = [
+            (max(_ratio(matcher, form) for form in _spoken(documents[id])), id)
+            for id in self._candidates(wanted, allowed)
+            if id in documents
+        ]
         return [id for ratio, id in sorted(ratios, key=lambda pair: (-pair[0], pair[1])) if ratio >= _LEAST_RATIO][:n]
+
+    def _candidates(self, wanted: str, allowed: Set[int] | None) -> list[int]:
+        """The allowed ids with most letter pairs in common; equal ones by id."""
+        shares, count = self.letters.shares(wanted), len(self.letters.ids)
+        reach = _CANDIDATES
+        while True:
+            least = np.partition(shares, count - reach)[count - reach] if reach < count else 0
+            near = np.flatnonzero(shares >= max(least, np.finfo(np.float32).tiny))
+            order = near[np.lexsort((self.letters.ids[near], -shares[near]))]
+            found = [id for id in self.letters.ids[order].tolist() if allowed is None or id in allowed]
+            if len(found) >= _CANDIDATES or reach >= count:
+                return found[:_CANDIDATES]
+            reach *= 8
 
 
 def _names(document: Document) -> set[str]:
@@ -114,9 +171,22 @@ def _names(document: Document) -> set[str]:
     return {str(ToolKey(document.server, document.name)), document.name, document.listed_name} - {""}
 
 
+def _folded_names(document: Document) -> set[str]:
+    return {name.lower() for name in _names(document)}
+
+
+def _spoken(document: Document) -> tuple[str, str]:
+    """A tool's own name and its canonical one, as nearest names are compared."""
+    return _spoken_form(document.name), _spoken_form(f"{document.server} {document.name}")
+
+
+def _spoken_form(name: str) -> str:
+    """A name without letter case, whatever stands between its words: `a:b`, `a__b` and `A.b` are one."""
+    return _spaced(name[: 2 * _NAME_LIMIT_CHARS])[:_NAME_LIMIT_CHARS]
+
+
 def _remember(table: dict[str, tuple[int, ...]], name: str, id: int) -> None:
-    if id not in (ids := table.get(name, ())):
-        table[name] = (*ids, id)
+    table[name] = (*table.get(name, ()), id)
 
 
 def _forget(table: dict[str, tuple[int, ...]], name: str, id: int) -> None:
@@ -126,18 +196,37 @@ def _forget(table: dict[str, tuple[int, ...]], name: str, id: int) -> None:
         table.pop(name, None)
 
 
+def _regrouped(
+    ids_of: Mapping[str, frozenset[int]], gone: Iterable[Document], new: Iterable[Document]
+) -> dict[str, frozenset[int]]:
+    """Ids by server after a change; a server without a tool is not in it."""
+    changed: dict[str, set[int]] = {}
+    for document in gone:
+        changed.setdefault(document.server, set(ids_of.get(document.server, ()))).discard(document.id)
+    for document in new:
+        changed.setdefault(document.server, set(ids_of.get(document.server, ()))).add(document.id)
+    regrouped = {**ids_of, **{server: frozenset(ids) for server, ids in changed.items()}}
+    for server, ids in changed.items():
+        if not ids:
+            del regrouped[server]
+    return regrouped
+
+
 def _spaced(text: str) -> str:
     return " ".join(_WORD.findall(text.lower()))
 
 
-def _pairs(name: str) -> int:
+def _pairs(name: str) -> bytes:
     """The letter pairs of a name as a set of 256 bits."""
     bits = 0
-    for a, b in pairwise(name[:_NAME_LIMIT_CHARS].lower()):
-        bits |= 1 << ((ord(a) * 31 + ord(b)) & 255)
-    return bits
+    for a, b in pairwise(name):
+        bits |= 1 << ((ord(a) * 31 + ord(b)) & (64 * _PAIR_WORDS - 1))
+    return bits.to_bytes(8 * _PAIR_WORDS, "little")
 
 
-def _ratio(a: str, b: str) -> float:
-    """How alike two names are, in [0, 1]."""
-    return SequenceMatcher(None, a, b[:_NAME_LIMIT_CHARS].lower(), autojunk=False).ratio()
+def _ratio(matcher: SequenceMatcher[str], form: str) -> float:
+    """How alike the matcher's second text and a name are, in [0, 1]; 0 where a quick look says that they are not."""
+    matcher.set_seq1(form)
+    if matcher.real_quick_ratio() < _LEAST_RATIO or matcher.quick_ratio() < _LEAST_RATIO:
+        return 0.0
+    return matcher.ratio()

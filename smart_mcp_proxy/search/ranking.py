@@ -1,16 +1,15 @@
 """From a deep ranking to the answer: who is left out, and why. Pure functions over values."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, field
-from functools import lru_cache
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
 from itertools import chain, zip_longest
 from typing import Any
 
 from smart_mcp_proxy.models import Document, Hit, ToolKey
-from smart_mcp_proxy.search.text import terms
+from smart_mcp_proxy.search.likeness import Likeness, is_clone, is_embellished, is_like
 
-__all__ = ["RELATIVE_CUT", "Selection", "interleave", "near_top", "select"]
+__all__ = ["RELATIVE_CUT", "Selection", "Tools", "annotated", "interleave", "near_top", "plain_first", "select"]
 
 RELATIVE_CUT = 0.7
 """Share of the best score below which a hit is left out. Source: contract.md, "Search"."""
@@ -19,26 +18,73 @@ _PER_SERVER = 5
 _CAPPED_PLACES = 15
 """At most 5 tools of one server among the first 15. Source: contract.md, "Search"."""
 
-_CLONE_SHARE = 0.9
-"""Share of common description terms (Jaccard) from which two tools of the same name say the same."""
+_FIRST_PLACES = 5
+"""The places that a usual answer has."""
+
+_LOOK_ALIKES = 3
+"""So many of the first places may one server fill with tools that look like another server's, before that one gets
+the last of them."""
+
+_SERVERS_PER_CLONE = 2
+"""A clone on a second server is kept, so that nobody hides a tool by copying it; on a third it is named only."""
+
+_WAITING = 15
+"""Hits beyond the limit that are looked at, for they may look like the ones above them."""
 
 _LEFT_OUT_LIMIT = 20
 """Hits left out that are still named; they are for people asking why."""
 
-_SIGNATURES = 2_048
-"""Tools whose terms are remembered, about 6 MB; popular tools come up in every search."""
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """The tools that a ranking is about.
+
+    Attributes:
+        documents: By id.
+        likenesses: By id, of the same tools.
+        exempt: Servers that may take any number of places.
+    """
+
+    documents: Mapping[int, Document]
+    likenesses: Mapping[int, Likeness]
+    exempt: Set[str] = frozenset()
+
+    def server(self, hit: Hit) -> str:
+        """The server of a hit's tool."""
+        return self.documents[hit.id].server
+
+    def name(self, hit: Hit) -> str:
+        """The canonical name of a hit's tool."""
+        document = self.documents[hit.id]
+        return str(ToolKey(document.server, document.name))
+
+    def is_asked_for(self, hit: Hit) -> bool:
+        """Whether the query names the tool or its server: then nothing keeps it from its place."""
+        return "exact" in hit.why or self.server(hit) in self.exempt
+
+    def are_clones(self, a: Hit, b: Hit) -> bool:
+        """Whether two hits say the same."""
+        is_one_server = self.server(a) == self.server(b)
+        return is_clone(self.likenesses[a.id], self.likenesses[b.id], is_one_server=is_one_server)
 
 
 @dataclass(slots=True)
 class Selection:
-    """What is kept of a ranking, best first, and what was left out, with the reason in `why["left_out"]`."""
+    """What is kept of a ranking, best first, and what was left out, with the reason in `why["left_out"]`.
 
+    Attributes:
+        kept: The answer.
+        left_out: Up to 20 others, if `explain`.
+        explain: Whether anybody wants to know what was left out.
+    """
+
+    explain: bool = True
     kept: list[Hit] = field(default_factory=list)
     left_out: list[Hit] = field(default_factory=list)
 
     def leave_out(self, hit: Hit, reason: str) -> None:
-        """Names a hit that is not in the answer, unless enough are named already."""
-        if len(self.left_out) < _LEFT_OUT_LIMIT:
+        """Names a hit that is not in the answer, unless nobody asks or enough are named already."""
+        if self.explain and len(self.left_out) < _LEFT_OUT_LIMIT:
             self.left_out.append(annotated(hit, left_out=reason))
 
 
@@ -53,8 +99,33 @@ def near_top(ranked: Sequence[Hit]) -> tuple[list[Hit], list[Hit]]:
     return list(ranked[:cut]), list(ranked[cut:])
 
 
+def plain_first(ranked: Sequence[Hit], tools: Tools) -> list[Hit]:
+    """The ranking, where two servers' tools that are the same but for praise have changed places and scores.
+
+    So the one that praises itself less stands first, and words of praise gain nothing, whatever the query.
+    """
+    hits = list(ranked)
+    likenesses = [tools.likenesses[hit.id] for hit in hits]
+    places: dict[str, list[int]] = {mine.plain_name: [] for mine in likenesses if mine.praise}
+    for place, mine in enumerate(likenesses if places else ()):
+        if (above := places.get(mine.plain_name)) is None:
+            continue
+        hit = hits[place]
+        for other in above:
+            praised = hits[other]
+            if tools.is_asked_for(praised) or tools.server(praised) == tools.server(hit):
+                continue
+            if is_embellished(tools.likenesses[praised.id], mine):
+                hits[other], hits[place] = replace(hit, score=praised.score), replace(praised, score=hit.score)
+                break
+        above.append(place)
+    return hits
+
+
 def interleave(rankings: Sequence[Sequence[Hit]]) -> list[Hit]:
     """One ranking of several: the best of each, then the second of each, and so on; a tool once, at its best score."""
+    if len(rankings) == 1:
+        return list(rankings[0])
     best: dict[int, Hit] = {}
     for hit in chain.from_iterable(zip_longest(*rankings)):
         if hit is not None and (hit.id not in best or best[hit.id].score < hit.score):
@@ -62,86 +133,91 @@ def interleave(rankings: Sequence[Sequence[Hit]]) -> list[Hit]:
     return list(best.values())
 
 
-def select(ranked: Sequence[Hit], documents: Mapping[int, Document], exempt: Set[str], limit: int) -> Selection:
+def select(ranked: Sequence[Hit], tools: Tools, limit: int, *, explain: bool = True) -> Selection:
     """The first `limit` tools of a ranking that say something of their own and leave other servers room.
 
-    Near-clones of a tool kept are named in its `why["clones"]`. Of one server at most 5 tools stand among the first
-    15; those beyond come after place 15, if the answer reaches that far. Both parts are ordered by falling score,
-    then rising id.
+    - Clones of a tool kept are named in its `why["clones"]`; a clone on a second server is kept as well.
+    - Of one server at most 5 tools stand among the first 15; those beyond come after place 15, if the answer reaches
+      that far.
+    - Where 3 of the first 5 are one server's and look like another server's tool, the last of them gives way to it.
+
+    The first 5, the next 10 and the rest are each ordered by falling score, then rising id.
 
     Args:
         ranked: Hits in the order of preference; those with `exact` in their `why` are never left out for another.
-        documents: Has every id in `ranked`.
-        exempt: Servers that may take any number of places.
+        tools: Has every id in `ranked`.
         limit: At least 1.
+        explain: Whether to name what was left out.
     """
-    result = Selection()
-    front: list[Hit] = []
-    deferred: list[Hit] = []
-    clones: dict[int, list[str]] = {}
-    per_server: Counter[str] = Counter()
-    front_places, enough = min(limit, _CAPPED_PLACES), limit + _LEFT_OUT_LIMIT
-    for hit in ranked:
-        document = documents[hit.id]
-        is_free = "exact" in hit.why or document.server in exempt or per_server[document.server] < _PER_SERVER
-        must_wait = len(front) == front_places or not is_free
-        if must_wait and len(deferred) == enough:
-            if len(front) == front_places:
-                break
-        elif twin := _twin(hit, front + deferred, documents):
-            clones.setdefault(twin.id, []).append(_name(document))
-            result.leave_out(hit, f"says the same as {_name(documents[twin.id])}")
-        elif must_wait:
-            deferred.append(hit)
-        else:
-            per_server[document.server] += 1
-            front.append(hit)
-    room = limit - len(front) if len(front) == _CAPPED_PLACES else 0
-    kept = sorted(front, key=_order) + sorted(deferred[:room], key=_order)
+    result = Selection(explain)
+    front, waiting, clones = _seated(ranked, tools, limit, result)
+    page, more = _shared(front[:_FIRST_PLACES], [*front[_FIRST_PLACES:], *waiting], tools)
+    room = len(front) - len(page)
+    late = limit - len(front) if len(front) == _CAPPED_PLACES else 0
+    seats = [page, more[:room], more[room : room + late]]
+    kept = [hit for part in seats for hit in sorted(part, key=_order)]
     result.kept = [annotated(hit, clones=clones[hit.id]) if hit.id in clones else hit for hit in kept]
-    for hit in deferred[room:]:
-        full = len(kept) >= limit
-        result.leave_out(hit, "beyond the limit" if full else f"{_PER_SERVER} tools of its server are above it")
+    for hit in more[room + late :]:
+        result.leave_out(hit, "beyond the limit")
     return result
+
+
+def _seated(
+    ranked: Iterable[Hit], tools: Tools, limit: int, result: Selection
+) -> tuple[list[Hit], list[Hit], dict[int, list[str]]]:
+    """Who gets a place, who waits for one, and by id the names of the clones that get none."""
+    front: list[Hit] = []
+    waiting: list[Hit] = []
+    clones: dict[int, list[str]] = {}
+    groups: dict[str, list[Hit]] = {}
+    per_server: Counter[str] = Counter()
+    places, enough = min(limit, _CAPPED_PLACES), limit + _WAITING
+    for hit in ranked:
+        if len(front) == places and len(waiting) == enough:
+            break
+        server = tools.documents[hit.id].server
+        group = groups.setdefault(tools.likenesses[hit.id].plain_name, [])
+        is_free = per_server[server] < _PER_SERVER or tools.is_asked_for(hit)
+        if group and (twin := _twin(hit, group, tools)):
+            clones.setdefault(twin.id, []).append(tools.name(hit))
+            result.leave_out(hit, f"says the same as {tools.name(twin)}")
+        elif is_free and len(front) < places:
+            per_server[server] += 1
+            front.append(hit)
+            group.append(hit)
+        elif not is_free and limit <= _CAPPED_PLACES:
+            result.leave_out(hit, f"{_PER_SERVER} tools of its server are above it")
+        elif len(waiting) < enough:
+            waiting.append(hit)
+            group.append(hit)
+    return front, waiting, clones
+
+
+def _twin(hit: Hit, kept: Sequence[Hit], tools: Tools) -> Hit | None:
+    """The kept hit behind which this one is only named; None for one that was asked for by its name."""
+    if "exact" in hit.why:
+        return None
+    alike = [other for other in kept if tools.are_clones(hit, other)]
+    own = next((other for other in alike if tools.server(other) == tools.server(hit)), None)
+    return own or (alike[0] if len(alike) >= _SERVERS_PER_CLONE else None)
+
+
+def _shared(page: Sequence[Hit], others: Sequence[Hit], tools: Tools) -> tuple[list[Hit], list[Hit]]:
+    """The first places after look-alikes have given way, and those that come after them, in the order given."""
+    first, after = list(page), list(others)
+    server, count = Counter(map(tools.server, first)).most_common(1)[0] if first else ("", 0)
+    if count < _LOOK_ALIKES or server in tools.exempt:
+        return first, after
+    crowd = [(hit, tools.likenesses[hit.id]) for hit in first if tools.server(hit) == server and "exact" not in hit.why]
+    for place, hit in enumerate(after):
+        mine = tools.likenesses[hit.id]
+        alike = [member for member in crowd if is_like(member[1], mine)] if tools.server(hit) != server else []
+        if len(alike) >= _LOOK_ALIKES:
+            last = alike[-1]
+            crowd.remove(last)
+            first[first.index(last[0])], after[place] = hit, last[0]
+    return first, after
 
 
 def _order(hit: Hit) -> tuple[float, int]:
     return -hit.score, hit.id
-
-
-def _name(document: Document) -> str:
-    return str(ToolKey(document.server, document.name))
-
-
-def _twin(hit: Hit, kept: Sequence[Hit], documents: Mapping[int, Document]) -> Hit | None:
-    """The kept hit that says the same; None for an exact name, which was asked for as it is."""
-    if "exact" in hit.why:
-        return None
-    mine = _signature(documents[hit.id])
-    return next((other for other in kept if _is_clone(mine, _signature(documents[other.id]))), None)
-
-
-@dataclass(frozen=True, slots=True)
-class _Signature:
-    """The terms of a tool's name without numbers, and of its description."""
-
-    name: frozenset[str]
-    description: frozenset[str]
-
-
-@lru_cache(maxsize=_SIGNATURES)
-def _signature(document: Document) -> _Signature:
-    name = frozenset(term for term in terms(document.name) if not any(map(str.isdigit, term)))
-    return _Signature(name, frozenset(terms(document.description)))
-
-
-def _is_clone(a: _Signature, b: _Signature) -> bool:
-    """Whether two tools say the same.
-
-    Their names differ in numbers only and their descriptions hardly, or one name adds words to the other and the
-    descriptions hold the same words. `create_x` and `delete_x` are no clones however alike they are described.
-    """
-    if a.name == b.name:
-        common = len(a.description & b.description)
-        return common >= _CLONE_SHARE * len(a.description | b.description)
-    return bool(a.description) and a.description == b.description and (a.name < b.name or b.name < a.name)

@@ -29,6 +29,9 @@ _STOP_WORDS = frozenset(
 )
 """English function words and the polite frame of a request; nothing here names a thing or an action."""
 
+_ENDING = re.compile(r"(?<=[^\W\d_])(?:['\u2019](?:s|re|ll|ve|d|m)|n['\u2019]t)\b", re.IGNORECASE)
+"""What an apostrophe adds to a word; as terms of their own, the s of `what's` would meet S3."""
+
 _RUN = re.compile(r"[^\W_]+")
 _PART = re.compile(r"[A-Z]{2,}s(?![a-z])|[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _CJK = "\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff"
@@ -43,14 +46,15 @@ def terms(text: str, limit_chars: int = QUERY_LIMIT_CHARS) -> list[str]:
     """The search terms of `text` in order, repeats included; empty if it holds no word.
 
     Words are split at case changes, underscores, hyphens and digits (`readFile2` gives read, file, 2, and readfile2
-    as a whole), folded, stemmed as English; Chinese, Japanese and Korean runs become overlapping pairs of characters.
+    as a whole), freed of `'s` and the like, folded, stemmed as English; Chinese, Japanese and Korean runs become
+    overlapping pairs of characters.
 
     Args:
         text: Anything, lone surrogates and control characters included.
         limit_chars: The rest of a longer text is not read.
     """
     # Cut twice: compatibility forms can be 18 times as long as the character they replace.
-    folded = unicodedata.normalize("NFKC", text[:limit_chars])[:limit_chars]
+    folded = _ENDING.sub("", unicodedata.normalize("NFKC", text[:limit_chars])[:limit_chars])
     found: list[str] = []
     for run in _RUN.findall(folded):
         found += _terms_of_run(run[:_RUN_LIMIT_CHARS])

@@ -1,12 +1,13 @@
 """REST: what the command line asks a gateway, in one table of routes.
 
-GET  /api/v1/status                the gateway and its servers
-GET  /api/v1/servers               all servers
-GET  /api/v1/servers/{name}/logs   last lines of a stdio server's stderr (lines=50)
-GET  /api/v1/tools                 all visible tools (server=NAME to narrow)
-GET  /api/v1/tools/{name}          one tool's whole definition
-GET  /api/v1/search                q, limit, detail, server, read_only, why: the answer of retrieve_tools
-POST /api/v1/call                  {"name", "arguments"}: a call in the user's own name
+GET    /api/v1/status                the gateway and its servers
+GET    /api/v1/servers               all servers
+GET    /api/v1/servers/{name}/logs   last lines of a stdio server's stderr (lines=50)
+GET    /api/v1/tools                 all visible tools (server=NAME to narrow)
+GET    /api/v1/tools/{name}          one tool's whole definition, and what was learned about it
+GET    /api/v1/search                q, limit, detail, server, read_only, why: the answer of retrieve_tools
+POST   /api/v1/call                  {"name", "arguments"}: a call in the user's own name
+DELETE /api/v1/examples              tool, question: forgets what was learned, about all tools if none is named
 """
 
 from collections.abc import Awaitable, Callable
@@ -18,13 +19,17 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from smart_mcp_proxy.catalog import Example
 from smart_mcp_proxy.errors import ProxyError, RequestError
 from smart_mcp_proxy.gateway import Gateway, GatewayStatus
+from smart_mcp_proxy.gateway.learning import forget_examples
 from smart_mcp_proxy.gateway.retrieval import Question
 from smart_mcp_proxy.models import CallRequest, ServerStatus
 
 __all__ = ["build_rest_app"]
 
+COMMAND_LINE = "command line"
+"""Session of a person's own searches and calls: theirs teach, but not together with an agent's."""
 LOG_LINES = 50
 LOG_LINES_MOST = 1000
 
@@ -32,7 +37,7 @@ LOG_LINES_MOST = 1000
 def build_rest_app(gateway: Gateway) -> Starlette:
     """The ASGI app of the routes above. It trusts its caller: serve it on a private socket only."""
     rest = _Rest(gateway)
-    routes: list[tuple[str, Literal["GET", "POST"], Callable[[Request], Awaitable[Any]]]] = [
+    routes: list[tuple[str, Literal["GET", "POST", "DELETE"], Callable[[Request], Awaitable[Any]]]] = [
         ("/api/v1/status", "GET", rest.status),
         ("/api/v1/servers", "GET", rest.servers),
         ("/api/v1/servers/{name}/logs", "GET", rest.logs),
@@ -40,6 +45,7 @@ def build_rest_app(gateway: Gateway) -> Starlette:
         ("/api/v1/tools/{name:path}", "GET", rest.tool),
         ("/api/v1/search", "GET", rest.search),
         ("/api/v1/call", "POST", rest.call),
+        ("/api/v1/examples", "DELETE", rest.forget_examples),
     ]
     return Starlette(routes=[Route(path, _answering(handler), methods=[method]) for path, method, handler in routes])
 
@@ -92,7 +98,9 @@ class _Rest:
         return [self._gateway.retrieval.summarize(record) for record in sorted(records, key=lambda one: one.key)]
 
     async def tool(self, request: Request) -> dict[str, Any]:
-        return self._gateway.retrieval.describe(await self._gateway.visible.require(request.path_params["name"]))
+        record = await self._gateway.visible.require(request.path_params["name"])
+        examples = await self._gateway.catalog.examples_of(record.key)
+        return self._gateway.retrieval.describe(record) | {"examples": [_example(example) for example in examples]}
 
     async def search(self, request: Request) -> dict[str, Any]:
         query = request.query_params
@@ -103,6 +111,7 @@ class _Rest:
                 detail="full" if query.get("detail") == "full" else "compact",
                 servers=tuple(query.getlist("server")),
                 read_only=query.get("read_only") == "true",
+                session=COMMAND_LINE,
                 explain=query.get("why") == "true",
             )
         )
@@ -112,12 +121,29 @@ class _Rest:
             body = msgspec.json.decode(await request.body(), type=_Call)
         except msgspec.MsgspecError as exc:
             raise RequestError(f"The body is not a call: {exc}.", hint='Send {"name": ..., "arguments": {}}.') from exc
-        return await self._gateway.calls.call(CallRequest(name=body.name, arguments=body.arguments, variant=None))
+        return await self._gateway.calls.call(
+            CallRequest(name=body.name, arguments=body.arguments, variant=None, session=COMMAND_LINE)
+        )
+
+    async def forget_examples(self, request: Request) -> dict[str, int]:
+        query = request.query_params
+        count = await forget_examples(self._gateway.catalog, query.get("tool"), query.get("question"))
+        await self._gateway.indexer.follow()
+        return {"forgotten": count}
 
 
 class _Call(msgspec.Struct):
     name: str
     arguments: dict[str, Any] = {}
+
+
+def _example(example: Example) -> dict[str, Any]:
+    return {
+        "question": example.question,
+        "uses": example.uses,
+        "last_used_s": example.last_used_s,
+        "is_confirmed": example.is_confirmed,
+    }
 
 
 def _servers(status: GatewayStatus) -> list[dict[str, Any]]:

@@ -73,12 +73,12 @@ class WireCall(msgspec.Struct, forbid_unknown_fields=True, tag_field="method", t
             and has_good_envelope(LATEST_MODERN_VERSION, meta)
         )
 
-    def caller(self, principal: str) -> Caller:
+    def caller(self, principal: str, session: str | None) -> Caller:
         """Who calls."""
         meta = self.params.meta
         if meta:
             meta = {key: value for key, value in meta.items() if key not in _ENVELOPE_META}
-        return Caller(principal, meta, None)
+        return Caller(principal, meta, None, session)
 
 
 class WireCancel(msgspec.Struct, tag_field="method", tag="notifications/cancelled"):
@@ -119,10 +119,12 @@ class CallsInFlight:
 
     Args:
         agent: Answers.
+        session: The client's session, where it has one.
     """
 
-    def __init__(self, agent: Agent) -> None:
+    def __init__(self, agent: Agent, session: str | None = None) -> None:
         self._agent = agent
+        self._session = session
         self._tasks: dict[int | str, asyncio.Task[Any]] = {}
 
     def takes(self, call: WireCall) -> bool:
@@ -144,7 +146,9 @@ class CallsInFlight:
         key = coerce_request_id(call.id)
         self._tasks[key] = task
         try:
-            raw = await self._agent.answer(call.params.name, call.params.arguments, call.caller(principal), era)
+            raw = await self._agent.answer(
+                call.params.name, call.params.arguments, call.caller(principal, self._session), era
+            )
         except asyncio.CancelledError:
             # Taken out by cancel(): the client's wish, not the server's end.
             if key in self._tasks:

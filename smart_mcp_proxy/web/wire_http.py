@@ -122,7 +122,7 @@ class WireHttp:
             return None
         if session.is_serving(call.id):
             return None
-        calls = self._session_calls.setdefault(session, CallsInFlight(self._agent))
+        calls = self._session_calls.setdefault(session, CallsInFlight(self._agent, session.mcp_session_id))
         return (calls, session, "handshake") if calls.takes(call) else None
 
     def _session(self, headers: Headers) -> HttpSession | None:

@@ -29,9 +29,12 @@ def project(home: Path) -> Path:
 @pytest.mark.parametrize("content", BAD_FILES.values(), ids=BAD_FILES)
 @pytest.mark.parametrize("words", [["search", "x"], ["tool", "list"], ["call", "a:b"]])
 def test_a_bad_server_file_is_2_with_what_to_do(home: Path, run: Run, words: list[str], content: str) -> None:
-    """Whatever is wrong with the file, the message names it and no traceback is shown."""
-    (home / "mcp_config.json").write_text(content, encoding="utf-8", errors="surrogateescape")
+    """Whatever is wrong with the file, the message names it, no traceback is shown, and nothing is written over it."""
+    file = home / "mcp_config.json"
+    file.write_text(content, encoding="utf-8", errors="surrogateescape")
+    before = file.read_bytes()
     done = run(*words, "--json")
+    assert file.read_bytes() == before
     assert done.status == 2
     assert done.json["error"]["code"] == "config_invalid"
     assert done.json["error"]["hint"]

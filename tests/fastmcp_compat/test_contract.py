@@ -68,6 +68,7 @@ PINNED_HERE = {
     "_request_handlers",
     "_requests_in_flight",
     "_server_instances",
+    "_session_owners",
     "_terminated",
 }
 PINNED_FOR_CLIENTS = {"_dispatcher", "_probe", "_stamp", "_x_mcp_header_maps"}
@@ -152,6 +153,8 @@ def test_http_sessions_are_made_in_one_place() -> None:
     source = inspect.getsource(StreamableHTTPSessionManager._admit_session)
     assert "StreamableHTTPServerTransport(" in source
     assert "self._server_instances[session_id] = http_transport" in source
+    assert "self._session_owners[session_id] = requestor" in source
+    assert "len(self._server_instances) >= self.max_sessions" in source
     assert "self._admit_session(requestor)" in inspect.getsource(StreamableHTTPSessionManager)
 
 
@@ -456,6 +459,61 @@ async def test_a_session_is_found_after_its_first_call_and_until_its_end(handler
             assert app.session(session_id) is None
             while session_id in checked_clients(server):
                 await anyio.lowlevel.checkpoint()
+
+
+async def pinged(client: httpx2.AsyncClient, session_id: str) -> int:
+    """The status of a ping on a session."""
+    ping = {"jsonrpc": "2.0", "id": 3, "method": "ping"}
+    with replying_with_json(True):
+        return (await client.post("/mcp", json=ping, headers={"mcp-session-id": session_id})).status_code
+
+
+def serving() -> int:
+    """How many sessions have a task that serves them."""
+    return sum("run_server" in task.get_name() for task in asyncio.all_tasks())
+
+
+async def test_the_session_that_was_idle_longest_makes_room_for_a_new_one(handlers: Handlers) -> None:
+    """Idle by its last request, not by its age; its client is told that it is not found."""
+    app = HttpApp(build_server("gate", "7", "", handlers), "/mcp", max_sessions=3)
+    with anyio.fail_after(20):
+        async with http_client(app) as client:
+            first, second, third = [await opened_session(client) for _ in range(3)]
+            assert await pinged(client, first) == 200
+            fourth = await opened_session(client)
+            assert [await pinged(client, each) for each in (first, second, third, fourth)] == [200, 404, 200, 200]
+            fifth = await opened_session(client)
+            assert [await pinged(client, each) for each in (first, third, fourth, fifth)] == [404, 200, 200, 200]
+            for _ in range(50):
+                await opened_session(client)
+            while serving() > 3:
+                await anyio.lowlevel.checkpoint()
+            assert serving() == 3
+
+
+async def test_where_every_session_is_in_use_a_new_one_is_refused(handlers: Handlers) -> None:
+    """With a status that says to come back, and one of them is over before long."""
+    app = HttpApp(build_server("gate", "7", "", handlers), "/mcp", max_sessions=1)
+    with anyio.fail_after(20):
+        async with http_client(app) as client:
+            session_id = await opened_session(client)
+            session = await called_session(app, client, session_id)
+            with session.in_use(9):
+                hello = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": HELLO}
+                reply = await client.post("/mcp", json=hello)
+                assert reply.status_code == 503
+                assert "Too many open sessions" in reply.json()["error"]["message"]
+            assert await opened_session(client) != session_id
+
+
+async def called_session(app: HttpApp, client: httpx2.AsyncClient, session_id: str) -> HttpSession:
+    """The session, after its first call."""
+    with replying_with_json(True):
+        listing = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
+        await client.post("/mcp", json=listing, headers={"mcp-session-id": session_id})
+    session = app.session(session_id)
+    assert session is not None
+    return session
 
 
 @pytest.mark.parametrize(

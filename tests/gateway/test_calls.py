@@ -102,6 +102,16 @@ async def test_the_gates_stand_in_order(desk: Desk, parts: Parts) -> None:
     assert [line.outcome for line in parts.notebook.lines] == [*(code for code, _ in steps), "upstream_failed"]
 
 
+@pytest.mark.parametrize("variant", [*get_args(CallVariant), None])
+@pytest.mark.parametrize("intent", [Intent(data_sensitivity="secret"), Intent(reason="r" * 1001)], ids=["kind", "long"])
+async def test_an_intent_that_cannot_be_written_down_is_a_bad_request(
+    desk: Desk, variant: CallVariant | None, intent: Intent
+) -> None:
+    """Whoever calls; another call tool would not help, so none is named."""
+    error = await desk.refused("alpha:save", variant, intent=intent)
+    assert (error.error_code, error.http_status, error.data) == ("invalid_request", 400, None)
+
+
 async def test_a_digest_that_is_not_the_present_one_is_refused_with_the_present_one(desk: Desk, parts: Parts) -> None:
     """Nothing is sent by a definition that the caller has not seen."""
     record = parts.visible.find("alpha:save")
@@ -255,4 +265,4 @@ async def test_a_tool_that_is_no_longer_offered_is_not_called(desk: Desk, parts:
     await desk.call("alpha:save")
     desk.alpha.sent.clear()
     parts.visible.reconfigure({"alpha": replace(config("alpha"), disabled=True)})
-    assert (await desk.refused("alpha:save")).error_code == "tool_not_found"
+    assert (await desk.refused("alpha:save")).error_code == "server_disabled"

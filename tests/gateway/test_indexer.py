@@ -13,7 +13,7 @@ from gateway_fakes import NAME_LIMIT, FakeFleet, FakeUpstream, Parts, config, de
 
 from smart_mcp_proxy.catalog import Catalog
 from smart_mcp_proxy.errors import UpstreamTimeoutError
-from smart_mcp_proxy.gateway.indexer import FOLLOW_S, POLL_S, Indexer
+from smart_mcp_proxy.gateway.indexer import FOLLOW_S, POLL_S, Indexer, Pace
 from smart_mcp_proxy.models import ServerState
 
 pytestmark = pytest.mark.anyio
@@ -30,6 +30,15 @@ class Shelf:
         self.indexer = indexer
         self.upstreams = upstreams
         self.alpha = upstreams["alpha"]
+        self._others = asyncio.all_tasks()
+
+    def workers(self) -> list[str]:
+        """The servers that have a worker of this indexer; other tests may have left gateways open."""
+        return sorted(
+            task.get_name().removeprefix("index ")
+            for task in asyncio.all_tasks() - self._others
+            if task.get_name().startswith("index ")
+        )
 
     def found(self, query: str) -> list[str]:
         """The tools that a search finds, by canonical name."""
@@ -60,7 +69,7 @@ async def opened_shelf(parts: Parts, sees: Any = None, **times: float) -> AsyncI
     for upstream in upstreams.values():
         upstream.move(ServerState.DISCONNECTED)
     settings = {"merge_s": 0.0, "poll_s": NEVER_S, "follow_s": NEVER_S} | times
-    indexer = Indexer(parts.catalog, parts.index, sees or parts.visible.sees, parts.clock, **settings)
+    indexer = Indexer(parts.catalog, parts.index, sees or parts.visible.sees, parts.clock, pace=Pace(**settings))
     fleet: Any = FakeFleet(*upstreams.values())
     indexer.start(fleet)
     try:
@@ -253,11 +262,6 @@ async def test_another_processs_writes_are_followed(parts: Parts, tmp_path: Path
                 await anyio.lowlevel.checkpoint()
 
 
-def workers() -> list[str]:
-    """The servers that have a worker."""
-    return sorted(task.get_name() for task in asyncio.all_tasks() if task.get_name().startswith("index "))
-
-
 async def test_a_removed_server_is_forgotten_with_its_worker(shelf: Shelf) -> None:
     """Its tools, its age, its problems; others keep theirs, and it may come back."""
     shelf.alpha.problems = ("Server 'alpha': tool 'x' is left out.",)
@@ -267,10 +271,10 @@ async def test_a_removed_server_is_forgotten_with_its_worker(shelf: Shelf) -> No
     beta.tools = [definition("measure")]
     shelf.indexer.status_changed(beta.move(ServerState.READY))
     await shelf.until(lambda: shelf.indexer.is_fresh("beta"))
-    assert workers() == ["index alpha", "index beta"]
+    assert shelf.workers() == ["alpha", "beta"]
     await shelf.indexer.forget(["beta"])
     await anyio.lowlevel.checkpoint()
-    assert workers() == ["index beta"]
+    assert shelf.workers() == ["beta"]
     assert (shelf.found("paint"), shelf.found("measure")) == ([], ["beta:measure"])
     assert shelf.indexer.problems == {"beta": ()}
     assert not shelf.indexer.is_fresh("alpha")
@@ -301,7 +305,7 @@ async def test_a_server_removed_while_it_is_being_indexed_leaves_nothing_behind(
         with anyio.fail_after(5):
             await anyio.to_thread.run_sync(begun.wait, 5)
             forgetting = asyncio.ensure_future(shelf.indexer.forget([]))
-            while workers() or parts.catalog.snapshot.by_id:
+            while shelf.workers() or parts.catalog.snapshot.by_id:
                 await anyio.lowlevel.checkpoint()
             for _ in range(500):  # time for whoever does not wait for the thread
                 await anyio.lowlevel.checkpoint()
@@ -347,4 +351,4 @@ async def test_closing_ends_every_worker(parts: Parts) -> None:
         with anyio.fail_after(5):
             await shelf.alpha.busy.wait()
             await shelf.indexer.close()
-        assert workers() == []
+        assert shelf.workers() == []

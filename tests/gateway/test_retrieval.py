@@ -58,7 +58,7 @@ class Library:
         facts: Any = self.facts
         notebook: Any = parts.notebook
         self.retrieval = Retrieval(
-            parts.visible, parts.catalog, parts.index, facts, self.statuses, notebook, degraded=degraded
+            parts.visible, parts.catalog, parts.index, facts, self.statuses, notebook, degraded=lambda: degraded
         )
 
     def statuses(self) -> list[Any]:
@@ -269,11 +269,17 @@ async def test_the_hint_says_what_to_do_next(library: Library, parts: Parts) -> 
     assert answer["hint"].startswith("Nothing fits.")
     answer = await library.ask(servers=("beta",))
     assert (answer["total"], answer["hint"]) == (0, "No tools match these filters.")
+    library.servers[0].move(ServerState.ERROR)
+    answer = await library.ask(servers=("beta",))
+    assert answer["hint"] == "No tools match these filters. not_covered names servers whose tools may be missing."
+    library.servers[0].move(ServerState.READY)
     await parts.sync("alpha", [])
     library.servers[0].move(ServerState.CONNECTING)
     answer = await library.ask()
     assert answer["total"] == 0
     assert answer["hint"].startswith("No tools are known yet. Some servers are still connecting")
+    library.servers[0].move(ServerState.READY)
+    assert (await library.ask())["hint"] == "No server offers any tools."
 
 
 async def test_at_most_three_near_misses_are_named_where_nothing_fits(parts: Parts) -> None:
@@ -292,6 +298,24 @@ async def test_reasons_are_given_when_they_are_asked_for(library: Library) -> No
     """For people; an agent would only pay for them."""
     assert all("why" not in tool for tool in (await library.ask())["tools"])
     assert all(tool["why"] for tool in (await library.ask(explain=True))["tools"])
+
+
+async def test_tools_that_say_the_same_are_named_behind_the_one_that_is_sent(parts: Parts) -> None:
+    """The agent learns of them without paying for their definitions; ten at most."""
+    await parts.sync("alpha", [definition(f"boil_water_{number}", "Boil water.") for number in range(20)])
+    [tool] = (await Library(parts).ask("boil water"))["tools"]
+    assert (tool["name"], tool["clones"][0], len(tool["clones"])) == ("alpha:boil_water_0", "alpha:boil_water_1", 10)
+
+
+async def test_what_was_left_out_is_named_with_the_reason_when_it_is_asked_for(parts: Parts) -> None:
+    """For people; an agent would only pay for it."""
+    words = ("box", "car", "pen", "cup", "sofa", "lamp", "desk", "bike")
+    await parts.sync("alpha", [definition(f"lift_{word}", f"Lift the {word}.") for word in words])
+    library = Library(parts)
+    assert "left_out" not in await library.ask("lift", limit=2)
+    left_out = (await library.ask("lift", limit=2, explain=True))["left_out"]
+    assert {row["reason"] for row in left_out} == {"beyond the limit"}
+    assert {row["name"] for row in left_out} < {f"alpha:lift_{word}" for word in words}
 
 
 async def test_a_search_is_written_down(library: Library, parts: Parts) -> None:

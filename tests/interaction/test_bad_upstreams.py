@@ -21,6 +21,10 @@ EXPECTED = {
     "missing_path": ("error", "command '/no/such/program' not found", "Install it"),
     "not_executable": ("error", "is not executable", "chmod +x"),
     "folder": ("error", "is a folder", "Correct its 'command'"),
+    "spaces": ("error", "-c pass' not found", "Install it"),
+    "relative": ("error", "command './no-such' not found", "Install it"),
+    "nowhere": ("error", "folder '/no/such/folder' does not exist", "Correct its 'cwd'"),
+    "text": ("error", "is no program this system can run", "interpreter"),
     "exits": ("error", "exit code 3", "mcpproxy server logs exits"),
     "refused": ("error", "cannot be reached", ""),
     "http401": ("needs_auth", "HTTP 401", ""),
@@ -46,6 +50,9 @@ async def seen(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[dict[s
     directory = tmp_path_factory.mktemp("bad")
     plain = directory / "plain.txt"
     plain.write_text("no program")
+    text = directory / "text"
+    text.write_bytes(b"\x00 no program")
+    text.chmod(0o700)
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         dead = f"http://127.0.0.1:{closed.getsockname()[1]}/mcp"
@@ -56,6 +63,10 @@ async def seen(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[dict[s
                 "missing_path": {"command": "/no/such/program"},
                 "not_executable": {"command": str(plain)},
                 "folder": {"command": str(directory)},
+                "spaces": {"command": f"{sys.executable} -c pass"},
+                "relative": {"command": "./no-such", "cwd": str(directory)},
+                "nowhere": {"command": sys.executable, "cwd": "/no/such/folder"},
+                "text": {"command": str(text)},
                 "exits": {"command": sys.executable, "args": ["-S", "-c", ENDING]},
                 "refused": {"url": dead},
                 **{f"http{code}": {"url": f"{base}/{code}/mcp"} for code in (401, 404, 500)},
@@ -124,3 +135,40 @@ async def test_a_call_for_a_server_that_fails_says_its_state(tmp_path: Path) -> 
     assert (error["code"], error["delivery"]) == ("upstream_failed", "not_sent")
     assert "command 'no-such-program' not found on PATH" in error["message"]
     assert error["data"]["state"] == "error"
+
+
+UNUSABLE: dict[str, tuple[dict[str, Any] | None, str, str, str]] = {
+    "disabled": (odd_server("modern") | {"disabled": True}, "server_disabled", "is disabled", "disabled"),
+    "removed": (None, "tool_not_found", "No tool is named", ""),
+    "failed": ({"command": "no-such-program"}, "upstream_failed", "not found on PATH", "error"),
+    "needs_env": ({"command": "x", "env": {"KEY": "${NO_SUCH_VARIABLE}"}}, "upstream_failed", "NO_SUCH", "needs_env"),
+}
+
+
+@pytest.fixture(scope="module")
+async def afterwards(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Any]:
+    """An agent whose gateway knew the tools of all servers in `UNUSABLE`, before their entries became what they are."""
+    directory = tmp_path_factory.mktemp("unusable")
+    with anyio.fail_after(30):
+        async with opened_gateway(directory, dict.fromkeys(UNUSABLE, odd_server("modern"))) as gateway:
+            gateway.start_upstreams()
+            assert await gateway.wait_settled(10)
+        servers = {name: row[0] for name, row in UNUSABLE.items() if row[0] is not None}
+        async with opened_gateway(directory, servers) as gateway, in_memory(gateway, "modern") as agent:
+            assert await gateway.wait_settled(10)
+            yield agent
+
+
+@pytest.mark.parametrize("form", ["{}:look", "{}__look"])
+@pytest.mark.parametrize("name", UNUSABLE)
+async def test_a_tool_that_cannot_be_used_says_why_and_nothing_of_itself(afterwards: Any, name: str, form: str) -> None:
+    """B41: each reason has its own code or state; B40: a tool that no list shows is called by its name all the same."""
+    _, code, words, state = UNUSABLE[name]
+    for tool in ("call_tool_read", "call_tool_write"):
+        result = await afterwards.call(tool, name=form.format(name), args={"entry": 1})
+        error = result["structuredContent"]["error"]
+        assert (error["code"], error["delivery"]) == (code, "not_sent")
+        assert words in error["message"]
+        assert error["hint"]
+        assert (error.get("data") or {}).get("state", "") == state
+        assert "lighthouse" not in str(result)

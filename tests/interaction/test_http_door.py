@@ -297,3 +297,44 @@ async def test_agents_of_both_eras_share_one_gateway(tmp_path: Path) -> None:
         for agent in (old, new, old):
             result = await agent.call("call_tool_write", name="new:structured", args={"value": [1]})
             assert ("structuredContent" in result) == (agent.era == "modern")
+
+
+@pytest.mark.parametrize(
+    ("path", "changes", "status", "code", "what", "what_next"),
+    [
+        ("/mcp", {"host": "evil.example"}, 421, "host_not_allowed", "'evil.example'", "MCPPROXY_ALLOWED_HOSTS"),
+        ("/sse", {"host": "evil.example"}, 421, "host_not_allowed", "'evil.example'", "MCPPROXY_ALLOWED_HOSTS"),
+        ("/mcp", {"origin": "http://evil.example"}, 403, "origin_not_allowed", "evil", "MCPPROXY_ALLOWED_HOSTS"),
+        ("/mcp", {}, 401, "unauthorized", "none was sent", "Authorization: Bearer"),
+        ("/sse", {}, 401, "unauthorized", "none was sent", "Authorization: Bearer"),
+        ("/mcp", {"authorization": "Bearer wrong-token"}, 401, "unauthorized", "is not", "MCPPROXY_AUTH_TOKEN"),
+        ("/mcp", {"host": "x" * 500}, 421, "host_not_allowed", "xxx", "MCPPROXY_ALLOWED_HOSTS"),
+    ],
+)
+async def test_who_is_not_let_in_is_told_why_and_what_to_do(
+    doors: dict[str, str],
+    http: httpx2.AsyncClient,
+    path: str,
+    changes: dict[str, str],
+    status: int,
+    code: str,
+    what: str,
+    what_next: str,
+) -> None:
+    """As JSON, an error of JSON-RPC without an id; neither the right token nor the wrong one is in it."""
+    headers, body = opening("modern")
+    verb = "GET" if path == "/sse" else "POST"
+    reply = await http.request(verb, doors["locked"] + path, headers=headers | changes, content=json.dumps(body))
+    assert (reply.status_code, reply.headers["content-type"]) == (status, "application/json")
+    answer = reply.json()
+    assert (answer["jsonrpc"], answer["id"]) == ("2.0", None)
+    error = answer["error"]["data"]
+    assert (error["code"], error["delivery"]) == (code, "not_sent")
+    assert what in error["message"]
+    assert what_next in error["hint"]
+    assert answer["error"]["message"] == f"{error['message']} {error['hint']}"
+    assert len(reply.text) < 1_000
+    assert TOKEN not in reply.text
+    assert "wrong-token" not in reply.text
+    scheme = 'Bearer error="invalid_token"' if "authorization" in changes else "Bearer"
+    assert reply.headers.get("www-authenticate") == (scheme if status == 401 else None)

@@ -1,5 +1,6 @@
 """What the search room answers."""
 
+import threading
 import time
 from dataclasses import replace
 
@@ -157,9 +158,91 @@ def test_changes_are_searchable_at_once(index: SearchIndex) -> None:
     assert len(index) == 7
 
 
+def test_another_engine_takes_over_with_everything_that_is_searchable(index: SearchIndex) -> None:
+    """Unfilled, or filled with an earlier state: what changed since is brought to it, what is gone leaves it."""
+    before = index.documents
+    filled = Bm25fEngine()
+    filled.update(before.values(), ())
+    index.update([replace(TOOLS[6], description="Sea level.")], [8])
+    for engine, documents in ((filled, before), (Bm25fEngine(), None)):
+        index.use(engine, documents)
+        assert index.engine is engine
+        assert len(engine) == len(index) == 7
+        assert [hit.id for hit in engine.rank("sea level", 5, None)] == [7]
+        assert engine.rank("route between places", 5, None) == []
+    assert set(index.documents) == {1, 2, 3, 4, 5, 6, 7}
+    index.update([tool(9, "x", "brew_tea", "Brew tea.")])
+    assert ids(index.search("brew tea", limit=1)) == [9]
+
+
+def test_what_changes_while_engines_are_switched_is_not_lost() -> None:
+    """Two threads: one changes tools, one switches engines; a third always finds the tool that stays."""
+    index = SearchIndex(Bm25fEngine())
+    index.update(TOOLS)
+    is_over = threading.Event()
+    missed: list[int] = []
+
+    def search() -> None:
+        while not is_over.is_set():
+            if ids(index.search("weather forecast", limit=1)) != [7]:
+                missed.append(1)
+
+    def change() -> None:
+        for n in range(100, 140):
+            index.update([tool(n, "x", f"brew_{n}", "Brew tea.")], [n - 1] if n % 2 else [])
+
+    threads = [threading.Thread(target=search), threading.Thread(target=change)]
+    for thread in threads:
+        thread.start()
+    for _ in range(20):
+        documents, engine = index.documents, Bm25fEngine()
+        engine.update(documents.values(), ())
+        index.use(engine, documents)
+    threads[1].join()
+    is_over.set()
+    threads[0].join()
+    assert not missed
+    assert len(index.engine) == len(index) == len(TOOLS) + 20
+
+
+class TiredEngine(Bm25fEngine):
+    """Ranks, but says that it could do better."""
+
+    problem = "its model sleeps"
+
+
+def test_an_engine_that_ranks_worse_than_it_should_says_so_in_every_answer() -> None:
+    """Also where nothing is found."""
+    index = SearchIndex(TiredEngine())
+    index.update(TOOLS)
+    assert index.search("create issue", limit=5).degraded == ("its model sleeps",)
+    assert index.search("", limit=5).degraded == ("its model sleeps",)
+
+
+def test_what_matched_is_worked_out_only_if_asked_for(index: SearchIndex) -> None:
+    """It costs more than the search itself."""
+    answer = index.search("create issue", limit=1)
+    assert (dict(answer.hits[0].why), answer.left_out) == ({}, ())
+
+
+def test_twenty_changed_of_ten_thousand_tools_are_searchable_within_50_ms() -> None:
+    """Nothing is rebuilt that did not change; the best of three, for the machine may be busy."""
+    index = SearchIndex(Bm25fEngine())
+    index.update(tool(n, f"s{n // 50}", f"item_{n}", f"Get item {n} of list {n % 97}.") for n in range(1, 10_001))
+    spent = []
+    for round_ in range(3):
+        changed = [tool(n, f"s{n // 50}", f"item_{n}", f"Brew tea {round_}.") for n in range(1, 21)]
+        start = time.perf_counter()
+        index.update(changed)
+        answer = index.search("brew tea", limit=1)
+        spent.append(time.perf_counter() - start)
+        assert len(answer.hits) == 1
+    assert min(spent) < 0.05
+
+
 def test_a_hit_says_what_matched_and_what_was_left_out(index: SearchIndex) -> None:
     """For the person who asks why."""
-    answer = index.search("create issue", limit=1)
+    answer = index.search("create issue", limit=1, explain=True)
     assert answer.hits[0].why["matched"]["name"] == ["creat", "issu"]
     assert all(hit.why["left_out"] for hit in answer.left_out)
     assert answer.left_out

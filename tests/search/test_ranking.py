@@ -1,29 +1,39 @@
 """How a deep ranking becomes an answer."""
 
 from collections import Counter
+from collections.abc import Mapping, Set
 
 from smart_mcp_proxy.models import Document, Hit
-from smart_mcp_proxy.search.ranking import interleave, near_top, select
+from smart_mcp_proxy.search.likeness import likeness_of
+from smart_mcp_proxy.search.ranking import Tools, interleave, near_top, select
 
 NUMERALS = ("alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "iota", "kappa", "lambda", "mu")
 
 
-def tools(server: str, first_id: int, count: int) -> dict[int, Document]:
+def of_server(server: str, first_id: int, count: int) -> dict[int, Document]:
     return {
         first_id + n: Document(first_id + n, server, f"{server}_{NUMERALS[n]}", "", f"Does {NUMERALS[n]} for {server}.")
         for n in range(count)
     }
 
 
+def tools(documents: Mapping[int, Document], exempt: Set[str] = frozenset()) -> Tools:
+    return Tools(documents, {id: likeness_of(document) for id, document in documents.items()}, exempt)
+
+
 def falling(ids: list[int]) -> list[Hit]:
     return [Hit(id, 0.9 - place / 1000) for place, id in enumerate(ids)]
 
 
+def kept(documents: Mapping[int, Document], limit: int = 5) -> list[int]:
+    """The ids of the answer where the documents rank in the order given."""
+    return [hit.id for hit in select(falling(list(documents)), tools(documents), limit).kept]
+
+
 def test_one_server_takes_at_most_five_of_the_first_fifteen_places() -> None:
     """Ten tools of one server rank on top; five stay there, the others come after place 15."""
-    documents = tools("flood", 1, 10) | tools("a", 100, 5) | tools("b", 200, 5) | tools("c", 300, 5)
-    chosen = select(falling(list(documents)), documents, frozenset(), 20)
-    servers = [documents[hit.id].server for hit in chosen.kept]
+    documents = of_server("flood", 1, 10) | of_server("a", 100, 5) | of_server("b", 200, 5) | of_server("c", 300, 5)
+    servers = [documents[id].server for id in kept(documents, 20)]
     assert max(Counter(servers[:15]).values()) == 5
     assert servers[:5] == ["flood"] * 5
     assert servers.count("flood") == 10
@@ -31,48 +41,60 @@ def test_one_server_takes_at_most_five_of_the_first_fifteen_places() -> None:
 
 def test_what_the_cap_leaves_out_is_named_with_the_reason() -> None:
     """An answer shorter than 15 holds no sixth tool of a server."""
-    documents = tools("flood", 1, 8) | tools("a", 100, 2)
-    chosen = select(falling(list(documents)), documents, frozenset(), 10)
+    documents = of_server("flood", 1, 8) | of_server("a", 100, 2)
+    chosen = select(falling(list(documents)), tools(documents), 10)
     assert [hit.id for hit in chosen.kept] == [1, 2, 3, 4, 5, 100, 101]
+    assert [hit.id for hit in chosen.left_out] == [6, 7, 8]
     assert {hit.why["left_out"] for hit in chosen.left_out} == {"5 tools of its server are above it"}
+
+
+def test_what_the_limit_cuts_off_is_named_with_the_reason() -> None:
+    """For the person who asks where a tool is."""
+    documents = of_server("a", 1, 2) | of_server("b", 100, 2)
+    chosen = select(falling(list(documents)), tools(documents), 3)
+    assert [(hit.id, hit.why["left_out"]) for hit in chosen.left_out] == [(101, "beyond the limit")]
 
 
 def test_a_server_that_was_asked_for_may_fill_the_answer() -> None:
     """Exempt servers have no cap; nor have exact names."""
-    documents = tools("flood", 1, 10) | tools("a", 100, 2)
-    chosen = select(falling(list(documents)), documents, {"flood"}, 10)
+    documents = of_server("flood", 1, 10) | of_server("a", 100, 2)
+    chosen = select(falling(list(documents)), tools(documents, {"flood"}), 10)
     assert [hit.id for hit in chosen.kept] == list(range(1, 11))
     exact = [Hit(id, 1.0, {"exact": "x"}) for id in range(1, 9)]
-    assert len(select(exact, documents, frozenset(), 10).kept) == 8
+    assert len(select(exact, tools(documents), 10).kept) == 8
 
 
-def test_near_clones_are_collapsed_and_named_behind_the_best() -> None:
-    """Fifty copies under numbered names, and copies on other servers, take one place."""
+def test_clones_of_one_server_take_one_place_and_are_named_behind_the_best() -> None:
+    """Fifty copies under numbered names."""
     text = "Create a new issue in a repository with title and body."
     honest = Document(99, "github", "create_ticket", "", "Opens a ticket for the repository.")
-    copies = {n: Document(n, f"s{n % 3}", f"create_issue_{n}", "", text) for n in range(1, 51)}
-    chosen = select(falling([*copies, 99]), {**copies, 99: honest}, frozenset(), 5)
+    documents = {n: Document(n, "s", f"create_issue_{n}", "", text) for n in range(1, 51)} | {99: honest}
+    chosen = select(falling(list(documents)), tools(documents), 5)
     assert [hit.id for hit in chosen.kept] == [1, 99]
     assert len(chosen.kept[0].why["clones"]) == 49
-    assert chosen.left_out[0].why["left_out"] == "says the same as s1:create_issue_1"
+    assert chosen.left_out[0].why["left_out"] == "says the same as s:create_issue_1"
 
 
-def test_opposite_tools_with_the_same_boilerplate_are_no_clones() -> None:
-    """`create_x` and `delete_x` stay apart however alike their descriptions are."""
-    text = "Works on one x of the workspace; needs the id of the x, the name of the workspace and a token."
-    documents = {
-        1: Document(1, "s", "create_x", "", f"Create. {text}"),
-        2: Document(2, "s", "delete_x", "", f"Delete. {text}"),
-        3: Document(3, "s", "update_x", "", text),
-    }
-    assert len(select(falling([1, 2, 3]), documents, frozenset(), 5).kept) == 3
+def test_a_copy_on_a_second_server_does_not_hide_the_original() -> None:
+    """Two servers' tools that say the same both stand; the same on further servers is named behind the first."""
+    documents = {n: Document(n, f"db-{n}", "run_query", "", "Run an SQL query and return its rows.") for n in range(4)}
+    chosen = select(falling(list(documents)), tools(documents), 5)
+    assert [hit.id for hit in chosen.kept] == [0, 1]
+    assert chosen.kept[0].why["clones"] == ["db-2:run_query", "db-3:run_query"]
+
+
+def test_an_exact_name_is_kept_however_many_clones_it_has() -> None:
+    """Who asks for tools by name gets them all."""
+    documents = {n: Document(n, f"db-{n}", "run_query", "", "Run an SQL query and return its rows.") for n in range(4)}
+    hits = [Hit(id, 1.0, {"exact": "run_query"}) for id in documents]
+    assert len(select(hits, tools(documents), 5).kept) == 4
 
 
 def test_equal_scores_are_ordered_by_id() -> None:
     """The same tools give the same answer, whatever the order they came in."""
-    documents = tools("a", 1, 4)
+    documents = of_server("a", 1, 4)
     hits = [Hit(id, 0.5) for id in (3, 1, 4, 2)]
-    assert [hit.id for hit in select(hits, documents, frozenset(), 4).kept] == [1, 2, 3, 4]
+    assert [hit.id for hit in select(hits, tools(documents), 4).kept] == [1, 2, 3, 4]
 
 
 def test_hits_far_below_the_best_are_cut() -> None:
@@ -86,3 +108,4 @@ def test_several_rankings_share_the_places() -> None:
     """Each ranking's best comes before any second; a tool found twice stands once, with its best score."""
     merged = interleave([[Hit(1, 0.9), Hit(2, 0.8)], [Hit(3, 0.4), Hit(1, 0.95)], []])
     assert merged == [Hit(1, 0.95), Hit(3, 0.4), Hit(2, 0.8)]
+    assert interleave([[Hit(1, 0.9), Hit(2, 0.8)]]) == [Hit(1, 0.9), Hit(2, 0.8)]

@@ -20,6 +20,8 @@ from smart_mcp_proxy.search.text import QUERY_LIMIT_CHARS, terms
         ("s3", ["s", "3", "s3"]),
         ("searching the repositories", ["search", "repositori"]),
         ("\uff27\uff49\uff54\uff28\uff55\uff42", ["git", "hub", "github"]),
+        ("what's the user's S3?", ["user", "s", "3", "s3"]),
+        ("don\u2019t they're", []),
         ("Straße", ["strass"]),
         ("天気予報", ["天気", "気予", "予報"]),
         ("天", ["天"]),

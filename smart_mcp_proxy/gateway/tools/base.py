@@ -32,11 +32,13 @@ class Caller:
         principal: On whose behalf.
         meta: The request's `_meta` without connection keys.
         on_progress: Where progress goes; None if nobody asked for it.
+        session: Its session; None on a pipe, which has one client, and where each request stands alone.
     """
 
     principal: str
     meta: Mapping[str, Any]
     on_progress: OnProgress | None
+    session: str | None = None
 
 
 class AgentTool(ABC, Generic[ArgumentsT]):

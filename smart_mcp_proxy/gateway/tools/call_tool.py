@@ -56,6 +56,7 @@ class _CallTool(AgentTool[CallArguments]):
                 variant=self.variant,
                 intent=_intent(arguments),
                 principal=caller.principal,
+                session=caller.session,
                 digest=arguments.digest or None,
                 meta=caller.meta,
                 on_progress=caller.on_progress,

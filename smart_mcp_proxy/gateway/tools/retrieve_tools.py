@@ -64,5 +64,6 @@ class RetrieveTools(AgentTool[RetrieveArguments]):
             read_only=arguments.read_only,
             more_queries=tuple(arguments.more_queries),
             principal=caller.principal,
+            session=caller.session,
         )
         return structured_result(await self._retrieval.retrieve(question))

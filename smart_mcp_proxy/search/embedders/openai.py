@@ -1,0 +1,209 @@
+"""Asks OpenAI's embeddings service, or one that speaks like it. The one place that imports openai."""
+
+import re
+import time
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from urllib.parse import urlsplit
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from smart_mcp_proxy.errors import EmbeddingError
+from smart_mcp_proxy.search.embedders.texts import cut, encodable
+
+__all__ = ["OPENAI_URL", "OpenAiEmbedder"]
+
+OPENAI_URL = "https://api.openai.com/v1"
+
+_BATCH_TEXTS = 256
+"""Of the 2,048 that OpenAI takes in one request: a retry repeats little, and a reply stays within some megabytes."""
+_BATCH_BYTES = 300_000
+_TEXT_BYTES = 8_191
+"""A token is at least one byte of UTF-8, so that many bytes are never more tokens.
+
+Source: OpenAI API reference, Create embeddings: 8,192 tokens a text, 300,000 a request.
+"""
+_INDEXING_TIMEOUT_S = 60.0
+_QUERY_TIMEOUT_S = 3.0
+"""An agent waits for a search; after that the words alone answer it."""
+_ATTEMPTS = 4
+_FIRST_WAIT_S = 1.0
+_LONGEST_WAIT_S = 10.0
+"""More patience than this is the caller's affair: a sleeping thread cannot be stopped."""
+
+_REFUSED_STATUS = (401, 403)
+_PASSING_STATUS = (408, 409, 429)
+"""These and 5xx may go away by waiting. Source: openai-python, its own rule for retries."""
+_QUOTA = "insufficient_quota"
+"""The 429 of an account without money, which does not."""
+_ERROR_CODE = re.compile(r"[a-z_]{1,40}")
+_SECONDS = re.compile(r"\d{1,6}(\.\d+)?")
+
+
+class _Row(msgspec.Struct):
+    index: int
+    embedding: list[float]
+
+
+class _Reply(msgspec.Struct):
+    data: list[_Row]
+
+
+class OpenAiEmbedder:
+    """Turns text into vectors over the network. An error's `retry_after_s` is set where waiting may help.
+
+    Args:
+        model: Name of an embedding model of the service.
+        api_key: Visible ASCII. Never shown in an error or in the id.
+        base_url: The service, with the version in its path.
+        query_timeout_s: How long a query may wait for the service's next sign of life.
+        sleep: Waits between two attempts, in seconds.
+
+    Raises:
+        EmbeddingError: The address is none, or the first request fails; it finds out the model's dimension.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        api_key: str,
+        base_url: str = OPENAI_URL,
+        *,
+        query_timeout_s: float = _QUERY_TIMEOUT_S,
+        sleep: Callable[[float], object] = time.sleep,
+    ) -> None:
+        # Imported on use: an optional dependency, and a second that other embedders need not pay.
+        import openai
+
+        if not re.fullmatch(r"https?://[!-~]+", base_url):
+            raise EmbeddingError("OPENAI_BASE_URL is no http or https address.", hint=f"Example: {OPENAI_URL}")
+        self._openai = openai
+        self._client = openai.OpenAI(api_key=api_key, base_url=base_url, max_retries=0)
+        weakref.finalize(self, self._client.close)
+        self._service = urlsplit(base_url).netloc.rpartition("@")[2]
+        self._model = model
+        self._query_timeout_s = query_timeout_s
+        self._sleep = sleep
+        self.dimension = self._ask_patiently(["dimension"]).shape[1]
+        self.id = f"openai:{self._service}:{model}:{self.dimension}"
+
+    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Vectors of tools' texts, one row of unit length each, shape (len(texts), dimension).
+
+        Raises:
+            EmbeddingError: The service refuses, stays unavailable, or answers no such matrix.
+        """
+        vectors = np.empty((len(texts), self.dimension), np.float32)
+        start = 0
+        for batch in _batches(map(_sendable, texts)):
+            stop = start + len(batch)
+            vectors[start:stop] = self._of_my_dimension(self._ask_patiently(batch))
+            start = stop
+        return vectors
+
+    def embed_query(self, text: str) -> NDArray[np.float32]:
+        """The vector of a query, of unit length, shape (dimension,). Gives up at the first failure, or soon.
+
+        Raises:
+            EmbeddingError: As above.
+        """
+        vector: NDArray[np.float32] = self._of_my_dimension(self._ask([_sendable(text)], self._query_timeout_s))[0]
+        return vector
+
+    def _of_my_dimension(self, vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+        if vectors.shape[1] != self.dimension:
+            raise self._bad_answer(f"vectors of {vectors.shape[1]} numbers, before of {self.dimension}")
+        return vectors
+
+    def _ask_patiently(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Like `_ask`, again after a wait where that may help."""
+        for attempt in range(_ATTEMPTS - 1):
+            try:
+                return self._ask(texts, _INDEXING_TIMEOUT_S)
+            except EmbeddingError as exc:
+                if exc.retry_after_s is None or exc.retry_after_s > _LONGEST_WAIT_S:
+                    raise
+                self._sleep(max(exc.retry_after_s, _FIRST_WAIT_S * 2**attempt))
+        return self._ask(texts, _INDEXING_TIMEOUT_S)
+
+    def _ask(self, texts: Sequence[str], timeout_s: float) -> NDArray[np.float32]:
+        """One request for at most as many texts as fit one; unit rows in the order of the texts."""
+        embeddings = self._client.embeddings.with_raw_response
+        try:
+            reply = embeddings.create(
+                input=list(texts), model=self._model, encoding_format="float", timeout=timeout_s
+            ).content
+        # Nothing of what the service says is passed on or chained: some echo the key.
+        except self._openai.APIStatusError as exc:
+            raise self._refusal(exc.status_code, exc.code, exc.response.headers.get("retry-after")) from None
+        except self._openai.APITimeoutError:
+            raise self._unavailable(f"did not answer within {timeout_s:g} s") from None
+        except self._openai.APIConnectionError as exc:
+            raise self._unavailable(f"cannot be reached: {type(exc.__cause__).__name__}") from None
+        try:
+            rows = sorted(msgspec.json.decode(reply, type=_Reply).data, key=lambda row: row.index)
+        except msgspec.DecodeError:
+            raise self._bad_answer("no list of vectors") from None
+        return self._unit_rows(rows, len(texts))
+
+    def _unit_rows(self, rows: Sequence[_Row], count: int) -> NDArray[np.float32]:
+        if [row.index for row in rows] != list(range(count)):
+            raise self._bad_answer(f"{len(rows)} vectors that do not belong to the {count} texts sent one by one")
+        if len({len(row.embedding) for row in rows}) != 1:
+            raise self._bad_answer("vectors of different lengths")
+        vectors = np.array([row.embedding for row in rows], np.float64)
+        vectors /= np.maximum(np.abs(vectors).max(axis=1, keepdims=True, initial=0), np.finfo(np.float64).tiny)
+        lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+        if not (np.isfinite(lengths) & (lengths > 0)).all():
+            raise self._bad_answer("a vector that is all zeros or not finite")
+        unit: NDArray[np.float32] = (vectors / lengths).astype(np.float32)
+        return unit
+
+    def _refusal(self, status: int, code: str | None, retry_after: str | None) -> EmbeddingError:
+        """What an HTTP status other than 2xx means."""
+        reason = f"HTTP {status}" + (f", {code}" if code and _ERROR_CODE.fullmatch(code) else "")
+        if status in _REFUSED_STATUS:
+            return EmbeddingError(
+                f"{self._service} refuses the key ({reason}).", hint="Set OPENAI_API_KEY to a key that it accepts."
+            )
+        if (status in _PASSING_STATUS or status >= 500) and code != _QUOTA:
+            asked_s = float(retry_after) if retry_after and _SECONDS.fullmatch(retry_after) else _FIRST_WAIT_S
+            return self._unavailable(f"is busy or broken ({reason})", asked_s)
+        return EmbeddingError(
+            f"{self._service} does not embed with model {self._model!r} ({reason}).",
+            hint="Check MCPPROXY_OPENAI_MODEL, OPENAI_BASE_URL and the account's plan.",
+        )
+
+    def _unavailable(self, problem: str, retry_after_s: float = _FIRST_WAIT_S) -> EmbeddingError:
+        return EmbeddingError(
+            f"{self._service} {problem}.",
+            hint="Try again later, or check OPENAI_BASE_URL.",
+            retry_after_s=retry_after_s,
+        )
+
+    def _bad_answer(self, what: str) -> EmbeddingError:
+        return EmbeddingError(
+            f"{self._service} answers {what}.", hint="Check that OPENAI_BASE_URL and MCPPROXY_OPENAI_MODEL are right."
+        )
+
+
+def _sendable(text: str) -> str:
+    """The text within the service's limits; it refuses an empty one."""
+    return cut(encodable(text), _TEXT_BYTES) or " "
+
+
+def _batches(texts: Iterator[str]) -> Iterator[list[str]]:
+    """Cuts texts into requests that stay within the service's limits."""
+    batch: list[str] = []
+    size = 0
+    for text in texts:
+        text_size = len(text.encode("utf-8"))
+        if len(batch) == _BATCH_TEXTS or size + text_size > _BATCH_BYTES:
+            yield batch
+            batch, size = [], 0
+        batch.append(text)
+        size += text_size
+    if batch:
+        yield batch

@@ -1,0 +1,96 @@
+"""The one place that knows Faiss: flat indexes as files, and a compressed scan of many vectors."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smart_mcp_proxy.errors import MissingExtraError, SearchError
+
+__all__ = ["compressed_scan", "read_index", "write_index"]
+
+Scan = Callable[[NDArray[np.float32], int], NDArray[np.int64]]
+"""Takes a vector of shape (d,) and a count k; returns the numbers of about the k nearest rows, in no exact order."""
+
+_BYTE_MAX = 127
+"""Largest component once rounded: vectors are scaled to signed bytes."""
+_SCALED_ROWS = 4_096
+"""Rows that are scaled at a time, so that no second matrix is made."""
+
+
+def compressed_scan(matrix: NDArray[np.float32]) -> Scan | None:
+    """A scan over the rows of `matrix` that reads one byte a component instead of four; None without Faiss.
+
+    Its order is that of rounded vectors, so whoever uses it asks for more rows than it needs and compares exactly.
+    """
+    # Imported on use: it is optional, and costs 0.2 s and 30 MB that words alone need not pay.
+    try:
+        import faiss
+    except ImportError:
+        return None
+    kind = faiss.ScalarQuantizer.QT_8bit_direct_signed
+    index = faiss.IndexScalarQuantizer(matrix.shape[1], kind, faiss.METRIC_INNER_PRODUCT)
+    scale = _scale(matrix)
+    for start in range(0, len(matrix), _SCALED_ROWS):
+        index.add(matrix[start : start + _SCALED_ROWS] * scale)
+
+    def scan(vector: NDArray[np.float32], k: int) -> NDArray[np.int64]:
+        query = vector[np.newaxis] * _scale(vector)  # rounded to bytes as well
+        rows: NDArray[np.int64] = index.search(query, min(k, index.ntotal))[1][0]
+        return rows
+
+    return scan
+
+
+@contextmanager
+def _is_needed() -> Iterator[None]:
+    try:
+        yield
+    except ImportError as exc:
+        raise MissingExtraError("tools.faiss needs faiss-cpu.", hint="Install it: pip install faiss-cpu") from exc
+
+
+def _scale(values: NDArray[np.float32]) -> np.float32:
+    """The factor that makes the largest component fit a byte."""
+    return np.float32(_BYTE_MAX / max(values.max(), -values.min()))
+
+
+def write_index(path: Path, ids: NDArray[np.int64], vectors: NDArray[np.float32]) -> None:
+    """Writes an `IndexIDMap2` over a flat inner-product index, as `faiss.read_index` reads it.
+
+    Raises:
+        MissingExtraError, SearchError: Faiss is not installed, or cannot write the file.
+    """
+    with _is_needed():
+        import faiss
+    index = faiss.IndexIDMap2(faiss.IndexFlatIP(vectors.shape[1]))
+    index.add_with_ids(vectors, ids)
+    try:
+        faiss.write_index(index, str(path))
+    except RuntimeError as exc:
+        raise SearchError(f"'{path}' cannot be written: {exc}.", hint="Check the disk and its free space.") from exc
+
+
+def read_index(data: bytes) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """Ids, shape (n,), and vectors, shape (n, d), of an index that `write_index` wrote.
+
+    Args:
+        data: Its bytes, known to be whole: Faiss trusts the sizes that it reads.
+
+    Raises:
+        MissingExtraError, SearchError: Faiss is not installed, or it is another kind of index.
+    """
+    with _is_needed():
+        import faiss
+    try:
+        index = faiss.deserialize_index(np.frombuffer(data, np.uint8))
+    except RuntimeError as exc:
+        raise SearchError(f"Not a Faiss index: {exc}.") from exc
+    if not isinstance(index, faiss.IndexIDMap2) or not isinstance(
+        inner := faiss.downcast_index(index.index), faiss.IndexFlatIP
+    ):
+        raise SearchError(f"A Faiss index of another kind: {type(index).__name__}.")
+    ids = faiss.vector_to_array(index.id_map).astype(np.int64)
+    return ids, np.array(inner.reconstruct_n(0, inner.ntotal), np.float32)

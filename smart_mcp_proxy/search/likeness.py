@@ -1,0 +1,104 @@
+"""Which tools say the same, or nearly: told from the words of names and descriptions, in constant time and memory."""
+
+import re
+from dataclasses import dataclass
+from zlib import crc32
+
+from smart_mcp_proxy.models import Document
+
+__all__ = ["Likeness", "is_clone", "is_embellished", "is_like", "likeness_of"]
+
+_READ_CHARS = 2_000
+"""What is read of a description; 98 of 100 real ones are shorter, and a copy shows in its beginning."""
+
+_WORD_BITS = 512
+"""Size of a set of words. The 20 words of a usual description share a bit once in three times, 100 words ten times:
+an error of a few percent, the same in each direction."""
+
+_CLONE_SHARE = 0.9
+"""Share of common words (Jaccard) from which two servers' tools of one name say the same."""
+
+_NUMBERED_SHARE = 0.5
+"""The same for one server's tools whose names differ in numbers only. No two of 5,000 real tools are as alike."""
+
+_LIKE_SHARE, _LIKE_PART, _LIKE_WORDS = 0.4, 0.8, 4
+"""Two descriptions are alike from 0.4 of common words on, or where one of at least 4 words has 0.8 of its own in the
+other. Copies with a quarter of the words replaced were told by it; the answers to 1,100 queries over 5,000 honest
+tools stayed as they were, but for one."""
+
+_EMBELLISHED_SHARE = 0.5
+"""The least common share of a tool and its copy that has words of praise added."""
+
+_STOP_WORDS = frozenset(re.findall(r"\w+", "a an and are as at be by for from in is it of on or that the this to with"))
+
+_PRAISE = frozenset(
+    re.findall(
+        r"\w+",
+        """advanced always best better enhanced improved instead official officially preferred premium pro recommended
+        reliable superior trusted ultimate verified world""",
+    )
+)
+"""Words that say how good a tool is, not what it does; those that name things as well (new, top, fast) are not here."""
+
+_NAME_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[^\W\d_A-Za-z]+|\d+")
+_WORD = re.compile(r"[^\W\d_]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Likeness:
+    """What of a tool is compared with others.
+
+    Attributes:
+        name: The words of its name, sorted, without numbers.
+        plain_name: The same without words of praise.
+        words: The description's words as a set of bits, without stop words and praise.
+        size: How many bits of `words` are set.
+        praise: How often name and description praise it.
+    """
+
+    name: str
+    plain_name: str
+    words: int
+    size: int
+    praise: int
+
+
+def likeness_of(document: Document) -> Likeness:
+    """What is compared of a tool; letter case, order, repeats and punctuation do not count."""
+    named = sorted({word.lower() for word in _NAME_WORD.findall(document.name) if not word.isdigit()})
+    plain = [word for word in named if word not in _PRAISE]
+    described = _WORD.findall((document.description or document.title)[:_READ_CHARS].lower())
+    words = 0
+    for word in set(described) - _STOP_WORDS - _PRAISE:
+        words |= 1 << crc32(word.encode("utf-8", "surrogatepass")) % _WORD_BITS
+    praise = len(named) - len(plain) + sum(word in _PRAISE for word in described)
+    return Likeness(" ".join(named), " ".join(plain) or document.name, words, words.bit_count(), praise)
+
+
+def is_clone(a: Likeness, b: Likeness, *, is_one_server: bool) -> bool:
+    """Whether two tools say the same, words of praise and numbers in the names aside.
+
+    `create_x` and `delete_x` never do, however alike they are described.
+    """
+    if a.plain_name != b.plain_name:
+        return False
+    share = _NUMBERED_SHARE if is_one_server and a.name == b.name else _CLONE_SHARE
+    common = (a.words & b.words).bit_count()
+    return common >= share * (a.size + b.size - common)
+
+
+def is_like(a: Likeness, b: Likeness) -> bool:
+    """Whether one of two tools may be a reworded copy of the other, whatever the names."""
+    common = (a.words & b.words).bit_count()
+    if common >= _LIKE_SHARE * (a.size + b.size - common):
+        return True
+    shorter = min(a.size, b.size)
+    return shorter >= _LIKE_WORDS and common >= _LIKE_PART * shorter
+
+
+def is_embellished(a: Likeness, b: Likeness) -> bool:
+    """Whether `a` says what `b` says and praises itself more."""
+    if a.praise <= b.praise or a.plain_name != b.plain_name:
+        return False
+    common = (a.words & b.words).bit_count()
+    return common >= _CLONE_SHARE * b.size and common >= _EMBELLISHED_SHARE * (a.size + b.size - common)

@@ -1,0 +1,107 @@
+"""Vectors in SQL: kept by text and embedder, over restarts, and dropped when nobody uses them any more."""
+
+import sqlite3
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from smart_mcp_proxy.catalog import DATABASE_NAME, Catalog, vectors
+from smart_mcp_proxy.errors import CatalogError
+
+pytestmark = pytest.mark.anyio
+
+OpenCatalog = Callable[..., AbstractAsyncContextManager[Catalog]]
+
+DAY_S = 86_400.0
+
+
+def rows(data_dir: Path) -> list[tuple[Any, ...]]:
+    """What the file holds, without the vectors."""
+    with closing(sqlite3.connect(data_dir / DATABASE_NAME)) as file:
+        return sorted(file.execute("SELECT definition_hash, embedder, used_s FROM vectors"))
+
+
+async def test_vectors_are_kept_by_hash_and_embedder(open_catalog: OpenCatalog) -> None:
+    """Over restarts; another embedder's are not mixed in."""
+    async with open_catalog() as catalog:
+        await catalog.store_vectors("one", {"a": b"1a", "b": b"1b"})
+        await catalog.store_vectors("two", {"a": b"2a"})
+    async with open_catalog() as catalog:
+        assert await catalog.stored_vectors("one", ["a", "b", "c"]) == {"a": b"1a", "b": b"1b"}
+        assert await catalog.stored_vectors("two", ["a", "b"]) == {"a": b"2a"}
+        assert await catalog.stored_vectors("one", []) == {}
+        await catalog.store_vectors("one", {"a": b"new"})
+        await catalog.store_vectors("one", {})
+        assert await catalog.stored_vectors("one", ["a"]) == {"a": b"new"}
+
+
+async def test_more_vectors_than_one_statement_takes(open_catalog: OpenCatalog) -> None:
+    """Asked for and noted at once."""
+    many = {f"{number:064x}": number.to_bytes(4, "big") for number in range(2_345)}
+    async with open_catalog() as catalog:
+        await catalog.store_vectors("one", many)
+        assert await catalog.stored_vectors("one", many.keys()) == many
+        await catalog.tidy_vectors("one", many.keys())
+
+
+async def test_vectors_that_nobody_used_for_a_month_are_dropped(
+    open_catalog: OpenCatalog, data_dir: Path, clock: Any
+) -> None:
+    """Those of present tools stay for ever, those of other embedders and of tools that left stay 30 days."""
+    async with open_catalog() as catalog:
+        await catalog.store_vectors("one", {"present": b"1", "gone": b"2"})
+        await catalog.store_vectors("two", {"present": b"3"})
+        for _ in range(30):
+            clock.now_s += DAY_S
+            await catalog.tidy_vectors("one", ["present"])
+        assert len(rows(data_dir)) == 3
+        for _ in range(2):
+            clock.now_s += DAY_S
+            await catalog.tidy_vectors("one", ["present"])
+        assert [(hash_, embedder) for hash_, embedder, _ in rows(data_dir)] == [("present", "one")]
+
+
+async def test_a_use_is_noted_once_a_day(open_catalog: OpenCatalog, data_dir: Path, clock: Any) -> None:
+    """What is in use is not written again at every start."""
+    async with open_catalog() as catalog:
+        await catalog.store_vectors("one", {"a": b"1"})
+        stored_s = clock.now_s
+        clock.now_s += DAY_S / 2
+        await catalog.tidy_vectors("one", ["a"])
+        assert rows(data_dir) == [("a", "one", stored_s)]
+        clock.now_s += DAY_S
+        await catalog.tidy_vectors("one", ["a"])
+        assert rows(data_dir) == [("a", "one", clock.now_s)]
+
+
+async def test_a_bounded_number_is_dropped_at_a_time(
+    open_catalog: OpenCatalog, data_dir: Path, clock: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A large clean-up does not hold up other processes."""
+    monkeypatch.setattr(vectors, "DROPPED_ROWS", 3)
+    async with open_catalog() as catalog:
+        await catalog.store_vectors("one", {str(number): b"1" for number in range(7)})
+        clock.now_s += 40 * DAY_S
+        for left in (4, 1, 0, 0):
+            await catalog.tidy_vectors("one", [])
+            assert len(rows(data_dir)) == left
+
+
+async def test_vectors_that_cannot_be_stored_are_an_error(open_catalog: OpenCatalog, data_dir: Path) -> None:
+    """They must not be taken for stored; the catalog goes on in memory."""
+    async with open_catalog() as catalog:
+        for path in data_dir.iterdir():
+            path.unlink()
+        with pytest.raises(CatalogError):
+            await catalog.store_vectors("one", {"a": b"1"})
+        assert catalog.problem is not None
+        with pytest.raises(CatalogError):
+            await catalog.stored_vectors("one", ["a"])
+        await catalog.refresh()
+        assert catalog.problem is None
+        assert await catalog.stored_vectors("one", ["a"]) == {}
+        await catalog.store_vectors("one", {"a": b"1"})
+        assert await catalog.stored_vectors("one", ["a"]) == {"a": b"1"}

@@ -1,0 +1,34 @@
+"""Which engine ranks under which settings."""
+
+import pytest
+
+from smart_mcp_proxy.gateway.engines import lexical_engine, vector_engine
+from smart_mcp_proxy.search.vectors import VectorIndex
+from smart_mcp_proxy.settings import Settings
+
+
+class NoWords:
+    """An embedder that nobody asks."""
+
+    id = "test:none"
+    dimension = 2
+
+    def embed(self, texts: object) -> object:
+        """Not reached."""
+        raise AssertionError
+
+    def embed_query(self, text: str) -> object:
+        """Not reached."""
+        raise AssertionError
+
+
+@pytest.mark.parametrize(("setting", "name"), [("builtin", "bm25f"), ("rank_bm25", "rank_bm25")])
+def test_the_lexical_engine_is_the_one_asked_for(setting: str, name: str) -> None:
+    """MCPPROXY_BM25_ENGINE chooses."""
+    assert lexical_engine(Settings(bm25_engine=setting)).name == name
+
+
+@pytest.mark.parametrize(("setting", "name"), [("HYBRID", "hybrid"), ("HF", "vector"), ("OPENAI", "vector")])
+def test_words_count_beside_vectors_under_hybrid_only(setting: str, name: str) -> None:
+    """MCPPROXY_EMBEDDER chooses."""
+    assert vector_engine(Settings(embedder=setting), NoWords(), VectorIndex(2)).name == name

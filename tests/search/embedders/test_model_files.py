@@ -1,0 +1,125 @@
+"""Where a model is looked for, and how its weights are read and checked."""
+
+import json
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from smart_mcp_proxy.errors import EmbeddingError
+from smart_mcp_proxy.search.embedders.snapshot import find_snapshot, places, verified_revision
+from smart_mcp_proxy.search.embedders.tensors import read_tensors
+
+MODEL = "sentence-transformers/all-MiniLM-L6-v2"
+
+
+def cached(hub: Path, model: str, weights: str = "model.safetensors") -> Path:
+    """A model in the Hugging Face cache, as its library lays it out."""
+    folder = hub / f"models--{model.replace('/', '--')}"
+    snapshot = folder / "snapshots" / "abc123"
+    snapshot.mkdir(parents=True)
+    (snapshot / weights).write_bytes(b"weights")
+    (folder / "refs").mkdir()
+    (folder / "refs" / "main").write_text("abc123")
+    return snapshot
+
+
+def safetensors(header: object, body: bytes = b"") -> bytes:
+    """A file of the format."""
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    return struct.pack("<Q", len(text)) + text + body
+
+
+def test_a_folder_comes_first(tmp_path: Path, model_files: Path) -> None:
+    """A path in the setting is that model, whatever the cache holds; ~ is the home."""
+    (tmp_path / "model.safetensors").write_bytes(b"weights")
+    assert find_snapshot(str(tmp_path), {}) == tmp_path
+    assert find_snapshot(str(model_files), {"HF_HOME": str(tmp_path)}) == model_files
+
+
+@pytest.mark.parametrize(
+    ("variable", "below"), [("HF_HOME", "hub"), ("HF_HUB_CACHE", ""), ("XDG_CACHE_HOME", "huggingface/hub")]
+)
+def test_the_hugging_face_cache_comes_next(tmp_path: Path, variable: str, below: str) -> None:
+    """Wherever the variables of its library put it; the revision is the one that main points to."""
+    snapshot = cached(tmp_path / below, MODEL)
+    assert find_snapshot(MODEL, {variable: str(tmp_path)}) == snapshot
+    assert find_snapshot("all-MiniLM-L6-v2", {variable: str(tmp_path)}) == snapshot
+
+
+def test_the_cache_in_the_home_folder_is_the_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """~/.cache/huggingface/hub."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    snapshot = cached(tmp_path / ".cache" / "huggingface" / "hub", "BAAI/bge-small-en-v1.5", "pytorch_model.bin")
+    assert find_snapshot("BAAI/bge-small-en-v1.5", {}) == snapshot
+
+
+def test_the_installed_package_comes_last(tmp_path: Path, model_files: Path) -> None:
+    """Also where the cache holds a snapshot without weights; only for the model that it is."""
+    (cached(tmp_path / "hub", MODEL) / "model.safetensors").unlink()
+    environ = {"HF_HOME": str(tmp_path)}
+    assert find_snapshot(MODEL, environ) == model_files
+    assert len(list(places(MODEL, environ))) == 3
+    assert find_snapshot("BAAI/bge-small-en-v1.5", environ) is None
+
+
+def test_the_weights_of_minilm_are_the_official_ones(model_files: Path) -> None:
+    """The installed package holds what its name says."""
+    assert verified_revision(model_files, MODEL) == "53aa51172d14"
+
+
+def test_other_weights_under_a_known_name_are_refused(tmp_path: Path) -> None:
+    """A cut download or a foreign file never becomes an index; a folder of one's own may hold anything."""
+    (tmp_path / "model.safetensors").write_bytes(b"weights")
+    with pytest.raises(EmbeddingError, match="its SHA-256 starts with") as caught:
+        verified_revision(tmp_path, MODEL)
+    assert "again" in caught.value.hint
+    assert len(verified_revision(tmp_path, str(tmp_path))) == 12
+
+
+def test_weights_that_cannot_be_read_are_an_error(tmp_path: Path) -> None:
+    """With the operating system's reason."""
+    with pytest.raises(EmbeddingError, match=r"model\.safetensors cannot be used: No such file"):
+        verified_revision(tmp_path, "some/model")
+
+
+def test_tensors_are_read_by_name_in_single_precision(tmp_path: Path) -> None:
+    """Half precision is widened; whole numbers, which no layer uses, are left out."""
+    single = np.arange(6, dtype="<f4").reshape(2, 3)
+    half = np.array([0.5, -2], "<f2")
+    header = {
+        "__metadata__": {"format": "pt"},
+        "a": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]},
+        "b": {"dtype": "F16", "shape": [2], "data_offsets": [24, 28]},
+        "c": {"dtype": "I64", "shape": [1], "data_offsets": [28, 36]},
+    }
+    file = tmp_path / "x.safetensors"
+    file.write_bytes(safetensors(header, single.tobytes() + half.tobytes() + bytes(8)))
+    tensors = read_tensors(file)
+    assert sorted(tensors) == ["a", "b"]
+    np.testing.assert_array_equal(tensors["a"], single)
+    np.testing.assert_array_equal(tensors["b"], half)
+    assert tensors["b"].dtype == np.float32
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"short",
+        safetensors(b"no json"),
+        safetensors(["a"]),
+        safetensors({"a": {"dtype": "F32"}}),
+        safetensors({"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}, b"1234"),
+        safetensors({"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 4]}}, b"12345678"),
+        safetensors({"a": {"dtype": "F32", "shape": [-1], "data_offsets": [4, 0]}}, b"12345678"),
+        struct.pack("<Q", 2**63) + b"{}",
+    ],
+)
+def test_a_file_that_is_none_or_cut_is_an_error(tmp_path: Path, content: bytes) -> None:
+    """Nothing is read from outside of it."""
+    file = tmp_path / "x.safetensors"
+    file.write_bytes(content)
+    with pytest.raises(EmbeddingError, match=r"x\.safetensors cannot be used"):
+        read_tensors(file)

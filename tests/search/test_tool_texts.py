@@ -1,0 +1,95 @@
+"""Which texts of a tool are embedded, and how their vectors become one."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from smart_mcp_proxy.models import Document
+from smart_mcp_proxy.search.embedding import TEXT_LIMIT_CHARS, ViewEmbedder, text_hash, text_of
+
+
+class LetterEmbedder:
+    """The counts of a, b and c, as a direction."""
+
+    id = "letters"
+    dimension = 3
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+
+    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        self.seen += texts
+        rows = np.array([[text.count(letter) for letter in "abc"] for text in texts], np.float32).reshape(-1, 3)
+        if "minus" in texts:
+            rows[texts.index("minus")] = [-1, 0, 0]
+        lengths: NDArray[np.float32] = np.linalg.norm(rows, axis=1, keepdims=True)
+        unit: NDArray[np.float32] = rows / lengths
+        return unit
+
+    def embed_query(self, text: str) -> NDArray[np.float32]:
+        vector: NDArray[np.float32] = self.embed([text])[0]
+        return vector
+
+
+def views(document: Document) -> list[str]:
+    return text_of(document).split("\f")
+
+
+def test_a_tool_is_embedded_as_heading_first_sentence_and_whole() -> None:
+    """The name stands there in words, since encoders know words and not identifiers."""
+    description = "Reads a file, e.g. a log.\nReturns its text. Slow."
+    assert views(Document(1, "files", "readFile_v2", "", description)) == [
+        "files. read File v2",
+        "Reads a file, e.g. a log.",
+        f"files. read File v2. {description}",
+    ]
+
+
+def test_a_title_stands_in_for_a_description_and_the_heading_for_both() -> None:
+    """Many tools have no description at all."""
+    assert views(Document(1, "s", "do", "Do it"))[1:] == ["Do it", "s. do. Do it"]
+    assert views(Document(1, "s", "do")) == ["s. do", "s. do", "s. do. "]
+
+
+def test_learned_questions_are_a_view_of_their_own() -> None:
+    """A tool without them has the text it had, and so keeps its vector."""
+    assert views(Document(1, "s", "do", examples=("how?", "what?")))[3:] == ["how?; what?"]
+    assert len(views(Document(1, "s", "do"))) == 3
+
+
+@given(st.text(), st.text(), st.text(max_size=50), st.lists(st.text(), max_size=3))
+def test_any_definition_makes_bounded_views_and_a_hash(server: str, name: str, text: str, examples: list[str]) -> None:
+    """Separators and lone surrogates in definitions included."""
+    document = Document(1, server, name, "", text * 200, examples=tuple(examples))
+    parts = views(document)
+    assert len(parts) == (4 if examples else 3)
+    assert all(len(part) <= TEXT_LIMIT_CHARS for part in parts)
+    assert len(text_hash(text_of(document))) == 64
+
+
+def test_a_vector_is_the_mean_of_the_views() -> None:
+    """Each view counts alike, however long it is, and texts do not mix."""
+    embedder = ViewEmbedder(LetterEmbedder())
+    rows = embedder.embed(["a\fbbb", "c", "a\fa\fb\fb"])
+    half = np.sqrt(0.5)
+    assert rows == pytest.approx(np.array([[half, half, 0], [0, 0, 1], [half, half, 0]]), abs=1e-6)
+    assert rows.dtype == np.float32
+    assert embedder.embed([]).shape == (0, 3)
+    assert (embedder.id, embedder.dimension) == ("letters:views", 3)
+    assert embedder.embed_query("c").tolist() == [0, 0, 1]
+
+
+def test_views_that_cancel_out_leave_the_first() -> None:
+    """A vector has unit length whatever the model says."""
+    assert ViewEmbedder(LetterEmbedder()).embed(["a\fminus"]).tolist() == [[1, 0, 0]]
+
+
+def test_all_views_are_embedded_together() -> None:
+    """One call, so that batches stay full."""
+    inner = LetterEmbedder()
+    ViewEmbedder(inner).embed(["a\fb", "c"])
+    assert inner.seen == ["a", "b", "c"]
