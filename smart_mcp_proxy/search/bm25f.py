@@ -2,7 +2,6 @@
 
 import math
 import threading
-from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -14,7 +13,7 @@ from numpy.typing import NDArray
 from smart_mcp_proxy.models import Document, Hit
 from smart_mcp_proxy.search.background import USUAL_TOOLS, usual_count
 from smart_mcp_proxy.search.fields import terms_by_field
-from smart_mcp_proxy.search.postings import Postings, append, best_of, drop, in_both, place
+from smart_mcp_proxy.search.postings import Postings, append, drop, in_both, place
 from smart_mcp_proxy.search.text import terms
 from smart_mcp_proxy.search.top import top_rows
 from smart_mcp_proxy.search.variants import COMPOUND, Variant, Vocabulary, joined
@@ -31,6 +30,11 @@ _CROWD = 30
 _CROWD_PER_SERVER = 5
 """Where the crowd is: the tool in this place, if each server may fill at most this many places before it, or an even
 share of the places where there are few servers. So one server that floods the catalog does not make a crowd."""
+
+_CROWD_DEPTH = 4 * _CROWD
+_DEEPER = 4
+"""How deep the crowd is looked for at first, and the factor of the next steps. Of real queries over 1,200 real servers
+85 % find it in the first step, 99 % in the second."""
 
 _MATCHES_LIMIT = 1_024
 """Query terms of which all that they match is remembered until the next change; an agent's words repeat."""
@@ -60,6 +64,17 @@ class _Scores(NamedTuple):
     total: float
 
 
+class _Ranked(NamedTuple):
+    """The first `depth` allowed rows for a query, best first, fewer if no more match; with what they were ranked by."""
+
+    state: "_State"
+    query: str
+    allowed: Set[int] | None
+    scores: _Scores
+    depth: int
+    rows: NDArray[np.int64]
+
+
 @dataclass(frozen=True, slots=True)
 class _State:
     """All that a search reads. Not changed once published; an update builds and publishes the next one.
@@ -70,6 +85,7 @@ class _State:
         ids: Id by row number, int64; free rows hold -1 and occur in no postings.
         postings: By term.
         vocabulary: The terms of the postings.
+        server_of: The number of the row's server, int32; of free rows, whatever it was.
         servers: How many there are.
         matches: By query term, what it was found to match; a cache.
     """
@@ -79,6 +95,7 @@ class _State:
     ids: NDArray[np.int64]
     postings: Mapping[str, Postings]
     vocabulary: Vocabulary
+    server_of: NDArray[np.int32]
     servers: int
     matches: dict[str, _Match] = field(default_factory=dict)
 
@@ -118,12 +135,14 @@ class _State:
         for names, factor in variants:
             one = self.postings[names[0]] if len(names) == 1 else in_both(*(self.postings[name] for name in names))
             found.append(one.times(factor * min(weight, max(self.rarity(name) for name in names))))
-        rows, worths = best_of(found)
-        if len(rows) <= _DENSE_SHARE * len(self.ids):
-            return _Match(weight, rows.astype(np.intp), worths)
-        dense = np.zeros(len(self.ids), np.float32)
-        dense[rows] = worths
-        return _Match(weight, None, dense)
+        few = _DENSE_SHARE * len(self.ids)
+        if len(found) == 1 and len(found[0].rows) <= few:
+            return _Match(weight, found[0].rows.astype(np.intp), found[0].impacts)
+        worths = np.zeros(len(self.ids), np.float32)
+        for rows, impacts in found:
+            worths[rows] = np.maximum(worths[rows], impacts)
+        places = np.flatnonzero(worths > 0)
+        return _Match(weight, places, worths[places]) if len(places) <= few else _Match(weight, None, worths)
 
 
 def _compounds(words: Sequence[str], known: Container[str]) -> dict[str, list[Variant]]:
@@ -156,8 +175,9 @@ class Bm25fEngine:
     problem: str | None = None
 
     def __init__(self) -> None:
-        self._state = _State({}, {}, np.empty(0, np.int64), {}, Vocabulary({}), 0)
-        self._last = (self._state, "", self._state.score(""))
+        self._state = state = _State({}, {}, np.empty(0, np.int64), {}, Vocabulary({}), np.empty(0, np.int32), 0)
+        self._last = _Ranked(state, "", None, state.score(""), 0, np.empty(0, np.int64))
+        self._server_numbers: dict[str, int] = {}
         self._writing = threading.Lock()
 
     def __len__(self) -> int:
@@ -178,16 +198,22 @@ class Bm25fEngine:
             postings = dict(old.postings)
             drop(postings, [old.documents[id] for id in gone], [old.row_of[id] for id in gone])
             append(postings, new.values(), row_of)
-            servers = len({document.server for document in documents.values()})
-            self._state = _State(documents, row_of, ids, postings, Vocabulary(postings), servers)
+            server_of = np.zeros(len(ids), np.int32)
+            server_of[: len(old.ids)] = old.server_of
+            server_of[[row_of[id] for id in new]] = [self._server_number(document) for document in new.values()]
+            servers = int(np.count_nonzero(np.bincount(server_of[ids >= 0])))
+            self._state = _State(documents, row_of, ids, postings, Vocabulary(postings), server_of, servers)
+
+    def _server_number(self, document: Document) -> int:
+        return self._server_numbers.setdefault(document.server, len(self._server_numbers))
 
     def rank(self, query: str, depth: int, allowed: Set[int] | None) -> list[Hit]:
         """At most `depth` hits with a score above 0, best first, equal scores by id."""
         state = self._state
-        sums, total = self._score(state, query)
-        rows = _best(state, sums, depth, allowed)
+        ranked = self._ranked(state, query, depth, allowed)
+        rows, (sums, total) = ranked.rows[:depth], ranked.scores
         scores = np.sqrt(sums[rows] / total) if total else sums[rows]
-        return [Hit(id, score) for id, score in zip(state.ids[rows].tolist(), scores.tolist(), strict=True)]
+        return list(map(Hit, state.ids[rows].tolist(), scores.tolist()))
 
     def fits(self, query: str, id: int, allowed: Set[int] | None = None) -> bool:
         """Whether a best hit is good enough to be an answer, see `fitness`."""
@@ -204,20 +230,31 @@ class Bm25fEngine:
         state = self._state
         if id not in state.row_of:
             return 0.0
-        sums, total = self._score(state, query)
+        ranked = self._ranked(state, query, _CROWD_DEPTH, allowed)
+        sums, total = ranked.scores
         own = float(sums[state.row_of[id]])
         if not own:
             return 0.0
-        lead = own - _crowd(state, sums, allowed)
+        lead = own - self._crowd(ranked)
         return (lead / _SINGLED_OUT + own / total) / _FLOOR
 
-    def _score(self, state: _State, query: str) -> _Scores:
-        """The query's scores, the last ones again if they are the same: `fits` follows `rank`."""
-        last_state, last_query, scores = self._last
-        if last_state is not state or last_query != query:
-            scores = state.score(query)
-            self._last = (state, query, scores)
-        return scores
+    def _ranked(self, state: _State, query: str, depth: int, allowed: Set[int] | None) -> _Ranked:
+        """At least so deep, for the crowd too; what was ranked last again where that will do: `fits` follows `rank`."""
+        last = self._last
+        is_scored = last.state is state and last.query == query
+        if is_scored and last.allowed is allowed and last.depth >= depth:
+            return last
+        scores = last.scores if is_scored else state.score(query)
+        depth = max(depth, _CROWD_DEPTH)
+        rows = _best(state, scores.sums, depth, allowed)
+        self._last = ranked = _Ranked(state, query, allowed, scores, depth, rows)
+        return ranked
+
+    def _crowd(self, ranked: _Ranked) -> float:
+        """The sum of the tool in the crowd's place; 0 if there are not as many tools."""
+        while (row := _crowd_row(ranked)) is None and len(ranked.rows) >= ranked.depth:
+            ranked = self._ranked(ranked.state, ranked.query, _DEEPER * ranked.depth, ranked.allowed)
+        return 0.0 if row is None else float(ranked.scores.sums[row])
 
     def explain(self, query: str, id: int) -> Mapping[str, Any]:
         """`matched`: the query's terms or their variants found, by field; empty for an unknown id."""
@@ -235,32 +272,28 @@ class Bm25fEngine:
 
 def _best(state: _State, sums: NDArray[np.float32], depth: int, allowed: Set[int] | None) -> NDArray[np.int64]:
     """The rows of the first `depth` allowed tools, best first; looks deeper only as far as it must."""
-    reach = depth
+    reach, enough = depth, depth if allowed is None else min(depth, len(allowed))
     while True:
         rows = top_rows(sums, state.ids, reach)
         is_all = len(rows) < reach
         if allowed is not None:
             rows = rows[[id in allowed for id in state.ids[rows].tolist()]]
-        if len(rows) >= depth or is_all:
+        if len(rows) >= enough or is_all:
             return rows[:depth]
         reach *= 8
 
 
-def _crowd(state: _State, sums: NDArray[np.float32], allowed: Set[int] | None) -> float:
-    """The sum of the tool in the crowd's place; 0 if there are not as many tools."""
+def _crowd_row(ranked: _Ranked) -> int | None:
+    """The row in the crowd's place; None if the ranking does not reach it."""
+    state = ranked.state
     per_server = max(_CROWD_PER_SERVER, math.ceil(_CROWD / max(1, state.servers)))
-    depth = 2 * _CROWD
-    while True:
-        rows = _best(state, sums, depth, allowed)
-        places: Counter[str] = Counter()
-        counted = 0
-        for row, id in zip(rows.tolist(), state.ids[rows].tolist(), strict=True):
-            server = state.documents[id].server
-            if places[server] < per_server:
-                places[server] += 1
-                counted += 1
-                if counted == _CROWD:
-                    return float(sums[row])
-        if len(rows) < depth:
-            return 0.0
-        depth *= 8
+    places: dict[int, int] = {}
+    counted = 0
+    for row, server in zip(ranked.rows.tolist(), state.server_of[ranked.rows].tolist(), strict=True):
+        taken = places.get(server, 0)
+        if taken < per_server:
+            places[server] = taken + 1
+            counted += 1
+            if counted == _CROWD:
+                return int(row)
+    return None

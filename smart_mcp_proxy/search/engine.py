@@ -30,7 +30,7 @@ class Engine(Protocol):
         Args:
             query: Any text.
             depth: At least 1.
-            allowed: Ids that may appear; None for all.
+            allowed: Ids that may appear, a set that does not change any more; None for all.
         """
 
     def fits(self, query: str, id: int, allowed: Set[int] | None = None) -> bool:

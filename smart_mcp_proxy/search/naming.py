@@ -86,17 +86,19 @@ class NameTable:
         letters: What nearest names are found by.
         ids_of: Ids by server.
         by_words: Servers by their lower-cased words.
+        first_words: The first one of each of these.
     """
 
     folded: Mapping[str, tuple[int, ...]]
     letters: _Letters
     ids_of: Mapping[str, frozenset[int]]
     by_words: Mapping[str, frozenset[str]]
+    first_words: Set[str]
 
     @classmethod
     def empty(cls) -> "NameTable":
         """The table of no tools."""
-        return cls({}, _Letters.of(()), {}, {})
+        return cls({}, _Letters.of(()), {}, {}, frozenset())
 
     def changed(self, gone: Collection[Document], new: Collection[Document]) -> "NameTable":
         """The table without `gone`, with `new`."""
@@ -113,7 +115,8 @@ class NameTable:
             words = _spaced(server)
             if servers := by_words.pop(words, frozenset()) ^ {server}:
                 by_words[words] = servers
-        return NameTable(folded, self.letters.changed([document.id for document in gone], new), ids_of, by_words)
+        letters = self.letters.changed([document.id for document in gone], new)
+        return NameTable(folded, letters, ids_of, by_words, {words.partition(" ")[0] for words in by_words})
 
     def exact(self, query: str, documents: Mapping[int, Document], allowed: Container[int] | None) -> dict[int, str]:
         """Ids whose name the query is or contains, with the name as the query wrote it.
@@ -123,7 +126,9 @@ class NameTable:
         is written that way.
         """
         whole = query[:QUERY_LIMIT_CHARS].strip()
-        pieces = (piece.rstrip(_TRAILING) for piece in _QUERY_PIECE.findall(whole))
+        # Most queries hold nothing that looks like a name: one look at all of it tells.
+        found_pieces = _QUERY_PIECE.findall(whole) if _LOOKS_LIKE_NAME.search(whole) else ()
+        pieces = (piece.rstrip(_TRAILING) for piece in found_pieces)
         found: dict[int, str] = {}
         for name in dict.fromkeys((whole, *(piece for piece in pieces if _LOOKS_LIKE_NAME.search(piece)))):
             ids = [id for id in self.folded.get(name.lower(), ()) if allowed is None or id in allowed]
@@ -136,9 +141,10 @@ class NameTable:
         """The servers that the query names, whatever the case and the separators between the words."""
         words = _spaced(query[:QUERY_LIMIT_CHARS]).split()
         named: set[str] = set()
-        for length in range(1, _SERVER_WORDS + 1):
-            for start in range(len(words) - length + 1):
-                named |= self.by_words.get(" ".join(words[start : start + length]), frozenset())
+        for start, word in enumerate(words):
+            if word in self.first_words:
+                for end in range(start + 1, min(start + _SERVER_WORDS, len(words)) + 1):
+                    named |= self.by_words.get(" ".join(words[start:end]), frozenset())
         return named
 
     def nearest(self, name: str, n: int, documents: Mapping[int, Document], allowed: Set[int] | None) -> list[int]:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from smart_mcp_proxy.models import Document
 from smart_mcp_proxy.search.fields import impacts
 
-__all__ = ["Postings", "append", "best_of", "drop", "in_both", "place"]
+__all__ = ["Postings", "append", "drop", "in_both", "place"]
 
 
 class Postings(NamedTuple):
@@ -21,18 +21,6 @@ class Postings(NamedTuple):
     def times(self, factor: float) -> "Postings":
         """The same places, worth less."""
         return Postings(self.rows, self.impacts * np.float32(factor))
-
-
-def best_of(found: Sequence[Postings]) -> Postings:
-    """The rows of all, each once, with the most it has in any."""
-    if len(found) <= 1:
-        return found[0] if found else Postings(np.empty(0, np.int32), np.empty(0, np.float32))
-    rows = np.concatenate([one.rows for one in found])
-    order = np.argsort(rows, kind="stable")
-    rows = rows[order]
-    starts = np.flatnonzero(np.diff(rows, prepend=-1))
-    most = np.maximum.reduceat(np.concatenate([one.impacts for one in found])[order], starts)
-    return Postings(rows[starts], most)
 
 
 def in_both(a: Postings, b: Postings) -> Postings:

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import chain, zip_longest
 from typing import Any
 
@@ -62,11 +62,6 @@ class Tools:
         """Whether the query names the tool or its server: then nothing keeps it from its place."""
         return "exact" in hit.why or self.server(hit) in self.exempt
 
-    def are_clones(self, a: Hit, b: Hit) -> bool:
-        """Whether two hits say the same."""
-        is_one_server = self.server(a) == self.server(b)
-        return is_clone(self.likenesses[a.id], self.likenesses[b.id], is_one_server=is_one_server)
-
 
 @dataclass(slots=True)
 class Selection:
@@ -113,10 +108,11 @@ def plain_first(ranked: Sequence[Hit], tools: Tools) -> list[Hit]:
         hit = hits[place]
         for other in above:
             praised = hits[other]
-            if tools.is_asked_for(praised) or tools.server(praised) == tools.server(hit):
+            if not is_embellished(tools.likenesses[praised.id], mine):
                 continue
-            if is_embellished(tools.likenesses[praised.id], mine):
-                hits[other], hits[place] = replace(hit, score=praised.score), replace(praised, score=hit.score)
+            if not tools.is_asked_for(praised) and tools.server(praised) != tools.server(hit):
+                hits[other] = Hit(hit.id, praised.score, hit.why)
+                hits[place] = Hit(praised.id, hit.score, praised.why)
                 break
         above.append(place)
     return hits
@@ -169,37 +165,43 @@ def _seated(
     front: list[Hit] = []
     waiting: list[Hit] = []
     clones: dict[int, list[str]] = {}
-    groups: dict[str, list[Hit]] = {}
-    per_server: Counter[str] = Counter()
+    groups: dict[str, list[tuple[Hit, Likeness, str]]] = {}
+    per_server: dict[str, int] = {}
     places, enough = min(limit, _CAPPED_PLACES), limit + _WAITING
     for hit in ranked:
         if len(front) == places and len(waiting) == enough:
             break
-        server = tools.documents[hit.id].server
-        group = groups.setdefault(tools.likenesses[hit.id].plain_name, [])
-        is_free = per_server[server] < _PER_SERVER or tools.is_asked_for(hit)
-        if group and (twin := _twin(hit, group, tools)):
+        server, mine = tools.documents[hit.id].server, tools.likenesses[hit.id]
+        group = groups.setdefault(mine.plain_name, [])
+        taken = per_server.get(server, 0)
+        is_free = taken < _PER_SERVER or tools.is_asked_for(hit)
+        if group and (twin := _twin(hit, mine, server, group)):
             clones.setdefault(twin.id, []).append(tools.name(hit))
             result.leave_out(hit, f"says the same as {tools.name(twin)}")
         elif is_free and len(front) < places:
-            per_server[server] += 1
+            per_server[server] = taken + 1
             front.append(hit)
-            group.append(hit)
+            group.append((hit, mine, server))
         elif not is_free and limit <= _CAPPED_PLACES:
             result.leave_out(hit, f"{_PER_SERVER} tools of its server are above it")
         elif len(waiting) < enough:
             waiting.append(hit)
-            group.append(hit)
+            group.append((hit, mine, server))
     return front, waiting, clones
 
 
-def _twin(hit: Hit, kept: Sequence[Hit], tools: Tools) -> Hit | None:
+def _twin(hit: Hit, mine: Likeness, server: str, kept: Iterable[tuple[Hit, Likeness, str]]) -> Hit | None:
     """The kept hit behind which this one is only named; None for one that was asked for by its name."""
     if "exact" in hit.why:
         return None
-    alike = [other for other in kept if tools.are_clones(hit, other)]
-    own = next((other for other in alike if tools.server(other) == tools.server(hit)), None)
-    return own or (alike[0] if len(alike) >= _SERVERS_PER_CLONE else None)
+    alike = []
+    for other, theirs, other_server in kept:
+        is_one_server = other_server == server
+        if is_clone(mine, theirs, is_one_server=is_one_server):
+            if is_one_server:
+                return other
+            alike.append(other)
+    return alike[0] if len(alike) >= _SERVERS_PER_CLONE else None
 
 
 def _shared(page: Sequence[Hit], others: Sequence[Hit], tools: Tools) -> tuple[list[Hit], list[Hit]]:

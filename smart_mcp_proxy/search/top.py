@@ -8,6 +8,8 @@ __all__ = ["top_rows"]
 _STRIDE = 16
 """Every 16th score is looked at to guess how high the best ones are."""
 
+_TINY = float(np.finfo(np.float32).tiny)
+
 _SMALL = 4_096
 """Shorter arrays are not worth the guess."""
 
@@ -31,7 +33,7 @@ def top_rows(scores: NDArray[np.float32], ids: NDArray[np.int64], depth: int) ->
 
 def _guess(scores: NDArray[np.float32], depth: int) -> float:
     """A score that probably more than `depth` rows reach, above 0."""
-    sample = scores[::_STRIDE]
-    place = min(2 * depth // _STRIDE + 2, len(sample))
-    likely = np.partition(sample, len(sample) - place)[len(sample) - place]
-    return max(float(likely), float(np.finfo(np.float32).tiny))
+    sample = scores[::_STRIDE].copy()
+    place = len(sample) - min(2 * depth // _STRIDE + 2, len(sample))
+    sample.partition(place)
+    return max(float(sample[place]), _TINY)

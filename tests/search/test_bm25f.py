@@ -162,6 +162,21 @@ def test_a_hit_stands_out_among_the_allowed_tools_only() -> None:
     assert engine.fits(query, ISSUES.id, {ISSUES.id})
 
 
+def test_a_judgement_depends_on_the_tools_there_are_and_not_on_what_was_asked_before() -> None:
+    """A crowd that moves to one server is none any more, however deep and among which tools was ranked in between."""
+    spread = [replace(ISSUES, id=number, server=f"forge{number}") for number in range(1000, 1200)]
+    moved = [replace(document, server="evil") for document in spread]
+    query = "list the issues of the repository that mention a memory leak"
+    engine, fresh = engine_of([*spread, *ALL]), engine_of([*moved, *ALL])
+    in_crowd = engine.fitness(query, ISSUES.id)
+    engine.update(moved, [])
+    fitness = fresh.fitness(query, ISSUES.id)
+    assert fitness > in_crowd
+    for depth, allowed in ((1, None), (500, None), (10, {ISSUES.id, FILE.id}), (10, set[int]()), (3, None)):
+        assert ids(engine, query, depth, allowed) == ids(engine_of([*moved, *ALL]), query, depth, allowed)
+        assert engine.fitness(query, ISSUES.id) == fitness
+
+
 def test_superlatives_gain_nothing() -> None:
     """A tool that praises itself ranks no higher than the same tool without praise."""
     praised = replace(

@@ -120,6 +120,17 @@ def test_scores_are_shares_and_equal_scores_are_ordered_by_id(is_lexical_used: b
 
 
 @pytest.mark.parametrize("is_lexical_used", [True, False])
+def test_tools_without_a_vector_rank_as_words_rank_them(is_lexical_used: bool) -> None:
+    """The same order, and scores on one scale with the tools that have a vector."""
+    lexical = Bm25fEngine()
+    lexical.update(ALL, [])
+    by_words = lexical.rank("read or delete a file", 10, None)
+    hits = World(without_vector=ALL, is_lexical_used=is_lexical_used).engine.rank("read or delete a file", 10, None)
+    assert [hit.id for hit in hits] == [hit.id for hit in by_words]
+    assert [hit.score for hit in hits] == pytest.approx([hit.score**0.7 for hit in by_words])
+
+
+@pytest.mark.parametrize("is_lexical_used", [True, False])
 def test_a_tool_without_a_vector_is_found_by_its_words(is_lexical_used: bool) -> None:
     """And stands where its words put it, above tools that mean something else."""
     world = World(without_vector=[ISSUE], is_lexical_used=is_lexical_used)
@@ -221,7 +232,7 @@ def test_an_explanation_tells_what_words_and_meaning_score() -> None:
     assert why["matched"]["name"] == ["forecast"]
     assert 0 < why["lexical"] < 1
     assert 0 < why["vector"] < 1
-    assert hit.score == pytest.approx((2 * why["vector"] + why["lexical"]) / 3, abs=0.002)
+    assert hit.score == pytest.approx((0.65 * why["vector"] + 0.35 * why["lexical"]) ** 0.7, abs=0.002)
 
 
 def test_exact_names_stay_first_with_vectors_alone() -> None:
