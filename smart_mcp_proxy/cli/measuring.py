@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -150,7 +150,7 @@ async def _pool(choice: Choice, settings: Settings, catalog: Catalog | None) -> 
         return await to_thread.run_sync(pool_of_tools, tools, settings.tool_name_limit)
     assert catalog is not None  # opened where no file is given
     servers = await read_servers(settings)
-    records = tuple(Visible(catalog, servers, lambda name, n: []).records())
+    records = tuple(Visible(catalog, servers, _no_names).records())
     if not records:
         with next_step("mcpproxy search QUERY"):
             raise ConfigError(
@@ -158,6 +158,11 @@ async def _pool(choice: Choice, settings: Settings, catalog: Catalog | None) -> 
                 hint="A search connects to them, or --tools names a file of tools.",
             )
     return Pool(records, {}, has_examples=settings.learn)
+
+
+def _no_names(name: str, n: int, *, allowed: Set[int] | None) -> list[int]:
+    """Nobody asks for a name here."""
+    return []
 
 
 def _as_usage(read: Callable[[Path], T], path: Path) -> T:

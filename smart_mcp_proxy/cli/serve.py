@@ -32,7 +32,7 @@ Examples:
 
 
 @app.default
-def serve(
+def serve(  # noqa: PLR0913  (one parameter per flag)
     *,
     http: bool = False,
     sse: bool = False,
@@ -40,6 +40,7 @@ def serve(
     port: Annotated[int | None, Parameter(validator=Number(gte=0, lte=65535))] = None,
     config: Path | None = None,
     passthrough: str | None = None,
+    profile: str | None = None,
     check: bool = False,
     json: bool = False,
 ) -> int:
@@ -52,6 +53,7 @@ def serve(
         port: Port to listen on, 0 for a free one (MCPPROXY_PORT).
         config: File that names the servers (MCPPROXY_CONFIG_PATH).
         passthrough: Show the tools of this one server under their own names, and nothing else.
+        profile: Over stdio: only what this profile of the server file has. Over HTTP it is served at /mcp/p/NAME.
         check: Connect and list every server, report, and end; the exit status is 1 if one of them fails.
         json: With --check or HTTP: report as one JSON object on stdout.
     """
@@ -69,17 +71,23 @@ def serve(
         raise UsageError(
             "--json does not go with stdio: stdout belongs to the protocol.", hint="Add --http or --check."
         )
-    return run(serve_settings(settings, passthrough=passthrough, as_json=json))
+    if profile is not None and passthrough is not None:
+        raise UsageError("--profile and --passthrough are both given.", hint="Use one of them.")
+    if profile is not None and settings.transport != "stdio":
+        raise UsageError("--profile goes with stdio.", hint=f"Over HTTP connect to /mcp/p/{profile} instead.")
+    return run(serve_settings(settings, passthrough=passthrough, profile=profile, as_json=json))
 
 
-async def serve_settings(settings: "Settings", *, passthrough: str | None = None, as_json: bool = False) -> int:
+async def serve_settings(
+    settings: "Settings", *, passthrough: str | None = None, profile: str | None = None, as_json: bool = False
+) -> int:
     """Serves on the transport that the settings name; returns the exit status."""
     from smart_mcp_proxy.cli.serving import serve_agents_over_http, serve_one_client
 
     if settings.transport == "stdio":
         if sys.stdin.isatty():
             say("Waiting for an MCP client on stdin. For many clients: mcpproxy serve --http")
-        return await serve_one_client(settings, passthrough=passthrough)
+        return await serve_one_client(settings, passthrough=passthrough, profile=profile)
     return await serve_agents_over_http(
         settings, is_sse=settings.transport == "sse", passthrough=passthrough, as_json=as_json
     )

@@ -14,6 +14,8 @@ from smart_mcp_proxy.cli.own import api_of
 from smart_mcp_proxy.cli.report import Address, show_report, summarize
 from smart_mcp_proxy.cli.settle import SETTLE_S, settle
 from smart_mcp_proxy.cli.watch import follow_config
+from smart_mcp_proxy.errors import ConfigError
+from smart_mcp_proxy.fastmcp_compat.paths import serving_path
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.servers import ServerFile, configured_servers
 from smart_mcp_proxy.settings import Settings, environment
@@ -27,10 +29,18 @@ __all__ = ["check", "serve_agents_over_http", "serve_one_client"]
 log = get_logger("serve")
 
 
-async def serve_one_client(settings: Settings, *, passthrough: str | None = None) -> int:
-    """Serves the client on stdin and stdout until it leaves or a signal comes; returns the exit status."""
+async def serve_one_client(settings: Settings, *, passthrough: str | None = None, profile: str | None = None) -> int:
+    """Serves the client on stdin and stdout until it leaves or a signal comes; returns the exit status.
+
+    Raises:
+        ConfigError: The configuration or the data directory cannot be used, or does not know the profile.
+    """
     file = await _read_servers(settings)
-    with stop_signals() as stop:
+    if profile is not None and profile not in file.profiles:
+        raise ConfigError(
+            f"Profile {profile!r} is not configured.", hint=f"Known: {', '.join(sorted(file.profiles)) or 'none'}."
+        )
+    with stop_signals() as stop, serving_path("" if profile is None else f"p/{profile}"):
         async with _open(settings, file, passthrough) as gateway:
             await serve_stdio(gateway, stop)
     return _status(stop)
@@ -97,10 +107,12 @@ async def _read_servers(settings: Settings, *, is_logged: bool = True) -> Server
 async def _open(settings: Settings, file: ServerFile, passthrough: str | None) -> AsyncIterator[Gateway]:
     """A gateway that the command line can reach and that follows its configuration."""
     async with (
-        Gateway(settings, file.servers, environ=environment(), passthrough=passthrough) as gateway,
+        Gateway(
+            settings, file.servers, profiles=file.profiles, environ=environment(), passthrough=passthrough
+        ) as gateway,
         open_socket(gateway),
     ):
-        watching = spawn(follow_config(settings, Path.cwd(), file.servers, gateway.apply), "config watch")
+        watching = spawn(follow_config(settings, Path.cwd(), file, gateway.apply), "config watch")
         settle_process()
         try:
             yield gateway

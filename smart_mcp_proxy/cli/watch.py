@@ -8,7 +8,7 @@ import watchfiles
 from anyio import to_thread
 
 from smart_mcp_proxy.errors import ConfigError, ProxyError
-from smart_mcp_proxy.servers import ServerConfig, ServerFile, configured_servers, diff, find_config
+from smart_mcp_proxy.servers import Profile, ServerConfig, ServerFile, configured_servers, diff, find_config
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.telemetry import get_logger
 
@@ -22,12 +22,12 @@ LOOK_MS = 2_000
 
 log = get_logger("config")
 
-Apply = Callable[[Mapping[str, ServerConfig]], Awaitable[None]]
-"""Makes servers the ones in force."""
+Apply = Callable[[Mapping[str, ServerConfig], Mapping[str, Profile]], Awaitable[None]]
+"""Makes servers and profiles the ones in force."""
 
 
-async def follow_config(settings: Settings, cwd: Path, current: Mapping[str, ServerConfig], apply: Apply) -> None:
-    """Calls `apply` with the servers whenever the file they come from says something else; never returns by itself.
+async def follow_config(settings: Settings, cwd: Path, current: ServerFile, apply: Apply) -> None:
+    """Calls `apply` with servers and profiles whenever their file says something else; never returns by itself.
 
     The folders are watched, not the file: editors replace it by another one, and it may appear later.
 
@@ -35,7 +35,7 @@ async def follow_config(settings: Settings, cwd: Path, current: Mapping[str, Ser
         settings: Say where the file is looked for.
         cwd: The other place where it is looked for.
         current: What is in force.
-        apply: Makes servers the ones in force.
+        apply: Makes servers and profiles the ones in force.
     """
     if settings.config_json is not None:
         return
@@ -59,10 +59,11 @@ async def follow_config(settings: Settings, cwd: Path, current: Mapping[str, Ser
 class _Follower:
     """What is in force, and the file as it was when it was last looked at."""
 
-    def __init__(self, settings: Settings, cwd: Path, current: Mapping[str, ServerConfig], apply: Apply) -> None:
+    def __init__(self, settings: Settings, cwd: Path, current: ServerFile, apply: Apply) -> None:
         self._settings = settings
         self._cwd = cwd
-        self._current = current
+        self._current = current.servers
+        self._profiles = current.profiles
         self._apply = apply
         self._seen: object = None
 
@@ -92,16 +93,16 @@ class _Follower:
             return
         servers = next_servers(file, self._current)
         change = diff(self._current, servers)
-        if change:
+        if change or file.profiles != self._profiles:
             for problem in file.problems:
                 log.warning("%s", problem)
             counts = map(len, (change.added, change.changed, change.removed))
-            log.info("%s: %d added, %d changed, %d removed", file.source, *counts)
+            log.info("%s: servers: %d added, %d changed, %d removed", file.source, *counts)
             try:
-                await self._apply(servers)
+                await self._apply(servers, file.profiles)
             except ProxyError as exc:
                 log.warning("the new servers could not be put in force completely: %s", exc)
-        self._current = servers
+        self._current, self._profiles = servers, file.profiles
 
     def _stamp(self) -> tuple[object, ...]:
         """What is different whenever the file is another one or has other content; empty if there is none."""

@@ -9,6 +9,7 @@ from operator import itemgetter
 from typing import Any, cast
 
 import anyio
+import mcp_types
 from fastmcp import FastMCP
 from mcp.server.streamable_http import StreamableHTTPServerTransport, check_accept_headers
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
@@ -17,11 +18,12 @@ from mcp_types import DEFAULT_NEGOTIATED_VERSION
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from starlette.datastructures import Headers
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from smart_mcp_proxy.fastmcp_compat.paths import served_path
 from smart_mcp_proxy.fastmcp_compat.screen import refuse, refuse_used_id, request_id_of
-from smart_mcp_proxy.fastmcp_compat.server import checked_clients
+from smart_mcp_proxy.fastmcp_compat.server import CheckedClient, checked_clients
 
 __all__ = ["HttpApp", "HttpSession", "accepted_replies", "replying_with_json"]
 
@@ -56,6 +58,10 @@ class HttpSession(StreamableHTTPServerTransport):
     the answer, that is, where the request carries a progress token.
     """
 
+    path: str
+    """Where it was opened, see `served_path`."""
+    client: CheckedClient | None
+    """Who is at the other end, once the SDK has let it call a tool."""
     _ids_in_use: set[int | str]
 
     @property
@@ -79,8 +85,10 @@ class HttpSession(StreamableHTTPServerTransport):
         """Whether the session still takes requests."""
         return not self._terminated and not (self.idle_scope is not None and self.idle_scope.cancel_called)
 
-    def begin_count(self) -> None:
-        """No id is in use; what the SDK made does not know of this."""
+    def begin(self, path: str) -> None:
+        """Takes over what the SDK made, which does not know of these."""
+        self.path = path
+        self.client = None
         self._ids_in_use = set()
 
     def is_serving(self, request_id: int | str) -> bool:
@@ -167,11 +175,15 @@ class HttpApp:
             yield
 
     def session(self, session_id: str) -> HttpSession | None:
-        """The open session of that id, if the SDK has let it call a tool before."""
-        if self._manager is None or session_id not in self._checked:
+        """The open session of that id, if it was opened at this path and the SDK has let it call a tool before."""
+        client = self._checked.get(session_id)
+        if self._manager is None or client is None:
             return None
         session = self._manager._server_instances.get(session_id)
-        return session if isinstance(session, HttpSession) and session.is_open else None
+        if not isinstance(session, HttpSession) or not session.is_open or session.path != served_path():
+            return None
+        session.client = client
+        return session
 
     def _find_manager(self) -> StreamableHTTPSessionManager:
         for route in self._app.routes:
@@ -190,7 +202,7 @@ def _admit(manager: StreamableHTTPSessionManager, admit: Any, requestor: Any) ->
     session: StreamableHTTPServerTransport | None = admit(requestor)
     if session is not None:
         session.__class__ = HttpSession
-        cast(HttpSession, session).begin_count()
+        cast(HttpSession, session).begin(served_path())
     return session
 
 
@@ -225,6 +237,9 @@ class _Screened:
         session_id = headers.get("mcp-session-id")
         is_handshake = headers.get("mcp-protocol-version", DEFAULT_NEGOTIATED_VERSION) in HANDSHAKE_PROTOCOL_VERSIONS
         session = self._sessions.get(session_id or "") if is_handshake else None
+        if isinstance(session, HttpSession) and session.path != served_path():
+            await _no_session()(scope, receive, send)
+            return
         has_lost_session = is_handshake and session_id is not None and session is None
         if scope["method"] != "POST" or has_lost_session or "json" not in headers.get("content-type", ""):
             await self._app(scope, receive, send)  # it says what is wrong
@@ -259,3 +274,9 @@ class _Screened:
 
         with holding:
             await self._app(scope, receive, answer)
+
+
+def _no_session() -> Response:
+    """The answer to a session's id where the session was not opened; the SDK's own to one that is not known."""
+    error = {"code": mcp_types.INVALID_REQUEST, "message": "Session not found"}
+    return JSONResponse({"jsonrpc": "2.0", "id": None, "error": error}, status_code=404)

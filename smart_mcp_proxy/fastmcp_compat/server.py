@@ -9,15 +9,15 @@ import hmac
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Protocol, cast
 
 import mcp_types
 import msgspec
 from fastmcp import FastMCP
 from fastmcp.server.auth import AccessToken, TokenVerifier
-from fastmcp.server.dependencies import get_access_token
 from fastmcp.server.low_level import LowLevelServer
+from mcp.server.connection import Connection
 from mcp.server.context import ServerRequestContext
 from mcp.shared._context_streams import create_context_streams
 from mcp.shared.exceptions import MCPError
@@ -26,11 +26,15 @@ from mcp_types import methods as wire_methods
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
-from smart_mcp_proxy.fastmcp_compat.list_changed import ListChangedHub
+from smart_mcp_proxy.fastmcp_compat.list_changed import ListChangedHub, tell
+from smart_mcp_proxy.fastmcp_compat.paths import principal, served_path
 from smart_mcp_proxy.models import Era, OnProgress, Progress
 
 __all__ = [
     "AgentHandlers",
+    "CheckedClient",
+    "Client",
+    "ClientSession",
     "Inbound",
     "build_server",
     "checked_clients",
@@ -62,6 +66,8 @@ _ENVELOPE_KEYS = (
     mcp_types.CLIENT_INFO_META_KEY,
     mcp_types.CLIENT_CAPABILITIES_META_KEY,
 )
+_SESSION_STATE = "smart_mcp_proxy"
+"""Where a connection's own scratch space holds its session."""
 KNOWN_ENVELOPES = 256
 """A client sends the same one with every request."""
 
@@ -77,6 +83,43 @@ _UNSERVED = (
 
 
 @dataclass(frozen=True, slots=True)
+class Client:
+    """A client of the handshake era that has just connected.
+
+    Attributes:
+        name: As it calls itself.
+        version: Likewise.
+        path: Where it came in, see `served_path`.
+        tell_list_changed: Tells it, and nobody else, that its list is another one.
+    """
+
+    name: str
+    version: str
+    path: str
+    tell_list_changed: Callable[[], Awaitable[None]]
+
+
+class ClientSession(Protocol):
+    """What the gateway keeps for a client of the handshake era while it is connected."""
+
+    def close(self) -> None:
+        """The client is gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedClient:
+    """A client that the SDK has let call a tool.
+
+    Attributes:
+        protocol_version: Its own.
+        session: What is kept for it; None in the modern era.
+    """
+
+    protocol_version: str
+    session: ClientSession | None
+
+
+@dataclass(frozen=True, slots=True)
 class Inbound:
     """One request of an agent, as far as the gateway needs to know it.
 
@@ -87,7 +130,9 @@ class Inbound:
         protocol_version: Negotiated (handshake) or stated (modern) version.
         principal: The token's id, or `local`.
         on_progress: Sends progress to the agent; None unless it gave a token.
-        session: The session's id; None on a pipe and in the modern era.
+        path: Where it came in, see `served_path`.
+        session: What is kept for its sender; None in the modern era.
+        session_id: The session's id; None on a pipe and in the modern era.
     """
 
     params: Mapping[str, Any]
@@ -96,17 +141,22 @@ class Inbound:
     protocol_version: str
     principal: str
     on_progress: OnProgress | None
-    session: str | None = None
+    path: str = ""
+    session: ClientSession | None = None
+    session_id: str | None = None
 
 
 class AgentHandlers(Protocol):
     """What the gateway answers itself.
 
     Attributes:
-        list_changes: Knows the clients that are to be told when the list changes.
+        list_changes: Knows the modern clients that are to be told when a list changes.
     """
 
     list_changes: ListChangedHub
+
+    def open_session(self, client: Client) -> ClientSession:
+        """What is kept for this client of the handshake era until it is gone."""
 
     async def list_tools(self, inbound: Inbound) -> dict[str, Any]:
         """The `tools/list` result, whole: nothing is added to it on its way."""
@@ -141,11 +191,6 @@ def _progress_to(ctx: ServerRequestContext[Any]) -> OnProgress | None:
     return send
 
 
-def _principal() -> str:
-    token = get_access_token()
-    return token.client_id if token is not None else "local"
-
-
 def _inbound(ctx: ServerRequestContext[Any]) -> Inbound:
     params = ctx.params or {}
     meta = params.get("_meta") or {}
@@ -154,10 +199,17 @@ def _inbound(ctx: ServerRequestContext[Any]) -> Inbound:
         meta={key: value for key, value in meta.items() if key not in _CONNECTION_META},
         era="modern" if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS else "handshake",
         protocol_version=ctx.protocol_version,
-        principal=_principal(),
-        session=ctx.session._connection.session_id,
+        principal=principal(),
+        session_id=ctx.session._connection.session_id,
         on_progress=_progress_to(ctx),
+        path=served_path(),
+        session=_session_of(ctx.session._connection),
     )
+
+
+def _session_of(connection: Connection) -> ClientSession | None:
+    session: ClientSession | None = connection.state.get(_SESSION_STATE)
+    return session
 
 
 class _RawTools:
@@ -165,7 +217,7 @@ class _RawTools:
 
     def __init__(self, handlers: AgentHandlers) -> None:
         self._handlers = handlers
-        self.checked: dict[str | None, str] = {}
+        self.checked: dict[str | None, CheckedClient] = {}
 
     async def __call__(
         self, ctx: ServerRequestContext[Any], call_next: Callable[[ServerRequestContext[Any]], Awaitable[Any]]
@@ -176,7 +228,7 @@ class _RawTools:
         if ctx.method in ("initialize", "server/discover"):
             answer = await call_next(ctx)
             if ctx.method == "initialize":
-                self._handlers.list_changes.add(ctx.session._connection)
+                self._open_session(ctx.session._connection, (ctx.params or {})["clientInfo"])
             self._handlers.first_answered()
             return answer
         if ctx.request_id is None or ctx.method not in ("tools/list", "tools/call"):
@@ -185,6 +237,11 @@ class _RawTools:
         if ctx.method == "tools/list":
             return await self._handlers.list_tools(_inbound(ctx))
         return await self._handlers.call_tool(_inbound(ctx))
+
+    def _open_session(self, connection: Connection, info: Mapping[str, Any]) -> None:
+        client = Client(info["name"], info["version"], served_path(), partial(tell, connection))
+        session = connection.state[_SESSION_STATE] = self._handlers.open_session(client)
+        connection.exit_stack.callback(session.close)
 
     def _check(self, ctx: ServerRequestContext[Any]) -> None:
         try:
@@ -199,7 +256,7 @@ class _RawTools:
                 message=f"{ctx.method} came before initialize. Send initialize first.",
             )
         if connection.session_id not in self.checked:
-            self.checked[connection.session_id] = ctx.protocol_version
+            self.checked[connection.session_id] = CheckedClient(ctx.protocol_version, _session_of(connection))
             # Only a session can end before the server does: a pipe has one client, and modern HTTP keeps nothing.
             if connection.session_id is not None:
                 connection.exit_stack.callback(self.checked.pop, connection.session_id, None)
@@ -264,8 +321,8 @@ def _claim_only_tools(low: LowLevelServer[Any], *, is_announcing: bool) -> None:
     low.get_capabilities = get_capabilities  # type: ignore[method-assign]  # there is no setting for it
 
 
-def checked_clients(server: FastMCP) -> Mapping[str | None, str]:
-    """Protocol version by session id (None: the one client of a pipe) of clients that the SDK has let call a tool."""
+def checked_clients(server: FastMCP) -> Mapping[str | None, CheckedClient]:
+    """The clients that the SDK has let call a tool, by session id (None: the one client of a pipe)."""
     return next(each.checked for each in server._mcp_server.middleware if isinstance(each, _RawTools))
 
 

@@ -1,25 +1,32 @@
 """The gateway as an agent meets it over MCP: the list it is shown and the calls it makes."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
+from typing import Any
 
+import anyio
 import msgspec
 from anyio import move_on_after
 from mcp.shared.exceptions import MCPError
 
-from smart_mcp_proxy.errors import Delivery, ProxyError, RefusedError, UpstreamError
+from smart_mcp_proxy.errors import Delivery, ProxyError, RefusedError, RequestError, UpstreamError
 from smart_mcp_proxy.fastmcp_compat.list_changed import ListChangedHub
-from smart_mcp_proxy.fastmcp_compat.server import Inbound, request_error
+from smart_mcp_proxy.fastmcp_compat.paths import principal, served_path
+from smart_mcp_proxy.fastmcp_compat.server import Client, ClientSession, Inbound, request_error
+from smart_mcp_proxy.gateway.conduct import Conduct
+from smart_mcp_proxy.gateway.offer import Audience, Offer, Offers, Session
 from smart_mcp_proxy.gateway.results import error_result, fit_to_era
 from smart_mcp_proxy.gateway.tools import Caller
 from smart_mcp_proxy.models import Era
 from smart_mcp_proxy.telemetry import get_logger
 
-__all__ = ["Agent", "Offer"]
+__all__ = ["Agent"]
 
 UNKNOWN_TOOL = -32602
 """Source: the 2026-07-28 specification, server/tools: an unknown tool is a protocol error."""
+NOT_FOUND = -32602
+"""A path that holds no list is a parameter that is not valid."""
 NAME_CHARS = 200
 """Of a name that is not listed, no more is shown or compared."""
 
@@ -29,57 +36,37 @@ RETRY_AFTER_STOP_S = 5.0
 LAST_ANSWERS_S = 1.0
 """What the calls that are then ended get to say so."""
 
+MERGE_S = 0.05
+"""Changes that come within this time are told as one."""
+
 log = get_logger("agent")
 
 
-class Offer(Protocol):
-    """What agents are offered: a list of tools, and the way to call them.
-
-    Attributes:
-        instructions: What a model is told at connection.
-        list_ttl_ms: How long a client may keep the list.
-        is_changing: Whether the list can change while the gateway runs.
-    """
-
-    instructions: str
-    list_ttl_ms: int
-    is_changing: bool
-
-    async def wait_listed(self) -> None:
-        """Returns when there is a list to show, if only an empty one."""
-
-    def definitions(self, era: Era) -> Sequence[Mapping[str, Any]]:
-        """The tools as one era's `tools/list` shows them."""
-
-    def input_schema(self, name: str) -> Mapping[str, Any] | None:
-        """The input schema of a listed tool; a look-up."""
-
-    def has(self, name: str) -> bool:
-        """Whether a tool of this name is listed; a look-up."""
-
-    def demands_headers(self, name: str) -> bool:
-        """Whether a listed tool wants some arguments in HTTP headers too, for which the SDK has the rules."""
-
-    def hint(self, name: str) -> str:
-        """What to do about a name that is not listed."""
-
-    async def call(self, name: str, arguments: Mapping[str, Any], caller: Caller) -> bytes:
-        """The result of a listed tool."""
-
-
 class Agent:
-    """Answers `tools/list` and `tools/call`.
+    """Answers `tools/list` and `tools/call`, and tells clients when their list changes.
 
     Args:
-        offer: What is listed.
+        offers: Which client is offered what.
         on_first_answer: Called once, when a client has been answered for the first time.
+        conduct: Learns how clients take announcements.
+        on_list_changed: Called whenever clients are told that a list has changed.
     """
 
-    def __init__(self, offer: Offer, on_first_answer: Callable[[], None]) -> None:
-        self.offer = offer
-        self.has = offer.has
-        self.input_schema = offer.input_schema
-        self.list_changes = ListChangedHub(is_announcing=offer.is_changing)
+    def __init__(
+        self,
+        offers: Offers,
+        on_first_answer: Callable[[], None],
+        conduct: Conduct | None = None,
+        on_list_changed: Callable[[], None] | None = None,
+    ) -> None:
+        self.offers = offers
+        self._on_list_changed = on_list_changed
+        self.conduct = conduct or Conduct()
+        self.list_changes = ListChangedHub(
+            is_announcing=offers.is_changing, on_listen=self._listen_at, on_leave=self._leave
+        )
+        self._sessions: set[Session] = set()
+        self._listeners: dict[str, Audience] = {}
         self._on_first_answer: Callable[[], None] | None = on_first_answer
         self._in_flight: set[asyncio.Task[Any]] = set()
         self._ended: set[asyncio.Task[Any]] = set()
@@ -87,13 +74,52 @@ class Agent:
         self._idle.set()
         self._is_draining = False
 
+    @property
+    def sessions(self) -> Collection[Session]:
+        """The connected clients of the handshake era."""
+        return tuple(self._sessions)
+
+    def open_session(self, client: Client) -> Session:
+        """What is kept for a client of the handshake era while it is connected."""
+        session = Session(
+            client,
+            lambda changed: _found(lambda: self.offers.to(client, changed)),
+            self.conduct.watch(client.name),
+            on_told=self._told,
+            on_close=self._sessions.discard,
+        )
+        if (
+            session.offer.state() is not None
+        ):  # a list that is known already may change before the client has asked for it
+            session.note_shown()
+        self._sessions.add(session)
+        return session
+
+    def offer_at(self, path: str, principal: str) -> Offer:
+        """What a modern client is offered.
+
+        Raises:
+            MCPError: Nothing is at this path, or not for this principal.
+        """
+        return _found(lambda: self.offers.at(path, principal))
+
+    def input_schema(self, name: str) -> Mapping[str, Any] | None:
+        """The input schema of a tool that is listed where the present request came in; a look-up."""
+        try:
+            return self.offers.at(served_path(), principal()).input_schema(name)
+        except RequestError:
+            return None  # whoever answers the request says so
+
     async def list_tools(self, inbound: Inbound) -> dict[str, Any]:
         """What is offered; the modern era also hears how long the list may be kept, and by whom."""
-        await self.offer.wait_listed()
-        listing: dict[str, Any] = {"tools": self.offer.definitions(inbound.era)}
+        offer = self.offer_to(inbound.session, inbound.path, inbound.principal)
+        await offer.wait_listed()
+        listing: dict[str, Any] = {"tools": offer.definitions(inbound.era)}
+        if isinstance(inbound.session, Session):
+            inbound.session.note_listed()
         if inbound.era == "handshake":
             return listing
-        listing |= {"ttlMs": self.offer.list_ttl_ms, "cacheScope": "private"}
+        listing |= {"ttlMs": offer.list_ttl_ms, "cacheScope": "private"}
         result: dict[str, Any] = msgspec.json.decode(fit_to_era(msgspec.json.encode(listing), inbound.era))
         return result
 
@@ -104,16 +130,55 @@ class Agent:
             MCPError: The tool is not one that is listed, or its server answered with a JSON-RPC error.
         """
         name = inbound.params["name"]
-        await self.offer.wait_listed()
-        if not self.has(name):
-            raise request_error(
-                UNKNOWN_TOOL, f"Unknown tool {name[:NAME_CHARS]!r}. {self.offer.hint(name[:NAME_CHARS])}"
-            )
-        caller = Caller(inbound.principal, inbound.meta, inbound.on_progress, inbound.session)
-        raw = await self.answer(name, inbound.params.get("arguments") or {}, caller, inbound.era)
+        offer = self.offer_to(inbound.session, inbound.path, inbound.principal)
+        await offer.wait_listed()
+        if not offer.has(name):
+            raise request_error(UNKNOWN_TOOL, f"Unknown tool {name[:NAME_CHARS]!r}. {offer.hint(name[:NAME_CHARS])}")
+        caller = Caller(inbound.principal, inbound.meta, inbound.on_progress, inbound.session_id)
+        raw = await self.answer(offer, name, inbound.params.get("arguments") or {}, caller, inbound.era)
         return _read(name, raw, inbound.era)
 
-    async def answer(self, name: str, arguments: Mapping[str, Any], caller: Caller, era: Era) -> bytes:
+    async def announce_changes(self, changes: Callable[[], asyncio.Event]) -> None:
+        """Tells every client once whenever its list is another one than the one it knows; never returns.
+
+        Args:
+            changes: An event that is set when the catalog or a server changes next.
+        """
+        while True:
+            next_change = changes()
+            await self.refresh()
+            await next_change.wait()
+            await asyncio.sleep(MERGE_S)
+
+    async def refresh(self) -> None:
+        """Tells whoever's list has changed."""
+        async with anyio.create_task_group() as group:
+            for audience in (*self._sessions, *self._listeners.values()):
+                group.start_soon(audience.refresh)
+
+    def _told(self) -> None:
+        if self._on_list_changed is not None:
+            self._on_list_changed()
+
+    def offer_to(self, session: ClientSession | None, path: str, principal: str) -> Offer:
+        """What the client is offered that has this session, or came in at this path.
+
+        Raises:
+            MCPError: Nothing is at this path, or not for this principal.
+        """
+        return session.offer if isinstance(session, Session) else self.offer_at(path, principal)
+
+    def _listen_at(self, path: str, principal: str) -> None:
+        audience = Audience(
+            self.offer_at(path, principal), partial(self.list_changes.announce, path), on_told=self._told
+        )
+        audience.note_shown()
+        self._listeners[path] = audience
+
+    def _leave(self, path: str) -> None:
+        del self._listeners[path]
+
+    async def answer(self, offer: Offer, name: str, arguments: Mapping[str, Any], caller: Caller, era: Era) -> bytes:
         """The result of a listed tool as one era's JSON text; a failure is a result with `isError`.
 
         Raises:
@@ -126,7 +191,7 @@ class Agent:
         try:
             if self._is_draining:
                 raise _shutting_down("not_sent")
-            return fit_to_era(await self.offer.call(name, arguments, caller), era)
+            return fit_to_era(await offer.call(name, arguments, caller), era)
         except MCPError:
             raise
         except asyncio.CancelledError:
@@ -166,6 +231,13 @@ class Agent:
         if self._on_first_answer is not None:
             report, self._on_first_answer = self._on_first_answer, None
             report()
+
+
+def _found(look: Callable[[], Offer]) -> Offer:
+    try:
+        return look()
+    except RequestError as error:
+        raise request_error(NOT_FOUND, f"{error.message} {error.hint}".strip()) from error
 
 
 def _shutting_down(delivery: Delivery) -> RefusedError:

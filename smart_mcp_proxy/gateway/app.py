@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
+from types import MappingProxyType
 
 from fastmcp import FastMCP
 
@@ -14,17 +15,23 @@ from smart_mcp_proxy import __version__
 from smart_mcp_proxy.catalog import Catalog, Lesson
 from smart_mcp_proxy.errors import CatalogError, ConfigError, MissingExtraError
 from smart_mcp_proxy.fastmcp_compat.server import build_server
-from smart_mcp_proxy.gateway.agent import Agent, Offer
+from smart_mcp_proxy.gateway.agent import Agent
 from smart_mcp_proxy.gateway.calls import CallLimits, Calls
+from smart_mcp_proxy.gateway.conduct import Conduct
 from smart_mcp_proxy.gateway.embedding import Embedding, VectorSetup
 from smart_mcp_proxy.gateway.engines import lexical_engine, vector_engine
+from smart_mcp_proxy.gateway.front import Front
+from smart_mcp_proxy.gateway.fronts import Fronts
+from smart_mcp_proxy.gateway.hook import ListChangedHook
 from smart_mcp_proxy.gateway.indexer import Indexer
 from smart_mcp_proxy.gateway.learning import Learning
+from smart_mcp_proxy.gateway.offer import Offers, OneOffer
 from smart_mcp_proxy.gateway.outputs import Outputs
 from smart_mcp_proxy.gateway.passthrough import Passthrough
 from smart_mcp_proxy.gateway.recorder import Recorder
 from smart_mcp_proxy.gateway.results import SERVER_NAME
 from smart_mcp_proxy.gateway.retrieval import Retrieval
+from smart_mcp_proxy.gateway.routing import Routing
 from smart_mcp_proxy.gateway.tools.call_tool import CallToolDestructive, CallToolRead, CallToolWrite
 from smart_mcp_proxy.gateway.tools.describe_tool import DescribeTool
 from smart_mcp_proxy.gateway.tools.own import OwnTools
@@ -34,7 +41,7 @@ from smart_mcp_proxy.gateway.visible import Visible
 from smart_mcp_proxy.models import ServerState, ServerStatus
 from smart_mcp_proxy.search import SearchIndex
 from smart_mcp_proxy.search.embedders import open_embedder, require_packages
-from smart_mcp_proxy.servers import ServerConfig
+from smart_mcp_proxy.servers import Profile, ServerConfig
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.telemetry import get_logger, spawn
 from smart_mcp_proxy.upstream import Dialer, Fleet
@@ -97,6 +104,7 @@ class Gateway:
         servers: Mapping[str, ServerConfig],
         *,
         environ: Mapping[str, str],
+        profiles: Mapping[str, Profile] = MappingProxyType({}),
         passthrough: str | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -108,6 +116,7 @@ class Gateway:
         self.settings = settings
         self._available, self._unavailable = _available(settings, environ)
         self._passthrough = passthrough
+        self._profiles = profiles
         self._configured: frozenset[str] = frozenset(servers)
         self._servers = self._served(servers)
         self._environ = environ
@@ -145,12 +154,16 @@ class Gateway:
             self.embedding = self._keeper_of_vectors()
             if self.embedding is not None:
                 stack.push_async_callback(self.embedding.close)
+            command = settings.list_changed_exec
+            self._hook = ListChangedHook(command, self._environ) if command else None
+            if self._hook is not None:
+                stack.push_async_callback(self._hook.close)
             self._assemble()
             await self.catalog.register_instance(os.getpid(), sorted(self._servers))
             self.indexer.start(self.fleet)
             background = [self._start(), self._beat()]
-            if isinstance(self.agent.offer, Passthrough):
-                background.append(self.agent.offer.announce_changes(self.agent.list_changes))
+            if self.agent.offers.is_changing:
+                background.append(self.agent.announce_changes(self.indexer.next_change))
             for work in background:
                 stack.callback(spawn(work, "gateway").cancel)
             self._stack = stack.pop_all()
@@ -162,16 +175,6 @@ class Gateway:
     def _assemble(self) -> None:
         settings = self.settings
         self.outputs = Outputs(self._clock)
-        self.retrieval = Retrieval(
-            self.visible,
-            self.catalog,
-            self.index,
-            self.indexer,
-            self._statuses,
-            self.recorder,
-            self.degraded,
-            learning=self.learning,
-        )
         self.calls = Calls(
             self.visible,
             self.fleet,
@@ -182,7 +185,60 @@ class Gateway:
             self._clock,
             learning=self.learning,
         )
-        self.agent = Agent(self._offer(), on_first_answer=self._start_soon)
+        self.fronts = Fronts(
+            self.visible,
+            lambda profile: Visible(self.catalog, self._servers, self.index.nearest_names, profile),
+            self._front,
+            self._profiles,
+        )
+        self.retrieval = self.fronts.whole.retrieval
+        conduct = Conduct(self._clock)
+        self.agent = Agent(
+            self._offers(conduct),
+            self._start_soon,
+            conduct,
+            on_list_changed=None if self._hook is None else self._hook.fire,
+        )
+
+    def _front(self, visible: Visible) -> Front:
+        """The gateway's own tools working on what is visible in one part of the catalog."""
+        retrieval = Retrieval(
+            visible,
+            self.catalog,
+            self.index,
+            self.indexer,
+            self._statuses,
+            self.recorder,
+            self.degraded,
+            learning=self.learning,
+        )
+        own = OwnTools(
+            [
+                RetrieveTools(retrieval, self.settings.top_k),
+                DescribeTool(visible, retrieval),
+                *(tool(self.calls, visible) for tool in (CallToolRead, CallToolWrite, CallToolDestructive)),
+                ReadOutput(self.outputs),
+            ]
+        )
+        return Front(visible, retrieval, self.calls, own, self.settings.list_all_below_tokens)
+
+    def _offers(self, conduct: Conduct) -> Offers:
+        settings = self.settings
+        if self._passthrough is not None:
+            offer = Passthrough(self._passthrough, self.visible, self.calls, self.indexer, self.is_settled)
+            return OneOffer(offer, is_changing=True)
+        is_pinning = any(config.pin for config in self._servers.values()) or any(
+            profile.pin for profile in self._profiles.values()
+        )
+        return Routing(
+            settings.routing_type,
+            self.fronts.whole,
+            self.fronts.of,
+            conduct,
+            limit=settings.tools_limit,
+            clock=self._clock,
+            is_changing=settings.routing_type != "CALL_TOOL" or is_pinning or settings.list_all_below_tokens > 0,
+        )
 
     def _keeper_of_vectors(self) -> Embedding | None:
         """What lets vectors rank, if the settings ask for it; it starts after the first answer."""
@@ -203,33 +259,26 @@ class Gateway:
         async with Recorder(store, noun="lessons from use") as recorder:
             yield Learning(recorder.record, self._clock)
 
-    def _offer(self) -> Offer:
-        if self._passthrough is not None:
-            return Passthrough(self._passthrough, self.visible, self.calls, self.indexer, self.is_settled)
-        return OwnTools(
-            [
-                RetrieveTools(self.retrieval, self.settings.top_k),
-                DescribeTool(self.visible, self.retrieval),
-                CallToolRead(self.calls),
-                CallToolWrite(self.calls),
-                CallToolDestructive(self.calls),
-                ReadOutput(self.outputs),
-            ]
-        )
-
     def mcp_server(self, *, token: str | None = None) -> FastMCP:
         """A FastMCP server that agents can be connected to; `token` protects its HTTP endpoints."""
-        return build_server(SERVER_NAME, __version__, self.agent.offer.instructions, self.agent, token=token)
+        return build_server(SERVER_NAME, __version__, self.agent.offers.instructions, self.agent, token=token)
+
+    async def serves_at(self, place: str) -> bool:
+        """Whether a list of tools is served at `/mcp/{place}`."""
+        kind, _, name = place.partition("/")
+        return self._passthrough is None and kind == "p" and self.fronts.of(name) is not None
 
     def start_upstreams(self) -> None:
         """Lets the upstreams start now instead of waiting for a first client."""
         self._may_start.set()
 
-    async def apply(self, servers: Mapping[str, ServerConfig]) -> None:
-        """Makes `servers` the configuration: starts, stops and restarts only what changed."""
+    async def apply(self, servers: Mapping[str, ServerConfig], profiles: Mapping[str, Profile] | None = None) -> None:
+        """Makes these the configuration: starts, stops and restarts only what changed; None leaves the profiles."""
         self._configured = frozenset(servers)
         self._servers = self._served(servers)
-        self.visible.reconfigure(self._servers)
+        if profiles is not None:
+            self._profiles = profiles
+        self.fronts.reconfigure(self._servers, self._profiles)
         await self.fleet.apply(self._servers)
         await self.indexer.forget(self._configured)
         await self.catalog.register_instance(os.getpid(), sorted(self._servers))
@@ -325,9 +374,4 @@ def _available(settings: Settings, environ: Mapping[str, str]) -> tuple[Settings
             raise
         settings = settings.model_copy(update={"bm25_engine": "builtin"})
         reasons.append(f"{exc.message}; until then the builtin engine ranks")
-    if settings.routing_type != "CALL_TOOL":
-        reason = f"MCPPROXY_ROUTING_TYPE={settings.routing_type} is not available in this version; CALL_TOOL is"
-        if settings.strict:
-            raise MissingExtraError(f"{reason}.", hint="Unset it, or unset MCPPROXY_STRICT.")
-        reasons.append(reason)
     return settings, tuple(reasons)

@@ -67,10 +67,14 @@ class Calls:
         self._learning = learning
         self._schemas = ArgumentSchemas()
 
-    async def call(self, request: CallRequest) -> bytes:
+    async def call(self, request: CallRequest, within: Visible | None = None) -> bytes:
         """The tool's result as the upstream sent it (JSON text), cut where the settings ask for it.
 
         A tool's own failure (`isError`) is a result.
+
+        Args:
+            request: What is called.
+            within: The tools that this caller may see; None for all.
 
         Raises:
             ToolNotFoundError: No visible tool has that name.
@@ -82,7 +86,7 @@ class Calls:
         outcome = "internal"
         subject = request.name[:200]
         try:
-            record = await self._visible.require(request.name)
+            record = await (within or self._visible).require(request.name)
             subject = str(record.key)
             self._admit(record, request)
             raw = RawResult(await self._send(record, request))

@@ -148,8 +148,12 @@ class Indexer:
         self._changed.set()
         self._changed = asyncio.Event()
 
+    def next_change(self) -> asyncio.Event:
+        """Set when a listing ends, whatever the outcome, a server changes its state, or the tools change."""
+        return self._changed
+
     async def wait_changed(self) -> None:
-        """Returns when a listing ended, whatever the outcome, a server changed its state, or the tools changed."""
+        """Returns at the next change."""
         await self._changed.wait()
 
     async def _load(self) -> None:

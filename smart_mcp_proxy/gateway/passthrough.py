@@ -1,7 +1,7 @@
 """One server shown as it is: its names, its definitions, its results, through the gateway's one call path."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any
 
@@ -9,10 +9,10 @@ import msgspec
 from mcp.shared.inbound import x_mcp_header_map
 
 from smart_mcp_proxy.errors import UpstreamError
-from smart_mcp_proxy.fastmcp_compat.list_changed import ListChangedHub
 from smart_mcp_proxy.fastmcp_compat.server import request_error
 from smart_mcp_proxy.gateway.calls import Calls
 from smart_mcp_proxy.gateway.indexer import Indexer
+from smart_mcp_proxy.gateway.offer import fit_to_handshake
 from smart_mcp_proxy.gateway.tools import Caller
 from smart_mcp_proxy.gateway.visible import Visible
 from smart_mcp_proxy.models import CallRequest, Era, ToolRecord
@@ -38,7 +38,6 @@ class Passthrough:
     """
 
     list_ttl_ms = 0
-    is_changing = True
 
     def __init__(
         self, server: str, visible: Visible, calls: Calls, indexer: Indexer, is_listed: Callable[[], bool]
@@ -52,7 +51,6 @@ class Passthrough:
         self._records: Sequence[ToolRecord] = ()
         self._listed: Mapping[str, Definition] = {}
         self._demanding: frozenset[str] = frozenset()
-        self._shown: Sequence[bytes] | None = None
 
     async def wait_listed(self) -> None:
         """Waits for the server's first listing where none is stored; what was stored is shown at once."""
@@ -66,9 +64,7 @@ class Passthrough:
     def definitions(self, era: Era) -> Sequence[Definition]:
         """The server's definitions, whole, in an order that stays."""
         listed = self._now()
-        if self._shown is None:
-            self._shown = self._texts()
-        return list(listed.values()) if era == "modern" else list(map(_fit_to_handshake, listed.values()))
+        return list(listed.values()) if era == "modern" else list(map(fit_to_handshake, listed.values()))
 
     def input_schema(self, name: str) -> Mapping[str, Any] | None:
         """The input schema of a listed tool."""
@@ -113,18 +109,10 @@ class Passthrough:
                 raise
             raise request_error(facts["rpc_code"], facts["rpc_message"], facts.get("rpc_data")) from error
 
-    async def announce_changes(self, hub: ListChangedHub) -> None:
-        """Tells clients once whenever the list is another one than the one they were shown; never returns."""
-        while True:
-            self._now()
-            if self._shown is not None and self._shown != (texts := self._texts()):
-                self._shown = texts
-                await hub.announce()
-            else:
-                await self._indexer.wait_changed()
-
-    def _texts(self) -> Sequence[bytes]:
-        return [record.raw for record in self._records]
+    def state(self) -> Hashable:
+        """The definitions' own texts."""
+        self._now()
+        return tuple(record.raw for record in self._records) or None
 
     def _now(self) -> Mapping[str, Definition]:
         """The definitions by name, read once per state of the catalog."""
@@ -135,14 +123,3 @@ class Passthrough:
             self._demanding = frozenset(name for name, schema in schemas.items() if x_mcp_header_map(schema))
             self._records = records
         return self._listed
-
-
-def _fit_to_handshake(definition: Definition) -> Definition:
-    """Without an output schema that is no object: clients of that era refuse the whole list for it.
-
-    Source: the 2025-11-25 specification, server/tools; 2026-07-28 allows any schema.
-    """
-    schema = definition.get("outputSchema")
-    if "outputSchema" not in definition or (isinstance(schema, dict) and schema.get("type") == "object"):
-        return definition
-    return {key: value for key, value in definition.items() if key != "outputSchema"}

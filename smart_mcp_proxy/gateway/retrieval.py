@@ -1,7 +1,7 @@
 """What a search answers: the few tools that fit, how to call them, and what the index does not know."""
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal
@@ -16,6 +16,7 @@ from smart_mcp_proxy.gateway.indexer import Indexer
 from smart_mcp_proxy.gateway.learning import Learning
 from smart_mcp_proxy.gateway.recorder import Recorder
 from smart_mcp_proxy.gateway.signature import first_sentence, signature_of
+from smart_mcp_proxy.gateway.tools.base import Registered, Registry
 from smart_mcp_proxy.gateway.visible import NOT_COVERED, Visible
 from smart_mcp_proxy.models import Hit, ServerState, ServerStatus, ToolRecord
 from smart_mcp_proxy.search import Answer, SearchIndex
@@ -55,6 +56,8 @@ class Question:
         principal: On whose behalf.
         session: The caller's session, where it has one.
         explain: Whether each tool says why it was found.
+        registry: Where the tools found are registered; None where none are.
+        toolset: A toolset to extend.
     """
 
     query: str
@@ -66,6 +69,8 @@ class Question:
     principal: str = "local"
     session: str | None = None
     explain: bool = False
+    registry: Registry | None = None
+    toolset: str | None = None
 
 
 class Retrieval:
@@ -116,7 +121,10 @@ class Retrieval:
         self._check(question)
         found = await self._search(question)
         shown = [(hit, record) for hit in found.hits if (record := self._visible.by_id(hit.id)) is not None]
-        answer = self._answer(question, found, shown)
+        registered = Registered()
+        if question.registry is not None:
+            registered = await question.registry.register(shown, question.toolset)
+        answer = self._answer(question, found, shown, registered)
         self._learn(question, shown[: len(answer["tools"])])
         self._recorder.record(
             Activity(
@@ -126,7 +134,7 @@ class Retrieval:
                 outcome="ok" if shown else "empty",
                 duration_ms=(time.monotonic() - started) * 1000,
                 at_s=time.time(),
-                detail={"tools": [tool["name"] for tool in answer["tools"]]},
+                detail={"tools": [tool["name"] for tool in answer["tools"]], **_changes(registered)},
             )
         )
         return answer
@@ -171,8 +179,11 @@ class Retrieval:
         rows = [
             {"server": status.name, "state": status.state.value if status.state in NOT_COVERED else "unlisted"}
             for status in self._statuses()
-            if status.state in NOT_COVERED
-            or (status.state is ServerState.READY and not self._indexer.is_fresh(status.name))
+            if status.name in self._visible.servers
+            and (
+                status.state in NOT_COVERED
+                or (status.state is ServerState.READY and not self._indexer.is_fresh(status.name))
+            )
         ]
         return sorted(rows, key=lambda row: row["server"])
 
@@ -187,10 +198,10 @@ class Retrieval:
             )
         self._visible.require_servers(list(question.servers))
 
-    def _allowed(self, question: Question) -> set[int] | None:
-        """The ids that are read-only where only those are wanted; else None, that is, all that are indexed."""
+    def _allowed(self, question: Question) -> Set[int] | None:
+        """The ids that may be found; None for all that are indexed."""
         if not question.read_only:
-            return None
+            return self._visible.ids()
         return {record.id for record in self._visible.records() if record.annotations.get("readOnlyHint") is True}
 
     async def _search(self, question: Question) -> Answer:
@@ -207,7 +218,9 @@ class Retrieval:
 
         return await to_thread.run_sync(work)
 
-    def _answer(self, question: Question, found: Answer, shown: list[tuple[Hit, ToolRecord]]) -> dict[str, Any]:
+    def _answer(
+        self, question: Question, found: Answer, shown: list[tuple[Hit, ToolRecord]], registered: Registered
+    ) -> dict[str, Any]:
         tools, was_capped = self._capped(question, shown)
         near = [(hit, self._visible.by_id(hit.id)) for hit in found.near_misses]
         age_s = self._indexer.age_s(self._visible.servers)
@@ -216,6 +229,10 @@ class Retrieval:
             "total": found.total,
             "tools": tools,
             "near_misses": [{"name": str(rec.key), "score": round(hit.score, 3)} for hit, rec in near if rec],
+            "newly_registered": list(registered.newly_registered),
+            "evicted": list(registered.evicted),
+            "pool": registered.pool,
+            "toolset": registered.toolset,
             "generation": self._catalog.snapshot.generation,
             "index_age_s": None if age_s is None else round(age_s, 1),
             "not_covered": self.not_covered(),
@@ -258,6 +275,12 @@ class Retrieval:
 
     def _is_stale(self, record: ToolRecord) -> bool:
         return not self._indexer.is_fresh(record.key.server)
+
+
+def _changes(registered: Registered) -> dict[str, Any]:
+    """What the activity log keeps of a search's effect on its caller's list."""
+    changes = {"registered": list(registered.newly_registered), "evicted": list(registered.evicted)}
+    return {key: names for key, names in changes.items() if names}
 
 
 def summary_of(record: ToolRecord, *, is_stale: bool) -> dict[str, Any]:

@@ -1,8 +1,9 @@
 """Which tools may be seen and called, and under which name a caller reaches one."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping, Set
 from difflib import get_close_matches
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 from anyio import to_thread
@@ -11,7 +12,7 @@ from smart_mcp_proxy.catalog import Catalog, Snapshot
 from smart_mcp_proxy.errors import RefusedError, ServerNotFoundError, ToolNotFoundError
 from smart_mcp_proxy.models import Document, ServerState, ToolRecord
 from smart_mcp_proxy.names import parse_canonical
-from smart_mcp_proxy.servers import ServerConfig
+from smart_mcp_proxy.servers import Profile, ServerConfig
 
 __all__ = ["Visible", "document_of"]
 
@@ -52,16 +53,31 @@ def _text(value: Any, member: str) -> str:
     return text if isinstance(text, str) else ""
 
 
-def _is_offered(record: ToolRecord, servers: Mapping[str, ServerConfig]) -> bool:
-    config = servers.get(record.key.server)
-    return config is not None and not config.disabled and config.tools.allows(record.key.tool)
+class Nearest(Protocol):
+    """Finds names close to one that does not exist."""
+
+    def __call__(self, name: str, n: int, *, allowed: Set[int] | None) -> list[int]:
+        """Ids of up to `n` tools, best first; of `allowed` only, if that is given."""
+
+
+class _Rules(NamedTuple):
+    """What the configuration shows: servers with their filters, and of these a profile's part."""
+
+    servers: Mapping[str, ServerConfig]
+    profile: Profile | None
+
+    def offers(self, record: ToolRecord) -> bool:
+        server, tool = record.key
+        config = self.servers.get(server)
+        is_offered = config is not None and not config.disabled and config.tools.allows(tool)
+        return is_offered and (self.profile is None or self.profile.allows(server, tool))
 
 
 class _Seen(NamedTuple):
     """The visible records of one state of catalog and configuration."""
 
     snapshot: Snapshot
-    servers: Mapping[str, ServerConfig]
+    rules: _Rules
     by_id: Mapping[int, ToolRecord]
     by_server: dict[str, tuple[ToolRecord, ...]]
     """Filled as it is asked for."""
@@ -73,27 +89,47 @@ class Visible:
     Args:
         catalog: Holds what was listed, also by servers that are not configured here.
         servers: The current configuration, by name.
-        nearest: Names close to a given one, best first, as ids.
+        nearest: Names close to a given one, best first, as ids; of these tools only, if they are given.
+        profile: The part of them that is seen; None for all.
     """
 
     def __init__(
         self,
         catalog: Catalog,
         servers: Mapping[str, ServerConfig],
-        nearest: Callable[[str, int], list[int]],
+        nearest: Nearest,
+        profile: Profile | None = None,
     ) -> None:
         self._catalog = catalog
         self._nearest = nearest
-        self._seen = _Seen(Snapshot(), servers, {}, {})
-        self.servers = servers
+        self._rules = _Rules({}, None)
+        self.reconfigure(servers, profile)
+        self._seen = _Seen(Snapshot(), self._rules, {}, {})
 
     def sees(self, record: ToolRecord) -> bool:
         """Whether this tool may be searched, described and called here."""
-        return _is_offered(record, self.servers)
+        return self._rules.offers(record)
 
-    def reconfigure(self, servers: Mapping[str, ServerConfig]) -> None:
+    @property
+    def servers(self) -> Mapping[str, ServerConfig]:
+        """The configured servers, as far as they are seen here, by name."""
+        return self._rules.servers
+
+    def reconfigure(self, servers: Mapping[str, ServerConfig], profile: Profile | None = None) -> None:
         """Goes by another configuration from now on."""
-        self.servers = servers
+        if profile is not None and profile.servers:
+            servers = {name: config for name, config in servers.items() if name in profile.servers}
+        self._rules = _Rules(servers, profile)
+
+    def state(self) -> object:
+        """The same object until catalog or configuration change."""
+        return self._now()
+
+    def is_pinned(self, record: ToolRecord) -> bool:
+        """Whether the configuration always lists this tool."""
+        server, tool = record.key
+        profile = self._rules.profile
+        return tool in self.servers[server].pin or (profile is not None and str(record.key) in profile.pin)
 
     def records(self) -> Collection[ToolRecord]:
         """Every visible tool."""
@@ -109,18 +145,22 @@ class Visible:
 
     def _now(self) -> _Seen:
         """What is visible now, looked through once per state of catalog and configuration, in whichever thread."""
-        seen, snapshot, servers = self._seen, self._catalog.snapshot, self.servers
-        if seen.snapshot is not snapshot or seen.servers is not servers:
-            by_id = {id_: each for id_, each in snapshot.by_id.items() if _is_offered(each, servers)}
-            seen = self._seen = _Seen(snapshot, servers, by_id, {})
+        seen, snapshot, rules = self._seen, self._catalog.snapshot, self._rules
+        if seen.snapshot is not snapshot or seen.rules is not rules:
+            by_id = {id_: each for id_, each in snapshot.by_id.items() if rules.offers(each)}
+            seen = self._seen = _Seen(snapshot, rules, by_id, {})
         return seen
 
     def _shows(self, record: ToolRecord) -> bool:
         """Whether one tool is visible; right after a change it is looked at alone, no call waits for thousands."""
         seen = self._seen
-        if seen.snapshot is self._catalog.snapshot and seen.servers is self.servers:
+        if seen.snapshot is self._catalog.snapshot and seen.rules is self._rules:
             return record.id in seen.by_id
-        return _is_offered(record, self.servers)
+        return self._rules.offers(record)
+
+    def ids(self) -> Set[int] | None:
+        """The visible tools' ids; None where no profile narrows them, that is, all that are searched."""
+        return None if self._rules.profile is None else self._now().by_id.keys()
 
     def by_id(self, tool_id: int) -> ToolRecord | None:
         """The visible tool with this id."""
@@ -146,7 +186,8 @@ class Visible:
             return record
         self._refuse_disabled(name)
         # Looking for what is close goes through all names.
-        ids = await to_thread.run_sync(self._nearest, name[:NAME_LIMIT_CHARS], NEAR_MISSES)
+        look = partial(self._nearest, name[:NAME_LIMIT_CHARS], NEAR_MISSES, allowed=self.ids())
+        ids = await to_thread.run_sync(look)
         near = [str(found.key) for found in map(self.by_id, ids) if found is not None]
         hint = f"Did you mean {' or '.join(near)}?" if near else "Use retrieve_tools to find the name."
         raise ToolNotFoundError(

@@ -3,6 +3,7 @@
 from smart_mcp_proxy.servers.config import (
     Limits,
     Problem,
+    Profile,
     ServerConfig,
     ServerFile,
     ServersDiff,
@@ -16,6 +17,7 @@ from smart_mcp_proxy.servers.load import configured_servers, find_config, load_s
 __all__ = [
     "Limits",
     "Problem",
+    "Profile",
     "ServerConfig",
     "ServerFile",
     "ServersDiff",

@@ -5,7 +5,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-__all__ = ["Limits", "Problem", "ServerConfig", "ServerFile", "ServersDiff", "ToolFilter", "Transport", "diff"]
+__all__ = [
+    "Limits",
+    "Problem",
+    "Profile",
+    "ServerConfig",
+    "ServerFile",
+    "ServersDiff",
+    "ToolFilter",
+    "Transport",
+    "diff",
+]
 
 Transport = Literal["stdio", "http", "sse"]
 """http is MCP's streamable HTTP; sse the older transport of two endpoints."""
@@ -97,6 +107,32 @@ class ServerConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class Profile:
+    """A named subset of servers and tools.
+
+    Attributes:
+        name: Fit for an address: letters, digits, `.`, `_` and `-`.
+        servers: Only these; empty for all.
+        tools: Only tools that one of these case-sensitive globs matches, by canonical or own name; empty for all.
+        pin: Tools that are always listed, by canonical name.
+
+    Source: contract.md, Config file.
+    """
+
+    name: str
+    servers: tuple[str, ...] = ()
+    tools: tuple[str, ...] = ()
+    pin: tuple[str, ...] = ()
+
+    def allows(self, server: str, tool: str) -> bool:
+        """Whether the profile has this tool."""
+        if self.servers and server not in self.servers:
+            return False
+        names = (tool, f"{server}:{tool}")
+        return not self.tools or any(fnmatch.fnmatchcase(name, glob) for glob in self.tools for name in names)
+
+
+@dataclass(frozen=True, slots=True)
 class Problem:
     """Something in a server file that its owner should know.
 
@@ -124,13 +160,13 @@ class ServerFile:
         servers: Usable servers by name, in the file's order.
         problems: What its owner should know.
         source: Where it came from: a path, a variable, or empty if there is none.
-        profiles: The top-level `profiles`, as written.
+        profiles: The profiles that can be used, by name.
     """
 
     servers: Mapping[str, ServerConfig]
     problems: tuple[Problem, ...] = ()
     source: str = ""
-    profiles: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    profiles: Mapping[str, Profile] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

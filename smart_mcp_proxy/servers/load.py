@@ -10,6 +10,7 @@ from smart_mcp_proxy.errors import ConfigError
 from smart_mcp_proxy.servers.config import Problem, ServerConfig, ServerFile
 from smart_mcp_proxy.servers.entry import ADDRESS_KEYS, parse_entry
 from smart_mcp_proxy.servers.jsonc import JsonObject, parse_jsonc
+from smart_mcp_proxy.servers.profiles import parse_profiles
 from smart_mcp_proxy.settings import Settings
 
 __all__ = ["configured_servers", "find_config", "load_servers"]
@@ -86,7 +87,8 @@ def load_servers(source: Path | str) -> ServerFile:
     problems += _look_alikes(servers)
     if not pairs:
         problems.append(Problem(None, f"{label} names no servers.", _EXAMPLE))
-    return ServerFile(servers, tuple(problems), label, profiles)
+    parsed, more = parse_profiles(profiles, servers)
+    return ServerFile(servers, tuple(problems + more), label, parsed)
 
 
 def _read(path: Path) -> bytes:

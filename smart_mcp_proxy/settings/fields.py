@@ -123,6 +123,12 @@ class Settings(BaseSettings):
     )
     top_k: int = Field(default=5, ge=1, le=50, description="Tools that one search returns if the agent does not say.")
     tools_limit: int = Field(default=15, ge=1, le=100, description="Tools registered at a time under DYNAMIC routing.")
+    list_all_below_tokens: int = Field(
+        default=0,
+        ge=0,
+        le=1_000_000,
+        description="A catalog whose definitions cost fewer tokens (estimated) is listed whole; 0 never.",
+    )
     tool_name_limit: int = Field(default=60, ge=10, le=200, description="Characters of a listed tool name.")
     truncate_output_len: _Truncation = Field(
         default=None,

@@ -16,6 +16,7 @@ from smart_mcp_proxy.errors import ConfigError
 from smart_mcp_proxy.fastmcp_compat.http import HttpApp
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.settings import Settings
+from smart_mcp_proxy.web.paths import Places
 from smart_mcp_proxy.web.refusals import Refusals
 from smart_mcp_proxy.web.streams import EndingStreams
 from smart_mcp_proxy.web.wire_http import WireHttp
@@ -55,7 +56,8 @@ def build_app(gateway: Gateway, *, token: str | None, is_over: asyncio.Event) ->
         routes=[Route("/healthz", health.live), Route("/readyz", health.ready), Mount("/", app=mcp)],
         lifespan=lifespan,
     )
-    return WireHttp(EndingStreams(Refusals(app), is_over), streamable.session, MCP_PATH, gateway.agent, token)
+    wire = WireHttp(EndingStreams(Refusals(app), is_over), streamable.session, MCP_PATH, gateway.agent, token)
+    return Places(wire, MCP_PATH, gateway.serves_at)
 
 
 class _Health:

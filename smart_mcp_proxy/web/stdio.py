@@ -15,6 +15,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
+from smart_mcp_proxy.fastmcp_compat.paths import served_path
 from smart_mcp_proxy.fastmcp_compat.screen import refuse, refuse_overlong, refuse_used_id
 from smart_mcp_proxy.fastmcp_compat.server import (
     checked_clients,
@@ -71,7 +72,8 @@ class _Client:
         self._server = gateway.mcp_server()
         self._checked = checked_clients(self._server)
         self._agent = gateway.agent
-        self._calls = CallsInFlight(gateway.agent)
+        self._calls: CallsInFlight | None = None
+        """Of the client, once the SDK has let it call a tool."""
         self._reader = reader
         self._writer = writer
         self._limit_bytes = gateway.settings.max_message_bytes
@@ -144,10 +146,11 @@ class _Client:
         if not line.strip():
             return
         match parse_wire(line):
-            case WireCall() as call if (era := self._era_of(call)) is not None and self._takes(call):
+            case WireCall() as call if (way := self._way(call)) is not None:
                 self._mark_unanswered(call.id, is_call=True)
-                self._calls.add(call, spawn(self._answer(call, era), "wire call"))
-            case WireCancel() as cancel if self._calls.cancel(cancel.params.requestId):
+                calls, era = way
+                calls.add(call, spawn(self._answer(call, calls, era), "wire call"))
+            case WireCancel() as cancel if self._calls is not None and self._calls.cancel(cancel.params.requestId):
                 self._mark_answered(cancel.params.requestId)  # the call may not even have begun
             case wire:
                 if isinstance(wire, WireCancel):
@@ -168,9 +171,6 @@ class _Client:
             self._mark_unanswered(request.id, is_call=request.method == "tools/call")
         await inbound.send(message)
 
-    def _takes(self, call: WireCall) -> bool:
-        return coerce_request_id(call.id) not in self._in_use and self._calls.takes(call)
-
     def _mark_unanswered(self, request_id: int | str, *, is_call: bool) -> None:
         key = coerce_request_id(request_id)
         self._in_use.add(key)
@@ -187,19 +187,22 @@ class _Client:
         if not self._unanswered:
             self._all_answered.set()
 
-    def _era_of(self, call: WireCall) -> Era | None:
-        """The era in which this call is answered here; None before the SDK has let the client call a tool."""
-        version = self._checked.get(None)
-        if version is None:
+    def _way(self, call: WireCall) -> tuple[CallsInFlight, Era] | None:
+        """How this call is answered here; None if it is the SDK's, as all are before it has let the client call."""
+        client = self._checked.get(None)
+        if client is None or coerce_request_id(call.id) in self._in_use:
             return None
-        if version in MODERN_PROTOCOL_VERSIONS:
-            return "modern" if call.is_modern else None
-        return "handshake" if call.version is None else None
+        is_modern = client.protocol_version in MODERN_PROTOCOL_VERSIONS
+        if not (call.is_modern if is_modern else call.version is None):
+            return None
+        if self._calls is None:
+            self._calls = CallsInFlight(self._agent, self._agent.offer_to(client.session, served_path(), "local"))
+        return (self._calls, "modern" if is_modern else "handshake") if self._calls.takes(call) else None
 
-    async def _answer(self, call: WireCall, era: Era) -> None:
+    async def _answer(self, call: WireCall, calls: CallsInFlight, era: Era) -> None:
         try:
             try:
-                reply = await self._calls.answer(call, era, "local")
+                reply = await calls.answer(call, era, "local")
             except MCPError as failure:
                 reply = error_reply(call, failure)
             if reply is not None:

@@ -17,6 +17,7 @@ from mcp_types.version import LATEST_MODERN_VERSION
 from smart_mcp_proxy.fastmcp_compat.screen import has_odd_members
 from smart_mcp_proxy.fastmcp_compat.server import has_good_envelope
 from smart_mcp_proxy.gateway.agent import Agent
+from smart_mcp_proxy.gateway.offer import Offer
 from smart_mcp_proxy.gateway.tools import Caller
 from smart_mcp_proxy.models import Era
 
@@ -119,17 +120,19 @@ class CallsInFlight:
 
     Args:
         agent: Answers.
+        offer: What the client is offered.
         session: The client's session, where it has one.
     """
 
-    def __init__(self, agent: Agent, session: str | None = None) -> None:
+    def __init__(self, agent: Agent, offer: Offer, session: str | None = None) -> None:
+        self.offer = offer
         self._agent = agent
         self._session = session
         self._tasks: dict[int | str, asyncio.Task[Any]] = {}
 
     def takes(self, call: WireCall) -> bool:
         """Whether this call can be answered here: a listed tool, and an id that is not in use."""
-        return coerce_request_id(call.id) not in self._tasks and self._agent.has(call.params.name)
+        return coerce_request_id(call.id) not in self._tasks and self.offer.has(call.params.name)
 
     def add(self, call: WireCall, task: "asyncio.Task[None]") -> None:
         """Lets the client cancel a call that `task` is going to answer, before it has begun."""
@@ -146,9 +149,8 @@ class CallsInFlight:
         key = coerce_request_id(call.id)
         self._tasks[key] = task
         try:
-            raw = await self._agent.answer(
-                call.params.name, call.params.arguments, call.caller(principal, self._session), era
-            )
+            params, caller = call.params, call.caller(principal, self._session)
+            raw = await self._agent.answer(self.offer, params.name, params.arguments, caller, era)
         except asyncio.CancelledError:
             # Taken out by cancel(): the client's wish, not the server's end.
             if key in self._tasks:

@@ -14,6 +14,7 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_MODERN_VERSION
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from smart_mcp_proxy.fastmcp_compat.http import HttpSession, accepted_replies, replying_with_json
+from smart_mcp_proxy.fastmcp_compat.paths import served_path
 from smart_mcp_proxy.gateway.agent import Agent
 from smart_mcp_proxy.models import Era
 from smart_mcp_proxy.telemetry import spawn
@@ -105,24 +106,25 @@ class WireHttp:
             return None
         version = headers.get(b"mcp-protocol-version", b"").decode("latin-1")
         if version == LATEST_MODERN_VERSION:
+            # Without a session nobody cancels by id, and equal ids of different clients must not meet.
+            modern = CallsInFlight(self._agent, self._agent.offer_at(served_path(), self._principal))
             is_right = (
                 call.is_modern
                 and headers.get(b"mcp-method") == b"tools/call"
                 and headers.get(b"mcp-name") == call.params.name.encode()
-                and not self._agent.offer.demands_headers(call.params.name)
+                and not modern.offer.demands_headers(call.params.name)
                 and takes_stream
             )
-            # Without a session nobody cancels by id, and equal ids of different clients must not meet.
-            calls = CallsInFlight(self._agent)
-            return (calls, None, "modern") if is_right and calls.takes(call) else None
+            return (modern, None, "modern") if is_right and modern.takes(call) else None
         if call.version is not None or (version and version not in HANDSHAKE_PROTOCOL_VERSIONS):
             return None
         session = self._session(headers)
-        if session is None:
+        if session is None or session.client is None or session.is_serving(call.id):
             return None
-        if session.is_serving(call.id):
-            return None
-        calls = self._session_calls.setdefault(session, CallsInFlight(self._agent, session.mcp_session_id))
+        calls = self._session_calls.get(session)
+        if calls is None:
+            offer = self._agent.offer_to(session.client.session, session.path, self._principal)
+            calls = self._session_calls[session] = CallsInFlight(self._agent, offer, session.mcp_session_id)
         return (calls, session, "handshake") if calls.takes(call) else None
 
     def _session(self, headers: Headers) -> HttpSession | None:

@@ -58,7 +58,8 @@ def test_make_says_nothing_on_ctrl_c(tmp_path: Path) -> None:
     """A terminal sends the signal to make, to the script and to its command alike."""
     (tmp_path / "command.py").write_text(UNTIL_CTRL_C)
     (tmp_path / "Makefile").write_text(f"run:\n\t@exec {sys.executable} {SCRIPT} {sys.executable} command.py\n")
-    with started("make", "run", cwd=tmp_path) as process:
+    outside = {name: value for name, value in os.environ.items() if name not in {"MAKEFLAGS", "MAKELEVEL", "MFLAGS"}}
+    with started("make", "run", cwd=tmp_path, env=outside) as process:
         os.killpg(process.pid, signal.SIGINT)
         assert process.stderr is not None
         assert process.stderr.read() == ""

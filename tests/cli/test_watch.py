@@ -15,7 +15,7 @@ from cli_runs import some_servers
 
 from smart_mcp_proxy.cli.watch import follow_config, next_servers
 from smart_mcp_proxy.gateway import Gateway
-from smart_mcp_proxy.servers import ServerConfig, load_servers
+from smart_mcp_proxy.servers import Profile, ServerConfig, ServerFile, load_servers
 from smart_mcp_proxy.settings import Settings, environment
 
 pytestmark = pytest.mark.anyio
@@ -36,6 +36,12 @@ class Followed:
 
     def __init__(self) -> None:
         self.states: asyncio.Queue[Mapping[str, ServerConfig]] = asyncio.Queue()
+        self.profiles: Mapping[str, Profile] = {}
+
+    async def take(self, servers: Mapping[str, ServerConfig], profiles: Mapping[str, Profile]) -> None:
+        """Keeps a state."""
+        self.profiles = profiles
+        await self.states.put(servers)
 
     async def next(self) -> dict[str, str]:
         """The commands of the next state that is applied."""
@@ -46,7 +52,7 @@ class Followed:
 @asynccontextmanager
 async def following(settings: Settings, cwd: Path, current: Mapping[str, ServerConfig]) -> AsyncIterator[Followed]:
     followed = Followed()
-    task = asyncio.create_task(follow_config(settings, cwd, current, followed.states.put))
+    task = asyncio.create_task(follow_config(settings, cwd, ServerFile(current), followed.take))
     try:
         yield followed
     finally:
@@ -148,11 +154,11 @@ async def test_only_what_changed_is_restarted(tmp_path: Path, data: Path) -> Non
         assert kept is not None and gone is not None
         applied = asyncio.Event()
 
-        async def apply(now: Mapping[str, ServerConfig]) -> None:
-            await gateway.apply(now)
+        async def apply(now: Mapping[str, ServerConfig], profiles: Mapping[str, Profile]) -> None:
+            await gateway.apply(now, profiles)
             applied.set()
 
-        task = asyncio.create_task(follow_config(gateway.settings, tmp_path, servers, apply))
+        task = asyncio.create_task(follow_config(gateway.settings, tmp_path, ServerFile(servers), apply))
         path.write_text(json.dumps(some_servers("todo", "colors")))
         with anyio.fail_after(PATIENCE_S):
             await applied.wait()
@@ -164,3 +170,16 @@ async def test_only_what_changed_is_restarted(tmp_path: Path, data: Path) -> Non
         assert gateway.status().tools["colors"] > 0
         task.cancel()
         await asyncio.wait([task])
+
+
+async def test_a_change_of_the_profiles_alone_is_applied(tmp_path: Path, data: Path) -> None:
+    """With the servers as they were."""
+    path = tmp_path / "mcp_config.json"
+    document = {"mcpServers": {"a": entry("one")}, "profiles": {"work": {"servers": ["a"]}}}
+    path.write_text(json.dumps(document))
+    async with following(Settings(data_dir=data), tmp_path, load_servers(path).servers) as followed:
+        assert await followed.next() == {"a": "one"}
+        assert set(followed.profiles) == {"work"}
+        path.write_text(json.dumps(document | {"profiles": {"play": {}}}))
+        assert await followed.next() == {"a": "one"}
+        assert set(followed.profiles) == {"play"}

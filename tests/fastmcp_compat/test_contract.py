@@ -32,7 +32,10 @@ from pydantic import ValidationError
 
 from smart_mcp_proxy.fastmcp_compat.http import HttpApp, HttpSession, replying_with_json
 from smart_mcp_proxy.fastmcp_compat.list_changed import ListChangedHub
+from smart_mcp_proxy.fastmcp_compat.paths import serving_path
 from smart_mcp_proxy.fastmcp_compat.server import (
+    CheckedClient,
+    Client,
     Inbound,
     build_server,
     checked_clients,
@@ -166,7 +169,7 @@ async def test_an_http_session_keeps_count_of_its_requests_until_it_idles_out() 
     session.__class__ = HttpSession
     assert session.is_open
     session.idle_scope = anyio.CancelScope()
-    session.begin_count()
+    session.begin("")
     with session.in_use(1), session.in_use("2"):
         assert session.is_serving("1")
         assert (session._requests_in_flight, session.idle_scope.deadline) == (2, float("inf"))
@@ -176,7 +179,7 @@ async def test_an_http_session_counts_its_idle_time_anew_after_a_request() -> No
     """From the end of the last one."""
     session = HttpSession(mcp_session_id="0" * 32, idle_timeout=5)
     session.idle_scope = anyio.CancelScope()
-    session.begin_count()
+    session.begin("")
     with session.in_use(1):
         pass
     assert session._requests_in_flight == 0
@@ -223,13 +226,31 @@ def test_a_request_can_be_checked_by_method_and_version(params: Any, is_good: bo
 # --- what is built on it, from outside
 
 
+class Visit:
+    """A client's session, as long as it lasts."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self.is_closed = False
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
 class Handlers:
     """Answers with what it was asked."""
 
     def __init__(self) -> None:
-        self.list_changes = ListChangedHub(is_announcing=False)
+        self.list_changes = ListChangedHub(
+            is_announcing=False, on_listen=lambda path, principal: None, on_leave=lambda path: None
+        )
         self.inbound: list[Inbound] = []
+        self.sessions: list[Visit] = []
         self.answered = 0
+
+    def open_session(self, client: Client) -> "Visit":
+        self.sessions.append(Visit(client))
+        return self.sessions[-1]
 
     async def list_tools(self, inbound: Inbound) -> dict[str, Any]:
         self.inbound.append(inbound)
@@ -375,12 +396,26 @@ async def test_a_malformed_request_is_a_json_rpc_error(piped: Piped, handlers: H
     assert handlers.inbound == []
 
 
-async def test_a_client_is_known_once_the_sdk_has_let_it_in(piped: Piped) -> None:
-    """Not by its greeting alone."""
+async def test_a_client_is_known_once_the_sdk_has_let_it_in(piped: Piped, handlers: Handlers) -> None:
+    """Not by its greeting alone; its requests carry what was kept for it at the greeting."""
     await piped.greet()
+    (visit,) = handlers.sessions
+    assert (visit.client.name, visit.client.version, visit.client.path) == ("c", "1", "")
     assert dict(checked_clients(piped.server)) == {}
     await piped.ask("tools/list")
-    assert dict(checked_clients(piped.server)) == {None: OLD}
+    assert dict(checked_clients(piped.server)) == {None: CheckedClient(OLD, visit)}
+    assert handlers.inbound[0].session is visit
+
+
+async def test_one_client_is_told_that_its_list_changed(piped: Piped, handlers: Handlers) -> None:
+    """By the way that was handed over at its greeting."""
+    await piped.greet()
+    await piped.ask("ping")
+    async with anyio.create_task_group() as group:
+        group.start_soon(handlers.sessions[0].client.tell_list_changed)
+        while not piped.heard:
+            await piped.ask("ping")
+    assert "notifications/tools/list_changed" in piped.heard
 
 
 @asynccontextmanager
@@ -408,6 +443,29 @@ async def opened_session(client: httpx2.AsyncClient) -> str:
         reply = await client.post("/mcp", json=done, headers={"mcp-session-id": session_id})
         assert reply.status_code == 202
     return session_id
+
+
+async def test_a_session_stays_at_the_path_it_was_opened_on(handlers: Handlers) -> None:
+    """Its requests say so, whatever path they themselves come in at, and it is closed with the session."""
+    app = HttpApp(build_server("gate", "7", "", handlers), "/mcp")
+    listing = {"jsonrpc": "2.0", "id": 2, "method": "tools/list", "params": {}}
+    with anyio.fail_after(20):
+        async with http_client(app) as client:
+            with serving_path("p/work"):
+                session_id = await opened_session(client)
+                reply = await client.post("/mcp", json=listing, headers={"mcp-session-id": session_id})
+                assert reply.status_code == 200
+                session = app.session(session_id)
+                assert session is not None and session.path == "p/work"
+                assert session.client is not None and session.client.session is handlers.sessions[0]
+            assert app.session(session_id) is None
+            assert (handlers.sessions[0].client.path, handlers.inbound[0].path) == ("p/work", "p/work")
+            for path, status in (("", 404), ("p/work", 200)):
+                with serving_path(path):
+                    reply = await client.delete("/mcp", headers={"mcp-session-id": session_id})
+                assert reply.status_code == status
+            while not handlers.sessions[0].is_closed:
+                await anyio.lowlevel.checkpoint()
 
 
 async def test_the_reply_form_is_chosen_per_request(handlers: Handlers) -> None:
@@ -453,7 +511,7 @@ async def test_a_session_is_found_after_its_first_call_and_until_its_end(handler
             with replying_with_json(True):
                 await client.post("/mcp", json=listing, headers={"mcp-session-id": session_id})
             assert isinstance(app.session(session_id), HttpSession)
-            assert checked_clients(server)[session_id] == OLD
+            assert checked_clients(server)[session_id].protocol_version == OLD
             assert app.session("0" * 32) is None
             await client.delete("/mcp", headers={"mcp-session-id": session_id})
             assert app.session(session_id) is None

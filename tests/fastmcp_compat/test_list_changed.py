@@ -8,7 +8,7 @@ import pytest
 from mcp.server.connection import Connection
 
 from smart_mcp_proxy.fastmcp_compat import list_changed
-from smart_mcp_proxy.fastmcp_compat.list_changed import ListChangedHub
+from smart_mcp_proxy.fastmcp_compat.list_changed import tell
 
 pytestmark = pytest.mark.anyio
 
@@ -35,25 +35,18 @@ def connected(outbound: Outbound, *, is_initialized: bool = True) -> Connection:
     return connection
 
 
-async def test_every_client_that_is_ready_hears_it_once() -> None:
-    """One that has not finished its greeting will ask for the list anyway; one that left is not looked for."""
-    hub = ListChangedHub(is_announcing=True)
-    ready, early, gone = Outbound(), Outbound(), Outbound()
-    leaving = connected(gone)
-    for connection in (connected(ready), connected(early, is_initialized=False), leaving):
-        hub.add(connection)
-    await leaving.exit_stack.aclose()
-    await hub.announce()
-    assert (ready.methods, early.methods, gone.methods) == (["notifications/tools/list_changed"], [], [])
+@pytest.mark.parametrize(("is_initialized", "heard"), [(True, ["notifications/tools/list_changed"]), (False, [])])
+async def test_a_client_that_is_ready_hears_it(is_initialized: bool, heard: list[str]) -> None:
+    """One that has not finished its greeting will ask for the list anyway."""
+    outbound = Outbound()
+    await tell(connected(outbound, is_initialized=is_initialized))
+    assert outbound.methods == heard
 
 
-async def test_a_client_that_does_not_read_holds_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It misses the announcement; the others have it."""
+async def test_a_client_that_does_not_read_is_left_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It misses the announcement; nobody waits for it."""
     monkeypatch.setattr(list_changed, "SEND_S", 0.01)
-    hub = ListChangedHub(is_announcing=True)
-    stuck, ready = Outbound(is_stuck=True), Outbound()
-    hub.add(connected(stuck))
-    hub.add(connected(ready))
+    outbound = Outbound(is_stuck=True)
     with anyio.fail_after(5):
-        await hub.announce()
-    assert (stuck.methods, ready.methods) == ([], ["notifications/tools/list_changed"])
+        await tell(connected(outbound))
+    assert outbound.methods == []

@@ -185,7 +185,9 @@ class Rig:
         taken: list[float] = []
         while len(taken) < count or (busy is not None and not busy.done()):
             began = time.perf_counter()
-            raw = await self.gateway.agent.answer("call_tool_write", arguments, caller, self._era)
+            raw = await self.gateway.agent.answer(
+                self.gateway.agent.offer_at("", "local"), "call_tool_write", arguments, caller, self._era
+            )
             taken.append(time.perf_counter() - began)
             assert b"recorded good" in raw, raw[:500]
             await asyncio.sleep(PACE_S)

@@ -12,6 +12,7 @@ from mcp.shared.exceptions import MCPError
 from smart_mcp_proxy.errors import ConfigError, UpstreamError
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.gateway.calls import CallLimits, Calls
+from smart_mcp_proxy.gateway.offer import Audience
 from smart_mcp_proxy.gateway.passthrough import Passthrough
 from smart_mcp_proxy.gateway.tools import Caller
 from smart_mcp_proxy.servers import ToolFilter
@@ -38,18 +39,6 @@ class Ticker:
     async def wait_changed(self) -> None:
         self.waiting.set()
         await self._event.wait()
-
-
-class Counter:
-    """Counts announcements."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.changed = asyncio.Event()
-
-    async def announce(self) -> None:
-        self.count += 1
-        self.changed.set()
 
 
 class Stage:
@@ -160,35 +149,24 @@ async def test_a_server_without_tools_is_not_waited_for(stage: Stage) -> None:
     assert stage.offer.definitions("modern") == []
 
 
-async def test_each_change_of_a_shown_list_is_announced_once(stage: Stage) -> None:
+async def test_each_change_of_a_shown_list_is_told_once(stage: Stage) -> None:
     """The first fill, before anybody saw a list, and news that change nothing are not."""
-    counter = Counter()
-    hub: Any = counter
-    announcing = asyncio.ensure_future(stage.offer.announce_changes(hub))
-    with anyio.fail_after(5):
-        await stage.ticker.waiting.wait()
-        await stage.change(definition("a"))
-        await _quiet(stage)
-        assert counter.count == 0
-        stage.offer.definitions("modern")
-        for count, tools in enumerate(([definition("a"), definition("b")], [definition("a", "Other words.")]), 1):
-            await stage.change(*tools)
-            await counter.changed.wait()
-            counter.changed.clear()
-            stage.ticker.tick()
-            await stage.parts.sync("beta", [definition(f"foreign_{count}")])
-            stage.ticker.tick()
-            await _quiet(stage)
-            assert counter.count == count
-    announcing.cancel()
+    told: list[str] = []
 
+    async def tell() -> None:
+        told.append("changed")
 
-async def _quiet(stage: Stage) -> None:
-    """Returns when the announcer has looked and waits again."""
-    stage.ticker.waiting.clear()
-    await anyio.lowlevel.checkpoint()
-    stage.ticker.tick()
-    await stage.ticker.waiting.wait()
+    audience = Audience(stage.offer, tell, on_told=lambda: told.append("noted"))
+    await stage.change(definition("a"))
+    await audience.refresh()
+    assert told == []
+    audience.note_shown()
+    for count, tools in enumerate(([definition("a"), definition("b")], [definition("a", "Other words.")]), 1):
+        await stage.change(*tools)
+        await audience.refresh()
+        await stage.parts.sync("beta", [definition(f"foreign_{count}")])
+        await audience.refresh()
+        assert told == ["noted", "changed"] * count
 
 
 def test_only_a_configured_server_can_be_passed_through(tmp_path: Any) -> None:

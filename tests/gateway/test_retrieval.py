@@ -82,11 +82,13 @@ async def test_an_answer_has_every_member_of_the_contract(library: Library) -> N
     """Lists are lists when they are empty, too."""
     answer = await library.ask("paint a wall", limit=1)
     assert set(answer) == {
-        "query", "total", "tools", "near_misses", "generation", "index_age_s", "not_covered", "degraded", "hint",
-        "tokens",
+        "query", "total", "tools", "near_misses", "newly_registered", "evicted", "pool", "toolset", "generation",
+        "index_age_s", "not_covered", "degraded", "hint", "tokens",
     }  # fmt: skip
     assert (answer["query"], answer["total"]) == ("paint a wall", 3)
-    assert answer["near_misses"] == answer["not_covered"] == answer["degraded"] == []
+    for name in ("near_misses", "not_covered", "degraded", "newly_registered", "evicted"):
+        assert answer[name] == []
+    assert answer["pool"] is answer["toolset"] is None
     assert answer["generation"] == library.parts.catalog.snapshot.generation
     assert answer["index_age_s"] == 2.3
     (tool,) = answer["tools"]
@@ -170,7 +172,7 @@ async def test_a_tool_that_is_hidden_meanwhile_is_not_shown(library: Library, pa
 
 
 async def test_servers_not_covered_are_named_in_order(library: Library) -> None:
-    """With their state; ready but not listed yet is `unlisted`, and a disabled one is not missed."""
+    """With their state; ready but not listed yet is `unlisted`, a disabled one is not missed, of others nothing."""
     library.servers = [FakeUpstream(name) for name in ("zeta", "beta", "eta", "alpha", "delta", "gamma")]
     for server, state in zip(library.servers, list(ServerState), strict=False):
         server.move(state)
@@ -179,6 +181,7 @@ async def test_servers_not_covered_are_named_in_order(library: Library) -> None:
     ]  # fmt: skip
     library.servers += [FakeUpstream("theta"), FakeUpstream("off")]
     library.servers[-1].move(ServerState.DISABLED)
+    library.parts.visible.reconfigure({server.status.name: config(server.status.name) for server in library.servers})
     assert (await library.ask())["not_covered"] == [
         {"server": "beta", "state": "connecting"},
         {"server": "delta", "state": "error"},

@@ -158,21 +158,21 @@ class HttpAgent(Agent):
     def __init__(self, era: Era, url: str, client: httpx2.AsyncClient) -> None:
         super().__init__(era)
         self._url = url
-        self._client = client
-        self._session: str | None = None
+        self.http = client
+        self.session_id: str | None = None
         self._posts: dict[int, asyncio.Task[None]] = {}
 
     async def hear(self) -> AsyncIterator[dict[str, Any]]:
         """What the gateway says to this session by itself."""
         headers = self._headers({}) | {"accept": "text/event-stream"}
-        async with self._client.stream("GET", self._url, headers=headers, timeout=None) as reply:
+        async with self.http.stream("GET", self._url, headers=headers, timeout=None) as reply:
             async for _, data in events_of(reply):
                 if data:
                     yield json.loads(data)
 
     async def notify(self, method: str, **params: Any) -> None:
         body = {"jsonrpc": "2.0", "method": method, "params": params}
-        reply = await self._client.post(self._url, json=body, headers=self._headers(body))
+        reply = await self.http.post(self._url, json=body, headers=self._headers(body))
         assert reply.status_code == 202, reply.text
 
     async def cancel(self, exchange: Exchange) -> None:
@@ -183,8 +183,8 @@ class HttpAgent(Agent):
 
     def _headers(self, body: dict[str, Any]) -> dict[str, str]:
         headers = {"accept": "application/json, text/event-stream"}
-        if self._session is not None:
-            headers |= {"mcp-session-id": self._session, "mcp-protocol-version": HANDSHAKE_VERSION}
+        if self.session_id is not None:
+            headers |= {"mcp-session-id": self.session_id, "mcp-protocol-version": HANDSHAKE_VERSION}
         if self.era == "modern":
             headers |= {"mcp-protocol-version": MODERN_VERSION, "mcp-method": body["method"]}
             if "name" in body["params"]:
@@ -197,9 +197,9 @@ class HttpAgent(Agent):
 
     async def _post(self, exchange: Exchange, body: dict[str, Any]) -> None:
         try:
-            async with self._client.stream("POST", self._url, json=body, headers=self._headers(body)) as reply:
+            async with self.http.stream("POST", self._url, json=body, headers=self._headers(body)) as reply:
                 exchange.content_type = reply.headers.get("content-type", "").partition(";")[0]
-                self._session = reply.headers.get("mcp-session-id", self._session)
+                self.session_id = reply.headers.get("mcp-session-id", self.session_id)
                 if exchange.content_type == "text/event-stream":
                     async for _, data in events_of(reply):
                         self._take(exchange, data)

@@ -175,10 +175,12 @@ async def rest_at(socket_file: Path) -> AsyncIterator[httpx2.AsyncClient]:
 
 
 @asynccontextmanager
-async def over_http(base: str, era: Era, headers: Mapping[str, str] | None = None) -> AsyncIterator[Agent]:
+async def over_http(
+    base: str, era: Era, headers: Mapping[str, str] | None = None, *, path: str = "/mcp"
+) -> AsyncIterator[HttpAgent]:
     """An agent over streamable HTTP that sends `headers` with every request."""
     async with httpx2.AsyncClient(trust_env=False, timeout=30, headers=headers) as client:
-        agent = HttpAgent(era, f"{base}/mcp", client)
+        agent = HttpAgent(era, f"{base}{path}", client)
         await agent.greet()
         yield agent
 

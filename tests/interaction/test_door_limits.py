@@ -80,6 +80,7 @@ def byte_by_byte(start: bytes, more: bytes) -> Callable[[], Any]:
     return lambda: itertools.chain([start], (more[n : n + 1] for n in itertools.cycle(range(len(more)))))
 
 
+TRIES = 5
 SLOW = {
     "nothing at all": (byte_by_byte(b"", b""), b" 408 "),
     "a head": (byte_by_byte(HEAD, b"X-More: x\r\n"), b" 408 "),
@@ -94,7 +95,11 @@ SLOW = {
 @pytest.mark.parametrize(("pieces", "words"), SLOW.values(), ids=SLOW)
 async def test_a_client_that_sends_byte_by_byte_is_cut_off(base: str, pieces: Callable[[], Any], words: bytes) -> None:
     """B32: with a status where no answer has begun; waiting for it costs the gateway nothing else."""
-    assert words in await told_at_last(base, pieces)
+    # What is still on its way when the gateway closes makes the system throw the answer away: then once more.
+    answers = [await told_at_last(base, pieces)]
+    while words not in answers[-1] and len(answers) < TRIES:
+        answers.append(await told_at_last(base, pieces))
+    assert words in answers[-1]
 
 
 ENDLESS = {

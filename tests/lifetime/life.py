@@ -59,7 +59,9 @@ async def live() -> None:
             change_tools(version)
             await gateway.retrieval.retrieve(Question(query=f"nonce {os.getpid()} {version}", limit=5))
             call = {"name": "up:echo", "args": {"text": str(version)}}
-            raw = await gateway.agent.answer("call_tool_write", call, Caller("local", {}, None), "handshake")
+            raw = await gateway.agent.answer(
+                gateway.agent.offer_at("", "local"), "call_tool_write", call, Caller("local", {}, None), "handshake"
+            )
             assert f"said {version}".encode() in raw or b"isError" in raw, raw
             while {record.key.tool for record in gateway.catalog.snapshot.by_id.values()} != set(names_of(version)):
                 await gateway.indexer.wait_changed()

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from smart_mcp_proxy.errors import ConfigError
-from smart_mcp_proxy.servers import ServerFile, configured_servers, find_config, load, load_servers
+from smart_mcp_proxy.servers import Profile, ServerFile, configured_servers, find_config, load, load_servers
 from smart_mcp_proxy.settings import load_settings
 
 GOOD = {"command": "serve"}
@@ -77,9 +77,9 @@ def test_comments_trailing_commas_and_a_byte_order_mark_are_accepted(tmp_path: P
 )
 def test_comments_and_commas_never_change_what_is_meant(value: object) -> None:
     """Whatever the texts hold, a commented file means what the plain one means."""
-    plain = json.dumps({"profiles": {"x": value}, "mcpServers": {}}, ensure_ascii=False)
+    plain = json.dumps({"mcpServers": {"a": {"command": "a", "x": value}}}, ensure_ascii=False)
     commented = "// c\n" + plain[:-1] + ", /* , } */ } // }"
-    assert load_servers(commented).profiles == load_servers(plain).profiles
+    assert load_servers(commented).servers["a"].unknown == load_servers(plain).servers["a"].unknown
 
 
 class TestWholeFile:
@@ -244,10 +244,12 @@ class TestProblems:
         assert list(file.servers) == ["a"]
         assert "'servers'" in file.problems[0].message
 
-    def test_profiles_are_kept_as_written(self) -> None:
-        """They are read by whoever serves them."""
-        profiles: dict[str, Any] = {"work": {"servers": ["a"], "tools": ["*"], "pin": []}}
-        assert loaded({"mcpServers": {"a": GOOD}, "profiles": profiles}).profiles == profiles
+    def test_profiles_are_read_beside_the_servers(self) -> None:
+        """One that cannot be used is a problem of the file, not of a server."""
+        profiles: dict[str, Any] = {"work": {"servers": ["a"], "tools": ["*"]}, "bad": {"x": 1}}
+        file = loaded({"mcpServers": {"a": GOOD}, "profiles": profiles})
+        assert file.profiles == {"work": Profile("work", ("a",), ("*",))}
+        assert "Profile 'bad'" in file.problems[0].message
         assert "'profiles' is not an object" in loaded({"mcpServers": {"a": GOOD}, "profiles": 5}).problems[0].message
 
 

@@ -47,7 +47,7 @@ async def scripted(*answers: bytes) -> AsyncIterator[tuple[HttpClient, str, list
             while await reader.readuntil(b"\r\n\r\n"):
                 seen.append(number)
                 writer.write(left.pop(0))
-        except asyncio.IncompleteReadError:
+        except (asyncio.IncompleteReadError, ConnectionError):
             pass
         finally:
             writer.close()

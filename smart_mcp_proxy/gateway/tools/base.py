@@ -2,17 +2,17 @@
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
 
 from smart_mcp_proxy.errors import RequestError
-from smart_mcp_proxy.models import OnProgress
+from smart_mcp_proxy.models import Hit, OnProgress, ToolRecord
 
-__all__ = ["AgentTool", "Arguments", "Caller"]
+__all__ = ["AgentTool", "Arguments", "Caller", "Registered", "Registry"]
 
 
 class Arguments(BaseModel):
@@ -25,6 +25,41 @@ ArgumentsT = TypeVar("ArgumentsT", bound=Arguments)
 
 
 @dataclass(frozen=True, slots=True)
+class Registered:
+    """What a search changed in its caller's list of tools.
+
+    Attributes:
+        newly_registered: Listed names that entered it.
+        evicted: Listed names that left it.
+        pool: Size and limit of the caller's pool; None where it has none.
+        toolset: Handle, address and remaining life of a list made for this search; None where none was made.
+    """
+
+    newly_registered: tuple[str, ...] = ()
+    evicted: tuple[str, ...] = ()
+    pool: Mapping[str, int] | None = None
+    toolset: Mapping[str, Any] | None = None
+
+
+class Registry(Protocol):
+    """Where found tools are registered for a caller."""
+
+    async def register(self, found: Sequence[tuple[Hit, ToolRecord]], toolset: str | None) -> Registered:
+        """Registers the tools of one search, best first.
+
+        Args:
+            found: Hits with their tools.
+            toolset: A toolset to extend.
+
+        Raises:
+            RequestError: There is no such toolset.
+        """
+
+    def note_called(self, record: ToolRecord) -> None:
+        """A tool is called, by whatever way."""
+
+
+@dataclass(frozen=True, slots=True)
 class Caller:
     """Who calls a tool.
 
@@ -33,12 +68,14 @@ class Caller:
         meta: The request's `_meta` without connection keys.
         on_progress: Where progress goes; None if nobody asked for it.
         session: Its session; None on a pipe, which has one client, and where each request stands alone.
+        registry: Where tools that it finds are registered; None where none are.
     """
 
     principal: str
     meta: Mapping[str, Any]
     on_progress: OnProgress | None
     session: str | None = None
+    registry: Registry | None = None
 
 
 class AgentTool(ABC, Generic[ArgumentsT]):

@@ -9,6 +9,7 @@ from pydantic.json_schema import SkipJsonSchema
 from smart_mcp_proxy.errors import RequestError
 from smart_mcp_proxy.gateway.calls import Calls
 from smart_mcp_proxy.gateway.tools.base import AgentTool, Arguments, Caller
+from smart_mcp_proxy.gateway.visible import Visible
 from smart_mcp_proxy.models import CallRequest, CallVariant, Intent
 
 __all__ = ["CallToolDestructive", "CallToolRead", "CallToolWrite"]
@@ -44,11 +45,14 @@ class _CallTool(AgentTool[CallArguments]):
     arguments = CallArguments
     variant: ClassVar[CallVariant]
 
-    def __init__(self, calls: Calls) -> None:
+    def __init__(self, calls: Calls, visible: Visible) -> None:
         self._calls = calls
+        self._visible = visible
 
     async def run(self, arguments: CallArguments, caller: Caller) -> bytes:
         """Calls the upstream tool."""
+        if caller.registry is not None and (record := self._visible.find(arguments.name)) is not None:
+            caller.registry.note_called(record)
         return await self._calls.call(
             CallRequest(
                 name=arguments.name,
@@ -60,7 +64,8 @@ class _CallTool(AgentTool[CallArguments]):
                 digest=arguments.digest or None,
                 meta=caller.meta,
                 on_progress=caller.on_progress,
-            )
+            ),
+            within=self._visible,
         )
 
 

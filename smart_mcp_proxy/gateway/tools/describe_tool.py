@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from smart_mcp_proxy.errors import ToolNotFoundError
+from smart_mcp_proxy.errors import RefusedError, ToolNotFoundError
 from smart_mcp_proxy.gateway.results import structured_result
 from smart_mcp_proxy.gateway.retrieval import Retrieval
 from smart_mcp_proxy.gateway.tools.base import AgentTool, Arguments, Caller
@@ -50,6 +50,6 @@ class DescribeTool(AgentTool[DescribeArguments]):
         for name in dict.fromkeys(arguments.names):
             try:
                 tools.append(self._retrieval.describe(await self._visible.require(name)))
-            except ToolNotFoundError as error:
+            except (RefusedError, ToolNotFoundError) as error:
                 errors.append({"name": name, **error.to_dict()})
         return structured_result({"tools": tools, "errors": errors}, is_error=not tools)

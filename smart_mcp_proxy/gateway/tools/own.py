@@ -1,6 +1,6 @@
 """What the gateway offers to agents by default: its own tools, in a list that never changes."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 from smart_mcp_proxy.gateway.tools.base import AgentTool, Caller
@@ -26,7 +26,6 @@ class OwnTools:
 
     instructions = INSTRUCTIONS
     list_ttl_ms = LIST_TTL_MS
-    is_changing = False
 
     def __init__(self, tools: Sequence[AgentTool[Any]]) -> None:
         self._tools = {tool.name: tool for tool in tools}
@@ -51,6 +50,10 @@ class OwnTools:
     def demands_headers(self, name: str) -> bool:
         """No argument of these tools must travel as a header."""
         return False
+
+    def state(self) -> Hashable:
+        """Always the same."""
+        return None
 
     def hint(self, name: str) -> str:
         """The way to the tools that are not listed."""

@@ -65,5 +65,6 @@ class RetrieveTools(AgentTool[RetrieveArguments]):
             more_queries=tuple(arguments.more_queries),
             principal=caller.principal,
             session=caller.session,
+            registry=caller.registry,
         )
         return structured_result(await self._retrieval.retrieve(question))

@@ -1,0 +1,87 @@
+"""What clients do when they are told that their list changed: some ask for it again, some never do."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+__all__ = ["Conduct", "Watch"]
+
+_HEED_S: Final = 30.0
+"""A client that has not asked for the list this long after it was told of a change is taken not to heed it."""
+_KNOWN_CLIENTS: Final = 256
+"""Names of clients whose conduct is remembered; they choose them freely."""
+
+
+@dataclass(slots=True)
+class _Conduct:
+    """How clients of one name took announcements so far."""
+
+    heeded: int = 0
+    unheeded: int = 0
+
+
+class Conduct:
+    """Remembers which clients ask for their list again after they were told that it changed.
+
+    Args:
+        clock: Monotonic seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._by_name: dict[str, _Conduct] = {}
+
+    def of(self, name: str) -> tuple[int, int]:
+        """Announcements to clients of this name that were heeded, and that were not."""
+        conduct = self._by_name.get(name, _Conduct())
+        return conduct.heeded, conduct.unheeded
+
+    def watch(self, name: str) -> "Watch":
+        """Follows one session of a client."""
+        return Watch(self._clock, lambda is_heeded: self._note(name, is_heeded=is_heeded))
+
+    def _note(self, name: str, *, is_heeded: bool) -> None:
+        if name not in self._by_name and len(self._by_name) == _KNOWN_CLIENTS:
+            self._by_name.pop(next(iter(self._by_name)))
+        conduct = self._by_name.setdefault(name, _Conduct())
+        if is_heeded:
+            conduct.heeded += 1
+        else:
+            conduct.unheeded += 1
+
+
+class Watch:
+    """One session's announcements: told, heeded or not.
+
+    Args:
+        clock: Monotonic seconds.
+        note: Told how each announcement was taken.
+    """
+
+    def __init__(self, clock: Callable[[], float], note: Callable[[bool], None]) -> None:
+        self._clock = clock
+        self._note = note
+        self._told_s: float | None = None
+
+    def told(self) -> None:
+        """The client has been told of a change."""
+        self._give_up()
+        if self._told_s is None:
+            self._told_s = self._clock()
+
+    def listed(self) -> None:
+        """The client has asked for its list."""
+        self._give_up()
+        if self._told_s is not None:
+            self._told_s = None
+            self._note(True)
+
+    def closed(self) -> None:
+        """The session is over."""
+        self._give_up()
+
+    def _give_up(self) -> None:
+        if self._told_s is not None and self._clock() - self._told_s > _HEED_S:
+            self._told_s = None
+            self._note(False)

@@ -1,0 +1,53 @@
+"""One part of the catalog as its clients meet it: the whole of it, or a profile's."""
+
+from collections.abc import Callable
+
+from smart_mcp_proxy.gateway.calls import Calls
+from smart_mcp_proxy.gateway.offer import Offer
+from smart_mcp_proxy.gateway.retrieval import Retrieval
+from smart_mcp_proxy.gateway.tool_list import PinnedTools, PooledTools
+from smart_mcp_proxy.gateway.tools.own import OwnTools
+from smart_mcp_proxy.gateway.visible import Visible
+from smart_mcp_proxy.models import ToolRecord
+from smart_mcp_proxy.pool import Pool
+
+__all__ = ["Front"]
+
+
+class Front:
+    """What may be seen in one part of the catalog, searched, listed and called.
+
+    Args:
+        visible: Its tools.
+        retrieval: Searches them.
+        calls: The one call path.
+        own: The gateway's own tools, working on this part.
+        list_all_below_tokens: A part whose definitions cost less is listed whole; 0 for never.
+    """
+
+    def __init__(
+        self, visible: Visible, retrieval: Retrieval, calls: Calls, own: OwnTools, list_all_below_tokens: int
+    ) -> None:
+        self.visible = visible
+        self.retrieval = retrieval
+        self._calls = calls
+        self._own = own
+        self._list_all_below_tokens = list_all_below_tokens
+        self._pinned: tuple[ToolRecord, ...] = ()
+        self._pinned_of: object = None
+        self.fixed: Offer = PinnedTools(own, visible, calls, self.pinned)
+        """The same for every client: the gateway's own tools, and what is pinned."""
+
+    def pooled(self, limit: int, clock: Callable[[], float], on_change: Callable[[], None]) -> PooledTools:
+        """A list that its client's searches fill, with a pool of its own."""
+        return PooledTools(self._own, self.visible, self._calls, self.pinned, Pool(limit), clock, on_change)
+
+    def pinned(self) -> tuple[ToolRecord, ...]:
+        """The servers' tools that are always listed, by listed name; looked through once per state of the catalog."""
+        state = self.visible.state()
+        if state is not self._pinned_of:
+            is_whole = 0 < self.retrieval.catalog_tokens() < self._list_all_below_tokens
+            chosen = self.visible.records() if is_whole else filter(self.visible.is_pinned, self.visible.records())
+            self._pinned = tuple(sorted(chosen, key=lambda record: record.listed_name))
+            self._pinned_of = state
+        return self._pinned

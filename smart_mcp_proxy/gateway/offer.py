@@ -1,0 +1,197 @@
+"""What a client is offered: a list of tools, and the way to call them."""
+
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
+from typing import Any, Protocol
+
+from smart_mcp_proxy.errors import RequestError
+from smart_mcp_proxy.fastmcp_compat.server import Client
+from smart_mcp_proxy.gateway.conduct import Watch
+from smart_mcp_proxy.gateway.tools.base import Caller
+from smart_mcp_proxy.models import Era
+from smart_mcp_proxy.telemetry import spawn
+
+__all__ = ["Audience", "Offer", "Offers", "OneOffer", "Session", "fit_to_handshake", "nothing_at"]
+
+PATH_CHARS = 100
+_NOTHING = object()
+
+
+class Offer(Protocol):
+    """What agents are offered: a list of tools, and the way to call them.
+
+    Attributes:
+        instructions: What a model is told at connection.
+        list_ttl_ms: How long a client may keep the list.
+    """
+
+    instructions: str
+    list_ttl_ms: int
+
+    async def wait_listed(self) -> None:
+        """Returns when there is a list to show, if only an empty one."""
+
+    def definitions(self, era: Era) -> Sequence[Mapping[str, Any]]:
+        """The tools as one era's `tools/list` shows them."""
+
+    def input_schema(self, name: str) -> Mapping[str, Any] | None:
+        """The input schema of a listed tool; a look-up."""
+
+    def has(self, name: str) -> bool:
+        """Whether a tool of this name is listed; a look-up."""
+
+    def demands_headers(self, name: str) -> bool:
+        """Whether a listed tool wants some arguments in HTTP headers too, for which the SDK has the rules."""
+
+    def state(self) -> Hashable:
+        """Equal as long as the list is the same one; None while there is none to show; a look-up."""
+
+    def hint(self, name: str) -> str:
+        """What to do about a name that is not listed."""
+
+    async def call(self, name: str, arguments: Mapping[str, Any], caller: Caller) -> bytes:
+        """The result of a listed tool."""
+
+
+class Audience:
+    """Clients that are offered the same, and what they were told of it.
+
+    Args:
+        offer: Theirs.
+        tell: Tells them that the list is another one.
+        on_told: Called when they are told.
+    """
+
+    def __init__(self, offer: Offer, tell: Callable[[], Awaitable[None]], *, on_told: Callable[[], None]) -> None:
+        self.offer = offer
+        self._tell = tell
+        self._on_told = on_told
+        self._told: Hashable = _NOTHING
+
+    def note_shown(self) -> None:
+        """The list is known to them as it is now: from here on each change is told, asked for meanwhile or not."""
+        if self._told is _NOTHING:
+            self._told = self.offer.state()
+
+    async def refresh(self) -> None:
+        """Tells them once if the list is another one than the one they know."""
+        state = self.offer.state()
+        if self._told is not _NOTHING and state != self._told:
+            self._told = state
+            self._on_told()
+            await self._tell()
+
+
+class Session(Audience):
+    """A connected client of the handshake era.
+
+    Args:
+        client: Who it is.
+        offer: Makes what it is offered; is given what to call when the client has changed its list.
+        watch: Notes whether it asks for its list again when it changes.
+        on_told: Called when it is told that its list has changed.
+        on_close: Told when it is gone.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        offer: Callable[[Callable[[], None]], Offer],
+        watch: Watch,
+        *,
+        on_told: Callable[[], None],
+        on_close: "Callable[[Session], None]",
+    ) -> None:
+        super().__init__(offer(self._refresh_soon), self._tell_client, on_told=on_told)
+        self.client = client
+        self._watch = watch
+        self._on_close = on_close
+
+    async def _tell_client(self) -> None:
+        self._watch.told()
+        await self.client.tell_list_changed()
+
+    def _refresh_soon(self) -> None:
+        spawn(self.refresh(), "list changed")
+
+    def __repr__(self) -> str:
+        return f"<Session of {self.client.name or 'a client without a name'}>"
+
+    def note_listed(self) -> None:
+        """The client has asked for its list."""
+        self._watch.listed()
+        self.note_shown()
+
+    def close(self) -> None:
+        """The client is gone."""
+        self._watch.closed()
+        self._on_close(self)
+
+
+class Offers(Protocol):
+    """Which client is offered what.
+
+    Attributes:
+        instructions: What a model is told at connection.
+        is_changing: Whether a list can change while the gateway runs.
+    """
+
+    instructions: str
+    is_changing: bool
+
+    def at(self, path: str, principal: str) -> Offer:
+        """What a modern client finds at a path.
+
+        Raises:
+            RequestError: Nothing is there, or not for this principal.
+        """
+
+    def to(self, client: Client, on_change: Callable[[], None]) -> Offer:
+        """What a client of the handshake era is offered.
+
+        Args:
+            client: Who it is.
+            on_change: Called when something the client did has changed its list.
+
+        Raises:
+            RequestError: Nothing is there.
+        """
+
+
+class OneOffer:
+    """The same for every client at `/mcp`, and nothing elsewhere.
+
+    Args:
+        offer: What everyone is offered.
+        is_changing: Whether its list can change.
+    """
+
+    def __init__(self, offer: Offer, *, is_changing: bool) -> None:
+        self.instructions = offer.instructions
+        self.is_changing = is_changing
+        self._offer = offer
+
+    def at(self, path: str, principal: str) -> Offer:
+        """The one offer."""
+        if path:
+            raise nothing_at(path)
+        return self._offer
+
+    def to(self, client: Client, on_change: Callable[[], None]) -> Offer:
+        """The one offer."""
+        return self.at(client.path, "")
+
+
+def nothing_at(path: str) -> RequestError:
+    """The error for a path that holds no list of tools."""
+    return RequestError(f"Nothing is served at /mcp/{path[:PATH_CHARS]}.", hint="Use /mcp.", code="not_found")
+
+
+def fit_to_handshake(definition: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Without an output schema that is no object: clients of that era refuse the whole list for it.
+
+    Source: the 2025-11-25 specification, server/tools; 2026-07-28 allows any schema.
+    """
+    schema = definition.get("outputSchema")
+    if "outputSchema" not in definition or (isinstance(schema, dict) and schema.get("type") == "object"):
+        return definition
+    return {key: value for key, value in definition.items() if key != "outputSchema"}

@@ -1,0 +1,225 @@
+"""Lists that hold servers' tools under their listed names: those that are pinned, that a search found, of a toolset."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
+from mcp.shared.inbound import x_mcp_header_map
+
+from smart_mcp_proxy import policy
+from smart_mcp_proxy.gateway.calls import Calls
+from smart_mcp_proxy.gateway.offer import fit_to_handshake
+from smart_mcp_proxy.gateway.tools.base import Caller, Registered
+from smart_mcp_proxy.gateway.tools.own import OwnTools
+from smart_mcp_proxy.gateway.visible import Visible
+from smart_mcp_proxy.models import CallRequest, Era, Hit, ToolRecord
+from smart_mcp_proxy.pool import Pool
+
+__all__ = ["ChosenTools", "PinnedTools", "PooledTools", "ToolList"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Listed:
+    """The servers' tools in a list, looked through once per choice.
+
+    Attributes:
+        records: By listed name, in the order in which they are listed.
+        definitions: The same as they are shown.
+        demanding: Those that want some arguments in HTTP headers too.
+    """
+
+    records: Mapping[str, ToolRecord]
+    definitions: Mapping[str, Mapping[str, Any]]
+    demanding: frozenset[str]
+
+    @classmethod
+    def of(cls, records: Iterable[ToolRecord]) -> "_Listed":
+        by_name = {record.listed_name: record for record in records}
+        definitions = {name: {**msgspec.json.decode(record.raw), "name": name} for name, record in by_name.items()}
+        demanding = (name for name, shown in definitions.items() if x_mcp_header_map(shown.get("inputSchema")))
+        return cls(by_name, definitions, frozenset(demanding))
+
+
+class ToolList(ABC):
+    """Some of the gateway's own tools, and behind them some of the servers'.
+
+    Args:
+        own: The gateway's own tools in the list.
+        visible: The servers' tools that may be in it.
+        calls: The one call path.
+    """
+
+    def __init__(self, own: OwnTools, visible: Visible, calls: Calls) -> None:
+        self.instructions = own.instructions
+        self.list_ttl_ms = own.list_ttl_ms
+        self._own = own
+        self._visible = visible
+        self._calls = calls
+        self._records: tuple[ToolRecord, ...] = ()
+        self._listed = _Listed.of(())
+
+    @abstractmethod
+    def chosen(self) -> tuple[ToolRecord, ...]:
+        """The servers' tools in the list now, in its order; a look-up, equal as long as nothing changed."""
+
+    async def wait_listed(self) -> None:
+        """Returns at once: what is missing still will be announced when it comes."""
+        return
+
+    def definitions(self, era: Era) -> Sequence[Mapping[str, Any]]:
+        """The gateway's own tools first."""
+        listed = self._now().definitions.values()
+        return [*self._own.definitions(era), *(listed if era == "modern" else map(fit_to_handshake, listed))]
+
+    def input_schema(self, name: str) -> Mapping[str, Any] | None:
+        """The input schema of a listed tool."""
+        if self._own.has(name):
+            return self._own.input_schema(name)
+        schema = self._now().definitions.get(name, {}).get("inputSchema")
+        return schema if isinstance(schema, dict) else None
+
+    def has(self, name: str) -> bool:
+        """Whether a tool of this name is listed."""
+        return self._own.has(name) or name in self._now().records
+
+    def demands_headers(self, name: str) -> bool:
+        """Whether the schema wants some arguments of this tool in HTTP headers too."""
+        return name in self._now().demanding
+
+    def state(self) -> Hashable:
+        """Names and definitions in their order."""
+        return tuple((record.listed_name, record.digest) for record in self.chosen())
+
+    def hint(self, name: str) -> str:
+        """The way to what is not in the list."""
+        record = self._visible.find(name)
+        if record is None:
+            return self._own.hint(name)
+        way = f"call_tool_{policy.call_with(record.annotations)}"
+        return f"It is not in your list now: call it by name with {way}, or find it again with retrieve_tools."
+
+    async def call(self, name: str, arguments: Mapping[str, Any], caller: Caller) -> bytes:
+        """The result of a listed tool, whosever it is."""
+        if self._own.has(name):
+            return await self._own.call(name, arguments, caller)
+        request = CallRequest(
+            name=str(self._now().records[name].key),
+            arguments=arguments,
+            variant=None,  # the client sees the tool's own annotations and asks its user by them
+            principal=caller.principal,
+            meta=caller.meta,
+            on_progress=caller.on_progress,
+        )
+        return await self._calls.call(request, within=self._visible)
+
+    def _now(self) -> _Listed:
+        records = self.chosen()
+        if records != self._records:
+            self._listed, self._records = _Listed.of(records), records
+        return self._listed
+
+
+class PinnedTools(ToolList):
+    """The gateway's own tools and those that the configuration lists for everybody.
+
+    Args:
+        own: All of the gateway's own tools.
+        visible: The servers' tools.
+        calls: The one call path.
+        pinned: What is always listed, in a stable order; a look-up.
+    """
+
+    def __init__(
+        self, own: OwnTools, visible: Visible, calls: Calls, pinned: Callable[[], tuple[ToolRecord, ...]]
+    ) -> None:
+        super().__init__(own, visible, calls)
+        self.pinned = pinned
+
+    def chosen(self) -> tuple[ToolRecord, ...]:
+        """Pinned tools."""
+        return self.pinned()
+
+
+class PooledTools(PinnedTools):
+    """The list of one session: pinned tools, and those that its searches found and its pool keeps.
+
+    Args:
+        own: All of the gateway's own tools.
+        visible: The servers' tools.
+        calls: The one call path.
+        pinned: What is always listed.
+        pool: Of this session.
+        clock: Monotonic seconds.
+        on_change: Called when a search has changed the list.
+    """
+
+    def __init__(
+        self,
+        own: OwnTools,
+        visible: Visible,
+        calls: Calls,
+        pinned: Callable[[], tuple[ToolRecord, ...]],
+        pool: Pool,
+        clock: Callable[[], float],
+        on_change: Callable[[], None],
+    ) -> None:
+        super().__init__(own, visible, calls, pinned)
+        self.pool = pool
+        self._clock = clock
+        self._on_change = on_change
+
+    def chosen(self) -> tuple[ToolRecord, ...]:
+        """Pinned tools, then pooled ones in the order in which they were found; what may not be seen has left."""
+        pinned = self.pinned()
+        found = {id_: self._visible.by_id(id_) for id_ in self.pool.ids}
+        if gone := [id_ for id_, record in found.items() if record is None]:
+            self.pool.drop(gone)
+        if not pinned:
+            return tuple(record for record in found.values() if record is not None)
+        taken = {record.id for record in pinned}
+        return (*pinned, *(record for record in found.values() if record is not None and record.id not in taken))
+
+    async def call(self, name: str, arguments: Mapping[str, Any], caller: Caller) -> bytes:
+        """The result of a listed tool; what is called stays in the pool for longer."""
+        if self._own.has(name):
+            return await self._own.call(name, arguments, replace(caller, registry=self))
+        self.note_called(self._now().records[name])
+        return await super().call(name, arguments, caller)
+
+    async def register(self, found: Sequence[tuple[Hit, ToolRecord]], toolset: str | None) -> Registered:
+        """Takes the tools that a search found into the pool."""
+        pinned = {record.id for record in self.pinned()}
+        names = {record.id: record.listed_name for record in self.chosen()}
+        change = self.pool.admit([hit for hit, _ in found if hit.id not in pinned], self._clock())
+        names |= {record.id: record.listed_name for _, record in found}
+        if change:
+            self._on_change()
+        return Registered(
+            newly_registered=tuple(names[id_] for id_ in change.added),
+            evicted=tuple(names[id_] for id_ in change.evicted),
+            pool={"size": len(self.pool), "limit": self.pool.limit},
+        )
+
+    def note_called(self, record: ToolRecord) -> None:
+        """Keeps a tool fresh that is called, by whatever way."""
+        self.pool.touch(record.id, self._clock())
+
+
+class ChosenTools(ToolList):
+    """Exactly the tools of one toolset, in its order.
+
+    Args:
+        visible: The servers' tools.
+        calls: The one call path.
+        ids: The toolset's tools.
+    """
+
+    def __init__(self, visible: Visible, calls: Calls, ids: Sequence[int]) -> None:
+        super().__init__(OwnTools(()), visible, calls)
+        self._ids = ids
+
+    def chosen(self) -> tuple[ToolRecord, ...]:
+        """Those that may still be seen."""
+        return tuple(record for id_ in self._ids if (record := self._visible.by_id(id_)) is not None)

@@ -1,0 +1,258 @@
+"""Found tools in the client's own list: who gets them, who is told, who never sees them."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from agents import Agent
+from doors import ENVIRON, in_memory, odd_servers, on_stdio, over_http, over_sse, served, spawned
+from test_passthrough_door import CHANGED, Announcements, listed
+
+from smart_mcp_proxy.gateway import Gateway
+from smart_mcp_proxy.servers import load_servers
+from smart_mcp_proxy.settings import Settings
+
+pytestmark = pytest.mark.anyio
+
+LIMIT_S = 30
+HANDSHAKE_DOORS = ["memory", "stdio", "http", "sse"]
+OWN_TOOLS = 6
+
+
+@asynccontextmanager
+async def two_agents(
+    transport: str, data_dir: Path, servers: dict[str, Any], **settings: Any
+) -> AsyncIterator[tuple[Agent, Agent]]:
+    """Two agents of the handshake era at doors of one gateway; over stdio each client has a gateway of its own."""
+    async with AsyncExitStack() as stack:
+        if transport == "stdio":
+            environ = {name.upper(): str(value) for name, value in settings.items()}
+            agents = []
+            for _ in range(2):
+                process = await stack.enter_async_context(spawned(data_dir, servers, **environ))
+                agents.append(await stack.enter_async_context(on_stdio(process, "handshake")))
+            yield agents[0], agents[1]
+            return
+        gateway = await stack.enter_async_context(settled(data_dir, servers, **settings))
+        if transport == "memory":
+            first = await stack.enter_async_context(in_memory(gateway, "handshake"))
+            yield first, await stack.enter_async_context(in_memory(gateway, "handshake"))
+            return
+        base = await stack.enter_async_context(served(gateway))
+        if transport == "http":
+            first = await stack.enter_async_context(over_http(base, "handshake"))
+            yield first, await stack.enter_async_context(over_http(base, "handshake"))
+        else:
+            first = await stack.enter_async_context(over_sse(base))
+            yield first, await stack.enter_async_context(over_sse(base))
+
+
+@asynccontextmanager
+async def settled(
+    data_dir: Path, servers: dict[str, Any], profiles: dict[str, Any] | None = None, **settings: Any
+) -> AsyncIterator[Gateway]:
+    """A gateway in this process that has listed its servers."""
+    file = load_servers(json.dumps({"mcpServers": servers, "profiles": profiles or {}}))
+    assert not file.problems
+    own = Settings(data_dir=data_dir, **settings)
+    async with Gateway(own, file.servers, profiles=file.profiles, environ=ENVIRON) as gateway:
+        gateway.start_upstreams()
+        assert await gateway.wait_settled(LIMIT_S)
+        yield gateway
+
+
+async def found(agent: Agent, query: str, **more: Any) -> dict[str, Any]:
+    """The answer to a search, once the servers are listed."""
+    with anyio.fail_after(LIMIT_S):
+        while True:
+            reply = await agent.request("tools/call", name="retrieve_tools", arguments={"query": query, **more})
+            answer: dict[str, Any] = reply["result"]["structuredContent"]
+            if not answer["not_covered"]:
+                return answer
+            await asyncio.sleep(0)
+
+
+async def names(agent: Agent) -> list[str]:
+    """The names that the agent sees listed, the gateway's own left out."""
+    return [tool["name"] for tool in await listed(agent)][OWN_TOOLS:]
+
+
+@pytest.mark.requirement("dynamic-registers")
+@pytest.mark.parametrize("transport", HANDSHAKE_DOORS)
+async def test_a_search_registers_what_it_found_for_its_client_alone(
+    transport: str, ledger: Path, tmp_path: Path
+) -> None:
+    """It is told once, sees the tools listed and calls one by its listed name; the other client sees nothing of it."""
+    servers = odd_servers(ledger)
+    async with two_agents(transport, tmp_path, servers, routing_type="DYNAMIC") as (agent, other):
+        assert agent.greeting["result"]["capabilities"] == {"tools": {"listChanged": True}}
+        announcements, others = Announcements(agent), Announcements(other)
+        await announcements.subscribe()
+        await others.subscribe()
+        assert await names(agent) == []
+        answer = await found(agent, "new:look")
+        assert answer["newly_registered"][0] == "new__look"
+        assert answer["evicted"] == []
+        assert answer["pool"] == {"size": len(answer["newly_registered"]), "limit": 15}
+        await announcements.until(CHANGED, 1)
+        assert await names(agent) == answer["newly_registered"]
+        definition = next(tool for tool in await listed(agent) if tool["name"] == "new__look")
+        assert "inputSchema" in definition
+        reply = await agent.request("tools/call", name="new__look", arguments={"entry": 1})
+        assert reply["result"].get("isError") in (None, False)
+
+        again = await found(agent, "new:look")
+        assert again["newly_registered"] == again["evicted"] == []
+        assert await names(other) == []
+        reply = await other.request("tools/call", name="new__look", arguments={"entry": 1})
+        assert reply["error"]["code"] == -32602
+        assert "call_tool_" in reply["error"]["message"]
+        assert (announcements.count(CHANGED), others.count(CHANGED)) == (1, 0)
+        await announcements.close()
+        await others.close()
+
+
+@pytest.mark.requirement("dynamic-evicts")
+@pytest.mark.parametrize("transport", ["memory", "http"])
+async def test_the_pool_never_exceeds_its_limit(transport: str, ledger: Path, tmp_path: Path) -> None:
+    """What leaves is named; hits of the search stay, as far as the limit goes."""
+    async with two_agents(transport, tmp_path, odd_servers(ledger), routing_type="DYNAMIC", tools_limit=2, top_k=3) as (
+        agent,
+        _,
+    ):
+        first = await found(agent, "new:look")
+        second = await found(agent, "new:meta", limit=1)
+        assert second["newly_registered"] == ["new__meta"]
+        assert len(second["evicted"]) == max(0, len(first["newly_registered"]) + 1 - 2)
+        assert second["pool"]["size"] <= second["pool"]["limit"] == 2
+        assert "new__meta" in await names(agent)
+        assert len(await names(agent)) <= 2
+
+
+@pytest.mark.requirement("dynamic-modern-fixed")
+@pytest.mark.parametrize("transport", ["memory", "http"])
+async def test_the_modern_list_stays_as_it_is(transport: str, ledger: Path, tmp_path: Path) -> None:
+    """A list must not change as a side effect of a request there."""
+    async with AsyncExitStack() as stack:
+        gateway = await stack.enter_async_context(settled(tmp_path, odd_servers(ledger), routing_type="DYNAMIC"))
+        if transport == "memory":
+            agent = await stack.enter_async_context(in_memory(gateway, "modern"))
+        else:
+            base = await stack.enter_async_context(served(gateway))
+            agent = await stack.enter_async_context(over_http(base, "modern"))
+        before = await listed(agent)
+        answer = await found(agent, "new:look")
+        assert answer["tools"]
+        assert answer["newly_registered"] == []
+        assert answer["pool"] is None
+        assert await listed(agent) == before
+
+
+@pytest.mark.requirement("auto-routes")
+@pytest.mark.parametrize(("name", "is_dynamic"), [("claude-code", True), ("Cursor", False), ("unheard of", False)])
+async def test_auto_routes_by_what_is_known_of_the_client(
+    name: str, is_dynamic: bool, ledger: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Clients that ask for their list again get found tools into it; others call them by the call tools."""
+    async with settled(tmp_path, odd_servers(ledger), routing_type="AUTO") as gateway:
+        monkeypatch.setattr("agents.CLIENT", {"name": name, "version": "1"})
+        async with in_memory(gateway, "handshake") as agent:
+            answer = await found(agent, "new:look")
+            assert (answer["pool"] is not None) is is_dynamic
+            assert bool(await names(agent)) is is_dynamic
+
+
+@pytest.mark.requirement("pinned-listed")
+async def test_pinned_tools_are_listed_for_everybody(ledger: Path, tmp_path: Path) -> None:
+    """In both eras, in one order, callable by their listed names; a search does not register them again."""
+    servers = odd_servers(ledger)
+    servers["new"]["pin"] = ["meta", "look", "not there"]
+    async with settled(tmp_path, servers, routing_type="DYNAMIC") as gateway:
+        for era in ("handshake", "modern"):
+            async with in_memory(gateway, era) as agent:
+                assert await names(agent) == ["new__look", "new__meta"]
+                answer = await found(agent, "new:look", limit=1)
+                assert answer["newly_registered"] == []
+                reply = await agent.request("tools/call", name="new__look", arguments={"entry": 1})
+                assert "error" not in reply
+
+
+@pytest.mark.requirement("list-whole")
+async def test_a_small_catalog_is_listed_whole(ledger: Path, tmp_path: Path) -> None:
+    """Where its definitions cost less than the setting says."""
+    async with (
+        settled(tmp_path, odd_servers(ledger), list_all_below_tokens=100_000) as gateway,
+        in_memory(gateway, "modern") as agent,
+    ):
+        assert len(await names(agent)) == len(gateway.visible.records())
+
+
+@pytest.mark.requirement("profile-inside")
+@pytest.mark.parametrize("era", ["handshake", "modern"])
+async def test_a_profile_shows_finds_and_calls_only_what_it_has(era: Any, ledger: Path, tmp_path: Path) -> None:
+    """Search, list and call stay inside; nothing outside is named."""
+    profiles = {"work": {"servers": ["new"], "tools": ["look", "meta"], "pin": ["new:meta"]}}
+    async with AsyncExitStack() as stack:
+        gateway = await stack.enter_async_context(settled(tmp_path, odd_servers(ledger), profiles))
+        base = await stack.enter_async_context(served(gateway))
+        agent = await stack.enter_async_context(over_http(base, era, path="/mcp/p/work"))
+        assert await names(agent) == ["new__meta"]
+        answer = await found(agent, "new:look old:look kinds")
+        assert answer["total"] == 2
+        assert {tool["server"] for tool in answer["tools"]} == {"new"}
+        call = {"name": "new:look", "args": {"entry": 1}}
+        reply = await agent.request("tools/call", name="call_tool_write", arguments=call)
+        assert reply["result"].get("isError") in (None, False)
+        for outside in ("old:look", "new:kinds"):
+            for token in (False, True):
+                exchange = await agent.begin(
+                    "tools/call", token=token, name="call_tool_read", arguments={"name": outside}
+                )
+                with anyio.fail_after(LIMIT_S):
+                    error = (await exchange.answer)["result"]["structuredContent"]["error"]
+                assert error["code"] == "tool_not_found"
+                assert "old" not in json.dumps(error.get("data") or {})
+
+
+@pytest.mark.requirement("profile-unknown")
+async def test_an_unknown_place_is_not_served(ledger: Path, tmp_path: Path) -> None:
+    """Nor one whose profile has left the configuration; a session works only where it was opened."""
+    profiles = {"work": {"servers": ["new"]}, "play": {}}
+    async with AsyncExitStack() as stack:
+        gateway = await stack.enter_async_context(settled(tmp_path, odd_servers(ledger), profiles))
+        base = await stack.enter_async_context(served(gateway))
+        agent = await stack.enter_async_context(over_http(base, "handshake", path="/mcp/p/work"))
+        assert await found(agent, "new:look")
+        headers = {"mcp-session-id": agent.session_id}
+        body = {"jsonrpc": "2.0", "id": "x", "method": "tools/list", "params": {}}
+        statuses = {}
+        for path in ("/mcp", "/mcp/p/play", "/mcp/p/none", "/mcp/p/", "/mcp/t/0", "/mcp/x"):
+            statuses[path] = (await agent.http.post(f"{base}{path}", json=body, headers=headers)).status_code
+        assert set(statuses.values()) == {404}, statuses
+        assert (await agent.http.post(f"{base}/mcp/p/work", json=body, headers=headers)).status_code == 200
+        await gateway.apply(gateway.visible.servers, {})
+        reply = await agent.http.post(f"{base}/mcp/p/work", json=body, headers=headers)
+        assert reply.status_code == 404
+        assert "A profile is served while" in reply.text
+
+
+@pytest.mark.requirement("list-changed-hook")
+async def test_the_operators_command_runs_after_a_list_has_changed(ledger: Path, tmp_path: Path) -> None:
+    """Without a shell, and without holding up anybody."""
+    mark = tmp_path / "a mark; $HOME"
+    settings = {"routing_type": "DYNAMIC", "list_changed_exec": ("touch", str(mark))}
+    async with (
+        settled(tmp_path / "data", odd_servers(ledger), **settings) as gateway,
+        in_memory(gateway, "handshake") as agent,
+    ):
+        await found(agent, "qqqq")
+        assert not mark.exists()
+        await found(agent, "new:look")
+        with anyio.fail_after(LIMIT_S):
+            while not mark.exists():
+                await asyncio.sleep(0)
