@@ -1,0 +1,51 @@
+"""REST: the tools of the catalog, and what was learned about them."""
+
+from typing import Any
+
+from starlette.requests import Request
+
+from smart_mcp_proxy.catalog import Example
+from smart_mcp_proxy.gateway import Gateway
+from smart_mcp_proxy.gateway.learning import forget_examples
+from smart_mcp_proxy.web.rest.route import Endpoint
+
+__all__ = ["ROUTES"]
+
+
+async def _list(gateway: Gateway, request: Request) -> list[dict[str, Any]]:
+    server = request.query_params.get("server")
+    if server is not None:
+        gateway.visible.require_servers([server])
+    records = (record for record in gateway.visible.records() if server in (None, record.key.server))
+    return [gateway.retrieval.summarize(record) for record in sorted(records, key=lambda one: one.key)]
+
+
+async def _show(gateway: Gateway, request: Request) -> dict[str, Any]:
+    record = await gateway.visible.require(request.path_params["name"])
+    examples = await gateway.catalog.examples_of(record.key)
+    return gateway.retrieval.describe(record) | {"examples": [_example(example) for example in examples]}
+
+
+async def _forget_examples(gateway: Gateway, request: Request) -> dict[str, int]:
+    query = request.query_params
+    count = await forget_examples(gateway.catalog, query.get("tool"), query.get("question"))
+    await gateway.indexer.follow()
+    return {"forgotten": count}
+
+
+def _example(example: Example) -> dict[str, Any]:
+    return {
+        "question": example.question,
+        "uses": example.uses,
+        "last_used_s": example.last_used_s,
+        "is_confirmed": example.is_confirmed,
+    }
+
+
+ROUTES = (
+    Endpoint("GET", "/tools", _list, "All visible tools (server=NAME to narrow)."),
+    Endpoint("GET", "/tools/{name:path}", _show, "One tool's whole definition, and what was learned about it."),
+    Endpoint(
+        "DELETE", "/examples", _forget_examples, "Forgets what was learned (tool, question), all if none is named."
+    ),
+)
