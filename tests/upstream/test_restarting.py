@@ -58,8 +58,9 @@ async def kept(config: ServerConfig, open_link: Any) -> AsyncIterator[asyncio.Ev
 
 
 def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """What stands in a log of the usual level."""
-    return [record.getMessage() for record in caplog.records if record.levelno >= logging.INFO]
+    """What the gateway wrote into a log of the usual level."""
+    ours = (record for record in caplog.records if record.name.startswith("mcpproxy"))
+    return [record.getMessage() for record in ours if record.levelno >= logging.INFO]
 
 
 async def test_a_program_that_ends_at_once_is_one_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
