@@ -16,8 +16,8 @@ import pytest
 SCRIPT = Path(__file__).parents[2] / "scripts" / "run_for_make.py"
 UNTIL_CTRL_C = """
 import signal, sys
-print("ready", flush=True)
 try:
+    print("ready", flush=True)
     signal.pause()
 except KeyboardInterrupt:
     sys.exit(130)
