@@ -10,7 +10,7 @@ TORCH_VENV := .cache/torch
 SOURCES := smart_mcp_proxy tests scripts
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test test-torch lint check bench bench-search soak clean
+.PHONY: help install run test test-long test-torch lint check bench bench-search soak clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -29,7 +29,10 @@ run: $(INSTALLED) ## Start the gateway over HTTP in front of real MCP servers (C
 	@exec $(BIN)/python scripts/run_for_make.py scripts/run.sh
 
 test: $(INSTALLED) ## Run the tests that need nothing but this folder
-	$(BIN)/python -m pytest -m "not soak and not clients"
+	$(BIN)/python -m pytest -m "not soak and not clients and not long"
+
+test-long: $(INSTALLED) ## Run the tests that kill, break and measure (some minutes)
+	$(BIN)/python -m pytest -m "long and not soak and not clients"
 
 test-torch: ## Run the tests of the embedders with torch; TORCH=torch==2.13.0 chooses a build of it
 	test -x $(TORCH_VENV)/bin/python || $(PYTHON) -m venv $(TORCH_VENV)
@@ -46,8 +49,9 @@ lint: $(INSTALLED) ## Check format, style, types and the order of the layers
 
 check: lint test ## Everything a change must pass: lint and test
 
-bench: $(INSTALLED) ## Measure calls through the gateway
+bench: $(INSTALLED) ## Measure calls through the gateway, and lists that change
 	$(BIN)/python scripts/bench_calls.py
+	$(BIN)/python scripts/bench_lists.py
 
 bench-search: $(INSTALLED) ## Measure search beside other engines; TOOLS= and QUERIES= name files of your own
 	$(BIN)/python scripts/bench_search.py --peers $(TOOLS) $(QUERIES)

@@ -123,7 +123,8 @@ def compare(suite: str, folder: Path) -> list[Comparison]:
     """Both versions, at both addresses."""
     with ExitStack() as stack:
         fixture = stack.enter_context(started([sys.executable, str(FIXTURE)], folder / "fixture.log"))
-        servers = {"mcpServers": {"fixture": {"type": "http", "url": fixture}}}
+        # Trusted: the suite has the server add a tool, and nobody is there to approve it.
+        servers = {"mcpServers": {"fixture": {"type": "http", "url": fixture, "trust": "trusted"}}}
         options = ["serve", "--passthrough", "fixture", "--http", "--port", "0", "--json"]
         report = stack.enter_context(
             started(

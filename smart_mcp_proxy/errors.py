@@ -5,8 +5,11 @@ ProxyError                        code             HTTP  JSON-RPC  whose fault
 │   └─ MissingExtraError          missing_extra    500   -32603    operator
 ├─ RequestError                   invalid_request  400   -32602    caller
 │   ├─ ServerNotFoundError        server_not_found 404   -32602    caller
-│   └─ ToolNotFoundError          tool_not_found   404   -32602    caller
+│   ├─ ToolNotFoundError          tool_not_found   404   -32602    caller
+│   └─ ConflictError              conflict         409   -32602    caller
 ├─ RefusedError                   refused          403   -32602    policy
+│   ├─ QuarantinedError           quarantined      403   -32602    policy
+│   └─ RateLimitedError           rate_limited     429   -32603    policy
 ├─ UpstreamError                  upstream_failed  502   -32603    upstream
 │   ├─ UpstreamAuthError          upstream_auth    401   -32603    upstream
 │   └─ UpstreamTimeoutError       upstream_timeout 504   -32603    upstream
@@ -21,10 +24,13 @@ from typing import Any, ClassVar, Literal
 __all__ = [
     "CatalogError",
     "ConfigError",
+    "ConflictError",
     "Delivery",
     "EmbeddingError",
     "MissingExtraError",
     "ProxyError",
+    "QuarantinedError",
+    "RateLimitedError",
     "RefusedError",
     "RequestError",
     "SearchError",
@@ -125,12 +131,33 @@ class ToolNotFoundError(RequestError):
     http_status = 404
 
 
+class ConflictError(RequestError):
+    """What the request was based on is not so any more, or its name is taken."""
+
+    code = "conflict"
+    http_status = 409
+
+
 class RefusedError(ProxyError):
     """Policy does not allow the call."""
 
     code = "refused"
     http_status = 403
     jsonrpc_code = -32602
+
+
+class QuarantinedError(RefusedError):
+    """A tool or server waits for the approval of its user; nothing of what it says is repeated."""
+
+    code = "quarantined"
+
+
+class RateLimitedError(RefusedError):
+    """Too many calls at once or in too short a time, for a server or for a caller; `retry_after_s` says when."""
+
+    code = "rate_limited"
+    http_status = 429
+    jsonrpc_code = -32603
 
 
 class UpstreamError(ProxyError):

@@ -8,23 +8,37 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 __all__ = [
+    "LOCAL",
+    "WHOLE",
     "CallRequest",
     "CallVariant",
+    "ContentKind",
     "Decision",
     "Document",
     "Era",
     "Hit",
     "Intent",
+    "OnMessage",
     "OnProgress",
+    "Principal",
     "Progress",
+    "Reach",
+    "Review",
     "ServerState",
     "ServerStatus",
+    "Submission",
     "ToolKey",
     "ToolRecord",
+    "Trust",
+    "Withheld",
+    "WithheldState",
 ]
 
 Era = Literal["handshake", "modern"]
 """handshake: protocol versions up to 2025-11-25, with `initialize`; modern: 2026-07-28, stateless."""
+
+ContentKind = Literal["prompts", "resources", "templates"]
+"""What servers list besides tools; templates are those of resources."""
 
 CallVariant = Literal["read", "write", "destructive"]
 """Which of the three call tools was used, that is, what the agent's user may have agreed to beforehand."""
@@ -63,6 +77,61 @@ class ToolRecord:
     digest: str
     annotations: Mapping[str, Any] = field(default_factory=dict)
     examples: tuple[str, ...] = ()
+
+
+Trust = Literal["manual", "scan", "trusted"]
+"""Who approves what a server lists after its first list: the user, the scanner where it finds nothing, or nobody."""
+
+
+class WithheldState(StrEnum):
+    """Why a tool is kept from agents."""
+
+    PENDING = "pending"
+    """Never approved."""
+    CHANGED = "changed"
+    """Approved, with another definition than this one."""
+    BLOCKED = "blocked"
+    """Switched off by the user, whatever its definition says."""
+
+
+@dataclass(frozen=True, slots=True)
+class Withheld:
+    """A tool that no agent sees: its definition waits for the user.
+
+    Attributes:
+        record: As its server lists it now.
+        state: Why it is withheld.
+        approved: The definition that was approved last, as JSON text; None where none was.
+        approved_hash: Its change hash, empty where there is none.
+    """
+
+    record: ToolRecord
+    state: WithheldState
+    approved: bytes | None = None
+    approved_hash: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """A listed definition that nobody approved yet, put to the policy of its server.
+
+    Attributes:
+        key: Server and tool name.
+        change_hash: Of the definition.
+        definition: As the server lists it.
+        approved: The definition of this tool that was approved last; None where none was.
+        is_on_file: Whether `approved` comes from the file; without it, it may be None for want of knowledge.
+    """
+
+    key: ToolKey
+    change_hash: str
+    definition: Mapping[str, Any]
+    approved: Mapping[str, Any] | None
+    is_on_file: bool = True
+
+
+Review = Callable[[Submission], bool]
+"""Whether a server's policy approves a definition in the user's place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +183,41 @@ class Intent:
 
 
 @dataclass(frozen=True, slots=True)
+class Reach:
+    """How far a principal reaches: what lies beyond does not exist for it.
+
+    Attributes:
+        servers: Names of the servers it may know of; None for all.
+        access: The most that a tool it sees may do, by the call tool that the tool asks for.
+        profile: The profile it is held to wherever it comes in; None for none.
+    """
+
+    servers: frozenset[str] | None = None
+    access: CallVariant = "destructive"
+    profile: str | None = None
+
+
+WHOLE = Reach()
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """On whose behalf a request is made.
+
+    Attributes:
+        id: `local`, `token`, the id of an agent token, or issuer and subject of a signed one.
+        reach: How far it reaches.
+    """
+
+    id: str
+    reach: Reach = WHOLE
+
+
+LOCAL = Principal("local")
+"""Whoever is on this machine: the client of a pipe, and on a loopback address whoever sends no token."""
+
+
+@dataclass(frozen=True, slots=True)
 class Progress:
     """One progress report of a running call, as MCP words it."""
 
@@ -123,6 +227,8 @@ class Progress:
 
 
 OnProgress = Callable[[Progress], Awaitable[None]]
+OnMessage = Callable[[bytes], Awaitable[None]]
+"""Takes a notification that belongs to one request, as the server wrote it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +246,9 @@ class CallRequest:
         digest: Definition the caller saw; a different one now refuses the call.
         meta: The caller's `_meta`, already free of connection keys.
         on_progress: Where progress goes; None if nobody asked for it.
+        on_message: Where the notifications go that come on the call's own exchange, progress among them, on transports
+            where each call has one; None if nobody asked for them.
+        parent: Id of the activity record of the call that this one is a part of; None where it stands alone.
     """
 
     name: str
@@ -152,6 +261,8 @@ class CallRequest:
     digest: str | None = None
     meta: Mapping[str, Any] = field(default_factory=dict)
     on_progress: OnProgress | None = None
+    on_message: OnMessage | None = None
+    parent: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +302,7 @@ class ServerStatus:
         protocol_version: Negotiated version, empty before the first connection.
         server_info: What the server calls itself (name, version), for display only.
         restarts: Connections made after the first one.
+        breaker: closed, or open or half_open while calls are held back because the server keeps failing.
     """
 
     name: str
@@ -202,3 +314,4 @@ class ServerStatus:
     protocol_version: str = ""
     server_info: str = ""
     restarts: int = 0
+    breaker: str = "closed"

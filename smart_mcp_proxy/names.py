@@ -1,12 +1,25 @@
-"""Tool names: canonical `server:tool`, and the legal, unique, length-limited form that a client may list."""
+"""Tool names: canonical `server:tool`, and the legal, unique, length-limited form that a client may list.
+
+Prompts, resources and resource templates of a server stand in the catalog as the tools of a shelf do: a name with a
+colon (`server:prompts`), which no server can have, so that none is ever taken for a tool.
+"""
 
 import hashlib
 import re
 from collections.abc import Container
 
-from smart_mcp_proxy.models import ToolKey
+from smart_mcp_proxy.models import ContentKind, ToolKey
 
-__all__ = ["RESERVED_NAMES", "listed_name", "parse_canonical"]
+__all__ = [
+    "IDENTITIES",
+    "RESERVED_NAMES",
+    "identity_on",
+    "listed_name",
+    "parse_canonical",
+    "parse_content",
+    "server_of",
+    "shelf",
+]
 
 RESERVED_NAMES = frozenset(
     {
@@ -23,6 +36,9 @@ RESERVED_NAMES = frozenset(
 )
 """Names of the gateway's own tools; no upstream tool is ever listed under one of them."""
 
+IDENTITIES: dict[ContentKind, str] = {"prompts": "name", "resources": "uri", "templates": "uriTemplate"}
+"""The member that tells a server's definitions of one kind apart."""
+
 _SEPARATOR = "__"
 _ILLEGAL = re.compile(r"[^A-Za-z0-9_-]")
 _SUFFIX_CHARS = 8
@@ -33,6 +49,29 @@ def parse_canonical(name: str) -> ToolKey | None:
     """The key that `server:tool` names, split on the first colon; None if it is not of that form."""
     server, colon, tool = name.partition(":")
     return ToolKey(server, tool) if colon and server and tool else None
+
+
+def shelf(server: str, kind: ContentKind) -> str:
+    """Where the catalog keeps a server's prompts, resources or templates."""
+    return f"{server}:{kind}"
+
+
+def server_of(name: str) -> str:
+    """The server that a shelf belongs to; a server's own name as it is."""
+    return name.partition(":")[0]
+
+
+def identity_on(name: str) -> str:
+    """The member that tells definitions apart on a server, or on a shelf of one."""
+    kind = name.partition(":")[2]
+    return next((member for known, member in IDENTITIES.items() if known == kind), "name")
+
+
+def parse_content(name: str) -> ToolKey | None:
+    """The key that `server:prompts:NAME` and the like name; None if it is not of that form."""
+    server, _, rest = name.partition(":")
+    kind, colon, item = rest.partition(":")
+    return ToolKey(f"{server}:{kind}", item) if server and colon and item and kind in IDENTITIES else None
 
 
 def listed_name(key: ToolKey, limit_chars: int, taken: Container[str] = frozenset()) -> str:

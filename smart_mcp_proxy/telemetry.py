@@ -3,16 +3,28 @@
 import asyncio
 import json
 import logging
+import os
 import re
 import sys
 import time
 from collections.abc import Coroutine, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-__all__ = ["Activity", "configure_logging", "get_logger", "printable", "redact", "secrets_hidden", "spawn"]
+import msgspec
+
+__all__ = [
+    "Activity",
+    "ActivityKind",
+    "configure_logging",
+    "get_logger",
+    "new_activity_id",
+    "printable",
+    "redact",
+    "secrets_hidden",
+    "spawn",
+]
 
 LOGGER_NAME = "mcpproxy"
 _HIDDEN = "[hidden]"
@@ -133,24 +145,47 @@ def _report_end(task: asyncio.Task[None]) -> None:
         get_logger("tasks").error("background task %s ended: %s", task.get_name(), exc, exc_info=exc)
 
 
-@dataclass(frozen=True, slots=True)
-class Activity:
-    """One line of the activity log: a search, a call or a refusal.
+ActivityKind = Literal["search", "call", "approval", "config", "session"]
+
+
+def new_activity_id() -> str:
+    """28 hex digits: the time in milliseconds, then 64 random bits. Unique over processes, ordered by time."""
+    return f"{time.time_ns() // 1_000_000:012x}{os.urandom(8).hex()}"
+
+
+class Activity(msgspec.Struct, frozen=True):
+    """One record of the activity log: a search, a call, an approval, a change of the configuration, a session.
 
     Attributes:
         kind: What happened.
         principal: On whose behalf.
-        subject: The query or the canonical tool name.
+        subject: The query, or the canonical name of the tool or server.
         outcome: `ok`, `tool_error`, or an error code.
         duration_ms: From request to answer.
-        at_s: Seconds since the epoch, for people; nothing is ordered or expired by it.
-        detail: Small facts: result count, digest, sizes. No argument values.
+        at_s: Seconds since the epoch, for people; records are ordered by when they were stored.
+        detail: Small facts: the names found, the reason an agent gave.
+        id: The record's own; made here, so that what belongs to it can name it before it is stored.
+        session: A short digest of the caller's session, empty where it has none.
+        server: Configured name, empty where there is none.
+        tool: The tool's own name, empty where there is none.
+        digest: Of the exact definition called.
+        delivery: Of a failed call: whether the server may have carried it out.
+        arguments: What the policy lets be kept of a call's arguments; None where that is nothing.
+        parent: Id of the record that this one is a part of, empty where it stands alone.
     """
 
-    kind: Literal["search", "call"]
+    kind: ActivityKind
     principal: str
     subject: str
     outcome: str
     duration_ms: float
     at_s: float
-    detail: Mapping[str, Any] = field(default_factory=dict)
+    detail: Mapping[str, Any] = msgspec.field(default_factory=dict)
+    id: str = msgspec.field(default_factory=new_activity_id)
+    session: str = ""
+    server: str = ""
+    tool: str = ""
+    digest: str = ""
+    delivery: str = ""
+    arguments: Any = None
+    parent: str = ""

@@ -11,6 +11,10 @@ if os.environ.get("CI"):
     settings.load_profile("ci")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "seed(id): the line of tests/proxying/requirements.toml that a test shows")
+
+
 @pytest.fixture
 def anyio_backend() -> str:
     """The one event loop the gateway runs on."""

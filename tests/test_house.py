@@ -23,6 +23,7 @@ BROAD = {"Exception", "BaseException"}
 LAZY_FOLDERS = {"cli"}
 """The command line parses before it imports the gateway."""
 EDGE_FILES = {
+    "gateway/sandbox/runtimes.py",
     "search/embedders/minilm.py",
     "search/embedders/openai.py",
     "search/embedders/transformers.py",

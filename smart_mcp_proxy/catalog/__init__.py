@@ -1,23 +1,44 @@
 """WHICH tools exist: the SQLite file in the data directory, and its picture in memory."""
 
+from smart_mcp_proxy.catalog.activity import FAILED, ActivityFilter, StoredActivity
+from smart_mcp_proxy.catalog.agent_tokens import (
+    AgentToken,
+    find_agent_tokens,
+    note_token_use,
+    revoke_agent_token,
+    store_agent_token,
+)
 from smart_mcp_proxy.catalog.catalog import Catalog
 from smart_mcp_proxy.catalog.database import DATABASE_NAME
 from smart_mcp_proxy.catalog.examples import USES_NEEDED, Example, Lesson
 from smart_mcp_proxy.catalog.hashing import approval_digest, canonical_json, change_hash
 from smart_mcp_proxy.catalog.instances import INSTANCE_STALE_S, Instance
 from smart_mcp_proxy.catalog.snapshot import Diff, Snapshot
+from smart_mcp_proxy.catalog.toolsets import KEPT_PER_PRINCIPAL, Toolset, find_toolset, store_toolset
 
 __all__ = [
     "DATABASE_NAME",
+    "FAILED",
     "INSTANCE_STALE_S",
+    "KEPT_PER_PRINCIPAL",
     "USES_NEEDED",
+    "ActivityFilter",
+    "AgentToken",
     "Catalog",
     "Diff",
     "Example",
     "Instance",
     "Lesson",
     "Snapshot",
+    "StoredActivity",
+    "Toolset",
     "approval_digest",
     "canonical_json",
     "change_hash",
+    "find_agent_tokens",
+    "find_toolset",
+    "note_token_use",
+    "revoke_agent_token",
+    "store_agent_token",
+    "store_toolset",
 ]

@@ -11,15 +11,19 @@ from typing import Any, Self, TypeVar
 
 from sqlalchemy import Connection
 
-from smart_mcp_proxy.catalog import activity, examples, instances, tools, vectors
+from smart_mcp_proxy.catalog import approvals, instances, tools
+from smart_mcp_proxy.catalog.approvals import Standing, read_standing
+from smart_mcp_proxy.catalog.archive import Archive
+from smart_mcp_proxy.catalog.damage import is_blank
 from smart_mcp_proxy.catalog.database import Database, StorageError
-from smart_mcp_proxy.catalog.examples import Example, Lesson
 from smart_mcp_proxy.catalog.instances import Instance
+from smart_mcp_proxy.catalog.remembered import FIRST_REMEMBERED_ID, Heard, remember, restore
 from smart_mcp_proxy.catalog.schema import migrate
 from smart_mcp_proxy.catalog.snapshot import Diff, Snapshot
 from smart_mcp_proxy.errors import CatalogError, ConfigError
-from smart_mcp_proxy.models import ToolKey
-from smart_mcp_proxy.telemetry import Activity, get_logger
+from smart_mcp_proxy.models import Review, ToolKey
+from smart_mcp_proxy.names import server_of
+from smart_mcp_proxy.telemetry import get_logger
 
 __all__ = ["Catalog"]
 
@@ -31,7 +35,7 @@ UNREGISTERED = 0
 _log = get_logger("catalog")
 
 
-class Catalog:
+class Catalog(Archive):
     """Which tools exist, kept in the data directory over restarts and shared by the processes that use it.
 
     Every method that reads or writes the file runs in the catalog's own thread and raises `CatalogError` where the
@@ -45,19 +49,19 @@ class Catalog:
     """
 
     def __init__(self, database: Database, *, name_limit: int, clock: Callable[[], float]) -> None:
-        self._database = database
+        super().__init__(database, clock=clock)
         self._name_limit = name_limit
-        self._clock = clock
         self._snapshot = Snapshot()
+        self._standing = Standing(is_closed=True)
+        """Nothing is trusted before the file was read, or found never to have been written."""
         self._instance: Instance | None = None
         self._last_sync_s: dict[str, float] = {}
         self._unsaved_syncs: dict[str, float] = {}
-        self._lost: StorageError | None = None
-        self._heard: dict[str, dict[str, tools.PreparedTool]] = {}
+        self._listed: dict[str, dict[str, str]] = {}
+        """Change hashes by server and tool name, as this process heard them last."""
+        self._heard: dict[str, Heard] = {}
         """Lists that no file holds yet, by server."""
-        self._is_empty = False
-        """Whether the file is another one than the snapshot came from, and holds nothing of it yet."""
-        self._ids = itertools.count(tools.FIRST_REMEMBERED_ID)
+        self._ids = itertools.count(FIRST_REMEMBERED_ID)
 
     @classmethod
     @asynccontextmanager
@@ -101,18 +105,34 @@ class Catalog:
         """When `server` last told its tools, in seconds since the epoch; None if it never did."""
         return self._last_sync_s.get(server)
 
-    async def sync(self, server: str, definitions: Sequence[Mapping[str, Any]]) -> Diff:
+    def listed_hash(self, key: ToolKey) -> str | None:
+        """The change hash of a tool in its server's last list to this very process, empty if it was not in it.
+
+        None before this process heard such a list. Another process may have heard another one since: it speaks for
+        its own connection, not for ours.
+        """
+        listed = self._listed.get(key.server)
+        return None if listed is None else listed.get(key.tool, "")
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the record of approvals was lost: every tool waits for the user, also those of a first list."""
+        return self._standing.is_closed
+
+    async def sync(self, server: str, definitions: Sequence[Mapping[str, Any]], review: Review | None = None) -> Diff:
         """Makes the catalog's tools of `server` equal to its full list, and returns what changed.
 
         A tool whose definition changed keeps its id; one that left and comes back gets a new one. A list that
         changes nothing writes nothing: that the server was heard is stored with the next heartbeat.
 
         Args:
-            server: Configured name.
+            server: Configured name, or a shelf of its prompts, resources or templates, which are kept as tools are.
             definitions: Tool objects as the server sent them, each with a string `name`; of two with one name the
                 first counts. One that JSON or UTF-8 cannot write is left out with a warning.
+            review: Whether the server's policy approves a definition of a later list than its first; None where only
+                the user does. Called in the catalog's thread.
         """
-        return await self._database.run(partial(self._sync, server, definitions))
+        return await self._database.run(partial(self._sync, server, definitions, review))
 
     async def forget_servers(self, keep: Collection[str]) -> Diff:
         """Removes servers that are no longer configured, and their tools; returns what changed.
@@ -128,61 +148,13 @@ class Catalog:
         """
         return await self._database.run(self._refresh) or None
 
-    async def append_activity(self, batch: Sequence[Activity]) -> None:
-        """Adds lines to the activity log; once it returns they survive whatever happens to this process."""
-        if batch:
-            await self._database.run(partial(self._write, partial(activity.append, batch=tuple(batch))))
+    async def read(self, work: Callable[[Connection], T]) -> T:
+        """What `work` finds in the file, all its queries seeing one state of it."""
+        return await self._database.run(partial(self._database.read, work))
 
-    async def recent_activity(self, limit: int) -> tuple[Activity, ...]:
-        """The last `limit` lines of the activity log, newest first, whichever process wrote them."""
-        return await self._database.run(partial(self._database.read, partial(activity.recent, limit=limit)))
-
-    async def learn(self, lessons: Sequence[Lesson]) -> None:
-        """Counts questions that led to a tool; `refresh` shows what became of it."""
-
-        def work(connection: Connection) -> None:
-            tools.mark_changed(connection, examples.learn(connection, lessons))
-
-        await self._database.run(partial(self._write, work))
-
-    async def examples_of(self, key: ToolKey) -> tuple[Example, ...]:
-        """Everything learned about a tool, most used first, candidates included; nothing while the file fails."""
-        try:
-            return await self._database.run(partial(self._database.read, partial(examples.of_tool, key=key)))
-        except StorageError:
-            return ()
-
-    async def forget_examples(self, key: ToolKey | None = None, words: str | None = None) -> int:
-        """Forgets what was learned, about one tool or all, one question or all; returns how many questions that were.
-
-        `refresh` shows what became of it.
-        """
-
-        def work(connection: Connection) -> int:
-            count, changed = examples.forget(connection, key, words)
-            tools.mark_changed(connection, changed)
-            return count
-
+    async def write(self, work: Callable[[Connection], T]) -> T:
+        """What `work` returns; once it does, what it wrote survives whatever happens to this process."""
         return await self._database.run(partial(self._write, work))
-
-    async def stored_vectors(self, embedder: str, hashes: Collection[str]) -> dict[str, bytes]:
-        """The vectors that an embedder made, by definition hash; those that nobody stored are absent."""
-        find = partial(vectors.stored, embedder=embedder, hashes=hashes)
-        return await self._database.run(partial(self._database.read, find))
-
-    async def store_vectors(self, embedder: str, made: Mapping[str, bytes]) -> None:
-        """Stores vectors by definition hash; once it returns they survive whatever happens to this process."""
-        store = partial(vectors.store, embedder=embedder, made=made, now_s=self._clock())
-        await self._database.run(partial(self._write, store))
-
-    async def tidy_vectors(self, embedder: str, hashes: Collection[str]) -> None:
-        """Notes that the vectors of these definitions are in use, and drops some that nobody used for 30 days."""
-
-        def work(connection: Connection) -> None:
-            vectors.note_use(connection, embedder, hashes, self._clock())
-            vectors.drop_unused(connection, self._clock())
-
-        await self._database.run(partial(self._write, work))
 
     async def register_instance(self, pid: int, servers: Collection[str]) -> Instance:
         """Tells other processes that this one lives and uses `servers`; again, when these change."""
@@ -204,13 +176,15 @@ class Catalog:
     # From here on: in the database's thread.
 
     def _load(self, *, is_reset: bool) -> None:
+        if is_blank(self._database.path):
+            self._standing = Standing()
         try:
             self._database.connect()
             migrate(self._database)
             if is_reset:
                 self._database.write(tools.clear)
             self._database.write(partial(tools.shorten_listed_names, limit=self._name_limit))
-            self._snapshot, self._last_sync_s = self._database.read(self._look)
+            self._snapshot, self._last_sync_s, self._standing = self._database.read(self._look)
         except StorageError as exc:
             self._lose(exc)
 
@@ -227,55 +201,48 @@ class Catalog:
         except CatalogError as exc:
             _log.warning("the catalog was not told that this process ends: %s", exc)
 
-    def _lose(self, error: StorageError) -> None:
-        """Goes on in memory; said once, however many reads and writes fail until the file is back."""
-        if self._lost is None:
-            _log.warning("%s Tools are kept in memory until it can be written.", error)
-        self._lost = error
-
-    def _write(self, work: Callable[[Connection], T]) -> T:
-        """What `work` returns, committed; nothing is tried while the file is known to fail."""
-        if self._lost is not None:
-            raise self._lost
-        try:
-            return self._database.write(work)
-        except StorageError as exc:
-            self._lose(exc)
-            raise
-
-    def _sync(self, server: str, definitions: Sequence[Mapping[str, Any]]) -> Diff:
-        wanted = tools.prepare(server, definitions)
+    def _sync(self, server: str, definitions: Sequence[Mapping[str, Any]], review: Review | None) -> Diff:
+        heard = Heard(tools.prepare(server, definitions), review)
+        self._listed[server] = {name: tool.hash for name, tool in heard.wanted.items()}
         now_s = self._clock()
         try:
-            self._store(server, wanted, now_s)
+            self._store(server, heard, now_s)
             self._last_sync_s[server] = now_s
             return self._read_on()
         except StorageError:
-            return self._remember(server, wanted, now_s)
+            return self._remember(server, heard, now_s)
 
-    def _store(self, server: str, wanted: Mapping[str, tools.PreparedTool], now_s: float) -> None:
+    def _store(self, server: str, heard: Heard, now_s: float) -> None:
         def store(connection: Connection) -> None:
-            tools.store(connection, server, wanted, self._name_limit)
+            written = tools.store(connection, server, heard.wanted, self._name_limit)
+            # In the same transaction: no list stands in the file without what was agreed to with it.
+            approvals.settle(connection, server, heard.wanted, heard.review, written=written, now_s=now_s)
             tools.note_syncs(connection, {server: now_s})
 
-        if self._lost is None and not self._is_unstored(server, wanted):
+        if self._lost is None and not self._is_unstored(server, heard):
             self._unsaved_syncs[server] = now_s
             return
         self._write(store)
         self._unsaved_syncs.pop(server, None)
 
-    def _is_unstored(self, server: str, wanted: Mapping[str, tools.PreparedTool]) -> bool:
+    def _is_unstored(self, server: str, heard: Heard) -> bool:
+        def look(connection: Connection) -> bool:
+            return tools.is_unstored(connection, server, heard.wanted) or bool(
+                approvals.settlement(connection, server, heard.wanted, heard.review)
+            )
+
         try:
-            return self._database.read(partial(tools.is_unstored, server=server, wanted=wanted))
+            return self._database.read(look)
         except StorageError as exc:
             self._lose(exc)
             raise
 
-    def _remember(self, server: str, wanted: dict[str, tools.PreparedTool], now_s: float) -> Diff:
-        before = self._snapshot
-        self._heard[server] = wanted
+    def _remember(self, server: str, heard: Heard, now_s: float) -> Diff:
+        before, standing = self._snapshot, self._standing
+        self._heard[server] = heard
         self._last_sync_s[server] = self._unsaved_syncs[server] = now_s
-        self._snapshot = tools.remember(before, server, wanted, self._name_limit, self._ids)
+        self._snapshot = remember(before, server, heard, standing, self._name_limit, self._ids)
+        self._standing = replace(standing, baselined=standing.baselined | {server})
         return self._snapshot.since(before)
 
     def _forget_servers(self, keep: frozenset[str]) -> Diff:
@@ -284,7 +251,8 @@ class Catalog:
         def forget(connection: Connection) -> set[str]:
             others = instances.live_instances(connection, now_s)
             used = {name for other in others if not self._is_own(other) for name in other.servers}
-            gone = (tools.known_servers(connection) | self._last_sync_s.keys()) - keep - used
+            known = tools.known_servers(connection) | self._last_sync_s.keys()
+            gone = {name for name in known if server_of(name) not in keep | used}
             tools.delete_servers(connection, gone)
             return gone
 
@@ -292,25 +260,28 @@ class Catalog:
             gone = self._write(forget)
         except StorageError:
             # What else the file holds is forgotten with the next change of the configuration.
-            gone = self._heard.keys() - keep
+            gone = {name for name in self._heard if server_of(name) not in keep}
         for name in gone:
             self._last_sync_s.pop(name, None)
             self._unsaved_syncs.pop(name, None)
             self._heard.pop(name, None)
+            self._listed.pop(name, None)
         return self._follow()
 
     def _is_own(self, instance: Instance) -> bool:
         return self._instance is not None and instance.id == self._instance.id
 
-    def _look(self, connection: Connection) -> tuple[Snapshot, dict[str, float]]:
+    def _look(self, connection: Connection) -> tuple[Snapshot, dict[str, float], Standing]:
         now = tools.advance(connection, self._snapshot)
-        return now, self._last_sync_s if now is self._snapshot else tools.last_syncs(connection)
+        if now is self._snapshot:
+            return now, self._last_sync_s, self._standing
+        return now, tools.last_syncs(connection), read_standing(connection)
 
     def _read_on(self) -> Diff:
         """What the file holds by now and the snapshot does not."""
         before = self._snapshot
         try:
-            self._snapshot, last_sync_s = self._database.read(self._look)
+            self._snapshot, last_sync_s, self._standing = self._database.read(self._look)
         except StorageError as exc:
             self._lose(exc)
             raise
@@ -338,12 +309,21 @@ class Catalog:
 
     def _regain(self) -> None:
         """Stores what was kept in memory, and serves what the file then holds."""
-        self._is_empty |= self._database.mend()
+        self._database.mend()
         migrate(self._database)
-        now_s, is_new_file = self._clock(), self._is_empty
+        now_s, known = self._clock(), self._standing
 
         def store(connection: Connection) -> Instance | None:
-            tools.restore(connection, self._snapshot, self._heard, self._name_limit, is_new_file=is_new_file)
+            is_new_file = known.catalog_id not in (0, read_standing(connection).catalog_id)
+            restore(
+                connection,
+                self._snapshot,
+                self._heard,
+                self._standing,
+                self._name_limit,
+                is_new_file=is_new_file,
+                now_s=now_s,
+            )
             tools.note_syncs(connection, self._last_sync_s if is_new_file else self._unsaved_syncs)
             own = self._instance
             if own is None or not (is_new_file or own.id == UNREGISTERED):
@@ -351,13 +331,11 @@ class Catalog:
             return instances.register(connection, own.pid, own.servers, now_s)
 
         self._instance = self._database.write(store)
-        self._is_empty = False
         self._heard.clear()
         self._unsaved_syncs.clear()
         # Whole: ids and generations of another file do not go on from those in memory.
-        self._snapshot, self._last_sync_s = self._database.read(
-            lambda connection: (tools.advance(connection, Snapshot()), tools.last_syncs(connection))
-        )
+        self._snapshot = Snapshot()
+        self._snapshot, self._last_sync_s, self._standing = self._database.read(self._look)
 
     def _register(self, pid: int, servers: tuple[str, ...]) -> Instance:
         now_s = self._clock()

@@ -9,14 +9,15 @@ from pathlib import Path
 
 from sqlalchemy import Connection
 
-__all__ = ["FileId", "file_id", "find_damage", "move_aside"]
+__all__ = ["FileId", "file_id", "find_damage", "is_blank", "move_aside", "was_damaged"]
 
 FileId = tuple[int, int]
 """Device and inode: which file a name stands for now."""
 
-_JSON_TEXTS = (("tools", "definition"), ("activity", "detail"))
+_JSON_TEXTS = (("tools", "definition"), ("approvals", "definition"), ("activity", "detail"))
 """Long texts. A page in the middle of one can be lost without SQLite's own check noticing: it knows no content."""
 _COMPANIONS = ("-wal", "-shm")
+_ASIDE = "corrupt"
 
 
 def file_id(path: Path) -> FileId | None:
@@ -26,6 +27,21 @@ def file_id(path: Path) -> FileId | None:
     except OSError:
         return None
     return found.st_dev, found.st_ino
+
+
+def was_damaged(path: Path) -> bool:
+    """Whether a damaged file of this name was moved aside."""
+    return any(path.parent.glob(f"{path.name}.{_ASIDE}-*"))
+
+
+def is_blank(path: Path) -> bool:
+    """Whether nothing was ever stored at `path`; not so where one cannot look."""
+    try:
+        return path.stat().st_size == 0 and not was_damaged(path)
+    except FileNotFoundError:
+        return not was_damaged(path)
+    except OSError:
+        return False
 
 
 def find_damage(connection: Connection) -> str | None:
@@ -42,7 +58,7 @@ def find_damage(connection: Connection) -> str | None:
             f"SELECT 1 FROM pragma_table_info('{table}') WHERE name = '{column}'"
         ).first():
             continue  # a file that no migration has reached yet
-        broken = f"SELECT count(*) FROM {table} WHERE NOT json_valid({column})"
+        broken = f"SELECT count(*) FROM {table} WHERE {column} IS NOT NULL AND NOT json_valid({column})"
         if count := connection.exec_driver_sql(broken).scalar_one():
             return f"{count} broken rows in table {table}"
     return None
@@ -59,10 +75,10 @@ def move_aside(path: Path, seen: FileId | None) -> Path | None:
         if seen is None or file_id(path) != seen:
             return None
         stamp = time.strftime("%Y%m%d-%H%M%S")
-        target, number = path.with_name(f"{path.name}.corrupt-{stamp}"), 1
+        target, number = path.with_name(f"{path.name}.{_ASIDE}-{stamp}"), 1
         while target.exists():
             number += 1
-            target = path.with_name(f"{path.name}.corrupt-{stamp}-{number}")
+            target = path.with_name(f"{path.name}.{_ASIDE}-{stamp}-{number}")
         # Companions first: a new database must not find the journal of the old one.
         for ending in _COMPANIONS:
             companion = path.with_name(path.name + ending)

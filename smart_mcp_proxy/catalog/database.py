@@ -122,17 +122,15 @@ class Database:
         if (damage := self._connect()) is not None:
             raise StorageError(f"The catalog '{self.path}' is damaged: {damage}.", hint="Check the disk.")
 
-    def mend(self) -> bool:
-        """Makes a file that failed usable again, if it needs more than another try; whether it is another file now.
+    def mend(self) -> None:
+        """Makes a file that failed usable again, if it needs more than another try; it may be another file then.
 
         Raises:
             As `connect`.
         """
-        before = self._file
-        if self._connection is None or self._is_suspect or file_id(self.path) != before:
+        if self._connection is None or self._is_suspect or file_id(self.path) != self._file:
             self._disconnect()
             self.connect()
-        return self._file != before
 
     def read(self, work: Callable[[Connection], T]) -> T:
         """What `work` returns, all its queries seeing one state of the file."""

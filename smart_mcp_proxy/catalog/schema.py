@@ -1,13 +1,21 @@
 """The tables of `proxy.db`, and the numbered migrations that lead a file to them."""
 
+from functools import partial
+
 from sqlalchemy import Column, Connection, Float, Integer, LargeBinary, MetaData, Table, Text
 
+from smart_mcp_proxy.catalog.damage import was_damaged
 from smart_mcp_proxy.catalog.database import Database
 from smart_mcp_proxy.errors import ConfigError
 
 __all__ = [
+    "CATALOG_ID_KEY",
+    "CLOSED_KEY",
     "LATEST_VERSION",
     "activity",
+    "agent_tokens",
+    "approvals",
+    "baselines",
     "examples",
     "instances",
     "listed_names",
@@ -15,6 +23,7 @@ __all__ = [
     "migrate",
     "servers",
     "tools",
+    "toolsets",
     "vectors",
 ]
 
@@ -62,6 +71,14 @@ activity = Table(
     Column("duration_ms", Float, nullable=False),
     Column("at_s", Float, nullable=False),
     Column("detail", Text, nullable=False),
+    Column("uid", Text, nullable=False),
+    Column("session", Text, nullable=False),
+    Column("server", Text, nullable=False),
+    Column("tool", Text, nullable=False),
+    Column("digest", Text, nullable=False),
+    Column("delivery", Text, nullable=False),
+    Column("parent", Text, nullable=False),
+    Column("arguments", Text),
 )
 instances = Table(
     "instances",
@@ -90,6 +107,49 @@ vectors = Table(
     Column("used_s", Float, nullable=False),
     Column("vector", LargeBinary, nullable=False),
 )
+approvals = Table(
+    "approvals",
+    metadata,
+    Column("server_name", Text, primary_key=True),
+    Column("name", Text, primary_key=True),
+    Column("state", Text, nullable=False),
+    Column("hash", Text),
+    Column("definition", Text),
+    Column("decided_by", Text, nullable=False),
+    Column("at_s", Float, nullable=False),
+)
+toolsets = Table(
+    "toolsets",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("handle", Text, nullable=False),
+    Column("principal", Text, nullable=False),
+    Column("profile", Text, nullable=False),
+    Column("tools", Text, nullable=False),
+    Column("expires_s", Float, nullable=False),
+)
+agent_tokens = Table(
+    "agent_tokens",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("name", Text, nullable=False),
+    Column("hash", Text, nullable=False),
+    Column("servers", Text),
+    Column("access", Text, nullable=False),
+    Column("profile", Text),
+    Column("created_s", Float, nullable=False),
+    Column("expires_s", Float),
+    Column("last_used_s", Float),
+    Column("revoked_s", Float),
+)
+baselines = Table(
+    "baselines", metadata, Column("server_name", Text, primary_key=True), Column("at_s", Float, nullable=False)
+)
+
+CATALOG_ID_KEY = "catalog_id"
+"""In `meta`: a random number that this file was born with."""
+CLOSED_KEY = "approvals_closed"
+"""In `meta` where the record of approvals was lost with a damaged file: then no first list is trusted either."""
 
 _SEED_TABLE = (
     # A file of the earlier program already has it, at version 0.
@@ -183,7 +243,84 @@ _VECTORS_TABLE = (
     "CREATE INDEX idx_vectors_used ON vectors(used_s)",
 )
 
-_MIGRATIONS = (_SEED_TABLE, _CATALOG_TABLES, _EXAMPLES_TABLE, _VECTORS_TABLE)
+_APPROVALS_TABLES = (
+    # hash and definition are those approved last: null where the user blocked a tool that was never approved. A row
+    # outlives its tool and its server, so that what comes back is compared with what was agreed to.
+    """CREATE TABLE approvals (
+      server_name TEXT NOT NULL,
+      name        TEXT NOT NULL,
+      state       TEXT NOT NULL CHECK (state IN ('approved', 'blocked')),
+      hash        TEXT,
+      definition  TEXT,
+      decided_by  TEXT NOT NULL,
+      at_s        REAL NOT NULL,
+      PRIMARY KEY (server_name, name),
+      CHECK (state = 'blocked' OR (hash IS NOT NULL AND definition IS NOT NULL))
+    )""",
+    # A server stands here from its first list on, also after it left: its first list is trusted, no second one.
+    "CREATE TABLE baselines (server_name TEXT PRIMARY KEY, at_s REAL NOT NULL)",
+    # What stands in the file was served to agents until today: exactly that is taken for agreed to, nothing newer.
+    """INSERT INTO approvals (server_name, name, state, hash, definition, decided_by, at_s)
+      SELECT server_name, name, 'approved', hash, definition, 'migration', strftime('%s', 'now') FROM tools""",
+    """INSERT INTO baselines (server_name, at_s)
+      SELECT name, last_sync_s FROM servers
+      UNION SELECT server_name, strftime('%s', 'now') FROM tools
+        WHERE server_name NOT IN (SELECT name FROM servers)""",
+    # Tells a new file in the place of a lost one from the same file again; the file system may give both one number.
+    f"INSERT INTO meta (key, value) VALUES ('{CATALOG_ID_KEY}', random())",
+)
+
+_TOOLSETS_TABLE = (
+    """CREATE TABLE toolsets (
+      id        INTEGER PRIMARY KEY AUTOINCREMENT,
+      handle    TEXT NOT NULL UNIQUE,
+      principal TEXT NOT NULL,
+      profile   TEXT NOT NULL,
+      tools     TEXT NOT NULL,
+      expires_s REAL NOT NULL
+    )""",
+    "CREATE INDEX idx_toolsets_principal ON toolsets(principal)",
+)
+
+_ACTIVITY_COLUMNS = (
+    "ALTER TABLE activity ADD COLUMN uid TEXT NOT NULL DEFAULT ''",
+    *(
+        f"ALTER TABLE activity ADD COLUMN {column} TEXT NOT NULL DEFAULT ''"
+        for column in ("session", "server", "tool", "digest", "delivery", "parent")
+    ),
+    "ALTER TABLE activity ADD COLUMN arguments TEXT",
+    "UPDATE activity SET uid = printf('%012x%016x', at_s * 1000, id)",
+    # What a journal tells again after a crash is recognized by it.
+    "CREATE UNIQUE INDEX idx_activity_uid ON activity(uid)",
+)
+
+_AGENT_TOKENS_TABLE = (
+    # Of a token only its SHA-256: 256 random bits need no salt. Revoked ones stay, for those who read old logs.
+    """CREATE TABLE agent_tokens (
+      id          INTEGER PRIMARY KEY AUTOINCREMENT,
+      name        TEXT NOT NULL,
+      hash        TEXT NOT NULL UNIQUE,
+      servers     TEXT,
+      access      TEXT NOT NULL CHECK (access IN ('read', 'write', 'destructive')),
+      profile     TEXT,
+      created_s   REAL NOT NULL,
+      expires_s   REAL,
+      last_used_s REAL,
+      revoked_s   REAL
+    )""",
+    "CREATE UNIQUE INDEX idx_agent_tokens_name ON agent_tokens(name) WHERE revoked_s IS NULL",
+)
+
+_MIGRATIONS = (
+    _SEED_TABLE,
+    _CATALOG_TABLES,
+    _EXAMPLES_TABLE,
+    _VECTORS_TABLE,
+    _APPROVALS_TABLES,
+    _TOOLSETS_TABLE,
+    _AGENT_TOKENS_TABLE,
+    _ACTIVITY_COLUMNS,
+)
 """Statements that lead from version N, their place here, to N + 1. Released ones are never edited."""
 
 LATEST_VERSION = len(_MIGRATIONS)
@@ -197,7 +334,7 @@ def migrate(database: Database) -> None:
         CatalogError: A step failed; the file is left at the version before it.
     """
     while (version := database.read(_version)) < LATEST_VERSION:
-        database.write(_apply_next)
+        database.write(partial(_apply_next, replaces_damaged=was_damaged(database.path)))
     if version > LATEST_VERSION:
         raise ConfigError(
             f"Catalog '{database.path}' has schema version {version}; this program knows versions up to "
@@ -210,10 +347,14 @@ def _version(connection: Connection) -> int:
     return int(connection.exec_driver_sql("PRAGMA user_version").scalar_one())
 
 
-def _apply_next(connection: Connection) -> None:
+def _apply_next(connection: Connection, *, replaces_damaged: bool) -> None:
     version = _version(connection)
     if version >= LATEST_VERSION:
         return  # another process was faster
     for statement in _MIGRATIONS[version]:
         connection.exec_driver_sql(statement)
+    # With the tables, not after them: a process that is killed in between leaves no file that trusts anything.
+    if _MIGRATIONS[version] is _APPROVALS_TABLES and replaces_damaged:
+        nothing_known = "NOT EXISTS (SELECT 1 FROM baselines)"
+        connection.exec_driver_sql(f"INSERT INTO meta (key, value) SELECT '{CLOSED_KEY}', 1 WHERE {nothing_known}")
     connection.exec_driver_sql(f"PRAGMA user_version = {version + 1}")

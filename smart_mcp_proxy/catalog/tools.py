@@ -2,37 +2,35 @@
 
 import json
 import sys
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
-from sqlalchemy import Connection, Row, bindparam, delete, func, insert, select, update
+from sqlalchemy import Connection, bindparam, case, delete, func, insert, select, update
 from sqlalchemy.dialects.sqlite import insert as upsert
 
 from smart_mcp_proxy.catalog.examples import by_tool_id
 from smart_mcp_proxy.catalog.hashing import approval_digest, change_hash, json_text
-from smart_mcp_proxy.catalog.schema import listed_names, meta, servers, tools
+from smart_mcp_proxy.catalog.schema import approvals, listed_names, meta, servers, tools
 from smart_mcp_proxy.catalog.snapshot import Snapshot
-from smart_mcp_proxy.models import ToolKey, ToolRecord
-from smart_mcp_proxy.names import listed_name
+from smart_mcp_proxy.models import ToolKey, ToolRecord, Withheld, WithheldState
+from smart_mcp_proxy.names import identity_on, listed_name
 from smart_mcp_proxy.telemetry import get_logger
 
 __all__ = [
-    "FIRST_REMEMBERED_ID",
     "PreparedTool",
     "advance",
     "clear",
     "delete_servers",
+    "hints_in",
     "is_unstored",
     "known_servers",
     "last_syncs",
     "mark_changed",
     "note_syncs",
     "prepare",
-    "remember",
-    "restore",
     "shorten_listed_names",
     "store",
 ]
@@ -41,9 +39,6 @@ _KNOWN_HINTS = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldH
 """Source: MCP specification, ToolAnnotations."""
 _HINT_COMBINATIONS = 81
 """Each of the four hints is true, false or absent."""
-
-FIRST_REMEMBERED_ID = 1 << 40
-"""Ids from here on belong to tools that no file holds yet; no file gets so far."""
 
 _log = get_logger("catalog")
 
@@ -82,8 +77,9 @@ class _Plan:
 def prepare(server: str, definitions: Sequence[Mapping[str, Any]]) -> dict[str, PreparedTool]:
     """The tools of a server's list by name; of two with one name the first, none that JSON or UTF-8 cannot write."""
     prepared: dict[str, PreparedTool] = {}
+    identity = identity_on(server)
     for definition in definitions:
-        name = definition["name"]
+        name = definition[identity]
         if name in prepared:
             continue
         try:
@@ -126,11 +122,11 @@ def _plan_from(stored: Mapping[str, tuple[int, str]], wanted: Mapping[str, Prepa
     )
 
 
-def store(connection: Connection, server: str, wanted: Mapping[str, PreparedTool], name_limit: int) -> None:
-    """Makes the stored tools of `server` equal to `wanted`, touching only those that differ."""
+def store(connection: Connection, server: str, wanted: Mapping[str, PreparedTool], name_limit: int) -> frozenset[str]:
+    """Makes the stored tools of `server` equal to `wanted`; returns the names of those that were new or changed."""
     plan = _plan(connection, server, wanted)
     if not plan:
-        return  # another process was faster
+        return frozenset()  # another process was faster
     generation = _next_generation(connection)
     if plan.removed:
         connection.execute(
@@ -156,89 +152,7 @@ def store(connection: Connection, server: str, wanted: Mapping[str, PreparedTool
             ],
         )
         connection.execute(update(tools).where(tools.c.faiss_vector_id.is_(None)).values(faiss_vector_id=tools.c.id))
-
-
-def remember(
-    snapshot: Snapshot, server: str, wanted: Mapping[str, PreparedTool], name_limit: int, ids: Iterator[int]
-) -> Snapshot:
-    """`snapshot` with the tools of `server` equal to `wanted`: what `store` and `advance` do, without a file.
-
-    Args:
-        snapshot: Not changed.
-        server: Configured name.
-        wanted: Its whole list.
-        name_limit: Longest listed name, in characters.
-        ids: For the tools that are new.
-    """
-    stored = {record.key.tool: (record.id, record.change_hash) for record in snapshot.by_server.get(server, ())}
-    plan = _plan_from(stored, wanted)
-    if not plan:
-        return snapshot
-    taken = set(snapshot.by_listed)
-    records = [
-        replace(
-            _remembered(tool, id_, snapshot.by_id[id_].listed_name),
-            examples=snapshot.by_id[id_].examples,
-        )
-        for id_, tool in plan.changed
-    ]
-    for tool in plan.added:
-        name = listed_name(tool.key, name_limit, taken)
-        taken.add(name)
-        records.append(_remembered(tool, next(ids), name))
-    return snapshot.replaced(snapshot.generation + 1, records, plan.removed)
-
-
-def _remembered(tool: PreparedTool, id_: int, name: str) -> ToolRecord:
-    return ToolRecord(
-        id=id_,
-        key=tool.key,
-        listed_name=name,
-        raw=tool.definition.encode(),
-        change_hash=tool.hash,
-        digest=approval_digest(tool.hash),
-        annotations=_hints(tool.annotations),
-    )
-
-
-def restore(
-    connection: Connection,
-    snapshot: Snapshot,
-    heard: Mapping[str, Mapping[str, PreparedTool]],
-    name_limit: int,
-    *,
-    is_new_file: bool,
-) -> None:
-    """Stores what only the memory knows: the lists in `heard`, in a new file all tools of `snapshot`.
-
-    Listed names stay as they are unless another process has given them away meanwhile. Generations and ids go on
-    from those of the snapshot.
-    """
-    lists = dict(heard)
-    if is_new_file:
-        last_id = max((id_ for id_ in snapshot.by_id if id_ < FIRST_REMEMBERED_ID), default=0)
-        _skip_ids(connection, last_id)
-        for server, records in snapshot.by_server.items():
-            lists.setdefault(server, prepare(server, [json.loads(record.raw) for record in records]))
-    behind = update(meta).where(meta.c.key == "generation", meta.c.value < snapshot.generation)
-    connection.execute(behind.values(value=snapshot.generation))
-    for server, wanted in lists.items():
-        names = [
-            {"server_name": server, "name": record.key.tool, "listed_name": record.listed_name}
-            for record in snapshot.by_server.get(server, ())
-        ]
-        if names:
-            connection.execute(insert(listed_names).prefix_with("OR IGNORE"), names)
-        store(connection, server, wanted, name_limit)
-
-
-def _skip_ids(connection: Connection, last_id: int) -> None:
-    """Marks all ids up to `last_id` as used."""
-    known = connection.exec_driver_sql("SELECT seq FROM sqlite_sequence WHERE name = 'tools'").scalar()
-    if known is None:
-        connection.exec_driver_sql("INSERT INTO sqlite_sequence (name, seq) VALUES ('tools', ?)", (last_id,))
-    elif known < last_id:
-        connection.exec_driver_sql("UPDATE sqlite_sequence SET seq = ? WHERE name = 'tools'", (last_id,))
+    return frozenset(tool.key.tool for tool in (*plan.added, *(tool for _, tool in plan.changed)))
 
 
 def _columns(tool: PreparedTool, generation: int) -> dict[str, Any]:
@@ -288,10 +202,16 @@ def shorten_listed_names(connection: Connection, limit: int) -> None:
 
 
 def advance(connection: Connection, snapshot: Snapshot) -> Snapshot:
-    """The newest snapshot: `snapshot` itself if no process has written a tool since, else one that reads only those."""
+    """The newest snapshot: `snapshot` itself if no process has written a tool or an approval since.
+
+    Here, where a tool enters the memory, it is decided whether agents may see it: only if its definition and the
+    approved one have the same full hash. Anything else about it, be it in doubt, leads to `withheld`.
+    """
     generation = connection.execute(select(meta.c.value).where(meta.c.key == "generation")).scalar_one()
     if generation == snapshot.generation:
         return snapshot
+    is_newer = tools.c.generation > snapshot.generation
+    is_same = (approvals.c.server_name == tools.c.server_name) & (approvals.c.name == tools.c.name)
     rows = connection.execute(
         select(
             tools.c.id,
@@ -302,15 +222,36 @@ def advance(connection: Connection, snapshot: Snapshot) -> Snapshot:
             tools.c.hash,
             tools.c.digest,
             tools.c.annotations,
-        ).where(tools.c.generation > snapshot.generation)
+            approvals.c.state,
+            approvals.c.hash,
+            # Most are equal: the text need not be read twice.
+            case((approvals.c.hash != tools.c.hash, approvals.c.definition)),
+        )
+        .join(approvals, is_same, isouter=True)
+        .where(is_newer)
     )
-    learned = by_tool_id(connection, select(tools.c.id).where(tools.c.generation > snapshot.generation))
-    records = [_record(row, learned) for row in rows.all()]
+    learned = by_tool_id(connection, select(tools.c.id).where(is_newer))
+    records, withheld = [], []
+    for *tool, state, approved_hash, approved in rows.all():
+        record = _record(tool, learned)
+        if state == "approved" and approved_hash == record.change_hash:
+            records.append(record)
+        else:
+            withheld.append(_withheld(record, state, approved_hash, approved))
     standing = set(connection.scalars(select(tools.c.id)).all())
-    return snapshot.replaced(generation, records, snapshot.by_id.keys() - standing)
+    return snapshot.replaced(generation, records, snapshot.ids() - standing, withheld)
 
 
-def _record(row: Row[*tuple[Any, ...]], learned: Mapping[int, tuple[str, ...]]) -> ToolRecord:
+def _withheld(record: ToolRecord, state: str | None, approved_hash: str | None, approved: str | None) -> Withheld:
+    if approved_hash is None:
+        reason = WithheldState.BLOCKED if state == "blocked" else WithheldState.PENDING
+        return Withheld(record, reason)
+    reason = WithheldState.BLOCKED if state == "blocked" else WithheldState.CHANGED
+    text = record.raw if approved is None else approved.encode()
+    return Withheld(record, reason, text, approved_hash)
+
+
+def _record(row: Sequence[Any], learned: Mapping[int, tuple[str, ...]]) -> ToolRecord:
     id_, server, name, listed, definition, hash_, digest, annotations = row
     return ToolRecord(
         id=id_,
@@ -319,7 +260,7 @@ def _record(row: Row[*tuple[Any, ...]], learned: Mapping[int, tuple[str, ...]]) 
         raw=definition.encode(),
         change_hash=hash_,
         digest=digest,
-        annotations=_hints(annotations),
+        annotations=hints_in(annotations),
         examples=learned.get(id_, ()),
     )
 
@@ -335,7 +276,7 @@ def mark_changed(connection: Connection, keys: Collection[ToolKey]) -> None:
 
 
 @lru_cache(maxsize=_HINT_COMBINATIONS)
-def _hints(text: str) -> Mapping[str, bool]:
+def hints_in(text: str) -> Mapping[str, bool]:
     """The hints that `text` holds: one shared object per combination, of which there are few."""
     return MappingProxyType(json.loads(text))
 

@@ -105,6 +105,62 @@ class Api:
         count: int = answer["forgotten"]
         return count
 
+    async def manage(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """What an operation on the servers did, as REST answers it."""
+        done: dict[str, Any] = await self._ask(method, path, body=body)
+        return done
+
+    async def approvals(self) -> dict[str, Any]:
+        """What waits for the user, and whether the record of approvals was lost."""
+        answer: dict[str, Any] = await self._ask("GET", "approvals")
+        return answer
+
+    async def approval(self, name: str) -> dict[str, Any]:
+        """A tool that waits, with every difference from what was approved."""
+        answer: dict[str, Any] = await self._ask("GET", f"approvals/{quote(name, safe='')}")
+        return answer
+
+    async def approve(self, seen: Mapping[str, str], *, reopens: bool = False) -> dict[str, Any]:
+        """Approves exactly the definitions that were looked at, by name and hash; which were, and which had changed."""
+        tools = [{"name": name, "hash": hash_} for name, hash_ in seen.items()]
+        answer: dict[str, Any] = await self._ask("POST", "approvals/approve", body={"tools": tools, "reopens": reopens})
+        return answer
+
+    async def block(self, name: str) -> str:
+        """Keeps a tool from agents; its full name."""
+        answer = await self._ask("POST", "approvals/block", body={"name": name})
+        return str(answer["name"])
+
+    async def unblock(self, name: str) -> str:
+        """Lifts a block; the tool's full name."""
+        answer = await self._ask("POST", "approvals/unblock", body={"name": name})
+        return str(answer["name"])
+
+    async def create_token(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """A new token for an agent, shown this once."""
+        made: dict[str, Any] = await self._ask("POST", "tokens", body=body)
+        return made
+
+    async def tokens(self) -> list[dict[str, Any]]:
+        """All tokens that were made for agents, oldest first."""
+        answer = await self._ask("GET", "tokens")
+        tokens: list[dict[str, Any]] = answer["tokens"]
+        return tokens
+
+    async def revoke_token(self, name: str) -> None:
+        """Ends a token for good."""
+        await self._ask("DELETE", f"tokens/{quote(name, safe='')}")
+
+    async def activity(self, words: Mapping[str, str]) -> dict[str, Any]:
+        """A page of the activity log: items, next, last. The words are those of GET /api/v1/activity."""
+        page: dict[str, Any] = await self._ask("GET", "activity", words)
+        return page
+
+    async def activity_record(self, record_id: str) -> dict[str, Any]:
+        """One record of the activity log, by its id or the end of it."""
+        record: dict[str, Any] = await self._ask("GET", f"activity/{quote(record_id, safe='')}")
+        return record
+
     async def _ask(self, method: str, path: str, params: Mapping[str, Any] | None = None, body: Any = None) -> Any:
         try:
             reply = await self._client.request(method, path, params=params, json=body)

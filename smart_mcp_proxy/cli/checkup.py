@@ -15,7 +15,8 @@ from smart_mcp_proxy.cli.output import plural
 from smart_mcp_proxy.errors import ConfigError, ProxyError
 from smart_mcp_proxy.servers import ServerFile, configured_servers, expand
 from smart_mcp_proxy.settings import Settings, environment
-from smart_mcp_proxy.web.http import bind, token_of
+from smart_mcp_proxy.web.http import bind
+from smart_mcp_proxy.web.signed_tokens import signed_tokens
 
 __all__ = ["Finding", "examine"]
 
@@ -95,9 +96,9 @@ def _address(settings: Settings, *, is_running: bool) -> Iterator[Finding]:
     else:
         yield Finding("address", "ok", f"{place} is free")
     try:
-        token_of(settings)
+        signed_tokens(settings)
     except ConfigError as error:
-        yield Finding("token", outcome, error.message, error.hint)
+        yield Finding("signed tokens", outcome, error.message, error.hint)
 
 
 def _instances(running: list[dict[str, Any]]) -> Iterator[Finding]:
@@ -106,6 +107,9 @@ def _instances(running: list[dict[str, Any]]) -> Iterator[Finding]:
         yield Finding("running gateway", "ok", words)
         for reason in status["degraded"]:
             yield Finding("search", "warning", f"{reason}.")
+        for session in status.get("sessions", ()):  # a gateway of an earlier version has none
+            name = f"{session['client'] or 'a client without a name'} {session['version']}".rstrip()
+            yield Finding("client", "ok", f"{name} gets {session['route']}: {session['reason']}")
     if not running:
         yield Finding("running gateway", "ok", "none")
 
@@ -115,7 +119,7 @@ def _missing_programs(file: ServerFile) -> dict[str, str]:
     environ = environment()
     missing = {}
     for server in file.servers.values():
-        if server.transport != "stdio" or server.disabled:
+        if server.transport != "stdio" or server.disabled or server.quarantined:
             continue
         try:
             expanded = expand(server, environ)
@@ -131,17 +135,33 @@ async def _servers(settings: Settings, file: ServerFile, missing: Mapping[str, s
     try:
         async with open_api(settings, file.servers) as api:
             servers = (await api.status())["servers"]
+            approvals = await api.approvals()
     except ProxyError as error:
         return [Finding("gateway", "fail", error.message, error.hint)]
-    return [_server(server, missing.get(server["name"], "")) for server in servers]
+    return [*(_server(server, missing.get(server["name"], "")) for server in servers), _waiting(approvals)]
+
+
+def _waiting(approvals: Mapping[str, Any]) -> Finding:
+    """What waits for the user's approval."""
+    count = sum(tool["state"] != "blocked" for tool in approvals["tools"])
+    if not count:
+        return Finding("approvals", "ok", "nothing waits")
+    words = f"{plural(count, 'tool')} {'waits' if count == 1 else 'wait'} for you; agents do not see them"
+    return Finding("approvals", "warning", words, "Look at what is new or changed.", "mcpproxy approve --list")
 
 
 def _server(server: Mapping[str, Any], missing_program: str) -> Finding:
     name, state = server["name"], server["state"]
+    if state == "ready" and server["breaker"] != "closed":
+        message = f"ready, but {server['error'][:1].lower()}{server['error'][1:]}"
+        return Finding(name, "warning", message, server["hint"], f"mcpproxy server logs {shlex.quote(name)}")
     if state == "ready":
         return Finding(name, "ok", f"ready, {plural(server['tools'], 'tool')}")
     if state == "disabled":
         return Finding(name, "ok", "disabled")
+    if state == "quarantined":
+        message = "quarantined: it waits for your approval and is not started"
+        return Finding(name, "warning", message, server["hint"], f"mcpproxy server approve {shlex.quote(name)}")
     hint = server["hint"]
     if missing_program:
         hint = _INSTALL.get(Path(missing_program).name, hint)

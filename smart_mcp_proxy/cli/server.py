@@ -1,4 +1,4 @@
-"""`mcpproxy server`: the configured servers, and what they log."""
+"""`mcpproxy server`: the configured servers, what they log, and changes to them."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -8,6 +8,8 @@ from cyclopts.validators import Number
 from smart_mcp_proxy.cli.api import PENDING_STATES, open_api
 from smart_mcp_proxy.cli.output import clean, say, show, show_json
 from smart_mcp_proxy.cli.render import servers_table
+from smart_mcp_proxy.cli.server_edit import add_edits
+from smart_mcp_proxy.cli.server_login import add_sign_in
 from smart_mcp_proxy.cli.start import open_settings
 
 if TYPE_CHECKING:
@@ -17,12 +19,16 @@ __all__ = ["app"]
 
 app = App(
     name="server",
-    help="List servers and read what they log.",
+    help="List servers, add and change them, read what they log.",
     help_epilogue="""\
 Examples:
   mcpproxy server list
+  mcpproxy server add time -- uvx mcp-server-time
   mcpproxy server logs github -n 20""",
 )
+
+add_edits(app)
+add_sign_in(app)
 
 
 @app.command(name="list", help_epilogue="Examples:\n  mcpproxy server list --json")

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import signal
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
@@ -20,8 +21,10 @@ from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.servers import ServerFile, configured_servers
 from smart_mcp_proxy.settings import Settings, environment
 from smart_mcp_proxy.telemetry import get_logger, spawn
-from smart_mcp_proxy.web.http import bind, token_of
+from smart_mcp_proxy.web.auth import OwnToken, own_token
+from smart_mcp_proxy.web.http import bind
 from smart_mcp_proxy.web.serve import StopEvent, open_socket, serve_http, settle_process, stop_signals
+from smart_mcp_proxy.web.signed_tokens import signed_tokens
 from smart_mcp_proxy.web.stdio import serve_stdio
 
 __all__ = ["check", "serve_agents_over_http", "serve_one_client"]
@@ -55,11 +58,12 @@ async def serve_agents_over_http(
         ConfigError: The configuration, the address or the data directory cannot be used.
     """
     file = await _read_servers(settings)
-    token = token_of(settings)
+    token = own_token(settings, has_signed=signed_tokens(settings) is not None)
     with closing(bind(settings.host, settings.port)) as listener, stop_signals() as stop:
-        address = Address(settings.host, listener.getsockname()[1], is_sse=is_sse, has_token=token is not None)
-        async with _open(settings, file, passthrough) as gateway, serve_http(gateway, listener, token=token):
+        address = Address(settings.host, listener.getsockname()[1], is_sse=is_sse, has_token=token.value is not None)
+        async with _open(settings, file, passthrough) as gateway, serve_http(gateway, listener, token=token.value):
             gateway.start_upstreams()
+            _tell_token(token, settings)
             telling = spawn(_tell(gateway, address, as_json=as_json), "start report")
             await stop.wait()
             telling.cancel()
@@ -112,13 +116,26 @@ async def _open(settings: Settings, file: ServerFile, passthrough: str | None) -
         ) as gateway,
         open_socket(gateway),
     ):
-        watching = spawn(follow_config(settings, Path.cwd(), file, gateway.apply), "config watch")
+        following = follow_config(settings, Path.cwd(), file, gateway.apply, on_follow=gateway.management.apply_with)
+        watching = spawn(following, "config watch")
         settle_process()
         try:
             yield gateway
         finally:
             watching.cancel()
             await asyncio.wait([watching])
+
+
+def _tell_token(token: OwnToken, settings: Settings) -> None:
+    """Says where a token that was made here is; the person who started the gateway on a terminal sees it once."""
+    if token.file is None:
+        return
+    if settings.log_format != "console":
+        log.info("agents must send the token in %s", token.file)
+        return
+    say(f"Other machines can reach {settings.host}, so agents must send the token in {token.file}")
+    if token.is_new and sys.stderr.isatty():
+        say(f"Shown this once: {token.value}")
 
 
 async def _tell(gateway: Gateway, address: Address, *, as_json: bool) -> None:

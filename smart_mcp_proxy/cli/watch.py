@@ -4,11 +4,20 @@ import os
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
+import anyio
 import watchfiles
 from anyio import to_thread
 
 from smart_mcp_proxy.errors import ConfigError, ProxyError
-from smart_mcp_proxy.servers import Profile, ServerConfig, ServerFile, configured_servers, diff, find_config
+from smart_mcp_proxy.servers import (
+    Profile,
+    ServerConfig,
+    ServerFile,
+    configured_servers,
+    diff,
+    find_config,
+    next_servers,
+)
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.telemetry import get_logger
 
@@ -26,7 +35,14 @@ Apply = Callable[[Mapping[str, ServerConfig], Mapping[str, Profile]], Awaitable[
 """Makes servers and profiles the ones in force."""
 
 
-async def follow_config(settings: Settings, cwd: Path, current: ServerFile, apply: Apply) -> None:
+async def follow_config(
+    settings: Settings,
+    cwd: Path,
+    current: ServerFile,
+    apply: Apply,
+    *,
+    on_follow: Callable[[Callable[[], Awaitable[None]]], None] | None = None,
+) -> None:
     """Calls `apply` with servers and profiles whenever their file says something else; never returns by itself.
 
     The folders are watched, not the file: editors replace it by another one, and it may appear later.
@@ -36,10 +52,13 @@ async def follow_config(settings: Settings, cwd: Path, current: ServerFile, appl
         cwd: The other place where it is looked for.
         current: What is in force.
         apply: Makes servers and profiles the ones in force.
+        on_follow: Given what looks at the file at once, for who has just changed it.
     """
     if settings.config_json is not None:
         return
     follower = _Follower(settings, cwd, current, apply)
+    if on_follow is not None:
+        on_follow(follower.look)
     await follower.look()  # it may have changed since it was loaded
     try:
         async for _ in watchfiles.awatch(
@@ -66,6 +85,7 @@ class _Follower:
         self._profiles = current.profiles
         self._apply = apply
         self._seen: object = None
+        self._looking = anyio.Lock()
 
     def folders(self) -> list[Path]:
         """The folders in which the file, or the file that it is a link to, may change."""
@@ -78,10 +98,13 @@ class _Follower:
 
     async def look(self) -> None:
         """Reads the file if it is another one than last time, and applies what is different in it."""
-        stamp = await to_thread.run_sync(self._stamp)
-        if stamp == self._seen:
-            return
-        self._seen = stamp
+        async with self._looking:
+            stamp = await to_thread.run_sync(self._stamp)
+            if stamp != self._seen:
+                await self._take_up()
+                self._seen = stamp  # not before: who waits for this may give up in the middle
+
+    async def _take_up(self) -> None:
         try:
             file = await to_thread.run_sync(configured_servers, self._settings, self._cwd)
         except ConfigError as exc:
@@ -112,10 +135,3 @@ class _Follower:
         except (ConfigError, OSError):
             return ()
         return () if facts is None else (path, facts.st_ino, facts.st_size, facts.st_mtime_ns)
-
-
-def next_servers(file: ServerFile, current: Mapping[str, ServerConfig]) -> dict[str, ServerConfig]:
-    """The servers of the file; one whose entry is broken stays as it is in `current`."""
-    broken = {problem.server for problem in file.problems if problem.severity == "error"}
-    kept = {name: config for name, config in current.items() if name in broken and name not in file.servers}
-    return {**file.servers, **kept}

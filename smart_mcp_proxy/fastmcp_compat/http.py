@@ -2,7 +2,7 @@
 
 import contextvars
 import math
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from functools import lru_cache, partial
 from operator import itemgetter
@@ -11,21 +11,26 @@ from typing import Any, cast
 import anyio
 import mcp_types
 from fastmcp import FastMCP
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
+from mcp.server.auth.provider import AccessToken
 from mcp.server.streamable_http import StreamableHTTPServerTransport, check_accept_headers
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.shared.dispatcher import coerce_request_id
 from mcp_types import DEFAULT_NEGOTIATED_VERSION
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
+from starlette.authentication import AuthCredentials
 from starlette.datastructures import Headers
+from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from smart_mcp_proxy.fastmcp_compat.paths import served_path
+from smart_mcp_proxy.fastmcp_compat.paths import principal, served_path
 from smart_mcp_proxy.fastmcp_compat.screen import refuse, refuse_used_id, request_id_of
 from smart_mcp_proxy.fastmcp_compat.server import CheckedClient, checked_clients
+from smart_mcp_proxy.models import LOCAL, Principal
 
-__all__ = ["HttpApp", "HttpSession", "accepted_replies", "replying_with_json"]
+__all__ = ["HttpApp", "HttpSession", "accepted_replies", "owned_by", "replying_with_json"]
 
 MAX_SESSIONS = 1_000
 """Open at a time. For one more the session that has been idle longest ends, as it would have after half an hour: its
@@ -51,6 +56,17 @@ def accepted_replies(accept: bytes) -> tuple[bool, bool]:
     return check_accept_headers(Request({"type": "http", "headers": [(b"accept", accept)]}))
 
 
+def owned_by(scope: Scope, who: Principal) -> Scope:
+    """The request with the user by whom the SDK tells the owners of its sessions apart, on both transports."""
+    if who == LOCAL:
+        return scope
+    reach = who.reach
+    servers = None if reach.servers is None else sorted(reach.servers)
+    # Of one who comes back with another reach the session is another one's.
+    token = AccessToken(token="", client_id=who.id, scopes=[], subject=repr((servers, reach.access, reach.profile)))
+    return {**scope, "user": AuthenticatedUser(token), "auth": AuthCredentials()}
+
+
 class HttpSession(StreamableHTTPServerTransport):
     """Handshake-era session that decides per request whether the reply is one JSON body or a stream.
 
@@ -60,6 +76,8 @@ class HttpSession(StreamableHTTPServerTransport):
 
     path: str
     """Where it was opened, see `served_path`."""
+    principal: Principal
+    """On whose behalf; nobody else is let in."""
     client: CheckedClient | None
     """Who is at the other end, once the SDK has let it call a tool."""
     _ids_in_use: set[int | str]
@@ -85,11 +103,16 @@ class HttpSession(StreamableHTTPServerTransport):
         """Whether the session still takes requests."""
         return not self._terminated and not (self.idle_scope is not None and self.idle_scope.cancel_called)
 
-    def begin(self, path: str) -> None:
-        """Takes over what the SDK made, which does not know of these."""
-        self.path = path
+    def begin(self) -> None:
+        """Takes over what the SDK made for the present request, which does not know of these."""
+        self.path = served_path()
+        self.principal = principal()
         self.client = None
         self._ids_in_use = set()
+
+    def is_of(self, path: str, who: Principal) -> bool:
+        """Whether requests that come in there on that behalf belong to this session."""
+        return self.path == path and self.principal == who
 
     def is_serving(self, request_id: int | str) -> bool:
         """Whether a request with this id has not been answered yet; the SDK takes 7 and "7" for one."""
@@ -134,6 +157,9 @@ class HttpApp:
         path: Where.
         is_sse: The older transport with two endpoints instead of streamable HTTP.
         allowed_hosts: Host names besides the loopback ones.
+        middleware: Stands behind the check of Host and Origin and in front of the endpoints.
+        refuse_place: The answer to a request whose sender, known by then, is served nothing at its path; None for
+            all others.
         max_sessions: Open at a time; see `MAX_SESSIONS`.
     """
 
@@ -144,15 +170,19 @@ class HttpApp:
         *,
         is_sse: bool = False,
         allowed_hosts: Sequence[str] = (),
+        middleware: Sequence[Middleware] = (),
+        refuse_place: Callable[[], Response | None] = lambda: None,
         max_sessions: int = MAX_SESSIONS,
     ) -> None:
         self._max_sessions = max_sessions
+        self._refuse_place = refuse_place
         self._is_sse = is_sse
         self._checked = checked_clients(server)
         self._manager: StreamableHTTPSessionManager | None = None
         self._app = server.http_app(
             path=path,
             transport="sse" if is_sse else "streamable-http",
+            middleware=list(middleware),
             host_origin_protection=True,
             allowed_hosts=list(allowed_hosts) or None,
         )
@@ -171,28 +201,25 @@ class HttpApp:
                 self._manager.max_sessions = self._max_sessions
                 admit = partial(_admit, self._manager, self._manager._admit_session)
                 setattr(self._manager, "_admit_session", admit)  # noqa: B010
-                self._manager.asgi_app.app = _Screened(self._manager)
+                self._manager.asgi_app.app = _Screened(self._manager, self._refuse_place)
             yield
 
-    def session(self, session_id: str) -> HttpSession | None:
-        """The open session of that id, if it was opened at this path and the SDK has let it call a tool before."""
+    def session(self, session_id: str, who: Principal) -> HttpSession | None:
+        """The open session of that id, if it is this principal's, at this path, and has called a tool before."""
         client = self._checked.get(session_id)
         if self._manager is None or client is None:
             return None
         session = self._manager._server_instances.get(session_id)
-        if not isinstance(session, HttpSession) or not session.is_open or session.path != served_path():
+        if not isinstance(session, HttpSession) or not session.is_open or not session.is_of(served_path(), who):
             return None
         session.client = client
         return session
 
     def _find_manager(self) -> StreamableHTTPSessionManager:
         for route in self._app.routes:
-            endpoint: Any = getattr(route, "endpoint", None)
-            # Behind a token the endpoint is wrapped once more.
-            for candidate in (endpoint, getattr(endpoint, "app", None)):
-                manager = getattr(candidate, "session_manager", None)
-                if isinstance(manager, StreamableHTTPSessionManager):
-                    return manager
+            manager = getattr(getattr(route, "endpoint", None), "session_manager", None)
+            if isinstance(manager, StreamableHTTPSessionManager):
+                return manager
         raise AssertionError("FastMCP's HTTP app has no session manager")
 
 
@@ -202,7 +229,7 @@ def _admit(manager: StreamableHTTPSessionManager, admit: Any, requestor: Any) ->
     session: StreamableHTTPServerTransport | None = admit(requestor)
     if session is not None:
         session.__class__ = HttpSession
-        cast(HttpSession, session).begin(served_path())
+        cast(HttpSession, session).begin()
     return session
 
 
@@ -225,23 +252,31 @@ class _Screened:
 
     Args:
         manager: Has the sessions; its app is called for messages that can be served.
+        refuse_place: See `HttpApp`.
     """
 
-    def __init__(self, manager: StreamableHTTPSessionManager) -> None:
+    def __init__(self, manager: StreamableHTTPSessionManager, refuse_place: Callable[[], Response | None]) -> None:
+        self._refuse_place = refuse_place
         self._app: ASGIApp = manager.asgi_app.app
         self._sessions = manager._server_instances
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serves one request."""
+        if (refusal := self._refuse_place()) is not None:
+            await refusal(scope, receive, send)
+            return
         headers = Headers(scope=scope)
         session_id = headers.get("mcp-session-id")
         is_handshake = headers.get("mcp-protocol-version", DEFAULT_NEGOTIATED_VERSION) in HANDSHAKE_PROTOCOL_VERSIONS
         session = self._sessions.get(session_id or "") if is_handshake else None
-        if isinstance(session, HttpSession) and session.path != served_path():
+        if isinstance(session, HttpSession) and not session.is_of(served_path(), principal()):
             await _no_session()(scope, receive, send)
             return
         has_lost_session = is_handshake and session_id is not None and session is None
-        if scope["method"] != "POST" or has_lost_session or "json" not in headers.get("content-type", ""):
+        if scope["method"] == "POST" and not _is_json(headers.get("content-type", "")):
+            await _not_json()(scope, receive, send)
+            return
+        if scope["method"] != "POST" or has_lost_session:
             await self._app(scope, receive, send)  # it says what is wrong
             return
         messages = [await receive()]
@@ -276,7 +311,18 @@ class _Screened:
             await self._app(scope, receive, answer)
 
 
+def _is_json(content_type: str) -> bool:
+    """Whether a body of this type may be read; a page in a browser can send any other without being asked."""
+    return content_type.partition(";")[0].strip().lower() == "application/json"
+
+
+def _not_json() -> Response:
+    """The answer to a body of another type; the SDK's own is a bare 400."""
+    error = {"code": mcp_types.INVALID_REQUEST, "message": "Send the message with Content-Type: application/json."}
+    return JSONResponse({"jsonrpc": "2.0", "id": None, "error": error}, status_code=415)
+
+
 def _no_session() -> Response:
-    """The answer to a session's id where the session was not opened; the SDK's own to one that is not known."""
+    """The answer to a session's id from elsewhere or somebody else; the SDK's own to one that is not known."""
     error = {"code": mcp_types.INVALID_REQUEST, "message": "Session not found"}
     return JSONResponse({"jsonrpc": "2.0", "id": None, "error": error}, status_code=404)

@@ -4,19 +4,34 @@ A modern client hears it on a `subscriptions/listen` stream it has opened, a cli
 or on the stream that it keeps open with a GET.
 """
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
 
 import anyio
 import mcp_types
 from mcp.server.connection import Connection
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel.server import Server
-from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ToolsListChanged
+from mcp.server.subscriptions import (
+    InMemorySubscriptionBus,
+    ListenHandler,
+    PromptsListChanged,
+    ResourcesListChanged,
+    ServerEvent,
+    ToolsListChanged,
+)
 
 from smart_mcp_proxy.fastmcp_compat.paths import principal, served_path
+from smart_mcp_proxy.models import Principal
 
-__all__ = ["ListChangedHub", "tell"]
+__all__ = ["ContentGroup", "ListChangedHub", "tell", "tell_contents"]
+
+ContentGroup = Literal["prompts", "resources"]
+"""What is announced as one besides the tools; templates belong to the resources."""
+_EVENTS: Mapping[ContentGroup, Callable[[], ServerEvent]] = {
+    "prompts": PromptsListChanged,
+    "resources": ResourcesListChanged,
+}
 
 SEND_S = 5.0
 """A client that does not read for this long misses the announcement; it holds up nobody else."""
@@ -28,26 +43,47 @@ class ListChangedHub:
     Args:
         is_announcing: Whether a list can change at all; clients are told so. `subscriptions/listen` is answered
             either way.
-        on_listen: Told of a path, and of the principal of the first who listens there.
-        on_leave: Told of a path where nobody listens any more.
+        on_listen: Told of a path and a principal when the first client listens there on its behalf.
+        on_leave: Told of them when the last one has left.
     """
 
     def __init__(
-        self, *, is_announcing: bool, on_listen: Callable[[str, str], None], on_leave: Callable[[str], None]
+        self,
+        *,
+        is_announcing: bool,
+        on_listen: Callable[[str, Principal], None],
+        on_leave: Callable[[str, Principal], None],
     ) -> None:
         self.is_announcing = is_announcing
         self._on_listen = on_listen
         self._on_leave = on_leave
-        self._listeners: dict[str, _Listeners] = {}
+        self._listeners: dict[tuple[str, Principal], _Listeners] = {}
+        self.on_place: Callable[[str, Principal], None] = _tell_nobody
+        """Told, too, of a path and a principal when the first client listens there on its behalf."""
+
+    @property
+    def places(self) -> tuple[tuple[str, Principal], ...]:
+        """Where somebody listens, and on whose behalf."""
+        return tuple(self._listeners)
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """Where somebody listens."""
+        return tuple(dict.fromkeys(path for path, _ in self._listeners))
 
     def serve(self, server: Server[Any]) -> None:
         """Makes `server` answer `subscriptions/listen`."""
         server.add_request_handler("subscriptions/listen", mcp_types.SubscriptionsListenRequestParams, self._listen)
 
-    async def announce(self, path: str) -> None:
-        """Tells every client that listens at `path` once."""
-        if (listeners := self._listeners.get(path)) is not None:
+    async def announce(self, path: str, whose: Principal) -> None:
+        """Tells every client that listens at `path` on behalf of `whose` once."""
+        if (listeners := self._listeners.get((path, whose))) is not None:
             await listeners.bus.publish(ToolsListChanged())
+
+    async def announce_contents(self, path: str, whose: Principal, group: ContentGroup) -> None:
+        """Tells every client that listens at `path` on behalf of `whose` that its prompts or resources changed."""
+        if (listeners := self._listeners.get((path, whose))) is not None:
+            await listeners.bus.publish(_EVENTS[group]())
 
     def close(self) -> None:
         """Ends all subscriptions in good order."""
@@ -57,23 +93,28 @@ class ListChangedHub:
     async def _listen(
         self, ctx: ServerRequestContext[Any, Any], params: mcp_types.SubscriptionsListenRequestParams
     ) -> mcp_types.SubscriptionsListenResult:
-        path = served_path()
-        listeners = self._listeners.get(path)
+        place = served_path(), principal()
+        listeners = self._listeners.get(place)
         if listeners is None:
-            self._on_listen(path, principal())
-            listeners = self._listeners[path] = _Listeners()
+            self._on_listen(*place)
+            self.on_place(*place)
+            listeners = self._listeners[place] = _Listeners()
         listeners.count += 1
         try:
             return await listeners.handler(ctx, params)
         finally:
             listeners.count -= 1
             if not listeners.count:
-                del self._listeners[path]
-                self._on_leave(path)
+                del self._listeners[place]
+                self._on_leave(*place)
+
+
+def _tell_nobody(path: str, whose: Principal) -> None:
+    """Where nothing but tools is announced."""
 
 
 class _Listeners:
-    """Those at one path."""
+    """Those at one path, on behalf of one principal."""
 
     def __init__(self) -> None:
         self.bus = InMemorySubscriptionBus()
@@ -86,3 +127,11 @@ async def tell(connection: Connection) -> None:
     if connection.initialized.is_set():
         with anyio.move_on_after(SEND_S):
             await connection.send_tool_list_changed()
+
+
+async def tell_contents(connection: Connection, group: ContentGroup) -> None:
+    """Tells one client of the handshake era that its prompts or resources are other ones."""
+    if connection.initialized.is_set():
+        with anyio.move_on_after(SEND_S):
+            send = connection.send_prompt_list_changed if group == "prompts" else connection.send_resource_list_changed
+            await send()

@@ -4,11 +4,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-from fastmcp.server.dependencies import get_access_token
+from smart_mcp_proxy.models import LOCAL, Principal
 
-__all__ = ["principal", "served_path", "serving_path"]
+__all__ = ["acting_for", "principal", "served_endpoint", "served_path", "serving_path"]
 
 _path: ContextVar[str] = ContextVar("served_path", default="")
+_principal: ContextVar[Principal] = ContextVar("principal", default=LOCAL)
+_endpoint: ContextVar[str] = ContextVar("served_endpoint", default="")
 
 
 def served_path() -> str:
@@ -19,17 +21,35 @@ def served_path() -> str:
     return _path.get()
 
 
+def served_endpoint() -> str:
+    """The address of the endpoint as the client wrote it, path included; empty where there is none, as on a pipe."""
+    return _endpoint.get()
+
+
 @contextmanager
-def serving_path(path: str) -> Iterator[None]:
-    """While open, requests of this context have come in at `path`."""
-    token = _path.set(path)
+def serving_path(path: str, endpoint: str = "") -> Iterator[None]:
+    """While open, requests of this context have come in at `path` behind the endpoint with this address."""
+    tokens = _path.set(path), _endpoint.set(endpoint)
     try:
         yield
     finally:
-        _path.reset(token)
+        _path.reset(tokens[0])
+        _endpoint.reset(tokens[1])
 
 
-def principal() -> str:
-    """On whose behalf the present request is made: its token's id, or `local`."""
-    token = get_access_token()
-    return token.client_id if token is not None else "local"
+def principal() -> Principal:
+    """On whose behalf the present request is made.
+
+    As with the path, a session keeps the principal that opened it, and nobody else is let into it.
+    """
+    return _principal.get()
+
+
+@contextmanager
+def acting_for(who: Principal) -> Iterator[None]:
+    """While open, requests of this context are made on behalf of `who`."""
+    token = _principal.set(who)
+    try:
+        yield
+    finally:
+        _principal.reset(token)

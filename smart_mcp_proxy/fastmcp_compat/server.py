@@ -1,13 +1,12 @@
-"""Serving agents on FastMCP's transports, both protocol eras, with `tools/list` and `tools/call` as raw JSON.
+"""Serving agents on FastMCP's transports, both protocol eras, with tools, prompts and resources as raw JSON.
 
-FastMCP and the SDK keep everything around the two methods: negotiation, sessions, header checks, authentication,
-spans, pings, cancellation. The two methods themselves are answered by an innermost SDK middleware, because the
+FastMCP and the SDK keep everything around their methods: negotiation, sessions, header checks, authentication,
+spans, pings, cancellation. The methods themselves are answered by an innermost SDK middleware, because the
 SDK's own handlers rebuild every result as a model and lose what the model does not know.
 """
 
-import hmac
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any, Protocol, cast
@@ -15,7 +14,6 @@ from typing import Any, Protocol, cast
 import mcp_types
 import msgspec
 from fastmcp import FastMCP
-from fastmcp.server.auth import AccessToken, TokenVerifier
 from fastmcp.server.low_level import LowLevelServer
 from mcp.server.connection import Connection
 from mcp.server.context import ServerRequestContext
@@ -26,15 +24,18 @@ from mcp_types import methods as wire_methods
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
-from smart_mcp_proxy.fastmcp_compat.list_changed import ListChangedHub, tell
+from smart_mcp_proxy.fastmcp_compat.handlers import ClientSession, ContentHandlers, Inbound
+from smart_mcp_proxy.fastmcp_compat.list_changed import ContentGroup, ListChangedHub, tell, tell_contents
 from smart_mcp_proxy.fastmcp_compat.paths import principal, served_path
-from smart_mcp_proxy.models import Era, OnProgress, Progress
+from smart_mcp_proxy.models import OnProgress, Principal, Progress
 
 __all__ = [
     "AgentHandlers",
     "CheckedClient",
     "Client",
     "ClientSession",
+    "ContentGroup",
+    "ContentHandlers",
     "Inbound",
     "build_server",
     "checked_clients",
@@ -79,7 +80,11 @@ _UNSERVED = (
     "prompts/get",
     "logging/setLevel",
 )
-"""Methods FastMCP registers for every server; a gateway of tools does not claim to have them."""
+"""Methods FastMCP registers for every server; the gateway answers some of them itself, and claims no others."""
+
+
+async def _tell_nobody(group: ContentGroup) -> None:
+    """For clients that nobody tells of prompts and resources."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,20 +95,17 @@ class Client:
         name: As it calls itself.
         version: Likewise.
         path: Where it came in, see `served_path`.
+        principal: On whose behalf.
         tell_list_changed: Tells it, and nobody else, that its list is another one.
+        tell_contents_changed: Likewise of its prompts or resources.
     """
 
     name: str
     version: str
     path: str
+    principal: Principal
     tell_list_changed: Callable[[], Awaitable[None]]
-
-
-class ClientSession(Protocol):
-    """What the gateway keeps for a client of the handshake era while it is connected."""
-
-    def close(self) -> None:
-        """The client is gone."""
+    tell_contents_changed: Callable[[ContentGroup], Coroutine[Any, Any, None]] = _tell_nobody
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,33 +121,6 @@ class CheckedClient:
     session: ClientSession | None
 
 
-@dataclass(frozen=True, slots=True)
-class Inbound:
-    """One request of an agent, as far as the gateway needs to know it.
-
-    Attributes:
-        params: The request's params as they came.
-        meta: The agent's `_meta` without connection keys.
-        era: Protocol era of this request.
-        protocol_version: Negotiated (handshake) or stated (modern) version.
-        principal: The token's id, or `local`.
-        on_progress: Sends progress to the agent; None unless it gave a token.
-        path: Where it came in, see `served_path`.
-        session: What is kept for its sender; None in the modern era.
-        session_id: The session's id; None on a pipe and in the modern era.
-    """
-
-    params: Mapping[str, Any]
-    meta: Mapping[str, Any]
-    era: Era
-    protocol_version: str
-    principal: str
-    on_progress: OnProgress | None
-    path: str = ""
-    session: ClientSession | None = None
-    session_id: str | None = None
-
-
 class AgentHandlers(Protocol):
     """What the gateway answers itself.
 
@@ -154,6 +129,9 @@ class AgentHandlers(Protocol):
     """
 
     list_changes: ListChangedHub
+
+    def instructions(self) -> str:
+        """What a model is told at connection, at the place where the present request came in."""
 
     def open_session(self, client: Client) -> ClientSession:
         """What is kept for this client of the handshake era until it is gone."""
@@ -204,6 +182,7 @@ def _inbound(ctx: ServerRequestContext[Any]) -> Inbound:
         on_progress=_progress_to(ctx),
         path=served_path(),
         session=_session_of(ctx.session._connection),
+        method=ctx.method,
     )
 
 
@@ -213,10 +192,12 @@ def _session_of(connection: Connection) -> ClientSession | None:
 
 
 class _RawTools:
-    """SDK middleware, innermost: answers the two tool methods after the checks the SDK's runner would make."""
+    """SDK middleware, innermost: answers for tools, prompts and resources after the checks of the SDK's runner."""
 
-    def __init__(self, handlers: AgentHandlers) -> None:
+    def __init__(self, handlers: AgentHandlers, contents: ContentHandlers | None) -> None:
         self._handlers = handlers
+        self._contents = contents
+        self._methods = {"tools/list", "tools/call"} | (contents.methods if contents is not None else frozenset())
         self.checked: dict[str | None, CheckedClient] = {}
 
     async def __call__(
@@ -230,22 +211,35 @@ class _RawTools:
             if ctx.method == "initialize":
                 self._open_session(ctx.session._connection, (ctx.params or {})["clientInfo"])
             self._handlers.first_answered()
-            return answer
-        if ctx.request_id is None or ctx.method not in ("tools/list", "tools/call"):
+            more = self._contents.capabilities() if self._contents is not None else {}
+            capabilities = {**answer["capabilities"], **more}
+            return {**answer, "capabilities": capabilities, "instructions": self._handlers.instructions()}
+        if ctx.request_id is None or ctx.method not in self._methods:
             return await call_next(ctx)
         self._check(ctx)
         if ctx.method == "tools/list":
             return await self._handlers.list_tools(_inbound(ctx))
+        if self._contents is not None and ctx.method in self._contents.methods:
+            return await self._contents.answer(ctx.method, _inbound(ctx))
         return await self._handlers.call_tool(_inbound(ctx))
 
     def _open_session(self, connection: Connection, info: Mapping[str, Any]) -> None:
-        client = Client(info["name"], info["version"], served_path(), partial(tell, connection))
+        client = Client(
+            info["name"],
+            info["version"],
+            served_path(),
+            principal(),
+            partial(tell, connection),
+            partial(tell_contents, connection),
+        )
         session = connection.state[_SESSION_STATE] = self._handlers.open_session(client)
         connection.exit_stack.callback(session.close)
 
     def _check(self, ctx: ServerRequestContext[Any]) -> None:
         try:
             wire_methods.validate_client_request(ctx.method, ctx.protocol_version, ctx.params)
+        except KeyError:
+            raise MCPError(code=mcp_types.METHOD_NOT_FOUND, message="Method not found", data=ctx.method) from None
         except ValidationError as exc:
             place = ".".join(str(part) for part in exc.errors(include_url=False)[0]["loc"])
             raise MCPError(code=mcp_types.INVALID_PARAMS, message=f"Invalid request parameters: {place}") from exc
@@ -262,31 +256,14 @@ class _RawTools:
                 connection.exit_stack.callback(self.checked.pop, connection.session_id, None)
 
 
-class _OneToken(TokenVerifier):
-    """Accepts exactly one bearer token, compared in constant time."""
-
-    def __init__(self, token: str) -> None:
-        super().__init__()
-        self._token = token.encode()
-
-    async def verify_token(self, token: str) -> AccessToken | None:
-        """The holder of the gateway's token, or None."""
-        if not hmac.compare_digest(token.encode("utf-8", "replace"), self._token):
-            return None
-        return AccessToken(token=token, client_id="token", scopes=[])
-
-
-def build_server(
-    name: str, version: str, instructions: str, handlers: AgentHandlers, *, token: str | None = None
-) -> FastMCP:
-    """A FastMCP server whose tools are answered by `handlers`.
+def build_server(name: str, version: str, handlers: AgentHandlers, contents: ContentHandlers | None = None) -> FastMCP:
+    """A FastMCP server whose tools are answered by `handlers`. Who may come in is for the app that serves it to say.
 
     Args:
         name: Shown to clients.
         version: Ours.
-        instructions: What a model is told about this server at connection.
         handlers: Answers `tools/list` and `tools/call`.
-        token: Bearer token that HTTP clients must send; None lets everyone in.
+        contents: Answers what is asked of prompts and resources; None where there are tools alone.
     """
     # FastMCP's rich log handler wraps lines at 80 columns; our own handlers format everything.
     logging.getLogger("fastmcp").handlers.clear()
@@ -294,8 +271,6 @@ def build_server(
     server: FastMCP = FastMCP(
         name,
         version=version,
-        instructions=instructions,
-        auth=_OneToken(token) if token else None,
         dereference_schemas=False,
     )
     low = server._mcp_server
@@ -303,7 +278,7 @@ def build_server(
         del low._request_handlers[method]
     _claim_only_tools(low, is_announcing=handlers.list_changes.is_announcing)
     handlers.list_changes.serve(low)
-    low.middleware.append(_RawTools(handlers))
+    low.middleware.append(_RawTools(handlers, contents))
     low.get_tool_input_schema = handlers.input_schema
     return server
 

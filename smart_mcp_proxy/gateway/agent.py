@@ -1,7 +1,8 @@
 """The gateway as an agent meets it over MCP: the list it is shown and the calls it makes."""
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -18,7 +19,7 @@ from smart_mcp_proxy.gateway.conduct import Conduct
 from smart_mcp_proxy.gateway.offer import Audience, Offer, Offers, Session
 from smart_mcp_proxy.gateway.results import error_result, fit_to_era
 from smart_mcp_proxy.gateway.tools import Caller
-from smart_mcp_proxy.models import Era
+from smart_mcp_proxy.models import Era, Principal
 from smart_mcp_proxy.telemetry import get_logger
 
 __all__ = ["Agent"]
@@ -50,6 +51,7 @@ class Agent:
         on_first_answer: Called once, when a client has been answered for the first time.
         conduct: Learns how clients take announcements.
         on_list_changed: Called whenever clients are told that a list has changed.
+        on_session: Each is called with every client of the handshake era that connects.
     """
 
     def __init__(
@@ -58,15 +60,17 @@ class Agent:
         on_first_answer: Callable[[], None],
         conduct: Conduct | None = None,
         on_list_changed: Callable[[], None] | None = None,
+        on_session: Sequence[Callable[[Session], None]] = (),
     ) -> None:
         self.offers = offers
         self._on_list_changed = on_list_changed
+        self.on_session = list(on_session)
         self.conduct = conduct or Conduct()
         self.list_changes = ListChangedHub(
             is_announcing=offers.is_changing, on_listen=self._listen_at, on_leave=self._leave
         )
         self._sessions: set[Session] = set()
-        self._listeners: dict[str, Audience] = {}
+        self._listeners: dict[tuple[str, Principal], Audience] = {}
         self._on_first_answer: Callable[[], None] | None = on_first_answer
         self._in_flight: set[asyncio.Task[Any]] = set()
         self._ended: set[asyncio.Task[Any]] = set()
@@ -75,15 +79,21 @@ class Agent:
         self._is_draining = False
 
     @property
-    def sessions(self) -> Collection[Session]:
+    def sessions(self) -> tuple[Session, ...]:
         """The connected clients of the handshake era."""
         return tuple(self._sessions)
 
+    def instructions(self) -> str:
+        """What a model is told at connection, at the place where the present request came in."""
+        return self.offer_at(served_path(), principal()).instructions
+
     def open_session(self, client: Client) -> Session:
         """What is kept for a client of the handshake era while it is connected."""
+        routed = self.offers.route(client)
         session = Session(
             client,
-            lambda changed: _found(lambda: self.offers.to(client, changed)),
+            routed,
+            lambda changed: _found(lambda: self.offers.to(client, routed, changed)),
             self.conduct.watch(client.name),
             on_told=self._told,
             on_close=self._sessions.discard,
@@ -93,9 +103,11 @@ class Agent:
         ):  # a list that is known already may change before the client has asked for it
             session.note_shown()
         self._sessions.add(session)
+        for told in self.on_session:
+            told(session)
         return session
 
-    def offer_at(self, path: str, principal: str) -> Offer:
+    def offer_at(self, path: str, principal: Principal) -> Offer:
         """What a modern client is offered.
 
         Raises:
@@ -103,12 +115,17 @@ class Agent:
         """
         return _found(lambda: self.offers.at(path, principal))
 
+    def find_offer(self, path: str, principal: Principal) -> Offer | None:
+        """What a modern client is offered; None where nothing is at this path, or not for this principal."""
+        try:
+            return self.offers.at(path, principal)
+        except RequestError:
+            return None
+
     def input_schema(self, name: str) -> Mapping[str, Any] | None:
         """The input schema of a tool that is listed where the present request came in; a look-up."""
-        try:
-            return self.offers.at(served_path(), principal()).input_schema(name)
-        except RequestError:
-            return None  # whoever answers the request says so
+        offer = self.find_offer(served_path(), principal())
+        return offer.input_schema(name) if offer is not None else None  # whoever answers the request says so
 
     async def list_tools(self, inbound: Inbound) -> dict[str, Any]:
         """What is offered; the modern era also hears how long the list may be kept, and by whom."""
@@ -134,7 +151,7 @@ class Agent:
         await offer.wait_listed()
         if not offer.has(name):
             raise request_error(UNKNOWN_TOOL, f"Unknown tool {name[:NAME_CHARS]!r}. {offer.hint(name[:NAME_CHARS])}")
-        caller = Caller(inbound.principal, inbound.meta, inbound.on_progress, inbound.session_id)
+        caller = Caller(inbound.principal.id, inbound.meta, inbound.on_progress, inbound.session_id)
         raw = await self.answer(offer, name, inbound.params.get("arguments") or {}, caller, inbound.era)
         return _read(name, raw, inbound.era)
 
@@ -160,7 +177,7 @@ class Agent:
         if self._on_list_changed is not None:
             self._on_list_changed()
 
-    def offer_to(self, session: ClientSession | None, path: str, principal: str) -> Offer:
+    def offer_to(self, session: ClientSession | None, path: str, principal: Principal) -> Offer:
         """What the client is offered that has this session, or came in at this path.
 
         Raises:
@@ -168,15 +185,15 @@ class Agent:
         """
         return session.offer if isinstance(session, Session) else self.offer_at(path, principal)
 
-    def _listen_at(self, path: str, principal: str) -> None:
+    def _listen_at(self, path: str, principal: Principal) -> None:
         audience = Audience(
-            self.offer_at(path, principal), partial(self.list_changes.announce, path), on_told=self._told
+            self.offer_at(path, principal), partial(self.list_changes.announce, path, principal), on_told=self._told
         )
         audience.note_shown()
-        self._listeners[path] = audience
+        self._listeners[path, principal] = audience
 
-    def _leave(self, path: str) -> None:
-        del self._listeners[path]
+    def _leave(self, path: str, principal: Principal) -> None:
+        del self._listeners[path, principal]
 
     async def answer(self, offer: Offer, name: str, arguments: Mapping[str, Any], caller: Caller, era: Era) -> bytes:
         """The result of a listed tool as one era's JSON text; a failure is a result with `isError`.
@@ -207,10 +224,36 @@ class Agent:
             log.exception("%s failed inside the gateway", name)
             return _failed(name, ProxyError("The gateway failed.", hint="Its log says why.", delivery="unknown"), era)
         finally:
-            self._in_flight.discard(task)
-            self._ended.discard(task)
-            if not self._in_flight:
-                self._idle.set()
+            self._landed(task)
+
+    @contextmanager
+    def in_flight(self) -> Iterator[None]:
+        """While open, the current task is waited for when the gateway is told to stop, and ended after that.
+
+        Raises:
+            RefusedError: The gateway is stopping: on entering, or in the place of the cancellation that ends the task.
+        """
+        if self._is_draining:
+            raise _shutting_down("not_sent")
+        task = asyncio.current_task()
+        assert task is not None
+        self._in_flight.add(task)
+        self._idle.clear()
+        try:
+            yield
+        except asyncio.CancelledError:
+            if task not in self._ended:
+                raise
+            task.uncancel()
+            raise _shutting_down("unknown") from None
+        finally:
+            self._landed(task)
+
+    def _landed(self, task: asyncio.Task[Any]) -> None:
+        self._in_flight.discard(task)
+        self._ended.discard(task)
+        if not self._in_flight:
+            self._idle.set()
 
     async def drain(self, timeout_s: float = DRAIN_S) -> None:
         """Refuses new calls and returns when those under way have ended; after `timeout_s` it ends them."""

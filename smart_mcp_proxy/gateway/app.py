@@ -3,48 +3,58 @@
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
 from functools import partial
+from pathlib import Path
 from types import MappingProxyType
 
 from fastmcp import FastMCP
 
 from smart_mcp_proxy import __version__
-from smart_mcp_proxy.catalog import Catalog, Lesson
-from smart_mcp_proxy.errors import CatalogError, ConfigError, MissingExtraError
+from smart_mcp_proxy.catalog import Catalog
+from smart_mcp_proxy.errors import CatalogError, ConfigError
 from smart_mcp_proxy.fastmcp_compat.server import build_server
+from smart_mcp_proxy.gateway.activity_log import opened_activity_log
 from smart_mcp_proxy.gateway.agent import Agent
+from smart_mcp_proxy.gateway.agent_tokens import AgentTokens
+from smart_mcp_proxy.gateway.approvals import Approvals
+from smart_mcp_proxy.gateway.asks import Asks
 from smart_mcp_proxy.gateway.calls import CallLimits, Calls
 from smart_mcp_proxy.gateway.conduct import Conduct
+from smart_mcp_proxy.gateway.contents_changes import ContentsChanges
+from smart_mcp_proxy.gateway.contents_door import ContentsDoor
 from smart_mcp_proxy.gateway.embedding import Embedding, VectorSetup
-from smart_mcp_proxy.gateway.engines import lexical_engine, vector_engine
+from smart_mcp_proxy.gateway.engines import available, lexical_engine, vector_engine
 from smart_mcp_proxy.gateway.front import Front
 from smart_mcp_proxy.gateway.fronts import Fronts
+from smart_mcp_proxy.gateway.gates import open_gates
 from smart_mcp_proxy.gateway.hook import ListChangedHook
 from smart_mcp_proxy.gateway.indexer import Indexer
-from smart_mcp_proxy.gateway.learning import Learning
-from smart_mcp_proxy.gateway.offer import Offers, OneOffer
+from smart_mcp_proxy.gateway.learning import Learning, opened_learning
+from smart_mcp_proxy.gateway.management import Management
+from smart_mcp_proxy.gateway.offer import Offers, OneOffer, activity_of
 from smart_mcp_proxy.gateway.outputs import Outputs
+from smart_mcp_proxy.gateway.own_tools import own_tools
 from smart_mcp_proxy.gateway.passthrough import Passthrough
-from smart_mcp_proxy.gateway.recorder import Recorder
 from smart_mcp_proxy.gateway.results import SERVER_NAME
 from smart_mcp_proxy.gateway.retrieval import Retrieval
 from smart_mcp_proxy.gateway.routing import Routing
-from smart_mcp_proxy.gateway.tools.call_tool import CallToolDestructive, CallToolRead, CallToolWrite
-from smart_mcp_proxy.gateway.tools.describe_tool import DescribeTool
-from smart_mcp_proxy.gateway.tools.own import OwnTools
-from smart_mcp_proxy.gateway.tools.read_output import ReadOutput
-from smart_mcp_proxy.gateway.tools.retrieve_tools import RetrieveTools
+from smart_mcp_proxy.gateway.sandbox import Sandbox
+from smart_mcp_proxy.gateway.shelves import Shelves
+from smart_mcp_proxy.gateway.status import GatewayStatus
+from smart_mcp_proxy.gateway.tools.code_execution import CodeExecution
+from smart_mcp_proxy.gateway.tools.proxy import proxy_tools
+from smart_mcp_proxy.gateway.tools.upstream_servers import UpstreamServers
+from smart_mcp_proxy.gateway.toolsets import Toolsets
 from smart_mcp_proxy.gateway.visible import Visible
-from smart_mcp_proxy.models import ServerState, ServerStatus
+from smart_mcp_proxy.models import Principal, Reach, ServerState, ServerStatus
 from smart_mcp_proxy.search import SearchIndex
-from smart_mcp_proxy.search.embedders import open_embedder, require_packages
-from smart_mcp_proxy.servers import Profile, ServerConfig
+from smart_mcp_proxy.search.embedders import open_embedder
+from smart_mcp_proxy.servers import Profile, ServerConfig, ServerEdits
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.telemetry import get_logger, spawn
-from smart_mcp_proxy.upstream import Dialer, Fleet
+from smart_mcp_proxy.upstream import Dialer, Fleet, SignIns
 
 __all__ = ["Gateway", "GatewayStatus"]
 
@@ -55,31 +65,6 @@ ANSWER_S = 0.05
 HEARTBEAT_S = 10.0
 
 log = get_logger("gateway")
-
-
-@dataclass(frozen=True, slots=True)
-class GatewayStatus:
-    """The gateway at a glance.
-
-    Attributes:
-        version: Ours.
-        pid: Process id.
-        servers: Every configured server.
-        tools: Visible tools by server.
-        catalog_tokens: Estimated tokens of all visible definitions.
-        generation: Of the catalog.
-        degraded: Why answers are worse than the settings ask for.
-        is_loaded: Whether the stored index serves.
-    """
-
-    version: str
-    pid: int
-    servers: tuple[ServerStatus, ...]
-    tools: Mapping[str, int]
-    catalog_tokens: int
-    generation: int
-    degraded: tuple[str, ...]
-    is_loaded: bool
 
 
 class Gateway:
@@ -114,7 +99,7 @@ class Gateway:
                 hint=f"Known: {', '.join(sorted(servers)) or 'none'}.",
             )
         self.settings = settings
-        self._available, self._unavailable = _available(settings, environ)
+        self._available, self._unavailable = available(settings, environ)
         self._passthrough = passthrough
         self._profiles = profiles
         self._configured: frozenset[str] = frozenset(servers)
@@ -134,34 +119,51 @@ class Gateway:
             self.catalog = await stack.enter_async_context(
                 Catalog.open(settings.data_dir, name_limit=settings.tool_name_limit, reset=settings.reset_data)
             )
-            self.recorder = await stack.enter_async_context(Recorder(self.catalog.append_activity))
+            self.recorder = await stack.enter_async_context(opened_activity_log(self.catalog, settings))
             self.visible = Visible(self.catalog, self._servers, self.index.nearest_names)
+            self.approvals = Approvals(self.catalog, lambda: self._servers, settings.trust, self._follow, self.recorder)
             self.indexer = Indexer(
-                self.catalog, self.index, self.visible.sees, self._clock, uses_examples=settings.learn
+                self.catalog,
+                self.index,
+                self.visible.sees,
+                self._clock,
+                review=self.approvals.review,
+                uses_examples=settings.learn,
             )
-            self.learning = await stack.enter_async_context(self._opened_learning()) if settings.learn else None
-            dialer = await stack.enter_async_context(Dialer(settings.max_message_bytes))
+            self.shelves = Shelves(self.catalog, self.approvals.review, self.indexer.catch_up)
+            self.learning: Learning | None = None
+            if settings.learn:
+                opening = opened_learning(self.catalog, self.indexer, self._clock)
+                self.learning = await stack.enter_async_context(opening)
+            sign_ins = SignIns(settings.data_dir)
+            dialer = await stack.enter_async_context(Dialer(settings.max_message_bytes, sign_ins))
+            self.sandbox = await stack.enter_async_context(Sandbox(settings.code_parallel, dialer.watchdog))
+            self.gates = open_gates(settings, self._servers, self._clock)
             self.fleet = Fleet(
                 environ=self._environ,
-                on_change=self.indexer.status_changed,
+                on_change=self.gates.hearing(self.shelves.hearing(self.indexer.status_changed)),
                 on_tools_changed=self.indexer.tools_changed,
+                on_contents_changed=self.shelves.changed,
                 start_parallel=settings.start_parallel,
                 open_link=dialer,
             )
             await self.fleet.apply(self._servers)
             stack.push_async_callback(self.fleet.close)
             stack.push_async_callback(self.indexer.close)
+            stack.push_async_callback(self.shelves.close)
             self.embedding = self._keeper_of_vectors()
             if self.embedding is not None:
                 stack.push_async_callback(self.embedding.close)
             command = settings.list_changed_exec
-            self._hook = ListChangedHook(command, self._environ) if command else None
+            self._hook = ListChangedHook(command, self._environ, dialer.watchdog) if command else None
             if self._hook is not None:
                 stack.push_async_callback(self._hook.close)
             self._assemble()
             await self.catalog.register_instance(os.getpid(), sorted(self._servers))
             self.indexer.start(self.fleet)
-            background = [self._start(), self._beat()]
+            self.shelves.start(self.fleet)
+            background = [self._start(), self._beat(), sign_ins.watch(self.fleet.retry)]
+            background.append(self._content_changes.announce(self.indexer.next_change))
             if self.agent.offers.is_changing:
                 background.append(self.agent.announce_changes(self.indexer.next_change))
             for work in background:
@@ -174,17 +176,32 @@ class Gateway:
 
     def _assemble(self) -> None:
         settings = self.settings
+        edits = ServerEdits(settings, Path.cwd())
+        self.management = Management(
+            edits, self.fleet, self.visible, self.indexer, self.apply, self.recorder.record, self.gates.shown
+        )
         self.outputs = Outputs(self._clock)
+        self.agent_tokens = AgentTokens(self.catalog)
         self.calls = Calls(
             self.visible,
             self.fleet,
             self.outputs,
             self.recorder,
-            # What is passed through is not cut: nothing would be listed to read the rest with.
-            CallLimits(settings.intent_strict, 0 if self._passthrough else settings.truncate_output_len or 0),
+            # What is passed through is neither changed nor cut: nothing would be listed to read the rest with.
+            CallLimits(
+                settings.intent_strict,
+                0 if self._passthrough else settings.truncate_output_len or 0,
+                settings.activity_args,
+                is_cleaned=settings.clean_results and not self._passthrough,
+                is_fenced=settings.fence_results and not self._passthrough,
+            ),
             self._clock,
             learning=self.learning,
+            gates=self.gates,
+            confirm=self.indexer.confirm,
         )
+        self.toolsets = Toolsets(self.catalog, self._visible_in, self.calls, self._clock)
+        self.asks = Asks(self.shelves, self.fleet, self.gates, self.recorder, settings.activity_args, self._clock)
         self.fronts = Fronts(
             self.visible,
             lambda profile: Visible(self.catalog, self._servers, self.index.nearest_names, profile),
@@ -192,15 +209,20 @@ class Gateway:
             self._profiles,
         )
         self.retrieval = self.fronts.whole.retrieval
+        passed, limit = self._passthrough, settings.tool_name_limit
+        self.contents = ContentsDoor(self._contents_visible, self.shelves, self.fleet, self.asks, limit, passed)
         conduct = Conduct(self._clock)
         self.agent = Agent(
             self._offers(conduct),
             self._start_soon,
             conduct,
             on_list_changed=None if self._hook is None else self._hook.fire,
+            on_session=[lambda session: self.recorder.record(activity_of(session))],
         )
+        self._content_changes = ContentsChanges(self.contents.contents_at, self.agent.list_changes)
+        self.agent.on_session.append(self._content_changes.begin)
 
-    def _front(self, visible: Visible) -> Front:
+    def _front(self, visible: Visible, profile: str) -> Front:
         """The gateway's own tools working on what is visible in one part of the catalog."""
         retrieval = Retrieval(
             visible,
@@ -212,33 +234,47 @@ class Gateway:
             self.degraded,
             learning=self.learning,
         )
-        own = OwnTools(
-            [
-                RetrieveTools(retrieval, self.settings.top_k),
-                DescribeTool(visible, retrieval),
-                *(tool(self.calls, visible) for tool in (CallToolRead, CallToolWrite, CallToolDestructive)),
-                ReadOutput(self.outputs),
-            ]
+        code = CodeExecution(self.sandbox, self.calls, visible, self.outputs, self.recorder, self._available)
+        more = (
+            # Not in a part of the catalog: whoever is given a part must not reach beyond it.
+            *([UpstreamServers(self.management)] if self.settings.manage and visible is self.visible else ()),
+            *([code] if self._available.code != "off" else ()),
+            *proxy_tools(self.settings, self.catalog, visible, self.calls, self.asks, self.recorder),
         )
-        return Front(visible, retrieval, self.calls, own, self.settings.list_all_below_tokens)
+        own = own_tools(self.settings, visible, retrieval, self.calls, self.outputs, more)
+        make_toolset = partial(self.toolsets.make, profile=profile)
+        return Front(visible, retrieval, self.calls, own, make_toolset, self.settings.list_all_below_tokens)
+
+    def _visible_in(self, profile: str, reach: Reach) -> Visible | None:
+        visible = self.fronts.visible(profile)
+        return None if visible is None else self.fronts.narrowed(visible, reach)
+
+    def _contents_visible(self, path: str, principal: Principal) -> Visible | None:
+        """Whose prompts and resources are shown at a path: those of the servers whose tools are; none to a toolset."""
+        kind, _, name = path.partition("/")
+        front = self.fronts.of(name or None, principal.reach) if kind in ("", "p") else None
+        return None if front is None else front.visible
 
     def _offers(self, conduct: Conduct) -> Offers:
         settings = self.settings
         if self._passthrough is not None:
-            offer = Passthrough(self._passthrough, self.visible, self.calls, self.indexer, self.is_settled)
-            return OneOffer(offer, is_changing=True)
+            return OneOffer(partial(self._passed_through, self._passthrough), is_changing=True)
         is_pinning = any(config.pin for config in self._servers.values()) or any(
             profile.pin for profile in self._profiles.values()
         )
         return Routing(
             settings.routing_type,
-            self.fronts.whole,
             self.fronts.of,
+            self.toolsets.at,
             conduct,
             limit=settings.tools_limit,
             clock=self._clock,
             is_changing=settings.routing_type != "CALL_TOOL" or is_pinning or settings.list_all_below_tokens > 0,
         )
+
+    def _passed_through(self, server: str, reach: Reach) -> Passthrough:
+        visible = self.fronts.narrowed(self.visible, reach)
+        return Passthrough(server, visible, self.calls, self.indexer, self.is_settled)
 
     def _keeper_of_vectors(self) -> Embedding | None:
         """What lets vectors rank, if the settings ask for it; it starts after the first answer."""
@@ -248,25 +284,16 @@ class Gateway:
         setup = VectorSetup(partial(open_embedder, settings, self._environ), partial(vector_engine, self._available))
         return Embedding(self.index, self.catalog, self.indexer, settings.data_dir, setup, clock=self._clock)
 
-    @asynccontextmanager
-    async def _opened_learning(self) -> AsyncIterator[Learning]:
-        """What learns from use while open; its lessons are stored off the call path and searched with at once."""
-
-        async def store(lessons: Sequence[Lesson]) -> None:
-            await self.catalog.learn(lessons)
-            await self.indexer.follow()
-
-        async with Recorder(store, noun="lessons from use") as recorder:
-            yield Learning(recorder.record, self._clock)
-
-    def mcp_server(self, *, token: str | None = None) -> FastMCP:
-        """A FastMCP server that agents can be connected to; `token` protects its HTTP endpoints."""
-        return build_server(SERVER_NAME, __version__, self.agent.offers.instructions, self.agent, token=token)
+    def mcp_server(self) -> FastMCP:
+        """A FastMCP server that agents can be connected to. It lets everyone in."""
+        return build_server(SERVER_NAME, __version__, self.agent, self.contents)
 
     async def serves_at(self, place: str) -> bool:
         """Whether a list of tools is served at `/mcp/{place}`."""
         kind, _, name = place.partition("/")
-        return self._passthrough is None and kind == "p" and self.fronts.of(name) is not None
+        if self._passthrough is not None:
+            return False
+        return await self.toolsets.serves(name) if kind == "t" else kind == "p" and self.fronts.of(name) is not None
 
     def start_upstreams(self) -> None:
         """Lets the upstreams start now instead of waiting for a first client."""
@@ -279,7 +306,9 @@ class Gateway:
         if profiles is not None:
             self._profiles = profiles
         self.fronts.reconfigure(self._servers, self._profiles)
+        self.gates.configure(self._servers)
         await self.fleet.apply(self._servers)
+        self.shelves.forget(self._servers)
         await self.indexer.forget(self._configured)
         await self.catalog.register_instance(os.getpid(), sorted(self._servers))
 
@@ -314,24 +343,28 @@ class Gateway:
             generation=self.catalog.snapshot.generation,
             degraded=self.degraded(),
             is_loaded=self.indexer.loaded.is_set(),
+            sessions=self.agent.sessions,
         )
 
     def degraded(self) -> tuple[str, ...]:
         """Why answers are worse at present than the settings ask for."""
         vectors = self.embedding.degraded if self.embedding is not None else ()
-        return (*self._unavailable, *vectors, *((self.catalog.problem,) if self.catalog.problem else ()))
+        return (*self._unavailable, *vectors, *filter(None, (self.catalog.problem, self.approvals.problem())))
 
     def is_settled(self) -> bool:
         """Whether every configured server is listed or has failed."""
         return all(map(self._is_done, self._statuses()))
 
     def _statuses(self) -> tuple[ServerStatus, ...]:
-        return tuple(upstream.status for upstream in self.fleet)
+        return tuple(self.gates.shown(upstream.status) for upstream in self.fleet)
 
     def _is_done(self, status: ServerStatus) -> bool:
         if status.state is ServerState.READY:
             return self.indexer.is_done(status.name)
         return status.state not in (ServerState.CONNECTING, ServerState.DISCONNECTED, ServerState.AUTHENTICATING)
+
+    async def _follow(self) -> None:
+        await self.indexer.follow()
 
     def _start_soon(self) -> None:
         asyncio.get_running_loop().call_later(ANSWER_S, self.start_upstreams)
@@ -356,22 +389,3 @@ class Gateway:
                 await self.catalog.heartbeat()
             except CatalogError as exc:
                 log.warning("other processes cannot see that this one lives: %s", exc)
-
-
-def _available(settings: Settings, environ: Mapping[str, str]) -> tuple[Settings, tuple[str, ...]]:
-    """The settings with what is there instead of what is not, and what that is.
-
-    Raises:
-        MissingExtraError: Something is not there, and `MCPPROXY_STRICT=true`.
-    """
-    reasons = []
-    try:
-        if settings.strict and settings.embedder != "BM25":
-            require_packages(settings, environ)
-        lexical_engine(settings)
-    except MissingExtraError as exc:
-        if settings.strict:
-            raise
-        settings = settings.model_copy(update={"bm25_engine": "builtin"})
-        reasons.append(f"{exc.message}; until then the builtin engine ranks")
-    return settings, tuple(reasons)

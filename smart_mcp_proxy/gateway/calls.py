@@ -2,12 +2,14 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from smart_mcp_proxy import policy
 from smart_mcp_proxy.errors import ProxyError, RefusedError, RequestError, UpstreamError
+from smart_mcp_proxy.gateway.cleaning import clean, fence, may_need_cleaning
+from smart_mcp_proxy.gateway.gates import Gates
 from smart_mcp_proxy.gateway.learning import Learning
 from smart_mcp_proxy.gateway.outputs import Outputs, truncate
 from smart_mcp_proxy.gateway.recorder import Recorder
@@ -15,10 +17,18 @@ from smart_mcp_proxy.gateway.results import RawResult, facts_of
 from smart_mcp_proxy.gateway.schemas import ArgumentSchemas
 from smart_mcp_proxy.gateway.visible import Visible
 from smart_mcp_proxy.models import CallRequest, ToolRecord
+from smart_mcp_proxy.policy import ArgumentsKept
 from smart_mcp_proxy.telemetry import Activity
 from smart_mcp_proxy.upstream import Fleet
 
 __all__ = ["Calls"]
+
+NAME_LIMIT_CHARS = 200
+"""Of a name that no tool has: enough to see what was meant."""
+OFF_LOOP_BYTES = 65_536
+"""Cleaning a longer result (measured: 3 ms for this much) is left to a thread."""
+REASON_LIMIT_CHARS = 1_000
+"""A longer reason is refused, and written down as far as this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +38,16 @@ class CallLimits:
     Attributes:
         is_strict: Whether call_tool_read needs `readOnlyHint: true`.
         output_limit_chars: Longer text is cut; 0 leaves everything as it came.
+        arguments: What the activity log keeps of a call's arguments.
+        is_cleaned: Whether what steers a terminal or hides from the eye is taken out of results.
+        is_fenced: Whether text of others is marked as such.
     """
 
     is_strict: bool = True
     output_limit_chars: int = 0
+    arguments: ArgumentsKept = "shape"
+    is_cleaned: bool = False
+    is_fenced: bool = False
 
 
 class Calls:
@@ -45,9 +61,11 @@ class Calls:
         limits: From the settings.
         clock: Monotonic seconds.
         learning: Told of successful calls; None where nothing is learned.
+        gates: Limits and breakers; None where there are none.
+        confirm: Refuses a tool that its server does not list as it was approved.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  (the one path: whatever a call meets is handed in)
         self,
         visible: Visible,
         fleet: Fleet,
@@ -57,6 +75,8 @@ class Calls:
         clock: Callable[[], float] = time.monotonic,
         *,
         learning: Learning | None = None,
+        gates: Gates | None = None,
+        confirm: Callable[[ToolRecord], Awaitable[None]] | None = None,
     ) -> None:
         self._visible = visible
         self._fleet = fleet
@@ -65,6 +85,8 @@ class Calls:
         self._limits = limits
         self._clock = clock
         self._learning = learning
+        self._gates = gates or Gates(clock=clock)
+        self._confirm = confirm
         self._schemas = ArgumentSchemas()
 
     async def call(self, request: CallRequest, within: Visible | None = None) -> bytes:
@@ -83,11 +105,12 @@ class Calls:
             UpstreamError: The server failed; `delivery` says whether the call may have run.
         """
         started = self._clock()
-        outcome = "internal"
-        subject = request.name[:200]
+        outcome, delivery = "internal", ""
+        record: ToolRecord | None = None
         try:
             record = await (within or self._visible).require(request.name)
-            subject = str(record.key)
+            if self._confirm is not None:
+                await self._confirm(record)
             self._admit(record, request)
             raw = RawResult(await self._send(record, request))
             facts = facts_of(raw)
@@ -100,26 +123,50 @@ class Calls:
             outcome = "tool_error" if facts.isError else "ok"
             if self._learning is not None and not facts.isError:
                 self._learning.called(request.principal, request.session, record.key)
-            limit = self._limits.output_limit_chars
-            return truncate(raw, limit, self._outputs, request.principal) if limit else raw
+            return await self._shaped(raw, request)
         except ProxyError as error:
-            outcome = error.error_code
+            outcome, delivery = error.error_code, error.delivery
             raise
         except asyncio.CancelledError:
-            outcome = "cancelled"
+            outcome, delivery = "cancelled", "unknown"
             raise
         finally:
-            self._recorder.record(
-                Activity(
-                    kind="call",
-                    principal=request.principal,
-                    subject=subject,
-                    outcome=outcome,
-                    duration_ms=(self._clock() - started) * 1000,
-                    at_s=time.time(),
-                    detail=_detail(request),
-                )
+            self._note(request, record, outcome, delivery, self._clock() - started)
+
+    async def _shaped(self, raw: bytes, request: CallRequest) -> bytes:
+        """The result as the agent gets it: cleaned, then cut, then fenced, each where the settings ask for it."""
+        limits = self._limits
+        if limits.is_cleaned and may_need_cleaning(raw):
+            is_long = len(raw) > OFF_LOOP_BYTES
+            raw = RawResult(await asyncio.to_thread(clean, raw) if is_long else clean(raw))
+        if limits.output_limit_chars and request.parent is None:  # what a script answers with is cut as a whole
+            raw = truncate(raw, limits.output_limit_chars, self._outputs, request.principal)
+        # A script reads values, not text; what it answers with is fenced as a whole.
+        return fence(raw) if limits.is_fenced and request.parent is None else raw
+
+    def _note(
+        self, request: CallRequest, record: ToolRecord | None, outcome: str, delivery: str, seconds: float
+    ) -> None:
+        """Writes the call down. It is on record before its answer leaves."""
+        server, tool = record.key if record is not None else ("", "")
+        self._recorder.record(
+            Activity(
+                kind="call",
+                principal=request.principal,
+                subject=str(record.key) if record is not None else policy.masked(request.name, NAME_LIMIT_CHARS),
+                outcome=outcome,
+                duration_ms=seconds * 1000,
+                at_s=time.time(),
+                detail=_detail(request),
+                session=policy.short_digest(request.session) if request.session else "",
+                server=server,
+                tool=tool,
+                digest=record.digest if record is not None else "",
+                delivery=delivery,
+                arguments=policy.kept_arguments(request.arguments, self._limits.arguments),
+                parent=request.parent or "",
             )
+        )
 
     def _admit(self, record: ToolRecord, request: CallRequest) -> None:
         """Passes if every gate is open for this call."""
@@ -149,16 +196,23 @@ class Calls:
         params: dict[str, Any] = {"name": record.key.tool, "arguments": request.arguments}
         if request.meta:
             params["_meta"] = request.meta
-        upstream = self._fleet.get(record.key.server)
-        if upstream is None:  # removed from the configuration between the two lines above
-            raise UpstreamError(f"Server '{record.key.server}' is no longer configured.")
-        return await upstream.request("tools/call", params, on_progress=request.on_progress)
+        async with self._gates.admitted(request, record) as left_s:
+            upstream = self._fleet.get(record.key.server)
+            if upstream is None:  # removed from the configuration since its tool was looked up
+                raise UpstreamError(f"Server '{record.key.server}' is no longer configured.")
+            return await upstream.request(
+                "tools/call",
+                params,
+                timeout_s=left_s,
+                on_progress=request.on_progress,
+                on_message=request.on_message,
+            )
 
 
 def _detail(request: CallRequest) -> Mapping[str, Any]:
     detail: dict[str, Any] = {"variant": request.variant}
     if request.intent.reason:
-        detail["reason"] = request.intent.reason
+        detail["reason"] = policy.masked(request.intent.reason, REASON_LIMIT_CHARS)
     if request.intent.data_sensitivity != "unknown":
         detail["sensitivity"] = request.intent.data_sensitivity
     return detail

@@ -1,6 +1,11 @@
-"""The engines that the settings ask for: one place for the gateway and for its evaluation."""
+"""What the settings ask for and what is installed of it: engines for the gateway and its evaluation, languages."""
 
+from collections.abc import Mapping
+
+from smart_mcp_proxy.errors import MissingExtraError
+from smart_mcp_proxy.gateway.sandbox import runnable
 from smart_mcp_proxy.search import Bm25fEngine, Engine
+from smart_mcp_proxy.search.embedders import require_packages
 from smart_mcp_proxy.search.embedding import Embedder
 from smart_mcp_proxy.search.engine import LexicalEngine
 from smart_mcp_proxy.search.fused import FusedEngine
@@ -8,7 +13,7 @@ from smart_mcp_proxy.search.rank_bm25 import RankBm25Engine
 from smart_mcp_proxy.search.vectors import VectorIndex
 from smart_mcp_proxy.settings import Settings
 
-__all__ = ["lexical_engine", "vector_engine"]
+__all__ = ["available", "lexical_engine", "vector_engine"]
 
 
 def lexical_engine(settings: Settings) -> LexicalEngine:
@@ -23,3 +28,27 @@ def lexical_engine(settings: Settings) -> LexicalEngine:
 def vector_engine(settings: Settings, embedder: Embedder, vectors: VectorIndex) -> Engine:
     """The engine that ranks by `vectors`, under HYBRID by words as well, without tools; raises as above."""
     return FusedEngine(lexical_engine(settings), vectors, embedder, is_lexical_used=settings.embedder == "HYBRID")
+
+
+def available(settings: Settings, environ: Mapping[str, str]) -> tuple[Settings, tuple[str, ...]]:
+    """The settings with what is there instead of what is not, and what that is.
+
+    Raises:
+        MissingExtraError: Something is not there, and `MCPPROXY_STRICT=true`.
+    """
+    reasons = []
+    try:
+        if settings.strict and settings.embedder != "BM25":
+            require_packages(settings, environ)
+        lexical_engine(settings)
+    except MissingExtraError as exc:
+        if settings.strict:
+            raise
+        settings = settings.model_copy(update={"bm25_engine": "builtin"})
+        reasons.append(f"{exc.message}; until then the builtin engine ranks")
+    code, missing = runnable(settings.code)
+    if missing and settings.strict:
+        raise missing[0]
+    settings = settings.model_copy(update={"code": code})
+    reasons += [f"{exc.message}; until then agents cannot use it" for exc in missing]
+    return settings, tuple(reasons)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from smart_mcp_proxy.gateway.calls import Calls
 from smart_mcp_proxy.gateway.offer import Offer
 from smart_mcp_proxy.gateway.retrieval import Retrieval
-from smart_mcp_proxy.gateway.tool_list import PinnedTools, PooledTools
+from smart_mcp_proxy.gateway.tool_list import MakeToolset, PinnedTools, PooledTools
 from smart_mcp_proxy.gateway.tools.own import OwnTools
 from smart_mcp_proxy.gateway.visible import Visible
 from smart_mcp_proxy.models import ToolRecord
@@ -22,25 +22,46 @@ class Front:
         retrieval: Searches them.
         calls: The one call path.
         own: The gateway's own tools, working on this part.
+        make_toolset: Makes toolsets of what searches find in this part.
         list_all_below_tokens: A part whose definitions cost less is listed whole; 0 for never.
     """
 
     def __init__(
-        self, visible: Visible, retrieval: Retrieval, calls: Calls, own: OwnTools, list_all_below_tokens: int
+        self,
+        visible: Visible,
+        retrieval: Retrieval,
+        calls: Calls,
+        own: OwnTools,
+        make_toolset: MakeToolset,
+        list_all_below_tokens: int,
     ) -> None:
         self.visible = visible
         self.retrieval = retrieval
         self._calls = calls
         self._own = own
+        self._make_toolset = make_toolset
         self._list_all_below_tokens = list_all_below_tokens
         self._pinned: tuple[ToolRecord, ...] = ()
         self._pinned_of: object = None
-        self.fixed: Offer = PinnedTools(own, visible, calls, self.pinned)
+        self.fixed: Offer = PinnedTools(own, visible, calls, self.pinned, make_toolset)
         """The same for every client: the gateway's own tools, and what is pinned."""
+        self.fixed_with_toolsets: Offer = PinnedTools(
+            own, visible, calls, self.pinned, make_toolset, is_offering_toolsets=True
+        )
+        """The same list; each search also makes a toolset."""
 
     def pooled(self, limit: int, clock: Callable[[], float], on_change: Callable[[], None]) -> PooledTools:
         """A list that its client's searches fill, with a pool of its own."""
-        return PooledTools(self._own, self.visible, self._calls, self.pinned, Pool(limit), clock, on_change)
+        return PooledTools(
+            self._own,
+            self.visible,
+            self._calls,
+            self.pinned,
+            self._make_toolset,
+            pool=Pool(limit),
+            clock=clock,
+            on_change=on_change,
+        )
 
     def pinned(self) -> tuple[ToolRecord, ...]:
         """The servers' tools that are always listed, by listed name; looked through once per state of the catalog."""

@@ -12,6 +12,7 @@ from typing import Literal, NamedTuple
 
 from smart_mcp_proxy.telemetry import get_logger, spawn
 from smart_mcp_proxy.upstream.process import child_environment
+from smart_mcp_proxy.upstream.watchdog import Watchdog
 
 __all__ = ["ListChangedHook"]
 
@@ -34,12 +35,13 @@ class ListChangedHook:
     """Runs a command after changes, one run at a time; nobody waits for it.
 
     It gets no data of ours: no input, no output, and of the environment only what servers inherit. A run is a process
-    group, and what is left of the group ends with the run. Changes before a run starts share it; changes while it runs
-    share the next.
+    group, and what is left of the group ends with the run, also if the gateway is killed. Changes before a run starts
+    share it; changes while it runs share the next.
 
     Args:
         argv: Program and arguments as they are, at least the program; no shell reads them.
         environ: The gateway's own environment.
+        watchdog: Ends a run if the gateway is killed and cannot do it any more.
         limit_s: A run that takes longer is killed.
         pause_s: Least time from one start to the next.
         clock: Monotonic seconds.
@@ -50,6 +52,7 @@ class ListChangedHook:
         self,
         argv: Sequence[str],
         environ: Mapping[str, str],
+        watchdog: Watchdog,
         *,
         limit_s: float = LIMIT_S,
         pause_s: float = PAUSE_S,
@@ -58,6 +61,7 @@ class ListChangedHook:
     ) -> None:
         self._argv = tuple(argv)
         self._environment = child_environment(environ, {})
+        self._watchdog = watchdog
         self._limit_s = limit_s
         self._pause_s = pause_s
         self._clock = clock
@@ -109,6 +113,7 @@ class ListChangedHook:
 
     async def _run(self) -> _Failure | None:
         """Starts the command and sees it end; how it failed, if it did."""
+        await self._watchdog.start()
         try:
             process = await asyncio.create_subprocess_exec(
                 *self._argv,
@@ -121,6 +126,7 @@ class ListChangedHook:
         except OSError as exc:
             return _Failure("start", f"cannot be started: {exc.strerror}")
         self._group = process.pid
+        self._watchdog.watch(process.pid)
         limit = spawn(self._kill_late(process.pid), "list-changed limit")
         try:
             if not self._is_closed:  # while it was started
@@ -131,6 +137,7 @@ class ListChangedHook:
             _kill_group(process.pid)
             code = await process.wait()
             self._group = None
+            self._watchdog.release(process.pid)
         if is_late:
             return _Failure("limit", f"was killed: it took longer than {self._limit_s:g} s")
         if code < 0:

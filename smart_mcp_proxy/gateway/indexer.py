@@ -3,20 +3,22 @@
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from anyio import move_on_after, to_thread
 
-from smart_mcp_proxy.catalog import Catalog
+from smart_mcp_proxy.catalog import Catalog, Diff
 from smart_mcp_proxy.errors import CatalogError, ProxyError
+from smart_mcp_proxy.gateway.refusals import tool_differs_here
 from smart_mcp_proxy.gateway.visible import document_of
-from smart_mcp_proxy.models import ServerState, ServerStatus, ToolRecord
+from smart_mcp_proxy.models import Review, ServerState, ServerStatus, ToolRecord
 from smart_mcp_proxy.search import SearchIndex
 from smart_mcp_proxy.telemetry import get_logger, spawn
 from smart_mcp_proxy.upstream import Fleet
 
-__all__ = ["Indexer", "Pace"]
+__all__ = ["CONFIRM_S", "AskPolicy", "Indexer", "Pace"]
 
 MERGE_S = 0.2
 """Notifications within this time are answered by one listing."""
@@ -24,8 +26,14 @@ POLL_S = 300.0
 """Source: seeds/3_mcp_protocol_surface.md, Tool Change Notifications."""
 RETRY_S = 15.0
 """Pause after a listing that failed while the server stayed connected; half a listing's limit."""
+CONFIRM_S = 5.0
+"""Longest a call waits for the first list of a new connection. A server that has not shown any by then has not shown
+another definition than the approved one either."""
 FOLLOW_S = 1.0
 """How often other processes' writes are looked for; they must be seen within 2 s."""
+
+AskPolicy = Callable[[str, Sequence[Mapping[str, Any]]], Awaitable[Review | None]]
+"""What the policy of the named server says to its list."""
 
 log = get_logger("indexer")
 
@@ -61,6 +69,7 @@ class Indexer:
         sees: Whether a tool is visible.
         clock: Monotonic seconds.
         pace: How often it looks.
+        review: What a server's policy says to a list; None for the catalog's own default.
         uses_examples: Whether questions learned from use are searched with.
     """
 
@@ -72,6 +81,7 @@ class Indexer:
         clock: Callable[[], float] = time.monotonic,
         *,
         pace: Pace = _PACE,
+        review: AskPolicy | None = None,
         uses_examples: bool = False,
     ) -> None:
         self._catalog = catalog
@@ -81,6 +91,7 @@ class Indexer:
         self._indexing = threading.Lock()
         self._clock = clock
         self._pace = pace
+        self._review = review
         self._uses_examples = uses_examples
         self._fleet: Fleet | None = None
         self._dirty: dict[str, asyncio.Event] = {}
@@ -141,9 +152,9 @@ class Indexer:
             self.tools_changed(status.name)
         else:
             self._fresh.discard(status.name)
-        self._announce()
+        self.announce()
 
-    def _announce(self) -> None:
+    def announce(self) -> None:
         """Wakes whoever waits for a change now; who comes later waits for the next one."""
         self._changed.set()
         self._changed = asyncio.Event()
@@ -164,7 +175,7 @@ class Indexer:
     async def _reconcile(self) -> None:
         """Brings the index to the present snapshot and visibility: only what differs is indexed."""
         await to_thread.run_sync(self._bring_up)
-        self._announce()
+        self.announce()
 
     def _bring_up(self) -> None:
         # Done to its end under the lock even if the task that asked for it was cancelled: its server was removed.
@@ -194,12 +205,12 @@ class Indexer:
         connection = upstream.status.restarts
         try:
             listing = await upstream.list_tools()
-            diff = await self._catalog.sync(server, listing.definitions)
+            diff = await self._sync(server, listing.definitions)
         except ProxyError as exc:
             self._fresh.discard(server)
             self._failed.add(server)
             log.warning("tools of '%s' could not be listed, the last list stays: %s", server, exc)
-            self._announce()
+            self.announce()
             return
         self._report(server, listing.problems)
         await self._reconcile()
@@ -215,7 +226,35 @@ class Indexer:
             len(diff.changed),
             len(diff.removed),
         )
-        self._announce()
+        self.announce()
+
+    async def _sync(self, server: str, definitions: Sequence[Mapping[str, Any]]) -> Diff:
+        if self._review is None:
+            return await self._catalog.sync(server, definitions)
+        return await self._catalog.sync(server, definitions, await self._review(server, definitions))
+
+    async def confirm(self, record: ToolRecord) -> None:
+        """Passes if the server lists the tool to this process as it was approved, or has not listed anything yet.
+
+        A new connection may lead to another program than the last one: its first list is waited for, a few seconds.
+
+        Raises:
+            QuarantinedError: The server's own list holds another definition, or none.
+        """
+        server = record.key.server
+        if server not in self._fresh and not self.is_done(server):
+            with move_on_after(CONFIRM_S):
+                while self._will_list(server):
+                    await self.wait_changed()
+        listed = self._catalog.listed_hash(record.key)
+        if listed is not None and listed != record.change_hash:
+            raise tool_differs_here(record.key)
+
+    def _will_list(self, server: str) -> bool:
+        """Whether a first list of the present connection is on its way."""
+        upstream = self._fleet.get(server) if self._fleet else None
+        coming = (ServerState.CONNECTING, ServerState.READY)
+        return upstream is not None and upstream.status.state in coming and not self.is_done(server)
 
     def _report(self, server: str, problems: tuple[str, ...]) -> None:
         if problems != self.problems.get(server, ()):
@@ -235,6 +274,11 @@ class Indexer:
             self._workers.pop(server).cancel()
             del self._dirty[server]
         await self._catalog.forget_servers(keep)
+        await self._reconcile()
+
+    async def catch_up(self) -> None:
+        """Brings the index to the present snapshot, after a write of this process to something else than tools."""
+        await self.loaded.wait()
         await self._reconcile()
 
     async def follow(self) -> None:

@@ -4,17 +4,20 @@ import re
 import time
 import unicodedata
 from collections import OrderedDict, deque
-from collections.abc import Callable, Collection
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from smart_mcp_proxy.catalog import Catalog, Lesson
 from smart_mcp_proxy.errors import RequestError, ToolNotFoundError
+from smart_mcp_proxy.gateway.indexer import Indexer
+from smart_mcp_proxy.gateway.recorder import Recorder
 from smart_mcp_proxy.models import ToolKey
 from smart_mcp_proxy.names import parse_canonical
 from smart_mcp_proxy.search.text import terms
 from smart_mcp_proxy.telemetry import redact
 
-__all__ = ["Learning", "cleaned_question", "forget_examples", "words_of"]
+__all__ = ["Learning", "cleaned_question", "forget_examples", "opened_learning", "words_of"]
 
 WINDOW_S = 600.0
 """An agent calls what it looked for within seconds; ten minutes leave its user the time to approve."""
@@ -114,6 +117,18 @@ def cleaned_question(text: str) -> str | None:
 def words_of(question: str) -> str:
     """What two wordings of one question have in common: their search terms, whatever the order."""
     return " ".join(sorted(set(terms(question))))
+
+
+@asynccontextmanager
+async def opened_learning(catalog: Catalog, indexer: Indexer, clock: Callable[[], float]) -> AsyncIterator[Learning]:
+    """What learns from use while open; its lessons are stored off the call path and searched with at once."""
+
+    async def store(lessons: Sequence[Lesson]) -> None:
+        await catalog.learn(lessons)
+        await indexer.follow()
+
+    async with Recorder(store, noun="lessons from use") as recorder:
+        yield Learning(recorder.record, clock)
 
 
 async def forget_examples(catalog: Catalog, name: str | None, question: str | None) -> int:

@@ -1,18 +1,36 @@
 """What a client is offered: a list of tools, and the way to call them."""
 
+import time
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
-from typing import Any, Protocol
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Literal, Protocol
 
 from smart_mcp_proxy.errors import RequestError
 from smart_mcp_proxy.fastmcp_compat.server import Client
 from smart_mcp_proxy.gateway.conduct import Watch
 from smart_mcp_proxy.gateway.tools.base import Caller
-from smart_mcp_proxy.models import Era
-from smart_mcp_proxy.telemetry import spawn
+from smart_mcp_proxy.models import Era, Principal, Reach
+from smart_mcp_proxy.telemetry import Activity, spawn
 
-__all__ = ["Audience", "Offer", "Offers", "OneOffer", "Session", "fit_to_handshake", "nothing_at"]
+__all__ = [
+    "Audience",
+    "Offer",
+    "Offers",
+    "OneOffer",
+    "Route",
+    "Routed",
+    "Session",
+    "activity_of",
+    "fit_to_handshake",
+    "nothing_at",
+]
 
 PATH_CHARS = 100
+REACHES = 256
+"""Kept at a time; all users of one role have the same."""
+NAME_CHARS = 100
+"""Of what a client calls itself."""
 _NOTHING = object()
 
 
@@ -21,11 +39,13 @@ class Offer(Protocol):
 
     Attributes:
         instructions: What a model is told at connection.
-        list_ttl_ms: How long a client may keep the list.
     """
 
     instructions: str
-    list_ttl_ms: int
+
+    @property
+    def list_ttl_ms(self) -> int:
+        """How long a client may keep the list, in milliseconds."""
 
     async def wait_listed(self) -> None:
         """Returns when there is a list to show, if only an empty one."""
@@ -81,11 +101,29 @@ class Audience:
             await self._tell()
 
 
+Route = Literal["CALL_TOOL", "DYNAMIC", "TOOLSET", "PASSTHROUGH"]
+"""How a client gets at tools: by call tools, registered in its list, as one toolset's, as one server's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Routed:
+    """What one client is offered, and why.
+
+    Attributes:
+        route: What it gets.
+        reason: Why, for people.
+    """
+
+    route: Route
+    reason: str
+
+
 class Session(Audience):
     """A connected client of the handshake era.
 
     Args:
         client: Who it is.
+        routed: What it is offered, and why.
         offer: Makes what it is offered; is given what to call when the client has changed its list.
         watch: Notes whether it asks for its list again when it changes.
         on_told: Called when it is told that its list has changed.
@@ -95,6 +133,7 @@ class Session(Audience):
     def __init__(
         self,
         client: Client,
+        routed: Routed,
         offer: Callable[[Callable[[], None]], Offer],
         watch: Watch,
         *,
@@ -103,6 +142,7 @@ class Session(Audience):
     ) -> None:
         super().__init__(offer(self._refresh_soon), self._tell_client, on_told=on_told)
         self.client = client
+        self.routed = routed
         self._watch = watch
         self._on_close = on_close
 
@@ -114,7 +154,7 @@ class Session(Audience):
         spawn(self.refresh(), "list changed")
 
     def __repr__(self) -> str:
-        return f"<Session of {self.client.name or 'a client without a name'}>"
+        return f"<Session of {self.client.name or 'a client without a name'}, {self.routed.route}>"
 
     def note_listed(self) -> None:
         """The client has asked for its list."""
@@ -127,29 +167,47 @@ class Session(Audience):
         self._on_close(self)
 
 
+def activity_of(session: Session) -> Activity:
+    """The line of the activity log for a client that has connected."""
+    client, routed = session.client, session.routed
+    profile = client.path.removeprefix("p/") if client.path.startswith("p/") else ""
+    facts = {"version": client.version[:NAME_CHARS], "profile": profile}
+    return Activity(
+        kind="session",
+        principal=client.principal.id,
+        subject=client.name[:NAME_CHARS],
+        outcome="ok",
+        duration_ms=0.0,
+        at_s=time.time(),
+        detail={"route": routed.route, "reason": routed.reason} | {key: text for key, text in facts.items() if text},
+    )
+
+
 class Offers(Protocol):
     """Which client is offered what.
 
     Attributes:
-        instructions: What a model is told at connection.
         is_changing: Whether a list can change while the gateway runs.
     """
 
-    instructions: str
     is_changing: bool
 
-    def at(self, path: str, principal: str) -> Offer:
+    def at(self, path: str, principal: Principal) -> Offer:
         """What a modern client finds at a path.
 
         Raises:
             RequestError: Nothing is there, or not for this principal.
         """
 
-    def to(self, client: Client, on_change: Callable[[], None]) -> Offer:
+    def route(self, client: Client) -> Routed:
+        """How a client of the handshake era is going to be served."""
+
+    def to(self, client: Client, routed: Routed, on_change: Callable[[], None]) -> Offer:
         """What a client of the handshake era is offered.
 
         Args:
             client: Who it is.
+            routed: What was decided for it.
             on_change: Called when something the client did has changed its list.
 
         Raises:
@@ -158,27 +216,30 @@ class Offers(Protocol):
 
 
 class OneOffer:
-    """The same for every client at `/mcp`, and nothing elsewhere.
+    """The same for every client of a reach at `/mcp`, and nothing elsewhere.
 
     Args:
-        offer: What everyone is offered.
+        offer_within: What is offered to those who reach so far.
         is_changing: Whether its list can change.
     """
 
-    def __init__(self, offer: Offer, *, is_changing: bool) -> None:
-        self.instructions = offer.instructions
+    def __init__(self, offer_within: Callable[[Reach], Offer], *, is_changing: bool) -> None:
+        self._offer_within = lru_cache(REACHES)(offer_within)
         self.is_changing = is_changing
-        self._offer = offer
 
-    def at(self, path: str, principal: str) -> Offer:
+    def at(self, path: str, principal: Principal) -> Offer:
         """The one offer."""
         if path:
             raise nothing_at(path)
-        return self._offer
+        return self._offer_within(principal.reach)
 
-    def to(self, client: Client, on_change: Callable[[], None]) -> Offer:
+    def route(self, client: Client) -> Routed:
+        """The same for everybody."""
+        return Routed("PASSTHROUGH", "one server is passed through as it is")
+
+    def to(self, client: Client, routed: Routed, on_change: Callable[[], None]) -> Offer:
         """The one offer."""
-        return self.at(client.path, "")
+        return self.at(client.path, client.principal)
 
 
 def nothing_at(path: str) -> RequestError:

@@ -102,7 +102,7 @@ class Passthrough:
             on_progress=caller.on_progress,
         )
         try:
-            return await self._calls.call(request)
+            return await self._calls.call(request, within=self._visible)
         except UpstreamError as error:
             facts = error.data or {}
             if "rpc_code" not in facts:

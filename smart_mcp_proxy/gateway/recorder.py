@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Generic, Self, TypeVar
+from typing import Generic, Protocol, Self, TypeVar
 
 from smart_mcp_proxy.errors import CatalogError
 from smart_mcp_proxy.telemetry import get_logger, spawn
@@ -20,6 +20,23 @@ WAITING_LIMIT = 10_000
 log = get_logger("recorder")
 
 RecordT = TypeVar("RecordT")
+RecordT_contra = TypeVar("RecordT_contra", contravariant=True)
+
+
+class WrittenAhead(Protocol[RecordT_contra]):
+    """Keeps records that the store does not have yet over the death of this process."""
+
+    def write(self, record: RecordT_contra, /) -> None:
+        """Keeps a record; never waits and never fails."""
+
+    def turn(self) -> None:
+        """All records so far are about to be stored."""
+
+    def stored(self) -> None:
+        """All records from before the last turn are stored."""
+
+    def close(self, *, is_stored: bool) -> None:
+        """Ends it; unless all records are stored they stay for the next process."""
 
 
 class Recorder(Generic[RecordT]):
@@ -30,6 +47,7 @@ class Recorder(Generic[RecordT]):
         noun: What the log calls the records.
         batch_s: How long a batch is collected.
         retry_s: Pause before a batch that was refused is offered again.
+        journal: Keeps what the store does not have yet; None where a quarter of a second may be lost with a kill.
     """
 
     def __init__(
@@ -39,11 +57,13 @@ class Recorder(Generic[RecordT]):
         noun: str = "activity records",
         batch_s: float = BATCH_S,
         retry_s: float = RETRY_S,
+        journal: WrittenAhead[RecordT] | None = None,
     ) -> None:
         self._store = store
         self._noun = noun
         self._batch_s = batch_s
         self._retry_s = retry_s
+        self._journal = journal
         self._is_refused = False
         self._storing = asyncio.Lock()
         self._waiting: deque[RecordT] = deque(maxlen=WAITING_LIMIT)
@@ -61,11 +81,16 @@ class Recorder(Generic[RecordT]):
                 self._task.cancel()
             await asyncio.wait([self._task])
         await self._flush()
+        if self._journal is not None:
+            await asyncio.to_thread(self._journal.close, is_stored=not self._waiting)
         if self._waiting:
-            log.warning("%d %s are lost: the catalog could not take them", len(self._waiting), self._noun)
+            fate = "wait for the next gateway" if self._journal is not None else "are lost"
+            log.warning("%d %s %s: the catalog could not take them", len(self._waiting), self._noun, fate)
 
     def record(self, record: RecordT) -> None:
         """Takes one record; never waits and never fails."""
+        if self._journal is not None:
+            self._journal.write(record)
         self._dropped += len(self._waiting) == WAITING_LIMIT
         self._waiting.append(record)
         self._wake.set()
@@ -86,6 +111,8 @@ class Recorder(Generic[RecordT]):
             self._waiting.clear()
             if not batch:
                 return
+            if self._journal is not None:
+                self._journal.turn()
             try:
                 await self._store(batch)
             except CatalogError as exc:
@@ -97,6 +124,8 @@ class Recorder(Generic[RecordT]):
                 log.log(level, "%d %s wait: %s", len(self._waiting), self._noun, exc)
                 self._is_refused = True
                 return
+            if self._journal is not None:
+                await asyncio.to_thread(self._journal.stored)
         self._is_refused = False
         if self._dropped:
             log.warning("%d %s were dropped", self._dropped, self._noun)

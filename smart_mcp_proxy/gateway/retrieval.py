@@ -1,7 +1,7 @@
 """What a search answers: the few tools that fit, how to call them, and what the index does not know."""
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal
@@ -30,10 +30,15 @@ COMPACT_CAP_TOKENS = 2_000
 FULL_CAP_TOKENS = 12_000
 CLONES_LIMIT = 10
 """Other tools named that say the same as one in the answer."""
+QUERY_LIMIT_CHARS = 500
+"""Of a query in the activity log."""
 TOP_K_LIMIT = 50
 MORE_QUERIES_LIMIT = 4
 SHORT_FORMS_LIMIT = 2_048
 """Definitions whose first sentence and signature are remembered, about 1 MB; popular tools come up in every search."""
+PARTLY_QUARANTINED = "partly_quarantined"
+"""State of a server in `not_covered` some of whose tools wait for the user."""
+_FOR_THE_USER = frozenset({ServerState.QUARANTINED, PARTLY_QUARANTINED})
 _ON_ITS_WAY = frozenset({ServerState.DISCONNECTED, ServerState.CONNECTING, "unlisted"})
 
 
@@ -123,18 +128,19 @@ class Retrieval:
         shown = [(hit, record) for hit in found.hits if (record := self._visible.by_id(hit.id)) is not None]
         registered = Registered()
         if question.registry is not None:
-            registered = await question.registry.register(shown, question.toolset)
+            registered = await question.registry.register(shown, question.toolset, question.principal)
         answer = self._answer(question, found, shown, registered)
         self._learn(question, shown[: len(answer["tools"])])
         self._recorder.record(
             Activity(
                 kind="search",
                 principal=question.principal,
-                subject=question.query[:500],
+                subject=policy.masked(question.query, QUERY_LIMIT_CHARS),
                 outcome="ok" if shown else "empty",
                 duration_ms=(time.monotonic() - started) * 1000,
                 at_s=time.time(),
                 detail={"tools": [tool["name"] for tool in answer["tools"]], **_changes(registered)},
+                session=policy.short_digest(question.session) if question.session else "",
             )
         )
         return answer
@@ -174,17 +180,20 @@ class Retrieval:
     def not_covered(self) -> list[dict[str, str]]:
         """The servers whose tools may be missing or out of date, by name and state.
 
-        A server that is connected but not listed yet is `unlisted`.
+        A server that is connected but not listed yet is `unlisted`; one some of whose tools wait for the user is
+        `partly_quarantined`, and nothing more is said of them.
         """
-        rows = [
-            {"server": status.name, "state": status.state.value if status.state in NOT_COVERED else "unlisted"}
-            for status in self._statuses()
-            if status.name in self._visible.servers
-            and (
-                status.state in NOT_COVERED
-                or (status.state is ServerState.READY and not self._indexer.is_fresh(status.name))
-            )
-        ]
+        waiting = self._visible.waiting()
+        rows = []
+        for status in self._statuses():
+            if status.name not in self._visible.servers:
+                continue
+            if status.state in NOT_COVERED:
+                rows.append({"server": status.name, "state": status.state.value})
+            elif status.state is ServerState.READY and not self._indexer.is_fresh(status.name):
+                rows.append({"server": status.name, "state": "unlisted"})
+            elif status.name in waiting:
+                rows.append({"server": status.name, "state": PARTLY_QUARANTINED})
         return sorted(rows, key=lambda row: row["server"])
 
     def _check(self, question: Question) -> None:
@@ -216,6 +225,9 @@ class Retrieval:
                 explain=question.explain,
             )
 
+        is_plain = not (question.read_only or question.explain)
+        if is_plain and self._index.is_instant(question.query, question.more_queries):
+            return work()
         return await to_thread.run_sync(work)
 
     def _answer(
@@ -343,8 +355,15 @@ def _empty_hint(*, knows_tools: bool, may_come: bool) -> str:
     return "No tools are known yet." if may_come else "No server offers any tools."
 
 
-def _wait_hint(not_covered: Iterable[Mapping[str, str]]) -> str:
+def _wait_hint(not_covered: Sequence[Mapping[str, str]]) -> str:
     """What to add while servers are on their way: an agent that asks early would take the next best tool."""
-    if all(row["state"] not in _ON_ITS_WAY for row in not_covered):
-        return ""
-    return " Some servers are still connecting (see not_covered): if the right tool is missing, search again soon."
+    states = {row["state"] for row in not_covered}
+    hint = ""
+    if states & _ON_ITS_WAY:
+        hint = " Some servers are still connecting (see not_covered): if the right tool is missing, search again soon."
+    if states & _FOR_THE_USER:
+        hint += " Quarantined tools wait for the user, who sees them with: mcpproxy approve --list"
+    signed_out = [row["server"] for row in not_covered if row["state"] == ServerState.NEEDS_AUTH]
+    if signed_out:
+        hint += f" {', '.join(signed_out)}: the user has to sign in: mcpproxy server login {signed_out[0]}"
+    return hint

@@ -2,18 +2,15 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final, Literal
 
 from smart_mcp_proxy.fastmcp_compat.server import Client
 from smart_mcp_proxy.gateway.conduct import Conduct
 from smart_mcp_proxy.gateway.front import Front
-from smart_mcp_proxy.gateway.offer import Offer, nothing_at
-from smart_mcp_proxy.telemetry import get_logger
+from smart_mcp_proxy.gateway.offer import Offer, Routed, nothing_at
+from smart_mcp_proxy.models import Principal, Reach
 
-__all__ = ["ClientRoute", "Route", "Routing"]
-
-Route = Literal["CALL_TOOL", "DYNAMIC"]
+__all__ = ["Routing", "decide"]
 
 _HONOURS_CHANGES: Final = {
     "claude-code": True,
@@ -33,30 +30,11 @@ _HONOURS_CHANGES: Final = {
 """Clients by a part of the name they give, and whether they ask for the list again in the middle of a session when
 they are told that it changed. Sources: their own change logs and issue trackers, as of November 2026."""
 
-_NAME_CHARS: Final = 100
 _UNHEEDED: Final = 2
 """After so many unheeded announcements its next session gets CALL_TOOL, whatever the table says."""
 
 
-log = get_logger("routing")
-
-
-@dataclass(frozen=True, slots=True)
-class ClientRoute:
-    """What one client was given, and why.
-
-    Attributes:
-        client: As it calls itself.
-        route: What it got.
-        reason: Why, for people.
-    """
-
-    client: str
-    route: Route
-    reason: str
-
-
-def decide(name: str, conduct: tuple[int, int]) -> tuple[Route, str]:
+def decide(name: str, conduct: tuple[int, int]) -> Routed:
     """What AUTO gives a client of this name, and why.
 
     Args:
@@ -65,16 +43,16 @@ def decide(name: str, conduct: tuple[int, int]) -> tuple[Route, str]:
     """
     heeded, unheeded = conduct
     if heeded:
-        return "DYNAMIC", f"it asked for its list again after {heeded} of {heeded + unheeded} announcements"
+        return Routed("DYNAMIC", f"it asked for its list again after {heeded} of {heeded + unheeded} announcements")
     if unheeded >= _UNHEEDED:
-        return "CALL_TOOL", f"it did not ask for its list again after {unheeded} announcements"
+        return Routed("CALL_TOOL", f"it did not ask for its list again after {unheeded} announcements")
     folded = name.casefold()
     known = next((does for part, does in _HONOURS_CHANGES.items() if part in folded), None)
     if known is None:
-        return "CALL_TOOL", "it is not known to ask for its list again when the list changes"
+        return Routed("CALL_TOOL", "it is not known to ask for its list again when the list changes")
     if known:
-        return "DYNAMIC", "it is known to ask for its list again when the list changes"
-    return "CALL_TOOL", "it is known not to ask for its list again in the middle of a session"
+        return Routed("DYNAMIC", "it is known to ask for its list again when the list changes")
+    return Routed("CALL_TOOL", "it is known not to ask for its list again in the middle of a session")
 
 
 class Routing:
@@ -82,8 +60,8 @@ class Routing:
 
     Args:
         setting: What the settings ask for.
-        front: The whole catalog.
-        profiles: The profiles' parts of it, by name; a look-up.
+        front_of: The front of a profile, or with None of the whole catalog, as far as a reach goes; a look-up.
+        toolsets: A principal's toolsets, by handle and principal; a look-up.
         conduct: How clients took announcements.
         limit: Most tools in one session's pool.
         clock: Monotonic seconds.
@@ -93,55 +71,59 @@ class Routing:
     def __init__(
         self,
         setting: Literal["CALL_TOOL", "DYNAMIC", "AUTO"],
-        front: Front,
-        profiles: Callable[[str], Front | None],
+        front_of: Callable[[str | None, Reach], Front | None],
+        toolsets: Callable[[str, Principal], Offer | None],
         conduct: Conduct,
         *,
         limit: int,
         clock: Callable[[], float] = time.monotonic,
         is_changing: bool,
     ) -> None:
-        self.instructions = front.fixed.instructions
+        self._front_of = front_of
         self.is_changing = is_changing
         self._conduct = conduct
         self._setting = setting
-        self._front = front
-        self._profiles = profiles
+        self._toolsets = toolsets
         self._limit = limit
         self._clock = clock
 
-    def at(self, path: str, principal: str) -> Offer:
-        """The fixed list of a path.
+    def at(self, path: str, principal: Principal) -> Offer:
+        """The fixed list of a path; where lists of other clients grow, this one's searches make toolsets instead.
 
         Raises:
-            RequestError: Nothing is there.
+            RequestError: Nothing is there, or not for this principal.
         """
-        return self._front_at(path).fixed
+        if (chosen := self._toolset_at(path, principal)) is not None:
+            return chosen
+        front = self._front_at(path, principal.reach)
+        return front.fixed if self._setting == "CALL_TOOL" else front.fixed_with_toolsets
 
-    def to(self, client: Client, on_change: Callable[[], None]) -> Offer:
+    def route(self, client: Client) -> Routed:
+        """How this client is served at its path, and why."""
+        if self._toolset_at(client.path, client.principal) is not None:
+            return Routed("TOOLSET", "it came in at a toolset's address")
+        if self._setting == "AUTO":
+            return decide(client.name, self._conduct.of(client.name))
+        return Routed(self._setting, "MCPPROXY_ROUTING_TYPE says so")
+
+    def to(self, client: Client, routed: Routed, on_change: Callable[[], None]) -> Offer:
         """The list of one client of the handshake era: one of its own where it is routed dynamically.
 
         Raises:
             RequestError: Nothing is at its path.
         """
-        front = self._front_at(client.path)
-        chosen = self.route_of(client.name)
-        log.info("client '%s' gets %s: %s", client.name[:_NAME_CHARS], chosen.route, chosen.reason)
-        if chosen.route == "CALL_TOOL":
-            return front.fixed
-        return front.pooled(self._limit, self._clock, on_change)
+        if (toolset := self._toolset_at(client.path, client.principal)) is not None:
+            return toolset
+        front = self._front_at(client.path, client.principal.reach)
+        return front.pooled(self._limit, self._clock, on_change) if routed.route == "DYNAMIC" else front.fixed
 
-    def route_of(self, client: str) -> ClientRoute:
-        """What a client of this name gets in its next session, and why."""
-        if self._setting == "AUTO":
-            return ClientRoute(client, *decide(client, self._conduct.of(client)))
-        return ClientRoute(client, self._setting, "MCPPROXY_ROUTING_TYPE says so")
+    def _toolset_at(self, path: str, principal: Principal) -> Offer | None:
+        kind, _, handle = path.partition("/")
+        return self._toolsets(handle, principal) if kind == "t" else None
 
-    def _front_at(self, path: str) -> Front:
-        if not path:
-            return self._front
+    def _front_at(self, path: str, reach: Reach) -> Front:
         kind, _, name = path.partition("/")
-        front = self._profiles(name) if kind == "p" else None
+        front = self._front_of(name if path else None, reach) if kind in ("", "p") else None
         if front is None:
             raise nothing_at(path)
         return front

@@ -1,6 +1,7 @@
 """Which tools may be seen and called, and under which name a caller reaches one."""
 
-from collections.abc import Collection, Mapping, Set
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Set
 from difflib import get_close_matches
 from functools import partial
 from typing import Any, NamedTuple, Protocol
@@ -8,13 +9,15 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 from anyio import to_thread
 
+from smart_mcp_proxy import policy
 from smart_mcp_proxy.catalog import Catalog, Snapshot
 from smart_mcp_proxy.errors import RefusedError, ServerNotFoundError, ToolNotFoundError
-from smart_mcp_proxy.models import Document, ServerState, ToolRecord
+from smart_mcp_proxy.gateway.refusals import server_quarantined, tool_withheld
+from smart_mcp_proxy.models import WHOLE, Document, Reach, ServerState, ToolRecord, Withheld, WithheldState
 from smart_mcp_proxy.names import parse_canonical
 from smart_mcp_proxy.servers import Profile, ServerConfig
 
-__all__ = ["Visible", "document_of"]
+__all__ = ["Narrowed", "Visible", "document_of"]
 
 NEAR_MISSES = 3
 NAME_LIMIT_CHARS = 200
@@ -61,16 +64,45 @@ class Nearest(Protocol):
 
 
 class _Rules(NamedTuple):
-    """What the configuration shows: servers with their filters, and of these a profile's part."""
+    """What the configuration shows: servers with their filters, of these a profile's part, and of that a reach's."""
 
     servers: Mapping[str, ServerConfig]
     profile: Profile | None
+    reach: Reach = WHOLE
+    held_to: Profile | None = None
 
     def offers(self, record: ToolRecord) -> bool:
-        server, tool = record.key
+        config = self.servers.get(record.key.server)
+        if config is None or config.disabled or config.quarantined:
+            return False
+        return self._fits(config, record) and policy.is_within(self.reach.access, record.annotations)
+
+    def narrowed(self, reach: Reach, held_to: Profile | None) -> "_Rules":
+        """Of these the part within a reach; nothing where the profile it is held to does not exist."""
+        names = set(self.servers) if reach.servers is None else self.servers.keys() & reach.servers
+        if reach.profile is not None and held_to is None:
+            names = set()
+        elif held_to is not None and held_to.servers:
+            names &= set(held_to.servers)
+        servers = {name: config for name, config in self.servers.items() if name in names}
+        return _Rules(servers, self.profile, reach, held_to)
+
+    def names(self, record: ToolRecord) -> bool:
+        """Whether a tool is one of those that are offered, whatever keeps its server from offering it."""
+        config = self.servers.get(record.key.server)
+        return config is not None and self._fits(config, record)
+
+    def offers_content(self, server: str, name: str) -> bool:
+        """Whether a server's prompt or resource is shown: all that reach the server may read, and get, what it has."""
         config = self.servers.get(server)
-        is_offered = config is not None and not config.disabled and config.tools.allows(tool)
-        return is_offered and (self.profile is None or self.profile.allows(server, tool))
+        if config is None or config.disabled or config.quarantined:
+            return False
+        return all(part is None or part.allows(server, name) for part in (self.profile, self.held_to))
+
+    def _fits(self, config: ServerConfig, record: ToolRecord) -> bool:
+        server, tool = record.key
+        parts = (self.profile, self.held_to)
+        return config.tools.allows(tool) and all(part is None or part.allows(server, tool) for part in parts)
 
 
 class _Seen(NamedTuple):
@@ -108,18 +140,31 @@ class Visible:
 
     def sees(self, record: ToolRecord) -> bool:
         """Whether this tool may be searched, described and called here."""
-        return self._rules.offers(record)
+        return self._current().offers(record)
 
     @property
     def servers(self) -> Mapping[str, ServerConfig]:
         """The configured servers, as far as they are seen here, by name."""
-        return self._rules.servers
+        return self._current().servers
+
+    def sees_content(self, server: str, name: str) -> bool:
+        """Whether a server's prompt of this name, or resource or template of this URI, may be seen and used here."""
+        return self._current().offers_content(server, name)
+
+    @property
+    def rules(self) -> object:
+        """The same object until the configuration changes."""
+        return self._current()
 
     def reconfigure(self, servers: Mapping[str, ServerConfig], profile: Profile | None = None) -> None:
         """Goes by another configuration from now on."""
         if profile is not None and profile.servers:
             servers = {name: config for name, config in servers.items() if name in profile.servers}
         self._rules = _Rules(servers, profile)
+
+    def _current(self) -> _Rules:
+        """The rules as of now; the same object until they change."""
+        return self._rules
 
     def state(self) -> object:
         """The same object until catalog or configuration change."""
@@ -128,7 +173,7 @@ class Visible:
     def is_pinned(self, record: ToolRecord) -> bool:
         """Whether the configuration always lists this tool."""
         server, tool = record.key
-        profile = self._rules.profile
+        profile = self._current().profile
         return tool in self.servers[server].pin or (profile is not None and str(record.key) in profile.pin)
 
     def records(self) -> Collection[ToolRecord]:
@@ -145,7 +190,7 @@ class Visible:
 
     def _now(self) -> _Seen:
         """What is visible now, looked through once per state of catalog and configuration, in whichever thread."""
-        seen, snapshot, rules = self._seen, self._catalog.snapshot, self._rules
+        seen, snapshot, rules = self._seen, self._catalog.snapshot, self._current()
         if seen.snapshot is not snapshot or seen.rules is not rules:
             by_id = {id_: each for id_, each in snapshot.by_id.items() if rules.offers(each)}
             seen = self._seen = _Seen(snapshot, rules, by_id, {})
@@ -153,14 +198,15 @@ class Visible:
 
     def _shows(self, record: ToolRecord) -> bool:
         """Whether one tool is visible; right after a change it is looked at alone, no call waits for thousands."""
-        seen = self._seen
-        if seen.snapshot is self._catalog.snapshot and seen.rules is self._rules:
+        seen, rules = self._seen, self._current()
+        if seen.snapshot is self._catalog.snapshot and seen.rules is rules:
             return record.id in seen.by_id
-        return self._rules.offers(record)
+        return rules.offers(record)
 
     def ids(self) -> Set[int] | None:
-        """The visible tools' ids; None where no profile narrows them, that is, all that are searched."""
-        return None if self._rules.profile is None else self._now().by_id.keys()
+        """The visible tools' ids; None where nothing narrows them, that is, all that are searched."""
+        rules = self._current()
+        return None if rules.profile is None and rules.reach == WHOLE else self._now().by_id.keys()
 
     def by_id(self, tool_id: int) -> ToolRecord | None:
         """The visible tool with this id."""
@@ -178,13 +224,15 @@ class Visible:
         """The tool of that name.
 
         Raises:
-            RefusedError: Its server is switched off.
+            QuarantinedError: The tool or its server waits for the user.
+            RefusedError: Its server is switched off, or the caller's token does not reach so far.
             ToolNotFoundError: Nothing visible has that name; `data.did_you_mean` holds up to three that are close.
         """
         record = self.find(name)
         if record is not None:
             return record
-        self._refuse_disabled(name)
+        self._refuse_kept_back(name)
+        self._refuse_access(name)
         # Looking for what is close goes through all names.
         look = partial(self._nearest, name[:NAME_LIMIT_CHARS], NEAR_MISSES, allowed=self.ids())
         ids = await to_thread.run_sync(look)
@@ -194,18 +242,55 @@ class Visible:
             f"No tool is named {name[:NAME_LIMIT_CHARS]!r}.", hint=hint, data={"did_you_mean": near} if near else None
         )
 
-    def _refuse_disabled(self, name: str) -> None:
-        """Passes unless the name leads to a server that is switched off; whether it has such a tool is not said."""
+    def _refuse_kept_back(self, name: str) -> None:
+        """Passes unless the name leads to a tool that is withheld, or to a server that is switched off or waits.
+
+        Whether a server that offers nothing at present has such a tool is not said.
+        """
         key = parse_canonical(name)
-        record = self._catalog.snapshot.by_listed.get(name)
+        withheld = self._withheld_as(name)
+        record = withheld.record if withheld is not None else self._catalog.snapshot.by_listed.get(name)
         server = record.key.server if record is not None else key.server if key else ""
         config = self.servers.get(server)
+        if config is not None and config.quarantined:
+            raise server_quarantined(server)
         if config is not None and config.disabled:
             raise RefusedError(
                 f"Server '{server}' is disabled.",
                 hint="Ask the user to take 'disabled' out of its entry, or use another server.",
                 code="server_disabled",
                 data={"state": "disabled"},
+            )
+        if withheld is not None and self._current().names(withheld.record):
+            raise tool_withheld(withheld.record.key, withheld.state)
+
+    def _withheld_as(self, name: str) -> Withheld | None:
+        """The withheld tool of that canonical or listed name, to the letter."""
+        withheld = self._catalog.snapshot.withheld
+        key = parse_canonical(name)
+        if key is not None and key in withheld:
+            return withheld[key]
+        return next((each for each in withheld.values() if each.record.listed_name == name), None)
+
+    def waiting(self) -> Mapping[str, int]:
+        """How many of its tools wait for the user, by server; without those that the user blocked."""
+        open_ = (each for each in self._catalog.snapshot.withheld.values() if each.state is not WithheldState.BLOCKED)
+        return Counter(each.record.key.server for each in open_ if self._current().offers(each.record))
+
+    def _refuse_access(self, name: str) -> None:
+        """Passes unless the name is a tool's that the caller may know of, and does more than its token allows."""
+        snapshot, rules = self._catalog.snapshot, self._current()
+        key = parse_canonical(name)
+        record = (snapshot.by_key.get(key) if key else None) or snapshot.by_listed.get(name)
+        if record is None or not rules.names(record):
+            return
+        asked, access = policy.call_with(record.annotations), rules.reach.access
+        if access != "destructive":
+            raise RefusedError(
+                f"Tool '{record.key}' asks for {asked} access, and your token allows {access}.",
+                hint="Use another tool, or ask the operator of this gateway for a token that allows it.",
+                code="access_denied",
+                data={"access": access, "needed": asked},
             )
 
     def require_servers(self, names: list[str]) -> None:
@@ -221,6 +306,31 @@ class Visible:
                 raise ServerNotFoundError(
                     f"Server {name[:100]!r} is not configured.", hint=f"{'Close' if near else 'Known'}: {known}."
                 )
+
+
+class Narrowed(Visible):
+    """Of visible tools those within a principal's reach. It follows their configuration by itself.
+
+    Args:
+        whole: The tools of the place where it came in.
+        reach: How far it reaches.
+        profile_of: A configured profile by name; None where there is none (any more).
+    """
+
+    def __init__(self, whole: Visible, reach: Reach, profile_of: Callable[[str], Profile | None]) -> None:
+        super().__init__(whole._catalog, {}, whole._nearest)
+        self._whole = whole
+        self._reach = reach
+        self._profile_of = profile_of
+        self._narrowed_from = self._rules
+
+    def _current(self) -> _Rules:
+        theirs = self._whole._current()
+        if theirs is not self._narrowed_from:
+            held_to = None if self._reach.profile is None else self._profile_of(self._reach.profile)
+            self._rules = theirs.narrowed(self._reach, held_to)
+            self._narrowed_from = theirs
+        return self._rules
 
 
 NOT_COVERED = frozenset(ServerState) - {ServerState.READY, ServerState.DISABLED}

@@ -1,5 +1,15 @@
 """MAY this call happen? Pure functions over values."""
 
-from smart_mcp_proxy.policy.intent import call_with, check_intent, decide
+from smart_mcp_proxy.policy.intent import call_with, check_intent, decide, is_within
+from smart_mcp_proxy.policy.traces import ArgumentsKept, kept_arguments, masked, short_digest
 
-__all__ = ["call_with", "check_intent", "decide"]
+__all__ = [
+    "ArgumentsKept",
+    "call_with",
+    "check_intent",
+    "decide",
+    "is_within",
+    "kept_arguments",
+    "masked",
+    "short_digest",
+]

@@ -5,7 +5,7 @@ from typing import Any
 
 from smart_mcp_proxy.models import CallVariant, Decision, Intent
 
-__all__ = ["SENSITIVITIES", "call_with", "check_intent", "decide"]
+__all__ = ["SENSITIVITIES", "call_with", "check_intent", "decide", "is_within"]
 
 SENSITIVITIES = ("public", "internal", "private", "unknown")
 REASON_LIMIT_CHARS = 1000
@@ -23,6 +23,15 @@ def call_with(annotations: Mapping[str, Any]) -> CallVariant:
     if annotations.get("readOnlyHint") is True:
         return "read"
     return "write"
+
+
+_ACCESS: tuple[CallVariant, ...] = ("read", "write", "destructive")
+"""Each includes those before it."""
+
+
+def is_within(access: CallVariant, annotations: Mapping[str, Any]) -> bool:
+    """Whether a tool with these annotations does no more than `access` allows; one that says nothing writes."""
+    return _ACCESS.index(call_with(annotations)) <= _ACCESS.index(access)
 
 
 def check_intent(intent: Intent) -> Decision:

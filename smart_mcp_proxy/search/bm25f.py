@@ -172,6 +172,7 @@ class Bm25fEngine:
     """
 
     name = "bm25f"
+    is_instant = True
     problem: str | None = None
 
     def __init__(self) -> None:

@@ -12,6 +12,8 @@ class Engine(Protocol):
     """Ranks documents against a query. Reading methods may run in any thread while one `update` runs."""
 
     name: str
+    is_instant: bool
+    """Whether ranking takes a fraction of a millisecond, less than handing it to another thread and back."""
 
     @property
     def problem(self) -> str | None:

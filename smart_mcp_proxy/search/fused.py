@@ -90,6 +90,8 @@ class FusedEngine:
         is_lexical_used: Whether words count for tools that have a vector.
     """
 
+    is_instant = False
+
     def __init__(
         self,
         lexical: LexicalEngine,

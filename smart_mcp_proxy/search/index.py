@@ -17,6 +17,10 @@ _DEPTH = 32
 _DEEPER = 8
 """How deep the engine ranks, and the factor by which it looks deeper while clones or one server fill the ranking."""
 
+_INSTANT_TOOLS = 20_000
+_INSTANT_CHARS = 200
+"""Up to here a search by words took 0.35 ms, and 0.8 ms at most; handing it over and back takes 0.2 ms and more."""
+
 _NEAR_MISSES = 3
 """Source: contract.md, "Results and errors"."""
 
@@ -89,6 +93,12 @@ class SearchIndex:
     def documents(self) -> Mapping[int, Document]:
         """What is searchable at present, by id; never changed, an update makes another one."""
         return self._state.documents
+
+    def is_instant(self, query: str, more_queries: Sequence[str] = ()) -> bool:
+        """Whether this search is over before another thread would have begun with it."""
+        state = self._state
+        is_small = len(state.documents) <= _INSTANT_TOOLS and len(query) <= _INSTANT_CHARS
+        return is_small and state.engine.is_instant and not more_queries
 
     def update(self, added: Iterable[Document], removed: Iterable[int] = ()) -> None:
         """Makes `added` searchable and forgets `removed`; an added id that is known is replaced."""

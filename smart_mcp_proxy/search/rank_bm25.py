@@ -81,6 +81,7 @@ class RankBm25Engine:
     """
 
     name = "rank_bm25"
+    is_instant = False
     problem: str | None = None
 
     def __init__(self) -> None:

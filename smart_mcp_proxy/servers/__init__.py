@@ -10,16 +10,26 @@ from smart_mcp_proxy.servers.config import (
     ToolFilter,
     Transport,
     diff,
+    next_servers,
 )
+from smart_mcp_proxy.servers.edit_masks import masked
+from smart_mcp_proxy.servers.edit_servers import Author, ServerEdit, ServerEdits, ServerImport, require_named
 from smart_mcp_proxy.servers.expand import UnsetVariableError, expand, secrets_of
+from smart_mcp_proxy.servers.keyring_edge import store_secret, stored_secret
 from smart_mcp_proxy.servers.load import configured_servers, find_config, load_servers
+from smart_mcp_proxy.servers.oauth import OAuthOptions, read_oauth
 
 __all__ = [
+    "Author",
     "Limits",
+    "OAuthOptions",
     "Problem",
     "Profile",
     "ServerConfig",
+    "ServerEdit",
+    "ServerEdits",
     "ServerFile",
+    "ServerImport",
     "ServersDiff",
     "ToolFilter",
     "Transport",
@@ -29,5 +39,11 @@ __all__ = [
     "expand",
     "find_config",
     "load_servers",
+    "masked",
+    "next_servers",
+    "read_oauth",
+    "require_named",
     "secrets_of",
+    "store_secret",
+    "stored_secret",
 ]

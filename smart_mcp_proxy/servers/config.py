@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from smart_mcp_proxy.models import Trust
+
 __all__ = [
     "Limits",
     "Problem",
@@ -15,6 +17,7 @@ __all__ = [
     "ToolFilter",
     "Transport",
     "diff",
+    "next_servers",
 ]
 
 Transport = Literal["stdio", "http", "sse"]
@@ -80,6 +83,8 @@ class ServerConfig:
         oauth: Sign-in options where OAuth is asked for (`true` is the empty mapping), else None.
         proxy: Whether the HTTP broker may pass requests to it.
         disabled: Configured but not to be connected.
+        quarantined: Waits for its user: not to be connected, and nothing of it is shown to agents.
+        trust: Who approves what it lists after its first list; None for the gateway's own setting.
         unknown: Keys of the entry that mean nothing here, with their values.
         raw: The entry as it was written.
         secrets: What `expand()` put in from the environment, files and the keyring.
@@ -100,6 +105,8 @@ class ServerConfig:
     oauth: Mapping[str, Any] | None = field(default=None, repr=False)
     proxy: bool = False
     disabled: bool = False
+    quarantined: bool = False
+    trust: Trust | None = None
     # Not compared: a change in one of these is no reason to restart a server.
     unknown: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
     raw: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
@@ -188,3 +195,10 @@ def diff(old: Mapping[str, ServerConfig], new: Mapping[str, ServerConfig]) -> Se
         removed=tuple(name for name in old if name not in new),
         changed=tuple(name for name, config in new.items() if name in old and config != old[name]),
     )
+
+
+def next_servers(file: ServerFile, current: Mapping[str, ServerConfig]) -> dict[str, ServerConfig]:
+    """The servers of the file; one whose entry is broken stays as it is in `current`."""
+    broken = {problem.server for problem in file.problems if problem.severity == "error"}
+    kept = {name: config for name, config in current.items() if name in broken and name not in file.servers}
+    return {**file.servers, **kept}

@@ -2,12 +2,14 @@
 
 from collections.abc import Mapping
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, get_args
 from urllib.parse import urlsplit
 
 from smart_mcp_proxy.errors import ConfigError
+from smart_mcp_proxy.models import Trust
 from smart_mcp_proxy.servers.config import Limits, Problem, ServerConfig, ToolFilter, Transport
 from smart_mcp_proxy.servers.fields import EntryReader, check_headers, check_url
+from smart_mcp_proxy.servers.oauth import OAUTH_KEYS, read_oauth
 
 __all__ = ["ADDRESS_KEYS", "parse_entry"]
 
@@ -29,7 +31,16 @@ _KNOWN_KEYS = frozenset(
     {
         *ADDRESS_KEYS,
         *("name", "type", "transport", "args", "env", "cwd", "headers", "timeout", "limits", "tools", "pin", "oauth"),
-        *("disabled", "enabled", "proxy", "authorization_token", "tool_configuration", "isolation"),
+        *(
+            "disabled",
+            "enabled",
+            "quarantined",
+            "trust",
+            "proxy",
+            "authorization_token",
+            "tool_configuration",
+            "isolation",
+        ),
     }
 )
 _LIMIT_KEYS = frozenset(Limits.__dataclass_fields__)
@@ -76,6 +87,8 @@ def parse_entry(name: str, raw: Mapping[str, Any]) -> tuple[ServerConfig, list[P
         oauth=_oauth(entry),
         proxy=entry.flag("proxy", default=False),
         disabled=entry.flag("disabled", default=False) or not entry.flag("enabled", default=True),
+        quarantined=entry.flag("quarantined", default=False),
+        trust=_trust(entry),
         unknown=unknown,
         raw=raw,
     )
@@ -97,9 +110,9 @@ def _warnings(name: str, unknown: Mapping[str, Any], timeout_ms: int | None) -> 
 
 
 def _unknown(entry: EntryReader) -> dict[str, Any]:
-    """Keys without a meaning here, those inside `limits` and `tools` with their path."""
+    """Keys without a meaning here, those inside `limits`, `tools` and `oauth` with their path."""
     unknown = {key: value for key, value in entry.values.items() if key not in _KNOWN_KEYS}
-    for key, known in (("limits", _LIMIT_KEYS), ("tools", _FILTER_KEYS)):
+    for key, known in (("limits", _LIMIT_KEYS), ("tools", _FILTER_KEYS), ("oauth", OAUTH_KEYS)):
         inner = entry.values.get(key)
         if isinstance(inner, dict):
             unknown.update({f"{key}.{name}": value for name, value in inner.items() if name not in known})
@@ -217,10 +230,27 @@ def _exactly(tool: str) -> str:
     return "".join(f"[{char}]" if char in "*?[" else char for char in tool)
 
 
+def _trust(entry: EntryReader) -> Trust | None:
+    written = entry.text("trust").lower()
+    found: Trust | None = next((trust for trust in get_args(Trust) if trust == written), None)
+    if written and found is None:
+        raise ConfigError(
+            f"Server {entry.server!r}: 'trust' is {written!r:.40}.",
+            hint=f"Expected one of {', '.join(get_args(Trust))}.",
+        )
+    return found
+
+
 def _oauth(entry: EntryReader) -> Mapping[str, Any] | None:
     asked = entry.values.get("oauth")
-    if isinstance(asked, bool):
-        return {} if asked else None
-    if asked is not None and not isinstance(asked, dict):
+    if asked is None or asked is False:
+        return None
+    if asked is not True and not isinstance(asked, dict):
         raise entry.wrong("oauth", asked, "true, false or an object")
-    return asked
+    options = {} if asked is True else asked
+    read_oauth(entry.server, options)
+    if any(name.lower() == "authorization" for name in _headers(entry)):
+        raise ConfigError(
+            f"Server {entry.server!r} has both 'oauth' and an Authorization header or token.", hint="Keep one of them."
+        )
+    return options

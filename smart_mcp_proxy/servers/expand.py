@@ -9,6 +9,7 @@ from smart_mcp_proxy.errors import ConfigError
 from smart_mcp_proxy.servers.config import ServerConfig
 from smart_mcp_proxy.servers.fields import check_headers, check_text, check_url
 from smart_mcp_proxy.servers.keyring_edge import KEYRING_SERVICE, stored_secret
+from smart_mcp_proxy.servers.oauth import read_oauth
 
 __all__ = ["UnsetVariableError", "expand", "secrets_of"]
 
@@ -48,7 +49,7 @@ def expand(
     keyring_get: Callable[[str], str | None] = stored_secret,
     workspace: Path | None = None,
 ) -> ServerConfig:
-    """The configuration with every `${...}` of command, args, env, cwd, url and headers filled in.
+    """The configuration with every `${...}` of command, args, env, cwd, url, headers and oauth filled in.
 
     One pass: what is put in is never looked at again. `$${` stands for `${`; `$NAME`, `$$` and `%NAME%` stay as they
     are. A variable that is set to nothing counts as unset, as in a shell's `${VAR:-default}`; a default ends at the
@@ -76,6 +77,7 @@ def expand(
         cwd=None if config.cwd is None else fill("cwd", config.cwd),
         url=fill("url", config.url),
         headers={name: fill(f"headers.{name}", value) for name, value in config.headers.items()},
+        oauth=None if config.oauth is None else {key: _filled(fill, key, value) for key, value in config.oauth.items()},
     )
     if config.url:
         check_url(config.name, expanded.url)
@@ -84,19 +86,30 @@ def expand(
             f"Server {config.name!r} has a command that is empty once filled in.", hint="Check 'command'."
         )
     check_headers(config.name, expanded.headers)
+    if expanded.oauth is not None:
+        read_oauth(config.name, expanded.oauth)
     return replace(expanded, secrets=tuple(expansion.secrets))
+
+
+def _filled(fill: Callable[[str, str], str], key: str, value: object) -> object:
+    """One value of `oauth`, where it is text, or a list of texts, with its placeholders filled in."""
+    if isinstance(value, list):
+        return [_filled(fill, key, item) for item in value]
+    return fill(f"oauth.{key}", value) if isinstance(value, str) else value
 
 
 def secrets_of(expanded: ServerConfig) -> list[str]:
     """Every value of an expanded configuration that no log may show, the longest first.
 
-    These are the values that `expand()` put in, the values of env and headers however they came there, and the bare
-    credentials of an Authorization header.
+    These are the values that `expand()` put in, the values of env and headers however they came there, the bare
+    credentials of an Authorization header, and the secret of an OAuth client.
     """
     values = {*expanded.secrets, *expanded.env.values(), *expanded.headers.values()}
     for name, value in expanded.headers.items():
         if name.lower() == "authorization":
             values.add(value.partition(" ")[2])
+    if expanded.oauth and isinstance(secret := expanded.oauth.get("client_secret"), str):
+        values.add(secret)
     return sorted(values - {""}, key=lambda value: (-len(value), value))
 
 

@@ -2,7 +2,7 @@
 
 from smart_mcp_proxy.errors import ConfigError
 
-__all__ = ["KEYRING_SERVICE", "stored_secret"]
+__all__ = ["KEYRING_SERVICE", "store_secret", "stored_secret"]
 
 KEYRING_SERVICE = "mcpproxy"
 
@@ -25,3 +25,18 @@ def stored_secret(name: str) -> str | None:
             f"The keyring cannot be asked: {type(exc).__name__}.",
             hint="Unlock it, or use ${env:NAME} or ${file:path} instead.",
         ) from exc
+
+
+def store_secret(name: str, value: str) -> None:
+    """Keeps `value` under `name` for the service `mcpproxy`. May block on the desktop.
+
+    Raises:
+        ConfigError: There is no keyring here, or it does not take it.
+    """
+    import keyring  # see stored_secret
+    from keyring.errors import KeyringError
+
+    try:
+        keyring.set_password(KEYRING_SERVICE, name, value)
+    except KeyringError as exc:
+        raise ConfigError(f"The keyring cannot be used: {type(exc).__name__}.", hint="Unlock it.") from exc

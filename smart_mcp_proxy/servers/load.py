@@ -13,7 +13,17 @@ from smart_mcp_proxy.servers.jsonc import JsonObject, parse_jsonc
 from smart_mcp_proxy.servers.profiles import parse_profiles
 from smart_mcp_proxy.settings import Settings
 
-__all__ = ["configured_servers", "find_config", "load_servers"]
+__all__ = [
+    "CONFIG_NAME",
+    "FILE_LIMIT_BYTES",
+    "configured_servers",
+    "find_config",
+    "is_entry",
+    "load_servers",
+    "named_entries",
+    "parse_named",
+    "section_of",
+]
 
 CONFIG_NAME = "mcp_config.json"
 FILE_LIMIT_BYTES = 50 * 1024 * 1024
@@ -80,7 +90,7 @@ def load_servers(source: Path | str) -> ServerFile:
     servers: dict[str, ServerConfig] = {}
     for name, raw in pairs:
         try:
-            servers[name], warnings = _parse(name, raw)
+            servers[name], warnings = parse_named(name, raw)
         except ConfigError as exc:
             warnings = [Problem(name, exc.message, exc.hint, "error")]
         problems += warnings
@@ -89,6 +99,21 @@ def load_servers(source: Path | str) -> ServerFile:
         problems.append(Problem(None, f"{label} names no servers.", _EXAMPLE))
     parsed, more = parse_profiles(profiles, servers)
     return ServerFile(servers, tuple(problems + more), label, parsed)
+
+
+def named_entries(document: Any, label: str) -> dict[str, Any]:
+    """The servers of a parsed file as they were written, by name, in any of its shapes.
+
+    Raises:
+        ConfigError: It is no list of servers.
+    """
+    pairs, _, _ = _sections(document, label)
+    return dict(pairs)
+
+
+def section_of(document: Mapping[str, Any]) -> str | None:
+    """The key under which a file has its servers; None if they stand at its top level, or if there are none."""
+    return next((key for key in _SECTIONS if key in document and not is_entry(document[key])), None)
 
 
 def _read(path: Path) -> bytes:
@@ -117,10 +142,10 @@ def _sections(document: Any, label: str) -> tuple[_Pairs, Mapping[str, Any], lis
     if profiles is not None and not isinstance(profiles, dict):
         problems.append(Problem(None, "'profiles' is not an object and is left out.", "Write it as NAME: {...}."))
         profiles = None
-    sections = [key for key in _SECTIONS if key in document and not _is_entry(document[key])]
+    sections = [key for key in _SECTIONS if key in document and not is_entry(document[key])]
     if not sections:
-        pairs = [(key, value) for key, value in document.items() if _is_entry(value)]
-        strangers = [key for key in document if key not in _TOP_LEVEL and not _is_entry(document[key])]
+        pairs = [(key, value) for key, value in document.items() if is_entry(value)]
+        strangers = [key for key in document if key not in _TOP_LEVEL and not is_entry(document[key])]
         return pairs, profiles or {}, problems + _strangers(strangers)
     section = document[sections[0]]
     strangers = [key for key in document if key not in _TOP_LEVEL or key in sections[1:]]
@@ -135,7 +160,7 @@ def _sections(document: Any, label: str) -> tuple[_Pairs, Mapping[str, Any], lis
     return list(section.items()), profiles or {}, problems + _twice(section.duplicates)
 
 
-def _is_entry(value: Any) -> bool:
+def is_entry(value: Any) -> bool:
     """Whether this describes a server, so that a map of them needs no heading."""
     return isinstance(value, dict) and any(isinstance(value.get(key), str) for key in ADDRESS_KEYS)
 
@@ -156,7 +181,12 @@ def _named(entries: list[Any], label: str) -> tuple[_Pairs, list[Problem]]:
     return list(dict(pairs).items()), problems + _twice(repeated)
 
 
-def _parse(name: str, raw: Any) -> tuple[ServerConfig, list[Problem]]:
+def parse_named(name: str, raw: Any) -> tuple[ServerConfig, list[Problem]]:
+    """The server that a named entry describes, and warnings about it.
+
+    Raises:
+        ConfigError: Name or entry cannot be used.
+    """
     if ":" in name:
         raise ConfigError(
             f"Server {name!r} has a colon in its name, which separates server and tool.", hint="Rename it."

@@ -1,10 +1,11 @@
 """Settings: every `MCPPROXY_*` variable, read once, checked, frozen; and the data to explain each of them."""
 
 from smart_mcp_proxy.settings.explain import Origin, Setting, all_settings, origins, unknown_variables
-from smart_mcp_proxy.settings.fields import PREFIX, Settings
+from smart_mcp_proxy.settings.fields import BEARER, PREFIX, Settings
 from smart_mcp_proxy.settings.load import environment, load_settings
 
 __all__ = [
+    "BEARER",
     "PREFIX",
     "Origin",
     "Setting",

@@ -4,15 +4,24 @@ import re
 import shlex
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationInfo, field_validator
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from smart_mcp_proxy.names import RESERVED_NAMES
+
 __all__ = ["BEARER", "EXCLUSIVE", "PREFIX", "Settings", "choices_of"]
 
 PREFIX = "MCPPROXY_"
-EXCLUSIVE = (("auth_token", "auth_token_file"), ("config_path", "config_json"))
+EXCLUSIVE = (
+    ("auth_token", "auth_token_file"),
+    ("config_path", "config_json"),
+    ("jwt_public_key", "jwt_public_key_file"),
+    ("jwt_jwks_url", "jwt_public_key"),
+    ("jwt_jwks_url", "jwt_public_key_file"),
+)
 """Settings that answer the same question: of two in the environment neither is obviously meant; a flag wins."""
 
 _TRUNCATE_MIN_CHARS = 200
@@ -23,6 +32,10 @@ _MESSAGE_MAX_BYTES = 1024 * 1024 * 1024
 """One message is held in memory several times while it is decoded, so a gibibyte is the end of the sensible."""
 
 _INTEGER = re.compile(r"[+-]?[0-9]+")
+_ORIGIN = re.compile(r"https?://[a-z0-9.\-\[\]:]+")
+"""As browsers write it: scheme, host, a port that is not the usual one; no path."""
+_TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+"""What every client can list. Source: product.md, decision 3; the length is that of models' programming interfaces."""
 BEARER = re.compile(r"[!-~]+")
 """What fits an Authorization header after `Bearer `: visible ASCII without spaces."""
 
@@ -64,6 +77,27 @@ def _bearer_only(token: SecretStr) -> SecretStr:
     return token
 
 
+def _is_url(text: str) -> str:
+    parts = urlsplit(text)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.query or parts.fragment:
+        raise ValueError("not an address")
+    return text
+
+
+def _are_origins(texts: tuple[str, ...]) -> tuple[str, ...]:
+    """Whole origins only: a pattern would let in pages that nobody has thought of."""
+    if not all(_ORIGIN.fullmatch(text) for text in texts):
+        raise ValueError("not an origin")
+    return texts
+
+
+def _own_tool_name(name: str) -> str:
+    # Listed names of servers' tools hold a double underscore.
+    if not _TOOL_NAME.fullmatch(name) or "__" in name or name in RESERVED_NAMES - {"proxy"}:
+        raise ValueError("not a free name")
+    return name
+
+
 def _split_list(value: object) -> object:
     return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
 
@@ -75,8 +109,11 @@ def _split_argv(value: object) -> object:
 _Directory = Annotated[Path, AfterValidator(_expand_home)]
 _File = Annotated[Path | None, AfterValidator(_expand_home)]
 _Token = Annotated[SecretStr, AfterValidator(_bearer_only)]
+_ToolName = Annotated[str, AfterValidator(_own_tool_name)]
+_Url = Annotated[str, AfterValidator(_is_url)]
 _Truncation = Annotated[int | None, AfterValidator(_zero_is_off)]
 _Names = Annotated[tuple[str, ...], BeforeValidator(_split_list)]
+_Origins = Annotated[_Names, AfterValidator(_are_origins)]
 _Argv = Annotated[tuple[str, ...], BeforeValidator(_split_argv)]
 
 
@@ -136,6 +173,14 @@ class Settings(BaseSettings):
         description="Characters of a tool's output, marker included; the rest stays readable with read_output.",
         json_schema_extra=_accepts(f"0 (off) or an integer of at least {_TRUNCATE_MIN_CHARS}"),
     )
+    clean_results: bool = Field(
+        default=True,
+        description="Whether terminal commands, direction marks and TAG characters are taken out of tools' output.",
+    )
+    fence_results: bool = Field(
+        default=False,
+        description="Whether tools' text stands between two lines that mark it as untrusted, beyond any cut.",
+    )
     transport: Literal["stdio", "streamable-http", "sse"] = Field(
         default="stdio", description="How agents reach the gateway."
     )
@@ -147,10 +192,47 @@ class Settings(BaseSettings):
         json_schema_extra=_accepts("visible ASCII characters without spaces", is_secret=True),
     )
     auth_token_file: _File = Field(default=None, description="File that holds the bearer token, read at the start.")
+    jwt_jwks_url: _Url | None = Field(
+        default=None,
+        description="Where an identity provider publishes its keys; its signed tokens (JWT) are accepted then.",
+        json_schema_extra=_accepts("an http or https URL"),
+    )
+    jwt_public_key: str | None = Field(
+        default=None,
+        description="The provider's public key in PEM, instead of JWT_JWKS_URL.",
+        json_schema_extra=_accepts("a public key in PEM"),
+    )
+    jwt_public_key_file: _File = Field(default=None, description="File that holds that key, read at the start.")
+    jwt_issuer: str | None = Field(default=None, min_length=1, description="Issuer that signed tokens must name.")
+    jwt_audience: str | None = Field(
+        default=None, min_length=1, description="Audience that they must name; else PUBLIC_URL with /mcp behind it."
+    )
+    jwt_algorithm: Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"] = (
+        Field(default="RS256", description="Algorithm that they must be signed with.")
+    )
+    jwt_servers_claim: str = Field(
+        default="mcp_servers", min_length=1, description="Claim that names the servers they reach; without it all."
+    )
+    public_url: _Url | None = Field(
+        default=None,
+        description="Address under which clients reach the gateway, without /mcp; told in sign-in and toolsets.",
+        json_schema_extra=_accepts("an http or https URL"),
+    )
     allowed_hosts: _Names = Field(
         default=(),
         description="Host names under which clients may reach the gateway, besides the loopback names.",
         json_schema_extra=_accepts("host names, separated by commas"),
+    )
+    cors_origins: _Origins = Field(
+        default=(),
+        description="Origins of pages in a browser that may use the HTTP broker; none by default.",
+        json_schema_extra=_accepts("origins such as https://app.example, separated by commas"),
+    )
+    broker_requests: int = Field(
+        default=256,
+        ge=1,
+        le=100_000,
+        description="Requests that one caller may have under way at the HTTP broker, open streams among them.",
     )
     config_path: _File = Field(
         default=None, description="Server list; else ./mcp_config.json, then mcp_config.json in the data directory."
@@ -176,8 +258,53 @@ class Settings(BaseSettings):
         json_schema_extra=_accepts("a command line with balanced quotes"),
     )
     intent_strict: bool = Field(default=True, description="Whether call_tool_read takes only tools marked read-only.")
+    trust: Literal["manual", "scan", "trusted"] = Field(
+        default="manual",
+        description="Who approves new and changed tools of a known server: you, the scanner if it is clean, or nobody.",
+    )
     strict: bool = Field(default=False, description="Whether a missing optional package stops the start.")
+    proxy_tool: _ToolName | None = Field(
+        default=None,
+        description="Name under which agents are shown the proxy tool, which reaches everything; unset: not shown.",
+        json_schema_extra=_accepts("letters, digits, _ and -, at most 64, without __ and not another tool's name"),
+    )
+    manage: bool = Field(default=False, description="Whether agents are shown the tool that manages servers.")
+    read_only: bool = Field(default=False, description="Whether nobody may change the servers through the gateway.")
+    allow_server_add: bool = Field(default=True, description="Whether agents may add servers, in quarantine.")
+    allow_server_remove: bool = Field(default=True, description="Whether agents may remove servers.")
+    in_flight: int = Field(
+        default=256,
+        ge=0,
+        le=100_000,
+        description="Calls at the same time; a server without a limit of its own takes at most half. 0 is no limit.",
+    )
+    calls_per_s: float = Field(
+        default=0.0,
+        ge=0,
+        le=100_000,
+        allow_inf_nan=False,
+        description="Calls a second, on average, that one caller is allowed; 0 is no limit.",
+        json_schema_extra=_accepts("a number from 0 to 100000"),
+    )
+    calls_burst: int = Field(
+        default=0,
+        ge=0,
+        le=100_000,
+        description="Calls that one caller may have open at once before CALLS_PER_S counts; 0 is one second's worth.",
+    )
+    activity_args: Literal["none", "shape", "redacted", "full"] = Field(
+        default="shape",
+        description="What the activity log keeps of arguments: nothing, names and sizes, values without secrets, all.",
+    )
+    activity_days: int = Field(default=30, ge=1, le=3650, description="Days that the activity log goes back.")
     start_parallel: int = Field(default=4, ge=1, le=64, description="Servers that may start at the same time.")
+    code: Literal["off", "python", "javascript", "both"] = Field(
+        default="off", description="Languages in which agents may run scripts that call tools, in a sandbox."
+    )
+    code_timeout_s: int = Field(default=30, ge=1, le=600, description="Seconds that a script may take, calls included.")
+    code_memory_mb: int = Field(default=256, ge=64, le=4096, description="MiB of memory that a script may use.")
+    code_max_calls: int = Field(default=100, ge=1, le=10_000, description="Calls that a script may make.")
+    code_parallel: int = Field(default=4, ge=1, le=64, description="Scripts that may run at the same time.")
     max_message_bytes: int = Field(
         default=_MESSAGE_DEFAULT_BYTES,
         ge=_MESSAGE_MIN_BYTES,

@@ -47,6 +47,7 @@ def load_settings(environ: Mapping[str, str] | None = None, **overrides: object)
             labels[name] = "--" + name.replace("_", "-")
     problems = _settle_exclusive(values, labels, overrides)
     problems += _take_token_from_file(values, labels)
+    problems += _take_key_from_file(values, labels)
     try:
         settings = Settings.model_validate(values)
     except ValidationError as exc:
@@ -79,6 +80,20 @@ def _settle_exclusive(
         else:
             problems.append(f"{labels[pair[0]]} and {labels[pair[1]]} are both set. Keep one of them.")
     return problems
+
+
+def _take_key_from_file(values: dict[str, object], labels: Mapping[str, str]) -> list[str]:
+    """Puts the key of `jwt_public_key_file` into `values`; returns what is wrong with it."""
+    path = values.get("jwt_public_key_file")
+    if path is None or values.get("jwt_public_key") is not None:
+        return []
+    try:
+        values["jwt_public_key"] = Path(str(path)).expanduser().read_text("ascii")
+    except (OSError, RuntimeError, ValueError) as exc:
+        reason = getattr(exc, "strerror", None) or "it cannot be read as text"
+        label = labels["jwt_public_key_file"]
+        return [f"{label} is {str(path)!r}. Expected a file that holds a public key in PEM: {reason}."]
+    return []
 
 
 def _take_token_from_file(values: dict[str, object], labels: Mapping[str, str]) -> list[str]:

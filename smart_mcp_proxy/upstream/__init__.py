@@ -1,8 +1,19 @@
 """Talking to servers: transports, one supervisor per server, raw relay of requests and results."""
 
+from smart_mcp_proxy.upstream.auth import SignedOut, SignIns
+from smart_mcp_proxy.upstream.auth_callback import LOGIN_TIMEOUT_S, CallbackServer
 from smart_mcp_proxy.upstream.dial import Dialer
 from smart_mcp_proxy.upstream.fleet import Fleet
 from smart_mcp_proxy.upstream.listing import ToolListing
 from smart_mcp_proxy.upstream.supervisor import Upstream
 
-__all__ = ["Dialer", "Fleet", "ToolListing", "Upstream"]
+__all__ = [
+    "LOGIN_TIMEOUT_S",
+    "CallbackServer",
+    "Dialer",
+    "Fleet",
+    "SignIns",
+    "SignedOut",
+    "ToolListing",
+    "Upstream",
+]

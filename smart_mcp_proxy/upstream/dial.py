@@ -3,8 +3,11 @@
 from collections.abc import Mapping
 from typing import Final, Self
 
+from smart_mcp_proxy.errors import UpstreamAuthError
 from smart_mcp_proxy.models import Era
 from smart_mcp_proxy.servers import ServerConfig
+from smart_mcp_proxy.upstream.auth import SignIns
+from smart_mcp_proxy.upstream.auth_bearer import Bearer
 from smart_mcp_proxy.upstream.http import TlsContext
 from smart_mcp_proxy.upstream.link import Link, OnEvent
 from smart_mcp_proxy.upstream.raw_http import open_raw_http
@@ -23,18 +26,23 @@ class Dialer:
 
     Args:
         max_message_bytes: Larger messages are refused, on every transport.
+
+    Attributes:
+        watchdog: Ends our children's process groups if we are killed.
+        sign_ins: What servers with OAuth are sent; None if there is no place to keep it.
     """
 
-    def __init__(self, max_message_bytes: int = MAX_MESSAGE_BYTES) -> None:
+    def __init__(self, max_message_bytes: int = MAX_MESSAGE_BYTES, sign_ins: SignIns | None = None) -> None:
         self._max_message_bytes = max_message_bytes
+        self._sign_ins = sign_ins
         self._tls = TlsContext()
-        self._watchdog = Watchdog()
+        self.watchdog = Watchdog()
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
-        await self._watchdog.__aexit__(*exc_info)
+        await self.watchdog.__aexit__(*exc_info)
 
     async def __call__(
         self, config: ServerConfig, *, environ: Mapping[str, str], era: Era | None, on_event: OnEvent
@@ -48,8 +56,23 @@ class Dialer:
                 era=era,
                 on_event=on_event,
                 max_message_bytes=limit,
-                watchdog=self._watchdog,
+                watchdog=self.watchdog,
             )
-        if config.transport == "http" and config.oauth is None:
-            return await open_raw_http(config, era=era, on_event=on_event, max_message_bytes=limit, tls=self._tls)
-        return await open_http(config, era=era, on_event=on_event, max_message_bytes=limit, tls=self._tls)
+        bearer = None if config.oauth is None else await self._bearer(config)
+        opened = open_raw_http if config.transport == "http" else open_http
+        try:
+            link: Link = await opened(
+                config, era=era, on_event=on_event, max_message_bytes=limit, tls=self._tls, bearer=bearer
+            )
+        except BaseException:
+            if bearer is not None:
+                await bearer.close()
+            raise
+        return link
+
+    async def _bearer(self, config: ServerConfig) -> Bearer:
+        if self._sign_ins is None:
+            raise UpstreamAuthError(
+                f"Server '{config.name}' needs a sign-in, and there is no data directory to keep one in."
+            )
+        return await self._sign_ins.bearer(config)

@@ -9,8 +9,9 @@ from typing import Final
 from urllib.parse import urljoin, urlsplit
 
 from smart_mcp_proxy.errors import UpstreamAuthError, UpstreamError
+from smart_mcp_proxy.upstream.auth_bearer import Bearer
 from smart_mcp_proxy.upstream.connection import BadAnswerError, RequestBody, Response
-from smart_mcp_proxy.upstream.http import Failure, TlsContext, retry_after_s
+from smart_mcp_proxy.upstream.http import Failure, TlsContext, failure_hint, retry_after_s
 from smart_mcp_proxy.upstream.http_client import HttpClient
 
 __all__ = ["Endpoint", "media_type"]
@@ -34,6 +35,7 @@ class Endpoint:
         max_body_bytes: Longer answers are refused while they are read.
         on_unreachable: Told why, when there is nobody at the address.
         tls: For https.
+        bearer: The sign-in that every request carries, None for none; closed with this.
     """
 
     def __init__(
@@ -44,8 +46,10 @@ class Endpoint:
         max_body_bytes: int,
         on_unreachable: Callable[[str], None],
         tls: TlsContext,
+        bearer: Bearer | None = None,
     ) -> None:
         self._server = server
+        self._bearer = bearer
         self._url = url
         self._max_body_bytes = max_body_bytes
         self._on_unreachable = on_unreachable
@@ -63,11 +67,30 @@ class Endpoint:
         """The beginning of an answer of whatever status but a redirect. Who gets it has to close it.
 
         A redirect is followed on the same host only, and not for a POST that would become a GET: everything in a
-        request was meant for that host.
+        request was meant for that host. A token that is refused is renewed, once: 401 is decided before a request
+        reaches its handler, so it may be sent again.
 
         Raises:
+            UpstreamAuthError: The server's sign-in is over.
             UpstreamError: There is no answer, or none that is accepted.
         """
+        if self._bearer is None:
+            return await self._followed(verb, headers, body)
+        token = await self._bearer.token()
+        response = await self._followed(verb, {**headers, "authorization": f"Bearer {token}"}, body)
+        if response.status != 401:
+            return response
+        try:
+            if not await self._bearer.renewed(token):
+                return response
+        except BaseException:
+            response.close()
+            raise
+        response.close()
+        token = await self._bearer.token()
+        return await self._followed(verb, {**headers, "authorization": f"Bearer {token}"}, body)
+
+    async def _followed(self, verb: str, headers: Mapping[str, str], body: RequestBody | None) -> Response:
         url = self._url
         response = await self._send(verb, url, headers, body)
         followed = 0
@@ -145,15 +168,15 @@ class Endpoint:
     async def close(self) -> None:
         """Closes all connections."""
         await self._client.close()
+        if self._bearer is not None:
+            await self._bearer.close()
 
     def error(self, failure: Failure) -> UpstreamError:
         """The error for an exchange that failed."""
         kind = UpstreamAuthError if failure.status == 401 else UpstreamError
         return kind(
             f"Server '{self._server}' {failure.reason}.",
-            hint="Check the headers configured for it, or sign in."
-            if failure.status in (401, 403)
-            else "Check its url and that it is running.",
+            hint=failure_hint(self._server, failure.status, is_signed_in=self._bearer is not None),
             delivery="not_sent" if failure.was_refused else "unknown",
             data={"http_status": failure.status} if failure.status else None,
             retry_after_s=failure.retry_after_s,

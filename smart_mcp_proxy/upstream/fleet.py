@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Final
 
 from smart_mcp_proxy.servers import ServerConfig
@@ -29,6 +30,7 @@ class Fleet:
         on_tools_changed: Told the name of a server whose tool list may have changed.
         start_parallel: How many stdio servers may start up at a time.
         open_link: Opens sessions.
+        on_contents_changed: Told the name of a server whose prompts or resources may be other ones.
     """
 
     def __init__(
@@ -39,10 +41,12 @@ class Fleet:
         on_tools_changed: OnToolsChanged,
         start_parallel: int = _START_PARALLEL,
         open_link: OpenLink | None = None,
+        on_contents_changed: OnToolsChanged = lambda name: None,
     ) -> None:
         self._environ = environ
         self._on_change = on_change
         self._on_tools_changed = on_tools_changed
+        self._on_contents_changed = on_contents_changed
         self._open_link = open_link or Dialer()
         self._start_gate = asyncio.Semaphore(start_parallel)
         self._upstreams: dict[str, Upstream] = {}
@@ -62,12 +66,23 @@ class Fleet:
         """The server of that name, None if there is none."""
         return self._upstreams.get(name)
 
+    def retry(self, name: str) -> None:
+        """Brings the next try at a server forward to now; does nothing where there is none of that name."""
+        if (upstream := self.get(name)) is not None:
+            upstream.retry()
+
     async def apply(self, configs: Mapping[str, ServerConfig]) -> None:
         """Makes the servers those of `configs`: only what is new, gone or changed starts, stops or restarts.
 
-        Before `start()` nothing is started yet.
+        Other limits are no reason to restart: they hold from the next request on, and calls under way go on. Before
+        `start()` nothing is started yet.
         """
         async with self._lock:
+            for upstream in self:
+                if (config := configs.get(upstream.name)) is not None and _differs_in_limits_only(
+                    upstream.config, config
+                ):
+                    upstream.config = config
             gone = [up for up in self if configs.get(up.name) != up.config]
             for upstream in gone:
                 del self._upstreams[upstream.name]
@@ -102,7 +117,12 @@ class Fleet:
             on_tools_changed=self._on_tools_changed,
             open_link=self._open_link,
             start_gate=self._start_gate,
+            on_contents_changed=self._on_contents_changed,
         )
+
+
+def _differs_in_limits_only(old: ServerConfig, new: ServerConfig) -> bool:
+    return old != new == replace(old, limits=new.limits, timeout_ms=new.timeout_ms)
 
 
 async def _stop_all(upstreams: list[Upstream]) -> None:

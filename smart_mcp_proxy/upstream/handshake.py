@@ -18,7 +18,7 @@ from smart_mcp_proxy.errors import UpstreamError
 from smart_mcp_proxy.models import Era
 from smart_mcp_proxy.upstream.link import CLIENT_INFO
 
-__all__ = ["Agreement", "Post", "announces_tools", "modern_meta", "negotiate", "server_label"]
+__all__ = ["Agreement", "Post", "announced", "announces_tools", "modern_meta", "negotiate", "server_label"]
 
 Post = Callable[[str, Mapping[str, Any]], Awaitable["asyncio.Future[bytes]"]]
 """Sends one request and returns the future of its result."""
@@ -49,8 +49,17 @@ def modern_meta(version: str) -> dict[str, Any]:
 
 def announces_tools(capabilities: Mapping[str, Any]) -> bool:
     """Whether a server that declares these says when its tool list changes."""
-    tools = capabilities.get("tools")
-    return isinstance(tools, Mapping) and tools.get("listChanged") is True
+    return "toolsListChanged" in announced(capabilities)
+
+
+def announced(capabilities: Mapping[str, Any]) -> dict[str, bool]:
+    """What to subscribe to at a server of the modern era that declares these; empty where it announces nothing."""
+    declared = {kind: capabilities.get(kind) for kind in ("tools", "prompts", "resources")}
+    return {
+        f"{kind}ListChanged": True
+        for kind, facts in declared.items()
+        if isinstance(facts, Mapping) and facts.get("listChanged") is True
+    }
 
 
 def server_label(info: object) -> str:

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 import httpx2
 import msgspec
 
-__all__ = ["Failure", "GuardedTransport", "TlsContext", "new_http_client", "retry_after_s"]
+from smart_mcp_proxy.upstream.auth_store import login_hint
+
+__all__ = ["Failure", "GuardedTransport", "TlsContext", "failure_hint", "new_http_client", "retry_after_s"]
 
 _CONNECT_S = 10.0
 _WRITE_S = 60.0
@@ -33,6 +35,26 @@ class Failure:
     status: int = 0
     was_refused: bool = False
     retry_after_s: float | None = None
+
+
+def failure_hint(server: str, status: int, *, is_signed_in: bool) -> str:
+    """What to do about a server that failed an exchange with this HTTP status, 0 for none.
+
+    Args:
+        server: Its configured name.
+        status: What it answered with.
+        is_signed_in: It was sent the token of a sign-in.
+    """
+    if status == 401 and is_signed_in:
+        return login_hint(server)
+    if status == 403 and is_signed_in:
+        return f"What was granted may not be enough: check 'oauth.scopes', then: mcpproxy server login {server}"
+    if status == 401:
+        return (
+            'Check the headers configured for it. If it wants an OAuth sign-in, add "oauth": true to its entry, '
+            f"then: mcpproxy server login {server}"
+        )
+    return "Check the headers configured for it." if status == 403 else "Check its url and that it is running."
 
 
 class TlsContext:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final
 
 from smart_mcp_proxy.errors import UpstreamError
+from smart_mcp_proxy.models import OnMessage
 from smart_mcp_proxy.telemetry import get_logger, spawn
 from smart_mcp_proxy.upstream.codec import encode_message
 from smart_mcp_proxy.upstream.connection import RequestBody, Response
@@ -12,6 +13,7 @@ from smart_mcp_proxy.upstream.endpoint import Endpoint, media_type
 from smart_mcp_proxy.upstream.http import Failure
 from smart_mcp_proxy.upstream.inbox import Inbox
 from smart_mcp_proxy.upstream.link import timeout_error
+from smart_mcp_proxy.upstream.message_lines import MessageLines, is_notification
 from smart_mcp_proxy.upstream.sse import BURST_EVENTS, EventParser, OversizedEventError
 
 __all__ = ["HttpSession"]
@@ -58,15 +60,22 @@ class HttpSession:
         """Whether the server keeps a session for us."""
         return _SESSION_HEADER in self.headers
 
-    async def exchange(self, request_id: int, method: str, headers: Mapping[str, str], body: RequestBody) -> None:
-        """Sends a request and reads until the inbox has the answer.
+    async def exchange(
+        self,
+        request_id: int,
+        method: str,
+        headers: Mapping[str, str],
+        body: RequestBody,
+        on_message: OnMessage | None = None,
+    ) -> None:
+        """Sends a request and reads until the inbox has the answer; what comes before it goes to `on_message`.
 
         Raises:
             UpstreamError: None will come.
         """
         response = await self._endpoint.send("POST", headers, body)
         last_id = ""
-        while (cut := await self._read_to_end(response, request_id, method)) is not None:
+        while (cut := await self._read_to_end(response, request_id, method, on_message)) is not None:
             last_id = cut.last_id or last_id
             if not last_id or not self.has_id:
                 raise self._improper(method, "its stream ended before it came")
@@ -133,10 +142,12 @@ class HttpSession:
 
     # --- reading answers
 
-    async def _read_to_end(self, response: Response, request_id: int, method: str) -> EventParser | None:
+    async def _read_to_end(
+        self, response: Response, request_id: int, method: str, on_message: OnMessage | None
+    ) -> EventParser | None:
         """Reads one answer and lets go of its connection; see `_read_answer`."""
         try:
-            cut = await self._read_answer(response, request_id, method)
+            cut = await self._read_answer(response, request_id, method, on_message)
         except BaseException:
             response.close()
             raise
@@ -146,7 +157,9 @@ class HttpSession:
             self._spawn(self._endpoint.drain(response))
         return cut
 
-    async def _read_answer(self, response: Response, request_id: int, method: str) -> EventParser | None:
+    async def _read_answer(
+        self, response: Response, request_id: int, method: str, on_message: OnMessage | None
+    ) -> EventParser | None:
         """Reads one answer; of a stream that was cut before it, returns what knows where to take it up again."""
         if response.status >= 400:
             await self._read_refusal(response, request_id)
@@ -157,10 +170,11 @@ class HttpSession:
             self.headers[_SESSION_HEADER] = session_id
         kind = media_type(response)
         if kind == "text/event-stream":
-            return await self._read_events(response, request_id)
+            return await self._read_events(response, request_id, on_message)
         if kind != "application/json":
             raise self._improper(method, f"Unexpected content type: {kind or 'none'}")
-        if not self._inbox.take(await self._endpoint.read_all(response), request_id):
+        body = await (self._read_lines(response, on_message) if on_message else self._endpoint.read_all(response))
+        if not self._inbox.take(body, request_id):
             response.reject()  # what it answers may be the request before; the next one would get this one's answer
             raise self._improper(method, "no message in it carries the request's id")
         return None
@@ -173,13 +187,28 @@ class HttpSession:
         if not self._inbox.take_refusal(await self._endpoint.read_all(response), request_id):
             raise error
 
-    async def _read_events(self, response: Response, request_id: int) -> EventParser | None:
+    async def _read_lines(self, response: Response, on_message: OnMessage) -> bytes:
+        """What a JSON body holds after the notifications that it begins with, each in a line of its own."""
+        lines = MessageLines(self._max_event_bytes)
+        while chunk := await self._endpoint.read_some(response):
+            for notification in lines.feed(chunk):
+                await on_message(notification)
+            if lines.is_oversized:
+                raise self._endpoint.oversized()
+        return lines.rest
+
+    async def _read_events(
+        self, response: Response, request_id: int, on_message: OnMessage | None
+    ) -> EventParser | None:
         """Reads a stream up to the answer; what is known of the stream if it ends before."""
         parser = EventParser(self._max_event_bytes)
         try:
             while chunk := await self._endpoint.read_some(response):
                 for number, event in enumerate(parser.feed(chunk), 1):
-                    if event.name == "message" and self._inbox.take(event.data, request_id):
+                    is_message = event.name == "message"
+                    if is_message and on_message is not None and is_notification(event.data):
+                        await on_message(event.data)
+                    elif is_message and self._inbox.take(event.data, request_id):
                         return None
                     if number % BURST_EVENTS == 0:
                         await asyncio.sleep(0)

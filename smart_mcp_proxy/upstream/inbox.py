@@ -8,7 +8,7 @@ from mcp_types import METHOD_NOT_FOUND
 
 from smart_mcp_proxy.telemetry import get_logger
 from smart_mcp_proxy.upstream.codec import BrokenMessage, Envelope, cleaned, decode_messages
-from smart_mcp_proxy.upstream.link import LogLine, OnEvent, ToolsChanged
+from smart_mcp_proxy.upstream.link import CHANGES, LogLine, OnEvent
 from smart_mcp_proxy.upstream.pending import PendingCalls
 
 __all__ = ["Inbox"]
@@ -84,8 +84,8 @@ class Inbox:
             self._answer(_answer_to(message))
         elif message.method == "notifications/progress":
             self.pending.report(bytes(message.params))
-        elif message.method == "notifications/tools/list_changed":
-            self._on_event(ToolsChanged())
+        elif message.method in CHANGES:
+            self._on_event(CHANGES[message.method])
         elif message.method == "notifications/message":
             self._on_event(LogLine(bytes(message.params)[:_LOG_TEXT_CHARS].decode(errors="replace")))
         elif message.method == "notifications/subscriptions/acknowledged":

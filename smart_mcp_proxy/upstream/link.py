@@ -7,17 +7,20 @@ from typing import Any, Final, Protocol
 
 from smart_mcp_proxy import __version__
 from smart_mcp_proxy.errors import UpstreamError, UpstreamTimeoutError
-from smart_mcp_proxy.models import Era, OnProgress
+from smart_mcp_proxy.models import Era, OnMessage, OnProgress
 from smart_mcp_proxy.servers import ServerConfig
 
 __all__ = [
+    "CHANGES",
     "CLIENT_INFO",
+    "ContentsChanged",
     "Link",
     "LinkEvent",
     "LogLine",
     "OnEvent",
     "OpenLink",
     "ToolsChanged",
+    "after_gap",
     "lost_error",
     "next_request_id",
     "rpc_error",
@@ -47,9 +50,26 @@ class LogLine:
     text: str
 
 
-LinkEvent = ToolsChanged | LogLine
+@dataclass(frozen=True, slots=True)
+class ContentsChanged:
+    """The server says that its prompts or resources are other ones now."""
+
+
+LinkEvent = ToolsChanged | ContentsChanged | LogLine
+CHANGES: Final[Mapping[str, LinkEvent]] = {
+    "notifications/tools/list_changed": ToolsChanged(),
+    "notifications/prompts/list_changed": ContentsChanged(),
+    "notifications/resources/list_changed": ContentsChanged(),
+}
+"""What a server announces of its lists, by method."""
 OnEvent = Callable[[LinkEvent], None]
 """Told synchronously, from the session's reader: must be quick."""
+
+
+def after_gap(capabilities: Mapping[str, Any]) -> tuple[LinkEvent, ...]:
+    """What may have happened while nobody listened to a server that declares these."""
+    has_contents = not {"prompts", "resources"}.isdisjoint(capabilities)
+    return (ToolsChanged(), ContentsChanged()) if has_contents else (ToolsChanged(),)
 
 
 class Link(Protocol):
@@ -68,9 +88,23 @@ class Link(Protocol):
     server_info: str
 
     async def request(
-        self, method: str, params: Mapping[str, Any], *, timeout_s: float, on_progress: OnProgress | None = None
+        self,
+        method: str,
+        params: Mapping[str, Any],
+        *,
+        timeout_s: float,
+        on_progress: OnProgress | None = None,
+        on_message: OnMessage | None = None,
     ) -> bytes:
         """The `result` of one request as JSON text.
+
+        Args:
+            method: A method of the protocol.
+            params: Its parameters.
+            timeout_s: Total.
+            on_progress: Where progress goes.
+            on_message: Where the notifications go that come on the request's own exchange, progress among them; the
+                server waits while one is dealt with. Where requests share a stream there are none.
 
         Raises:
             UpstreamError: The server answered with an error, or the session failed; `delivery` says which.

@@ -1,16 +1,18 @@
-"""A server's tool list, read leniently: one odd tool costs that tool, never the list."""
+"""What a server lists, read leniently: one odd tool costs that tool, never the list; prompts and resources alike."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from smart_mcp_proxy.errors import UpstreamError
+from smart_mcp_proxy.models import ContentKind
 from smart_mcp_proxy.upstream.link import timeout_error
 
-__all__ = ["Ask", "ToolListing", "fetch_tools"]
+__all__ = ["Ask", "ToolListing", "fetch_contents", "fetch_tools"]
 
 Ask = Callable[[str, Mapping[str, Any]], Awaitable[bytes]]
 """Sends one request and returns its result as JSON text."""
@@ -20,12 +22,39 @@ _MAX_PAGES: Final = 1_000
 _SHOWN_CHARS: Final = 80
 
 
+class _Page(msgspec.Struct):
+    """One page of a list, its own member renamed to the field by each kind's decoder."""
+
+    nextCursor: Any = None  # noqa: N815  (the protocol's name)
+
+
+class _Kind(NamedTuple):
+    """One kind of list.
+
+    Attributes:
+        method: Asks for it.
+        member: Of the result, holds the definitions.
+        noun: For messages.
+        identity: Of a definition, tells it from the others.
+        problem: Says why a definition cannot be used, None if it can.
+        decoder: Reads a page.
+    """
+
+    method: str
+    member: str
+    noun: str
+    identity: str
+    problem: Callable[[Any], str | None]
+    decoder: msgspec.json.Decoder[Any]
+
+
 @dataclass(frozen=True, slots=True)
 class ToolListing:
     """What a server lists.
 
     Attributes:
-        definitions: The usable tools, each as the server sent it, in its order; names are unique.
+        definitions: The usable tools (prompts, resources, templates), each as the server sent it, in its order; names
+            are unique.
         problems: What was left out and why, one sentence each.
     """
 
@@ -45,83 +74,141 @@ async def fetch_tools(server: str, ask: Ask, *, timeout_s: float) -> ToolListing
         UpstreamError: A page cannot be had or read.
         UpstreamTimeoutError: It takes longer than `timeout_s`.
     """
+    return await _fetch(_TOOLS, server, ask, timeout_s)
+
+
+async def fetch_contents(server: str, kind: ContentKind, ask: Ask, *, timeout_s: float) -> ToolListing:
+    """All pages of a server's list of prompts, resources or templates; arguments and failures as of `fetch_tools`."""
+    return await _fetch(_CONTENTS[kind], server, ask, timeout_s)
+
+
+async def _fetch(kind: _Kind, server: str, ask: Ask, timeout_s: float) -> ToolListing:
     definitions: dict[str, Mapping[str, Any]] = {}
     problems: list[str] = []
     cursor, seen = None, set[str]()
     try:
         async with asyncio.timeout(timeout_s):
             for _ in range(_MAX_PAGES):
-                text = await ask("tools/list", {} if cursor is None else {"cursor": cursor})
+                text = await ask(kind.method, {} if cursor is None else {"cursor": cursor})
                 # In a thread: reading some thousand tools takes longer than a call of another server.
-                cursor = await asyncio.to_thread(_read_page, server, text, definitions, problems)
+                cursor = await asyncio.to_thread(_read_page, kind, server, text, definitions, problems)
                 if cursor is None:
                     break
                 if not isinstance(cursor, str) or cursor in seen:
-                    problems.append(f"Server '{server}' repeats its pages; the tools up to there are kept.")
+                    problems.append(f"Server '{server}' repeats its pages; the {kind.noun}s up to there are kept.")
                     break
                 seen.add(cursor)
             else:
-                problems.append(f"Server '{server}' has more than {_MAX_PAGES:,} pages of tools; the rest is left out.")
+                more = f"Server '{server}' has more than {_MAX_PAGES:,} pages of {kind.noun}s; the rest is left out."
+                problems.append(more)
     except TimeoutError:
-        raise timeout_error(server, "tools/list", timeout_s, was_sent=True) from None
+        raise timeout_error(server, kind.method, timeout_s, was_sent=True) from None
     return ToolListing(tuple(definitions.values()), tuple(problems))
 
 
-class _Page(msgspec.Struct):
-    tools: list[msgspec.Raw]
-    nextCursor: Any = None  # noqa: N815  (the protocol's name)
-
-
-_page = msgspec.json.Decoder(_Page)
-
-
-def _read_page(server: str, text: bytes, definitions: dict[str, Mapping[str, Any]], problems: list[str]) -> Any:
-    """Adds the usable tools of one page to `definitions`, and a sentence to `problems` for each of the others.
+def _read_page(
+    kind: _Kind, server: str, text: bytes, definitions: dict[str, Mapping[str, Any]], problems: list[str]
+) -> Any:
+    """Adds the usable definitions of one page to `definitions`, and a sentence to `problems` for each of the others.
 
     Returns:
         What the page names as the next one.
     """
     try:
-        page = _page.decode(text)
+        page = kind.decoder.decode(text)
     except msgspec.ValidationError as exc:
-        raise UpstreamError(f"Server '{server}' sent a tool list without an array 'tools'.") from exc
+        raise UpstreamError(f"Server '{server}' sent a {kind.noun} list without an array '{kind.member}'.") from exc
     except (msgspec.DecodeError, RecursionError) as exc:
-        raise UpstreamError(f"Server '{server}' sent a tool list that cannot be read: {exc}.") from exc
-    for raw in page.tools:  # one by one: while the decoder works, no other thread does
-        problem, tool = _usable(raw)
-        name = tool.get("name") if isinstance(tool, Mapping) else None
+        raise UpstreamError(f"Server '{server}' sent a {kind.noun} list that cannot be read: {exc}.") from exc
+    for raw in page.items:  # one by one: while the decoder works, no other thread does
+        problem, item = _usable(kind, raw)
+        name = item.get(kind.identity) if isinstance(item, Mapping) else None
         if problem is None and name in definitions:
-            problem = "its name is listed twice, the first one is kept"
+            problem = f"its {kind.identity} is listed twice, the first one is kept"
         if problem is None:
-            definitions[str(name)] = tool
+            definitions[str(name)] = item
         else:
-            problems.append(f"Server '{server}': tool {str(name)[:_SHOWN_CHARS]!r} is left out, {problem}.")
+            problems.append(f"Server '{server}': {kind.noun} {str(name)[:_SHOWN_CHARS]!r} is left out, {problem}.")
     return page.nextCursor
 
 
-def _usable(raw: msgspec.Raw) -> tuple[str | None, Any]:
+def _usable(kind: _Kind, raw: msgspec.Raw) -> tuple[str | None, Any]:
     """Why a definition cannot be used, None if it can; and the definition."""
     try:
-        tool = msgspec.json.decode(raw)
+        item = msgspec.json.decode(raw)
     except (msgspec.DecodeError, RecursionError) as exc:
         return f"it cannot be read: {exc}", None
-    return _problem(tool), tool
+    return kind.problem(item), item
 
 
-def _problem(tool: Any) -> str | None:
-    """Why a definition cannot be used, None if it can."""
-    if not isinstance(tool, Mapping):
-        return "it is no object"
-    if not isinstance(name := tool.get("name"), str) or not name:
-        return "it has no name"
+def _tool_problem(tool: Any) -> str | None:
+    """Why a tool's definition cannot be used, None if it can."""
+    if (problem := _item_problem("name", tool)) is not None:
+        return problem
     schema = tool.get("inputSchema")
     if not isinstance(schema, Mapping):
         return "its inputSchema is no object"
     if schema.get("type", "object") != "object":
         return f"its inputSchema is of type {str(schema['type'])[:_SHOWN_CHARS]!r} instead of 'object'"
-    for key, kind in (("title", str), ("description", str), ("annotations", Mapping), ("_meta", Mapping)):
-        if tool.get(key) is not None and not isinstance(tool[key], kind):
-            return f"its {key} has the wrong type"
+    if (problem := _member_problem(tool)) is not None:
+        return problem
     if not isinstance(tool.get("outputSchema"), Mapping | bool | None):
         return "its outputSchema is no schema"
     return None
+
+
+def _item_problem(identity: str, item: Any) -> str | None:
+    if not isinstance(item, Mapping):
+        return "it is no object"
+    if not isinstance(name := item.get(identity), str) or not name:
+        return f"it has no {identity}"
+    return None
+
+
+def _member_problem(item: Mapping[str, Any]) -> str | None:
+    for key, kind in (("title", str), ("description", str), ("annotations", Mapping), ("_meta", Mapping)):
+        if item.get(key) is not None and not isinstance(item[key], kind):
+            return f"its {key} has the wrong type"
+    return None
+
+
+def _prompt_problem(prompt: Any) -> str | None:
+    """Why a prompt's definition cannot be used, None if it can: clients refuse a whole list for one."""
+    if (problem := _item_problem("name", prompt) or _member_problem(prompt)) is not None:
+        return problem
+    arguments = prompt.get("arguments")
+    if arguments is not None and not (
+        isinstance(arguments, list) and all(_item_problem("name", each) is None for each in arguments)
+    ):
+        return "its arguments are no list of named ones"
+    return None
+
+
+def _resource_problem(identity: str, resource: Any) -> str | None:
+    """Why the definition of a resource or template cannot be used, None if it can."""
+    if (problem := _item_problem(identity, resource) or _item_problem("name", resource)) is not None:
+        return problem
+    if not isinstance(resource.get("mimeType"), str | None):
+        return "its mimeType has the wrong type"
+    return _member_problem(resource)
+
+
+def _kind(method: str, member: str, noun: str, identity: str, problem: Callable[[Any], str | None]) -> _Kind:
+    page = msgspec.defstruct(
+        "Page", [("items", list[msgspec.Raw])], bases=(_Page,), rename={"items": member}, kw_only=True
+    )
+    return _Kind(method, member, noun, identity, problem, msgspec.json.Decoder(page))
+
+
+_TOOLS = _kind("tools/list", "tools", "tool", "name", _tool_problem)
+_CONTENTS: dict[ContentKind, _Kind] = {
+    "prompts": _kind("prompts/list", "prompts", "prompt", "name", _prompt_problem),
+    "resources": _kind("resources/list", "resources", "resource", "uri", partial(_resource_problem, "uri")),
+    "templates": _kind(
+        "resources/templates/list",
+        "resourceTemplates",
+        "resource template",
+        "uriTemplate",
+        partial(_resource_problem, "uriTemplate"),
+    ),
+}

@@ -9,20 +9,21 @@ from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
 from mcp_types import UNSUPPORTED_PROTOCOL_VERSION
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from smart_mcp_proxy.errors import UpstreamError
-from smart_mcp_proxy.models import Era, OnProgress
+from smart_mcp_proxy.errors import UpstreamAuthError, UpstreamError
+from smart_mcp_proxy.models import Era, OnMessage, OnProgress
 from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.telemetry import spawn
 from smart_mcp_proxy.upstream.announcements import Announcements
+from smart_mcp_proxy.upstream.auth_bearer import Bearer
 from smart_mcp_proxy.upstream.codec import encode_message
 from smart_mcp_proxy.upstream.connection import RequestBody, Response
 from smart_mcp_proxy.upstream.endpoint import Endpoint
-from smart_mcp_proxy.upstream.handshake import Agreement, announces_tools, modern_meta, negotiate
+from smart_mcp_proxy.upstream.handshake import Agreement, announced, modern_meta, negotiate
 from smart_mcp_proxy.upstream.header_rules import HeaderRules
 from smart_mcp_proxy.upstream.http import Failure, TlsContext
 from smart_mcp_proxy.upstream.http_session import HttpSession
 from smart_mcp_proxy.upstream.inbox import Inbox
-from smart_mcp_proxy.upstream.link import OnEvent, ToolsChanged, next_request_id, timeout_error
+from smart_mcp_proxy.upstream.link import OnEvent, after_gap, next_request_id, timeout_error
 from smart_mcp_proxy.upstream.pending import SUBSCRIBE, PendingCall
 from smart_mcp_proxy.upstream.progress import ProgressFeed
 
@@ -48,15 +49,16 @@ async def open_raw_http(
     on_event: OnEvent,
     max_message_bytes: int,
     tls: TlsContext | None = None,
+    bearer: Bearer | None = None,
 ) -> "RawHttpLink":
-    """Connects to the server and agrees on an era with it.
+    """Connects to the server and agrees on an era with it; `bearer` is closed with the session.
 
     Raises:
         UpstreamAuthError: It asks for a sign-in.
         UpstreamError: It cannot be reached or refuses; the message has the HTTP status.
         UpstreamTimeoutError: It does not answer within `limits.init_s`.
     """
-    link = RawHttpLink(config, on_event, max_message_bytes, tls or TlsContext())
+    link = RawHttpLink(config, on_event, max_message_bytes, tls or TlsContext(), bearer)
     await link.open(era)
     return link
 
@@ -69,9 +71,17 @@ class RawHttpLink:
         on_event: Told of changes and log lines.
         max_message_bytes: Larger messages are refused.
         tls: For https.
+        bearer: The sign-in that every request carries.
     """
 
-    def __init__(self, config: ServerConfig, on_event: OnEvent, max_message_bytes: int, tls: TlsContext) -> None:
+    def __init__(
+        self,
+        config: ServerConfig,
+        on_event: OnEvent,
+        max_message_bytes: int,
+        tls: TlsContext,
+        bearer: Bearer | None = None,
+    ) -> None:
         self.era: Era = "handshake"
         self.protocol_version = ""
         self.capabilities: Mapping[str, Any] = {}
@@ -80,7 +90,10 @@ class RawHttpLink:
         self._init_s = config.limits.init_s
         self._on_event = on_event
         self._max_message_bytes = max_message_bytes
-        self._endpoint = Endpoint(config.name, config.url, config.headers, max_message_bytes, self._lose, tls)
+        self._endpoint = Endpoint(config.name, config.url, config.headers, max_message_bytes, self._lose, tls, bearer)
+        if bearer is not None:
+            bearer.on_lost = self._lose_sign_in
+        self._lost_sign_in: UpstreamAuthError | None = None
         self._inbox = Inbox(config.name, on_event, self._stream_opened, self._answer)
         self._session = HttpSession(config.name, self._endpoint, self._inbox, max_message_bytes, self._lose)
         self._header_rules = HeaderRules(config.name)
@@ -140,7 +153,7 @@ class RawHttpLink:
     async def wait_closed(self) -> UpstreamError:
         """Waits for the end, and says why it came."""
         await self._lost.wait()
-        return self._lost_error(was_sent=True)
+        return self._lost_sign_in or self._lost_error(was_sent=True)
 
     def _lost_error(self, *, was_sent: bool) -> UpstreamError:
         return self._endpoint.error(Failure(self._reason or "ended the session", was_refused=not was_sent))
@@ -149,6 +162,11 @@ class RawHttpLink:
         if self._reason is None:
             self._reason = reason
             self._lost.set()
+
+    def _lose_sign_in(self, error: UpstreamAuthError) -> None:
+        if self._reason is None:
+            self._lost_sign_in = error
+            self._lose("is no longer signed in to")
 
     # --- agreeing on an era
 
@@ -202,11 +220,19 @@ class RawHttpLink:
     # --- requests
 
     async def request(
-        self, method: str, params: Mapping[str, Any], *, timeout_s: float, on_progress: OnProgress | None = None
+        self,
+        method: str,
+        params: Mapping[str, Any],
+        *,
+        timeout_s: float,
+        on_progress: OnProgress | None = None,
+        on_message: OnMessage | None = None,
     ) -> bytes:
         """The `result` of one request exactly as the server wrote it; see `Link.request`."""
         async with ProgressFeed(on_progress) as feed:
-            result = await self._result(method, params, feed, timeout_s, wants_progress=on_progress is not None)
+            result = await self._result(
+                method, params, feed, timeout_s, wants_progress=on_progress is not None, on_message=on_message
+            )
         if method == "tools/list" and self.era == "modern":
             return await asyncio.to_thread(self._header_rules.learn, result)
         return result
@@ -224,6 +250,7 @@ class RawHttpLink:
         timeout_s: float,
         *,
         wants_progress: bool = False,
+        on_message: OnMessage | None = None,
     ) -> bytes:
         """The result of one request, had over an HTTP exchange of its own."""
         if self._reason is not None:
@@ -243,7 +270,7 @@ class RawHttpLink:
             async with deadline:
                 self._deadlines.add(deadline)
                 async with self._slots:
-                    await self._session.exchange(request_id, method, headers, body)
+                    await self._session.exchange(request_id, method, headers, body, on_message)
             return reply.result()
         except TimeoutError:
             self._cancel(request_id, method, body)
@@ -285,7 +312,7 @@ class RawHttpLink:
     async def _start_listening(self) -> None:
         """Opens the stream of announcements where there may be one, so that no change after the list is missed."""
         is_modern = self.era == "modern"
-        if is_modern and not announces_tools(self.capabilities):
+        if is_modern and not announced(self.capabilities):
             return
         if not is_modern and not self._session.has_id:
             return  # without a session the server could not tell to whom to announce
@@ -307,13 +334,14 @@ class RawHttpLink:
         return response
 
     async def _subscription(self, _last_id: str) -> Response:
-        params = {"notifications": {"toolsListChanged": True}, "_meta": self._meta}
+        params = {"notifications": announced(self.capabilities), "_meta": self._meta}
         message = {"jsonrpc": "2.0", "id": next_request_id(), "method": SUBSCRIBE, "params": params}
         return await self._endpoint.send("POST", self._headers(SUBSCRIBE, params), RequestBody(encode_message(message)))
 
     def _stream_opened(self) -> None:
         if self._is_listening.is_set():
-            self._on_event(ToolsChanged())  # nobody listened for a while: something may have changed meanwhile
+            for event in after_gap(self.capabilities):  # nobody listened: something may have changed meanwhile
+                self._on_event(event)
         self._is_listening.set()
 
 

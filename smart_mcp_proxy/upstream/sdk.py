@@ -10,12 +10,15 @@ from mcp.shared.exceptions import MCPError
 
 from smart_mcp_proxy.errors import UpstreamAuthError, UpstreamError
 from smart_mcp_proxy.fastmcp_compat.client import Session, is_transport_verdict, open_session
-from smart_mcp_proxy.models import Era, OnProgress
+from smart_mcp_proxy.models import Era, OnMessage, OnProgress
 from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.telemetry import get_logger, spawn
+from smart_mcp_proxy.upstream.auth_bearer import Bearer
+from smart_mcp_proxy.upstream.auth_transport import BearerTransport
 from smart_mcp_proxy.upstream.handshake import announces_tools, server_label
-from smart_mcp_proxy.upstream.http import Failure, GuardedTransport, TlsContext, new_http_client
+from smart_mcp_proxy.upstream.http import Failure, GuardedTransport, TlsContext, failure_hint, new_http_client
 from smart_mcp_proxy.upstream.link import (
+    CHANGES,
     CLIENT_INFO,
     LogLine,
     OnEvent,
@@ -37,16 +40,25 @@ _log = get_logger("upstream")
 
 
 async def open_http(
-    config: ServerConfig, *, era: Era | None, on_event: OnEvent, max_message_bytes: int, tls: TlsContext
+    config: ServerConfig,
+    *,
+    era: Era | None,
+    on_event: OnEvent,
+    max_message_bytes: int,
+    tls: TlsContext,
+    bearer: Bearer | None = None,
 ) -> "SdkLink":
-    """Connects to the server and agrees on an era with it.
+    """Connects to the server and agrees on an era with it; `bearer` is closed with the session.
 
     Raises:
         UpstreamAuthError: It asks for a sign-in.
         UpstreamError: It cannot be reached or refuses; the message has the HTTP status.
         UpstreamTimeoutError: It does not answer within `limits.init_s`.
     """
-    link = SdkLink(config, on_event, httpx2.AsyncHTTPTransport(verify=await tls.get()), max_message_bytes)
+    transport: httpx2.AsyncBaseTransport = httpx2.AsyncHTTPTransport(verify=await tls.get())
+    if bearer is not None:
+        transport = BearerTransport(transport, bearer)
+    link = SdkLink(config, on_event, transport, max_message_bytes, bearer)
     await link.open(era)
     return link
 
@@ -59,10 +71,16 @@ class SdkLink:
         on_event: Told of changes and log lines.
         transport: Sends the HTTP requests.
         max_message_bytes: Larger answers are refused.
+        bearer: The sign-in that `transport` adds to every request.
     """
 
     def __init__(
-        self, config: ServerConfig, on_event: OnEvent, transport: httpx2.AsyncBaseTransport, max_message_bytes: int
+        self,
+        config: ServerConfig,
+        on_event: OnEvent,
+        transport: httpx2.AsyncBaseTransport,
+        max_message_bytes: int,
+        bearer: Bearer | None = None,
     ) -> None:
         self.era: Era = "handshake"
         self.protocol_version = ""
@@ -73,6 +91,10 @@ class SdkLink:
         self._on_event = on_event
         self._max_message_bytes = max_message_bytes
         self._guard = GuardedTransport(transport, max_message_bytes, self._lose, is_fragile=config.transport == "sse")
+        self._bearer = bearer
+        self._lost_sign_in: UpstreamAuthError | None = None
+        if bearer is not None:
+            bearer.on_lost = self._lose_sign_in
         self._session: Session | None = None
         self._reason: str | None = None
         self._ready = asyncio.Event()
@@ -103,7 +125,13 @@ class SdkLink:
             self._listener = spawn(self._listen(self._session), f"upstream-listen-{self._server}")
 
     async def request(
-        self, method: str, params: Mapping[str, Any], *, timeout_s: float, on_progress: OnProgress | None = None
+        self,
+        method: str,
+        params: Mapping[str, Any],
+        *,
+        timeout_s: float,
+        on_progress: OnProgress | None = None,
+        on_message: OnMessage | None = None,
     ) -> bytes:
         """The `result` of one request as compact JSON text; see `Link.request`."""
         session = self._session
@@ -141,11 +169,13 @@ class SdkLink:
             if task is not None:
                 task.cancel()
                 await asyncio.wait({task}, timeout=_CLOSE_S)
+        if self._bearer is not None:
+            await self._bearer.close()
 
     async def wait_closed(self) -> UpstreamError:
         """Waits for the end, and says why it came."""
         await self._lost.wait()
-        return self._error(None, self._reason or "ended", was_sent=True)
+        return self._lost_sign_in or self._error(None, self._reason or "ended", was_sent=True)
 
     async def _hold(self, era: Era | None) -> None:
         """Opens the session, keeps it, closes it: all in this one task, as the SDK asks for."""
@@ -174,8 +204,8 @@ class SdkLink:
 
     def _notified(self, method: str, params: Mapping[str, Any]) -> None:
         # In the modern era the subscription reports changes of the list.
-        if method == "notifications/tools/list_changed" and self.era == "handshake":
-            self._on_event(ToolsChanged())
+        if method in CHANGES and self.era == "handshake":
+            self._on_event(CHANGES[method])
         elif method == "notifications/message":
             self._on_event(LogLine(str(params.get("data"))))
 
@@ -219,13 +249,16 @@ class SdkLink:
         kind: Callable[..., UpstreamError] = UpstreamAuthError if failure.status == 401 else UpstreamError
         return kind(
             f"Server '{self._server}' {failure.reason}.",
-            hint="Check the headers configured for it, or sign in."
-            if failure.status in (401, 403)
-            else "Check its url and that it is running.",
+            hint=failure_hint(self._server, failure.status, is_signed_in=self._bearer is not None),
             delivery="not_sent" if failure.was_refused or not was_sent else "unknown",
             data={"http_status": failure.status} if failure.status else None,
             retry_after_s=failure.retry_after_s,
         )
+
+    def _lose_sign_in(self, error: UpstreamAuthError) -> None:
+        if self._reason is None:
+            self._lost_sign_in = error
+            self._lose("is no longer signed in to")
 
     def _lose(self, reason: str) -> None:
         if self._reason is None:

@@ -9,7 +9,7 @@ import msgspec
 from mcp_types import METHOD_NOT_FOUND
 
 from smart_mcp_proxy.errors import UpstreamError
-from smart_mcp_proxy.models import Era, OnProgress
+from smart_mcp_proxy.models import Era, OnMessage, OnProgress
 from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.telemetry import get_logger, spawn
 from smart_mcp_proxy.upstream.codec import (
@@ -20,12 +20,13 @@ from smart_mcp_proxy.upstream.codec import (
     encode_message,
     recovered_id,
 )
-from smart_mcp_proxy.upstream.handshake import Agreement, announces_tools, modern_meta, negotiate
+from smart_mcp_proxy.upstream.handshake import Agreement, announced, modern_meta, negotiate
 from smart_mcp_proxy.upstream.lines import LineSplitter, OverlongLine
 from smart_mcp_proxy.upstream.link import (
+    CHANGES,
     LogLine,
     OnEvent,
-    ToolsChanged,
+    after_gap,
     lost_error,
     next_request_id,
     timeout_error,
@@ -150,7 +151,7 @@ class StdioLink:
                 self._adopt(agreement)
                 if agreement.era == "handshake":
                     await self.notify("notifications/initialized", {})
-                elif announces_tools(agreement.capabilities):
+                elif announced(agreement.capabilities):
                     # Sent before anybody can list: a change after the list is never missed.
                     self._listener = spawn(self._listen(await self._subscribed()), f"upstream-listen-{self._server}")
         except TimeoutError:
@@ -171,7 +172,13 @@ class StdioLink:
         self.server_info = agreement.server_info
 
     async def request(
-        self, method: str, params: Mapping[str, Any], *, timeout_s: float, on_progress: OnProgress | None = None
+        self,
+        method: str,
+        params: Mapping[str, Any],
+        *,
+        timeout_s: float,
+        on_progress: OnProgress | None = None,
+        on_message: OnMessage | None = None,
     ) -> bytes:
         """The `result` of one request exactly as the server wrote it; see `Link.request`."""
         async with ProgressFeed(on_progress) as feed:
@@ -303,8 +310,8 @@ class StdioLink:
             self._answer(message)
         elif message.method == "notifications/progress":
             self._pending.report(bytes(message.params))
-        elif message.method == "notifications/tools/list_changed":
-            self._on_event(ToolsChanged())
+        elif message.method in CHANGES:
+            self._on_event(CHANGES[message.method])
         elif message.method == "notifications/message":
             self._on_event(LogLine(bytes(message.params)[:_LOG_TEXT_CHARS].decode(errors="replace")))
 
@@ -324,9 +331,9 @@ class StdioLink:
             _log.warning("server %s writes text to stdout that is no protocol message; it is skipped", self._server)
 
     async def _subscribed(self) -> "tuple[int, asyncio.Future[bytes]]":
-        """Id and future end of a new subscription to tool list changes; the changes come as notifications."""
+        """Id and future end of a new subscription to changes of lists; the changes come as notifications."""
         request_id, end = self._expect(SUBSCRIBE, ProgressFeed(None))
-        params = {"notifications": {"toolsListChanged": True}, "_meta": modern_meta(self.protocol_version)}
+        params = {"notifications": announced(self.capabilities), "_meta": modern_meta(self.protocol_version)}
         await self._send_request(request_id, SUBSCRIBE, params)
         return request_id, end
 
@@ -343,7 +350,8 @@ class StdioLink:
                 return
             finally:
                 self._forget(request_id, end)
-            self._on_event(ToolsChanged())  # there was a gap: something may have changed in it
+            for event in after_gap(self.capabilities):  # there was a gap: something may have changed in it
+                self._on_event(event)
 
     async def _lose_pipe(self, words: str) -> None:
         """Ends the session because a pipe is closed: mostly its server has just ended, which says more."""

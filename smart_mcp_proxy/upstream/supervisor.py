@@ -8,14 +8,15 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 from smart_mcp_proxy.errors import ConfigError, UpstreamAuthError, UpstreamError
-from smart_mcp_proxy.models import OnProgress, ServerState, ServerStatus
+from smart_mcp_proxy.models import ContentKind, OnMessage, OnProgress, ServerState, ServerStatus
 from smart_mcp_proxy.servers import ServerConfig, UnsetVariableError, expand, secrets_of
 from smart_mcp_proxy.telemetry import get_logger, printable, redact, secrets_hidden, spawn
-from smart_mcp_proxy.upstream.link import Link, LinkEvent, LogLine, OpenLink, ToolsChanged
-from smart_mcp_proxy.upstream.listing import ToolListing, fetch_tools
+from smart_mcp_proxy.upstream.link import ContentsChanged, Link, LinkEvent, LogLine, OpenLink, ToolsChanged
+from smart_mcp_proxy.upstream.listing import ToolListing, fetch_contents, fetch_tools
 from smart_mcp_proxy.upstream.states import check_transition
 
 __all__ = ["OnChange", "OnToolsChanged", "Upstream", "backoff_s"]
@@ -64,9 +65,10 @@ class Upstream:
         start_gate: How many stdio servers may start up at a time.
         clock: Monotonic seconds.
         rng: Source of jitter.
+        on_contents_changed: Told when its prompts or resources may be other ones.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  (each is told of another thing, or replaced in tests)
         self,
         config: ServerConfig,
         *,
@@ -77,11 +79,13 @@ class Upstream:
         start_gate: asyncio.Semaphore,
         clock: Callable[[], float] = time.monotonic,
         rng: random.Random | None = None,
+        on_contents_changed: OnToolsChanged = lambda name: None,
     ) -> None:
         self.config = config
         self._environ = environ
         self._on_change = on_change
         self._on_tools_changed = on_tools_changed
+        self._on_contents_changed = on_contents_changed
         self._open_link = open_link
         self._start_gate = start_gate
         self._clock = clock
@@ -132,6 +136,11 @@ class Upstream:
         """Begins to keep the server connected, in the background; does nothing if it already does."""
         if self._task is not None:
             return
+        if self.config.quarantined:
+            if self._status.state is not ServerState.QUARANTINED:
+                hint = f"Approve it with: mcpproxy server approve {self.name}"
+                self._move(ServerState.QUARANTINED, "It waits for its user's approval.", hint)
+            return
         if self.config.disabled:
             if self._status.state is not ServerState.DISABLED:
                 self._move(ServerState.DISABLED, hint="Take 'disabled' out of its entry to use it.")
@@ -154,6 +163,10 @@ class Upstream:
         await self.stop()
         await self.start()
 
+    def retry(self) -> None:
+        """Brings the next try forward to now, where the server waits for one."""
+        self._retry_now.set()
+
     # --- use
 
     async def ready(self, timeout_s: float) -> bool:
@@ -172,6 +185,7 @@ class Upstream:
         *,
         timeout_s: float | None = None,
         on_progress: OnProgress | None = None,
+        on_message: OnMessage | None = None,
     ) -> bytes:
         """The `result` of one request as JSON text.
 
@@ -180,6 +194,7 @@ class Upstream:
             params: Its parameters, without connection keys in `_meta`.
             timeout_s: Total, waiting for the connection included; None for the server's own limit.
             on_progress: Where progress goes.
+            on_message: Where notifications go that come on the request's own exchange; see `Link.request`.
 
         Raises:
             UpstreamError: Not ready, failed, or answered with an error; `delivery` says which.
@@ -192,8 +207,8 @@ class Upstream:
             await self.ready(min(limit_s, self.config.limits.init_s))
             left_s = max(0.0, limit_s - (self._clock() - began))
         if self._link is None:
-            raise self._not_ready()
-        return await self._asked(self._link, method, params, left_s, on_progress)
+            raise self.not_ready()
+        return await self._asked(self._link, method, params, left_s, on_progress, on_message)
 
     async def _asked(
         self,
@@ -202,14 +217,31 @@ class Upstream:
         params: Mapping[str, Any],
         timeout_s: float,
         on_progress: OnProgress | None = None,
+        on_message: OnMessage | None = None,
     ) -> bytes:
         """The `result` of one request over `link`; where the server wants a sign-in, that is the link's end."""
         try:
-            return await link.request(method, params, timeout_s=timeout_s, on_progress=on_progress)
+            return await link.request(
+                method, params, timeout_s=timeout_s, on_progress=on_progress, on_message=on_message
+            )
         except UpstreamAuthError as exc:
             if self._link is link and self._end is not None and not self._end.done():
                 self._end.set_result(exc)
             raise
+
+    async def list_contents(self, kind: ContentKind) -> ToolListing:
+        """The server's prompts, resources or templates, all pages, odd ones left out; none if it declares none.
+
+        Raises:
+            UpstreamError: Not ready, or the list cannot be had.
+            UpstreamTimeoutError: It takes longer than `limits.list_s`.
+        """
+        link, limit_s = self._link, self.config.limits.list_s
+        if link is None:
+            raise self.not_ready()
+        if link.capabilities.get("prompts" if kind == "prompts" else "resources") is None:
+            return ToolListing()
+        return await fetch_contents(self.name, kind, partial(self._asked, link, timeout_s=limit_s), timeout_s=limit_s)
 
     async def list_tools(self) -> ToolListing:
         """The server's tools, all pages, odd ones left out; none if it declares no tools.
@@ -222,16 +254,13 @@ class Upstream:
         await self.ready(min(limit_s, self.config.limits.init_s))
         link = self._link
         if link is None:
-            raise self._not_ready()
+            raise self.not_ready()
         if link.capabilities.get("tools") is None:
             return ToolListing()
+        return await fetch_tools(self.name, partial(self._asked, link, timeout_s=limit_s), timeout_s=limit_s)
 
-        async def ask(method: str, params: Mapping[str, Any]) -> bytes:
-            return await self._asked(link, method, params, limit_s)
-
-        return await fetch_tools(self.name, ask, timeout_s=limit_s)
-
-    def _not_ready(self) -> UpstreamError:
+    def not_ready(self) -> UpstreamError:
+        """The error for a request that cannot be sent at present; where that may help, a new try begins at once."""
         status = self._status
         if status.state is ServerState.ERROR and self._clock() - self._last_try >= _NUDGE_S:
             self._retry_now.set()
@@ -301,7 +330,7 @@ class Upstream:
         ended = self._end = asyncio.get_running_loop().create_future()
         watcher = spawn(_watch(link, ended), f"upstream-end-{self.name}")
         self._move(ServerState.READY)
-        self._tell_tools_changed()
+        self._tell(self._on_tools_changed)
         try:
             end = await ended
         finally:
@@ -343,13 +372,15 @@ class Upstream:
             if self.config.transport == "stdio":  # elsewhere it is no word about the connection
                 self._last_said = printable(text.strip()[:_SAID_CHARS]) or self._last_said
         elif isinstance(event, ToolsChanged):
-            self._tell_tools_changed()
+            self._tell(self._on_tools_changed)
+        elif isinstance(event, ContentsChanged):
+            self._tell(self._on_contents_changed)
 
-    def _tell_tools_changed(self) -> None:
+    def _tell(self, listener: OnToolsChanged) -> None:
         try:
-            self._on_tools_changed(self.name)
+            listener(self.name)
         except Exception:  # noqa: BLE001  # boundary: callback fan-out; a listener must not stop the reader
-            _log.exception("a listener of tool changes failed")
+            _log.exception("a listener of changes of a list failed")
 
 
 async def _watch(link: Link, ended: "asyncio.Future[UpstreamError]") -> None:

@@ -4,9 +4,14 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from ipaddress import ip_address
+from functools import partial
+from urllib.parse import urlsplit
 
+from mcp.server.auth.middleware.auth_context import AuthContextMiddleware
+from mcp.server.auth.routes import build_resource_metadata_url, create_protected_resource_routes
+from pydantic import AnyHttpUrl
 from starlette.applications import Starlette
+from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Mount, Route
@@ -14,14 +19,19 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from smart_mcp_proxy.errors import ConfigError
 from smart_mcp_proxy.fastmcp_compat.http import HttpApp
+from smart_mcp_proxy.fastmcp_compat.paths import principal, served_path
 from smart_mcp_proxy.gateway import Gateway
+from smart_mcp_proxy.gateway.results import SERVER_NAME
 from smart_mcp_proxy.settings import Settings
-from smart_mcp_proxy.web.paths import Places
+from smart_mcp_proxy.web.auth import Admission, Keys
+from smart_mcp_proxy.web.broker import BrokerBeside
+from smart_mcp_proxy.web.paths import Places, not_found
 from smart_mcp_proxy.web.refusals import Refusals
+from smart_mcp_proxy.web.signed_tokens import SCOPES, resource_url, signed_tokens
 from smart_mcp_proxy.web.streams import EndingStreams
 from smart_mcp_proxy.web.wire_http import WireHttp
 
-__all__ = ["bind", "build_app", "is_loopback", "token_of"]
+__all__ = ["bind", "build_app"]
 
 MCP_PATH = "/mcp"
 SSE_PATH = "/sse"
@@ -34,30 +44,70 @@ def build_app(gateway: Gateway, *, token: str | None, is_over: asyncio.Event) ->
 
     Args:
         gateway: Open.
-        token: Bearer token that `/mcp` and `/sse` ask for; None lets everyone in.
+        token: The gateway's own bearer token; None lets in whoever sends none, unless signed tokens are asked for.
         is_over: Set when the streams that clients keep open have to end.
     """
-    hosts = gateway.settings.allowed_hosts
-    server = gateway.mcp_server(token=token)
-    streamable = HttpApp(server, MCP_PATH, allowed_hosts=hosts)
-    legacy = HttpApp(server, SSE_PATH, is_sse=True, allowed_hosts=hosts)
+    settings = gateway.settings
+    signed = signed_tokens(settings)
+    keys = Keys(token, gateway.agent_tokens, signed)
+    metadata_url, well_known = _metadata(settings) if signed is not None else (None, [])
+    open_app = partial(
+        HttpApp,
+        gateway.mcp_server(),
+        allowed_hosts=_hosts(settings),
+        middleware=(Middleware(Admission, keys=keys), Middleware(AuthContextMiddleware)),
+    )
+    streamable = open_app(MCP_PATH, refuse_place=partial(_refuse_place, gateway))
+    legacy = open_app(SSE_PATH, is_sse=True)
 
     async def mcp(scope: Scope, receive: Receive, send: Send) -> None:
-        is_legacy = scope["path"].startswith((SSE_PATH, SSE_MESSAGES_PATH))
-        await (legacy if is_legacy else streamable)(scope, receive, send)
+        path = scope["path"]
+        is_legacy = path.startswith((SSE_PATH, SSE_MESSAGES_PATH))
+        # Whoever looks for a sign-in asks at addresses that may not exist, without a token: 404, not 401.
+        is_served = is_legacy or path.rstrip("/") == MCP_PATH
+        await (legacy if is_legacy else streamable if is_served else Response(status_code=404))(scope, receive, send)
 
     @asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncIterator[None]:
-        async with streamable.running(), legacy.running():
+        async with gateway.agent_tokens.following(), streamable.running(), legacy.running():
             yield
 
     health = _Health(gateway)
     app = Starlette(
-        routes=[Route("/healthz", health.live), Route("/readyz", health.ready), Mount("/", app=mcp)],
+        routes=[*well_known, Route("/healthz", health.live), Route("/readyz", health.ready), Mount("/", app=mcp)],
         lifespan=lifespan,
     )
-    wire = WireHttp(EndingStreams(Refusals(app), is_over), streamable.session, MCP_PATH, gateway.agent, token)
-    return Places(wire, MCP_PATH, gateway.serves_at)
+    wire = WireHttp(
+        EndingStreams(Refusals(app, metadata_url), is_over), streamable.session, MCP_PATH, gateway.agent, keys
+    )
+    places = Places(wire, MCP_PATH, gateway.serves_at, keys.check, resource_url(settings))
+    return BrokerBeside(places, gateway, keys)
+
+
+def _refuse_place(gateway: Gateway) -> Response | None:
+    """The answer to a request for a place that is another principal's: the same as if it did not exist."""
+    return None if gateway.agent.find_offer(served_path(), principal()) else not_found(served_path())
+
+
+def _hosts(settings: Settings) -> tuple[str, ...]:
+    """Names under which clients may reach the gateway: those that are allowed, and that of its public address."""
+    public = urlsplit(settings.public_url).hostname if settings.public_url is not None else None
+    return (*settings.allowed_hosts, public) if public else settings.allowed_hosts
+
+
+def _metadata(settings: Settings) -> tuple[str | None, list[Route]]:
+    """Where clients learn who signs tokens for this gateway, and what serves it; without a public address nothing.
+
+    Source: RFC 9728.
+    """
+    resource = resource_url(settings)
+    if resource is None or settings.jwt_issuer is None:
+        return None, []
+    address = AnyHttpUrl(resource)
+    routes = create_protected_resource_routes(
+        address, [AnyHttpUrl(settings.jwt_issuer)], list(reversed(SCOPES)), resource_name=SERVER_NAME
+    )
+    return str(build_resource_metadata_url(address)), routes
 
 
 class _Health:
@@ -75,32 +125,6 @@ class _Health:
         return JSONResponse(
             {"status": "ready" if is_ready else "loading"}, status_code=200 if is_ready else 503, headers=_UNCACHED
         )
-
-
-def is_loopback(host: str) -> bool:
-    """Whether `host` can be reached from this machine only."""
-    if host == "localhost":
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
-def token_of(settings: Settings) -> str | None:
-    """The bearer token to ask for; None on a loopback address where none is set.
-
-    Raises:
-        ConfigError: The address can be reached from elsewhere and no token is set.
-    """
-    if settings.auth_token is not None:
-        return settings.auth_token.get_secret_value()
-    if is_loopback(settings.host):
-        return None
-    raise ConfigError(
-        f"MCPPROXY_HOST is '{settings.host}', which other machines can reach, and no token is set.",
-        hint="Set MCPPROXY_AUTH_TOKEN or MCPPROXY_AUTH_TOKEN_FILE, or use MCPPROXY_HOST=127.0.0.1.",
-    )
 
 
 def bind(host: str, port: int) -> socket.socket:

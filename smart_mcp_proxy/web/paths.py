@@ -6,8 +6,9 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from smart_mcp_proxy.fastmcp_compat.paths import serving_path
+from smart_mcp_proxy.models import Principal
 
-__all__ = ["Places"]
+__all__ = ["Places", "not_found"]
 
 _SHOWN_CHARS = 100
 
@@ -18,30 +19,50 @@ class Places:
     Args:
         app: Serves the endpoint.
         endpoint: Its path.
-        has: Whether something is served at a place; looks in the store where it must.
+        has: Whether something is served at a place, to whomever; looks in the store where it must.
+        check: Whose request it is, None if nobody's: `app` refuses those, and they learn of no place.
+        address: The endpoint's address; None for the one that each client used.
     """
 
-    def __init__(self, app: ASGIApp, endpoint: str, has: Callable[[str], Awaitable[bool]]) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        endpoint: str,
+        has: Callable[[str], Awaitable[bool]],
+        check: Callable[[Scope], Awaitable[Principal | None]],
+        address: str | None = None,
+    ) -> None:
         self._app = app
         self._endpoint = endpoint
         self._prefix = endpoint + "/"
         self._has = has
+        self._check = check
+        self._public_address = address
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serves one request."""
         path = scope["path"] if scope["type"] == "http" else ""
-        place = path.removeprefix(self._prefix) if path.startswith(self._prefix) else ""
-        if not place:
+        if path != self._endpoint and not path.startswith(self._prefix):
             await self._app(scope, receive, send)
             return
-        if not await self._has(place):
-            await _not_found(place)(scope, receive, send)
+        place = path.removeprefix(self._endpoint).removeprefix("/")
+        if place and await self._check(scope) is not None and not await self._has(place):
+            await not_found(place)(scope, receive, send)
             return
-        with serving_path(place):
-            await self._app({**scope, "path": self._endpoint, "raw_path": self._endpoint.encode()}, receive, send)
+        if place:
+            scope = {**scope, "path": self._endpoint, "raw_path": self._endpoint.encode()}
+        with serving_path(place, self._address(scope)):
+            await self._app(scope, receive, send)
+
+    def _address(self, scope: Scope) -> str:
+        """The endpoint's address, else the client's own words: their Host is checked before they are used."""
+        if self._public_address is not None:
+            return self._public_address
+        host = next((value for name, value in scope["headers"] if name == b"host"), b"")
+        return f"{scope['scheme']}://{host.decode('latin-1')}{self._endpoint}" if host else ""
 
 
-def _not_found(place: str) -> JSONResponse:
+def not_found(place: str) -> JSONResponse:
     """The same words for what is unknown, outdated or somebody else's."""
     error = {
         "code": "not_found",

@@ -1,12 +1,15 @@
 """What a client that is not let in is told: in JSON, why, and what to do about it."""
 
+from typing import Any
+
 import msgspec
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from smart_mcp_proxy.errors import ProxyError, RefusedError
+from smart_mcp_proxy.web.signed_tokens import SCOPES
 
-__all__ = ["Refusals"]
+__all__ = ["Refusals", "refusal_of"]
 
 INVALID_REQUEST = -32600
 """Source: JSON-RPC 2.0; a refusal has no request id, as the MCP specification has it for a forbidden Origin."""
@@ -19,10 +22,14 @@ class Refusals:
 
     Args:
         app: Answers, and refuses with an empty or a bare body.
+        metadata_url: Where clients learn who signs tokens for this gateway; None where nobody does.
+        is_rest: It words its own 401 and 403 as JSON, and what is worded here is not wrapped for JSON-RPC.
     """
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, metadata_url: str | None = None, *, is_rest: bool = False) -> None:
         self._app = app
+        self._metadata_url = metadata_url
+        self._is_rest = is_rest
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serves one request."""
@@ -30,16 +37,34 @@ class Refusals:
 
         async def word(message: Message) -> None:
             nonlocal is_refused
-            if message["type"] == "http.response.start" and (error := _refusal(scope, message["status"])) is not None:
+            if message["type"] == "http.response.start" and (error := self._refusal(scope, message)) is not None:
                 is_refused = True
-                await _refuse(error, message["status"], _challenge(scope, message["status"]), send)
+                body = {"error": error.to_dict()} if self._is_rest else _rpc(error)
+                await _refuse(body, message["status"], self._challenge(scope, message["status"]), send)
             elif not is_refused:
                 await send(message)
 
         await self._app(scope, receive, word)
 
+    def _challenge(self, scope: Scope, status: int) -> list[tuple[bytes, bytes]]:
+        """The header that belongs to a 401.
 
-def _refusal(scope: Scope, status: int) -> ProxyError | None:
+        Not with the library's own words: they send clients to look for a sign-in also where there is none.
+        Sources: RFC 6750, section 3; RFC 9728, section 5.1; the 2026-07-28 specification, basic/authorization.
+        """
+        if status != 401:
+            return []
+        words = ['error="invalid_token"'] if "authorization" in Headers(scope=scope) else []
+        if self._metadata_url is not None:
+            words += [f'resource_metadata="{self._metadata_url}"', f'scope="{" ".join(reversed(SCOPES))}"']
+        return [(b"www-authenticate", " ".join(["Bearer", ", ".join(words)]).rstrip().encode())]
+
+    def _refusal(self, scope: Scope, start: Message) -> ProxyError | None:
+        is_worded = self._is_rest and (b"content-type", b"application/json") in start["headers"]
+        return None if is_worded else refusal_of(scope, start["status"])
+
+
+def refusal_of(scope: Scope, status: int) -> ProxyError | None:
     """Why a request is answered with this status; None if the status is no refusal of the door."""
     if status not in (401, 403, 421):
         return None
@@ -59,27 +84,22 @@ def _refusal(scope: Scope, status: int) -> ProxyError | None:
         )
     has_sent = "authorization" in headers
     return RefusedError(
-        "The token sent is not this gateway's." if has_sent else "This gateway asks for a token, and none was sent.",
-        hint="Send the header 'Authorization: Bearer TOKEN' with the value of the gateway's MCPPROXY_AUTH_TOKEN.",
+        "The token sent is not one of this gateway's, or no longer."
+        if has_sent
+        else "This gateway asks for a token, and none was sent.",
+        hint="Send the header 'Authorization: Bearer TOKEN' with the value of the gateway's MCPPROXY_AUTH_TOKEN, or "
+        "with a token from its operator (mcpproxy token create NAME).",
         code="unauthorized",
     )
 
 
-def _challenge(scope: Scope, status: int) -> list[tuple[bytes, bytes]]:
-    """The header that belongs to a 401.
-
-    Not with the library's own words: they send clients to look for a sign-in that there is not.
-    Source: RFC 6750, section 3.
-    """
-    if status != 401:
-        return []
-    words = b'Bearer error="invalid_token"' if "authorization" in Headers(scope=scope) else b"Bearer"
-    return [(b"www-authenticate", words)]
-
-
-async def _refuse(error: ProxyError, status: int, challenge: list[tuple[bytes, bytes]], send: Send) -> None:
+def _rpc(error: ProxyError) -> dict[str, Any]:
     failure = {"code": INVALID_REQUEST, "message": str(error), "data": error.to_dict()}
-    body = msgspec.json.encode({"jsonrpc": "2.0", "id": None, "error": failure})
+    return {"jsonrpc": "2.0", "id": None, "error": failure}
+
+
+async def _refuse(value: dict[str, Any], status: int, challenge: list[tuple[bytes, bytes]], send: Send) -> None:
+    body = msgspec.json.encode(value)
     headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body)), *challenge]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

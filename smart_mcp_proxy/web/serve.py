@@ -20,6 +20,7 @@ from smart_mcp_proxy.telemetry import get_logger, spawn
 from smart_mcp_proxy.web.http import build_app
 from smart_mcp_proxy.web.protocol import BoundedProtocol
 from smart_mcp_proxy.web.rest import build_rest_app
+from smart_mcp_proxy.web.rest.network import RestBeside, open_network_door
 
 __all__ = ["StopEvent", "open_socket", "serve_http", "settle_process", "socket_path", "stop_signals"]
 
@@ -85,7 +86,9 @@ async def _serving(app: ASGIApp, listener: socket.socket) -> AsyncIterator[None]
 async def serve_http(gateway: Gateway, listener: socket.socket, *, token: str | None) -> AsyncIterator[None]:
     """Serves agents on `listener` while open."""
     is_over = asyncio.Event()
-    async with _serving(build_app(gateway, token=token, is_over=is_over), listener):
+    door = await open_network_door(gateway)
+    app = RestBeside(build_app(gateway, token=token, is_over=is_over), gateway, door)
+    async with _serving(app, listener):
         yield
         await gateway.agent.drain()
         await asyncio.sleep(LAST_ANSWERS_S)

@@ -28,7 +28,7 @@ from smart_mcp_proxy.fastmcp_compat.server import (
 )
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.gateway.agent import DRAIN_S
-from smart_mcp_proxy.models import Era
+from smart_mcp_proxy.models import LOCAL, Era
 from smart_mcp_proxy.telemetry import get_logger, spawn
 from smart_mcp_proxy.upstream.lines import LineSplitter, OverlongLine
 from smart_mcp_proxy.web.wire import CallsInFlight, WireCall, WireCancel, error_reply, parse_wire
@@ -196,13 +196,13 @@ class _Client:
         if not (call.is_modern if is_modern else call.version is None):
             return None
         if self._calls is None:
-            self._calls = CallsInFlight(self._agent, self._agent.offer_to(client.session, served_path(), "local"))
+            self._calls = CallsInFlight(self._agent, self._agent.offer_to(client.session, served_path(), LOCAL))
         return (self._calls, "modern" if is_modern else "handshake") if self._calls.takes(call) else None
 
     async def _answer(self, call: WireCall, calls: CallsInFlight, era: Era) -> None:
         try:
             try:
-                reply = await calls.answer(call, era, "local")
+                reply = await calls.answer(call, era, LOCAL.id)
             except MCPError as failure:
                 reply = error_reply(call, failure)
             if reply is not None:

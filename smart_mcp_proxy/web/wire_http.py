@@ -1,7 +1,5 @@
 """The fast door over streamable HTTP: an ASGI app in front of the MCP app."""
 
-import asyncio
-import hmac
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -16,8 +14,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from smart_mcp_proxy.fastmcp_compat.http import HttpSession, accepted_replies, replying_with_json
 from smart_mcp_proxy.fastmcp_compat.paths import served_path
 from smart_mcp_proxy.gateway.agent import Agent
-from smart_mcp_proxy.models import Era
-from smart_mcp_proxy.telemetry import spawn
+from smart_mcp_proxy.models import Era, Principal
+from smart_mcp_proxy.web.abandonment import Abandonment
+from smart_mcp_proxy.web.auth import Keys
 from smart_mcp_proxy.web.wire import CallsInFlight, WireCall, WireCancel, error_reply, parse_wire
 
 __all__ = ["WireHttp"]
@@ -25,8 +24,6 @@ __all__ = ["WireHttp"]
 BODY_LIMIT_BYTES = 4 * 1024 * 1024
 """The SDK's own limit: what is larger is left to it to refuse, unread."""
 KNOWN_ORIGINS = 256
-WATCH_AFTER_S = 0.05
-"""A call that is quicker than this has no time to be abandoned."""
 REQUEST_CANCELLED = -32000
 BLANKS = b" \t"
 """Around a header's value they mean nothing; the HTTP parser leaves those at its end. Source: RFC 9110, section 5.5."""
@@ -53,26 +50,25 @@ class WireHttp:
 
     Args:
         app: Everything else: the MCP app, health.
-        find_session: An open handshake-era session by id, if the SDK has let it call a tool before.
+        find_session: A principal's open handshake-era session by id, if the SDK has let it call a tool before.
         path: Where MCP is served.
         agent: Answers calls.
-        token: Bearer token that callers must send; None lets everyone in.
+        keys: Says who callers are.
     """
 
     def __init__(
         self,
         app: ASGIApp,
-        find_session: Callable[[str], HttpSession | None],
+        find_session: Callable[[str, Principal], HttpSession | None],
         path: str,
         agent: Agent,
-        token: str | None,
+        keys: Keys,
     ) -> None:
         self._app = app
         self._find_session = find_session
         self._path = path
         self._agent = agent
-        self._token = f"Bearer {token}".encode() if token else None
-        self._principal = "token" if token else "local"
+        self._keys = keys
         self._session_calls: WeakKeyDictionary[HttpSession, CallsInFlight] = WeakKeyDictionary()
         self._origins: OrderedDict[tuple[bytes, bytes], None] = OrderedDict()
 
@@ -83,31 +79,36 @@ class WireHttp:
             return
         body, messages = await _read(receive)
         headers = _unique(scope)
-        if body is not None and headers is not None and self._may_enter(headers):
+        if body is not None and headers is not None and (who := self._entering(headers)) is not None:
             match parse_wire(body):
-                case WireCall() as call if (way := self._way(headers, call)) is not None:
-                    await self._answer(call, *way, receive, send)
+                case WireCall() as call if (way := self._way(headers, call, who)) is not None:
+                    await self._answer(call, who, *way, receive, send)
                     return
-                case WireCancel() as cancel if self._cancelled(headers, cancel):
+                case WireCancel() as cancel if self._cancelled(headers, cancel, who):
                     await _respond(send, b"", 202)
                     return
         await self._hand_on(scope, headers, body, messages, receive, send)
 
-    def _may_enter(self, headers: Headers) -> bool:
-        """Whether Host, Origin and token are good, for all that is known here."""
+    def _entering(self, headers: Headers) -> Principal | None:
+        """Who is let in, if Host, Origin and token are good by all that is known here."""
         if (headers.get(b"host", b""), headers.get(b"origin", b"")) not in self._origins:
-            return False
-        return self._token is None or hmac.compare_digest(headers.get(b"authorization", b""), self._token)
+            return None
+        return self._keys.known(headers.get(b"authorization"))
 
-    def _way(self, headers: Headers, call: WireCall) -> tuple[CallsInFlight, HttpSession | None, Era] | None:
+    def _way(
+        self, headers: Headers, call: WireCall, who: Principal
+    ) -> tuple[CallsInFlight, HttpSession | None, Era] | None:
         """How this call is answered here; None if it is the SDK's."""
         takes_json, takes_stream = accepted_replies(headers.get(b"accept", b""))
         if not takes_json or headers.get(b"content-type", b"").partition(b";")[0].strip() != b"application/json":
             return None
         version = headers.get(b"mcp-protocol-version", b"").decode("latin-1")
         if version == LATEST_MODERN_VERSION:
+            offer = self._agent.find_offer(served_path(), who)
+            if offer is None:
+                return None
             # Without a session nobody cancels by id, and equal ids of different clients must not meet.
-            modern = CallsInFlight(self._agent, self._agent.offer_at(served_path(), self._principal))
+            modern = CallsInFlight(self._agent, offer)
             is_right = (
                 call.is_modern
                 and headers.get(b"mcp-method") == b"tools/call"
@@ -118,32 +119,33 @@ class WireHttp:
             return (modern, None, "modern") if is_right and modern.takes(call) else None
         if call.version is not None or (version and version not in HANDSHAKE_PROTOCOL_VERSIONS):
             return None
-        session = self._session(headers)
+        session = self._session(headers, who)
         if session is None or session.client is None or session.is_serving(call.id):
             return None
         calls = self._session_calls.get(session)
         if calls is None:
-            offer = self._agent.offer_to(session.client.session, session.path, self._principal)
+            offer = self._agent.offer_to(session.client.session, session.path, who)
             calls = self._session_calls[session] = CallsInFlight(self._agent, offer, session.mcp_session_id)
         return (calls, session, "handshake") if calls.takes(call) else None
 
-    def _session(self, headers: Headers) -> HttpSession | None:
-        return self._find_session(headers.get(b"mcp-session-id", b"").decode("latin-1"))
+    def _session(self, headers: Headers, who: Principal) -> HttpSession | None:
+        return self._find_session(headers.get(b"mcp-session-id", b"").decode("latin-1"), who)
 
     async def _answer(
         self,
         call: WireCall,
+        who: Principal,
         calls: CallsInFlight,
         session: HttpSession | None,
         era: Era,
         receive: Receive,
         send: Send,
     ) -> None:
-        held = session.in_use(call.id) if session is not None else _Abandonment(receive, partial(calls.cancel, call.id))
+        held = session.in_use(call.id) if session is not None else Abandonment(receive, partial(calls.cancel, call.id))
         status = 200
         with held:
             try:
-                reply = await calls.answer(call, era, self._principal)
+                reply = await calls.answer(call, era, who.id)
             except MCPError as failure:
                 reply = error_reply(call, failure)
                 status = ERROR_CODE_HTTP_STATUS.get(failure.error.code, 200) if era == "modern" else 200
@@ -154,8 +156,8 @@ class WireHttp:
             )
         await _respond(send, reply, status)
 
-    def _cancelled(self, headers: Headers, cancel: WireCancel) -> bool:
-        session = self._session(headers)
+    def _cancelled(self, headers: Headers, cancel: WireCancel, who: Principal) -> bool:
+        session = self._session(headers, who)
         calls = self._session_calls.get(session) if session is not None else None
         return calls is not None and calls.cancel(cancel.params.requestId)
 
@@ -185,34 +187,6 @@ class WireHttp:
         # The word may also stand in an argument; then a stream is used where a body would have done.
         with replying_with_json(body is not None and b'"progressToken"' not in body):
             await self._app(scope, replay, watch)
-
-
-class _Abandonment:
-    """While open, cancels the call when the client closes the connection.
-
-    Source: the 2026-07-28 specification: closing the response stream is the cancellation of the request.
-    """
-
-    def __init__(self, receive: Receive, cancel: Callable[[], object]) -> None:
-        self._receive = receive
-        self._cancel = cancel
-        self._watch: asyncio.Task[None] | None = None
-
-    def __enter__(self) -> None:
-        self._timer = asyncio.get_running_loop().call_later(WATCH_AFTER_S, self._start)
-
-    def __exit__(self, *exc_info: object) -> None:
-        self._timer.cancel()
-        if self._watch is not None:
-            self._watch.cancel()
-
-    def _start(self) -> None:
-        self._watch = spawn(self._wait(), "wire disconnect")
-
-    async def _wait(self) -> None:
-        while (await self._receive())["type"] != "http.disconnect":
-            pass
-        self._cancel()
 
 
 async def _read(receive: Receive) -> tuple[bytes | None, list[Message]]:

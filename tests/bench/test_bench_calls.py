@@ -5,10 +5,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 LIMIT_S = 60
 
 
+@pytest.mark.long
 def test_the_benchmark_measures_the_gateway_beside_direct_calls(tmp_path: Path) -> None:
     """One short round over stdio ends well, and its file has the figures of both."""
     output = tmp_path / "bench.json"

@@ -5,10 +5,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 LIMIT_S = 60
 
 
+@pytest.mark.long
 def test_the_benchmark_measures_quality_and_cost(tmp_path: Path) -> None:
     """A smoke run over the golden set ends well, and its file has the figures of the product path."""
     output = tmp_path / "bench.json"

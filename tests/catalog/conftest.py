@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from trusting import TrustingCatalog
 
 from smart_mcp_proxy.catalog import Catalog
 
@@ -37,8 +38,8 @@ def data_dir(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def open_catalog(data_dir: Path, clock: HandClock) -> OpenCatalog:
-    """Opens the catalog of this test's data directory."""
-    return partial(Catalog.open, data_dir, **{"name_limit": NAME_LIMIT, "clock": clock})
+    """Opens the catalog of this test's data directory; it agrees to whatever servers list."""
+    return partial(TrustingCatalog.open, data_dir, **{"name_limit": NAME_LIMIT, "clock": clock})
 
 
 @pytest.fixture

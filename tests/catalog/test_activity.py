@@ -19,13 +19,14 @@ def line(subject: str, **detail: int) -> Activity:
 
 async def test_activity_is_read_back_newest_first(open_catalog: OpenCatalog) -> None:
     """Lines come back whole, over a restart, at most as many as asked for."""
+    one, two, three = line("one", results=5), line("two"), line("three")
     async with open_catalog() as catalog:
-        await catalog.append_activity([line("one", results=5), line("two")])
+        await catalog.append_activity([one, two])
         await catalog.append_activity([])
     async with open_catalog() as catalog:
-        await catalog.append_activity([line("three")])
-        assert await catalog.recent_activity(2) == (line("three"), line("two"))
-        assert (await catalog.recent_activity(10))[-1] == line("one", results=5)
+        await catalog.append_activity([three])
+        assert await catalog.recent_activity(2) == (three, two)
+        assert (await catalog.recent_activity(10))[-1] == one
 
 
 async def test_a_query_that_utf8_cannot_hold_is_logged_with_a_mark(open_catalog: OpenCatalog) -> None:

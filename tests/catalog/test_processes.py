@@ -34,7 +34,7 @@ async def main():
         for round_ in range(5):
             for server in (f"s{number}" for number in range(4)):
                 numbers = range(round_, round_ + 20)
-                await catalog.sync(server, [{"name": f"t{n}", "title": f"{round_}"} for n in numbers])
+                await catalog.sync(server, [{"name": f"t{n}", "title": f"{round_}"} for n in numbers], lambda _: True)
                 await catalog.heartbeat()
         await catalog.refresh()
         sys.stdout.write(json.dumps(sorted([*r.key, r.listed_name] for r in catalog.snapshot.by_id.values())) + "\\n")

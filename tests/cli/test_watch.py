@@ -183,3 +183,37 @@ async def test_a_change_of_the_profiles_alone_is_applied(tmp_path: Path, data: P
         path.write_text(json.dumps(document | {"profiles": {"play": {}}}))
         assert await followed.next() == {"a": "one"}
         assert set(followed.profiles) == {"play"}
+
+
+async def test_a_change_made_through_the_gateway_is_applied_once_and_at_once(tmp_path: Path, data: Path) -> None:
+    """Who makes it has it in force with the answer; the watch then finds nothing new."""
+    path = tmp_path / "mcp_config.json"
+    path.write_text(file_of(a=entry("one") | {"disabled": True}))
+    settings, servers = Settings(data_dir=data, config_path=path), load_servers(path).servers
+    async with Gateway(settings, servers, environ=environment()) as gateway:
+        applied = 0
+        following = asyncio.Event()
+
+        async def apply(now: Mapping[str, ServerConfig], profiles: Mapping[str, Profile]) -> None:
+            nonlocal applied
+            applied += 1
+            await gateway.apply(now, profiles)
+
+        def on_follow(look: Any) -> None:
+            gateway.management.apply_with(look)
+            following.set()
+
+        work = follow_config(settings, tmp_path, ServerFile(servers), apply, on_follow=on_follow)
+        task = asyncio.create_task(work)
+        with anyio.fail_after(PATIENCE_S):
+            await following.wait()
+            changes = [gateway.management.patch("a", {"env": {f"A{n}": "1"}}, "operator") for n in range(3)]
+            for change in changes:
+                assert (await change).changed
+            assert len(gateway.visible.servers["a"].env) == applied == 3
+            path.write_text(file_of(a=entry("two") | {"disabled": True}))
+            while gateway.visible.servers["a"].command != "two":
+                await asyncio.sleep(0)
+        assert applied == 4
+        task.cancel()
+        await asyncio.wait([task])

@@ -29,10 +29,13 @@ from mcp.shared._context_streams import create_context_streams
 from mcp_types import methods as wire_methods
 from packaging.specifiers import SpecifierSet
 from pydantic import ValidationError
+from starlette.datastructures import Headers
+from starlette.middleware import Middleware
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from smart_mcp_proxy.fastmcp_compat.http import HttpApp, HttpSession, replying_with_json
+from smart_mcp_proxy.fastmcp_compat.http import HttpApp, HttpSession, owned_by, replying_with_json
 from smart_mcp_proxy.fastmcp_compat.list_changed import ListChangedHub
-from smart_mcp_proxy.fastmcp_compat.paths import serving_path
+from smart_mcp_proxy.fastmcp_compat.paths import acting_for, serving_path
 from smart_mcp_proxy.fastmcp_compat.server import (
     CheckedClient,
     Client,
@@ -44,7 +47,7 @@ from smart_mcp_proxy.fastmcp_compat.server import (
     parse_message,
     serve_streams,
 )
-from smart_mcp_proxy.models import Progress
+from smart_mcp_proxy.models import LOCAL, Principal, Progress
 
 pytestmark = pytest.mark.anyio
 
@@ -169,7 +172,7 @@ async def test_an_http_session_keeps_count_of_its_requests_until_it_idles_out() 
     session.__class__ = HttpSession
     assert session.is_open
     session.idle_scope = anyio.CancelScope()
-    session.begin("")
+    session.begin()
     with session.in_use(1), session.in_use("2"):
         assert session.is_serving("1")
         assert (session._requests_in_flight, session.idle_scope.deadline) == (2, float("inf"))
@@ -179,7 +182,7 @@ async def test_an_http_session_counts_its_idle_time_anew_after_a_request() -> No
     """From the end of the last one."""
     session = HttpSession(mcp_session_id="0" * 32, idle_timeout=5)
     session.idle_scope = anyio.CancelScope()
-    session.begin("")
+    session.begin()
     with session.in_use(1):
         pass
     assert session._requests_in_flight == 0
@@ -242,11 +245,14 @@ class Handlers:
 
     def __init__(self) -> None:
         self.list_changes = ListChangedHub(
-            is_announcing=False, on_listen=lambda path, principal: None, on_leave=lambda path: None
+            is_announcing=False, on_listen=lambda path, principal: None, on_leave=lambda path, principal: None
         )
         self.inbound: list[Inbound] = []
         self.sessions: list[Visit] = []
         self.answered = 0
+
+    def instructions(self) -> str:
+        return "Do it."
 
     def open_session(self, client: Client) -> "Visit":
         self.sessions.append(Visit(client))
@@ -315,7 +321,7 @@ class Piped:
 
 @pytest.fixture
 async def piped(handlers: Handlers) -> AsyncIterator[Piped]:
-    server = build_server("gate", "7", "Do it.", handlers)
+    server = build_server("gate", "7", handlers)
     send, server_reads = message_streams()
     server_writes, receive = message_streams()
     serving = asyncio.ensure_future(serve_streams(server, server_reads, server_writes))
@@ -365,7 +371,7 @@ async def test_results_go_to_the_wire_as_the_gateway_wrote_them(piped: Piped, ha
     }
     called = (await piped.ask("tools/call", name="t", arguments={}))["result"]
     assert called == {"content": [{"type": "hologram", "n": 2**70}], "seen": {}}
-    assert [one.principal for one in handlers.inbound] == ["local", "local"]
+    assert [one.principal for one in handlers.inbound] == [LOCAL, LOCAL]
 
 
 async def test_metadata_loses_its_connection_keys_only(piped: Piped, handlers: Handlers) -> None:
@@ -447,7 +453,7 @@ async def opened_session(client: httpx2.AsyncClient) -> str:
 
 async def test_a_session_stays_at_the_path_it_was_opened_on(handlers: Handlers) -> None:
     """Its requests say so, whatever path they themselves come in at, and it is closed with the session."""
-    app = HttpApp(build_server("gate", "7", "", handlers), "/mcp")
+    app = HttpApp(build_server("gate", "7", handlers), "/mcp")
     listing = {"jsonrpc": "2.0", "id": 2, "method": "tools/list", "params": {}}
     with anyio.fail_after(20):
         async with http_client(app) as client:
@@ -455,10 +461,10 @@ async def test_a_session_stays_at_the_path_it_was_opened_on(handlers: Handlers) 
                 session_id = await opened_session(client)
                 reply = await client.post("/mcp", json=listing, headers={"mcp-session-id": session_id})
                 assert reply.status_code == 200
-                session = app.session(session_id)
+                session = app.session(session_id, LOCAL)
                 assert session is not None and session.path == "p/work"
                 assert session.client is not None and session.client.session is handlers.sessions[0]
-            assert app.session(session_id) is None
+            assert app.session(session_id, LOCAL) is None
             assert (handlers.sessions[0].client.path, handlers.inbound[0].path) == ("p/work", "p/work")
             for path, status in (("", 404), ("p/work", 200)):
                 with serving_path(path):
@@ -470,7 +476,7 @@ async def test_a_session_stays_at_the_path_it_was_opened_on(handlers: Handlers) 
 
 async def test_the_reply_form_is_chosen_per_request(handlers: Handlers) -> None:
     """One session answers with a body and with a stream, whatever its opening request got."""
-    app = HttpApp(build_server("gate", "7", "", handlers), "/mcp")
+    app = HttpApp(build_server("gate", "7", handlers), "/mcp")
     call = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "t", "arguments": {}}}
     with anyio.fail_after(20):
         async with http_client(app) as client:
@@ -487,7 +493,7 @@ async def test_the_reply_form_is_chosen_per_request(handlers: Handlers) -> None:
 
 async def test_progress_comes_before_the_answer_on_a_stream(handlers: Handlers) -> None:
     """Also in a session whose opening request was answered with a body."""
-    app = HttpApp(build_server("gate", "7", "", handlers), "/mcp")
+    app = HttpApp(build_server("gate", "7", handlers), "/mcp")
     params = {"name": "t", "_meta": {"progressToken": "p1"}}
     with anyio.fail_after(20):
         async with http_client(app) as client:
@@ -501,20 +507,20 @@ async def test_progress_comes_before_the_answer_on_a_stream(handlers: Handlers) 
 
 async def test_a_session_is_found_after_its_first_call_and_until_its_end(handlers: Handlers) -> None:
     """Under the id that the client sends; others are unknown."""
-    server = build_server("gate", "7", "", handlers)
+    server = build_server("gate", "7", handlers)
     app = HttpApp(server, "/mcp")
     with anyio.fail_after(20):
         async with http_client(app) as client:
             session_id = await opened_session(client)
-            assert app.session(session_id) is None
+            assert app.session(session_id, LOCAL) is None
             listing = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
             with replying_with_json(True):
                 await client.post("/mcp", json=listing, headers={"mcp-session-id": session_id})
-            assert isinstance(app.session(session_id), HttpSession)
+            assert isinstance(app.session(session_id, LOCAL), HttpSession)
             assert checked_clients(server)[session_id].protocol_version == OLD
-            assert app.session("0" * 32) is None
+            assert app.session("0" * 32, LOCAL) is None
             await client.delete("/mcp", headers={"mcp-session-id": session_id})
-            assert app.session(session_id) is None
+            assert app.session(session_id, LOCAL) is None
             while session_id in checked_clients(server):
                 await anyio.lowlevel.checkpoint()
 
@@ -533,7 +539,7 @@ def serving() -> int:
 
 async def test_the_session_that_was_idle_longest_makes_room_for_a_new_one(handlers: Handlers) -> None:
     """Idle by its last request, not by its age; its client is told that it is not found."""
-    app = HttpApp(build_server("gate", "7", "", handlers), "/mcp", max_sessions=3)
+    app = HttpApp(build_server("gate", "7", handlers), "/mcp", max_sessions=3)
     with anyio.fail_after(20):
         async with http_client(app) as client:
             first, second, third = [await opened_session(client) for _ in range(3)]
@@ -551,7 +557,7 @@ async def test_the_session_that_was_idle_longest_makes_room_for_a_new_one(handle
 
 async def test_where_every_session_is_in_use_a_new_one_is_refused(handlers: Handlers) -> None:
     """With a status that says to come back, and one of them is over before long."""
-    app = HttpApp(build_server("gate", "7", "", handlers), "/mcp", max_sessions=1)
+    app = HttpApp(build_server("gate", "7", handlers), "/mcp", max_sessions=1)
     with anyio.fail_after(20):
         async with http_client(app) as client:
             session_id = await opened_session(client)
@@ -569,23 +575,30 @@ async def called_session(app: HttpApp, client: httpx2.AsyncClient, session_id: s
     with replying_with_json(True):
         listing = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
         await client.post("/mcp", json=listing, headers={"mcp-session-id": session_id})
-    session = app.session(session_id)
+    session = app.session(session_id, LOCAL)
     assert session is not None
     return session
 
 
-@pytest.mark.parametrize(
-    ("headers", "status"),
-    [({}, 401), ({"authorization": "Bearer wrong"}, 401), ({"authorization": "Bearer good"}, 200)],
-)
-async def test_a_token_is_asked_for_and_becomes_the_principal(
-    handlers: Handlers, headers: dict[str, str], status: int
-) -> None:
-    """The one that the server was built with."""
-    app = HttpApp(build_server("gate", "7", "", handlers, token="good"), "/mcp")
+class Named:
+    """An ASGI app that takes everybody for who the header says, as the door's own admission does by a token."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        who = Principal(Headers(scope=scope).get("x-who", "local"))
+        with acting_for(who):
+            await self._app(owned_by(scope, who), receive, send)
+
+
+async def test_a_principal_travels_with_its_request(handlers: Handlers) -> None:
+    """From the middleware in front of the endpoint to the handlers."""
+    app = HttpApp(build_server("gate", "7", handlers), "/mcp", middleware=[Middleware(Named)])
     call = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "t"} | envelope()}
     modern = {"mcp-protocol-version": NEW, "mcp-method": "tools/call", "mcp-name": "t"}
     with anyio.fail_after(20):
-        async with http_client(app, **headers, **modern) as client:
-            assert (await client.post("/mcp", json=call)).status_code == status
-    assert [one.principal for one in handlers.inbound] == (["token"] if status == 200 else [])
+        async with http_client(app, **modern) as client:
+            for who in ({"x-who": "ann"}, {}, {"x-who": "bob"}):
+                assert (await client.post("/mcp", json=call, headers=who)).status_code == 200
+    assert [one.principal for one in handlers.inbound] == [Principal("ann"), LOCAL, Principal("bob")]

@@ -18,7 +18,7 @@ from relay import CLEAN, Relay, opened_relay
 from smart_mcp_proxy.fastmcp_compat.server import Inbound
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.gateway.tools import Caller
-from smart_mcp_proxy.models import Progress
+from smart_mcp_proxy.models import LOCAL, Progress
 from smart_mcp_proxy.servers import load_servers
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.web.serve import settle_process
@@ -164,7 +164,7 @@ class Rig:
         arguments = {"nonce": nonce, **(mode.arguments if mode else {})}
         params = {"name": "call_tool_write", "arguments": {"name": tool, "args": arguments}}
         progress = self._note if mode is not None and mode.with_progress else None
-        inbound = Inbound(params, {}, self._era, VERSIONS[self._era], "local", progress)
+        inbound = Inbound(params, {}, self._era, VERSIONS[self._era], LOCAL, progress)
         began = time.monotonic()
         result = await self.gateway.agent.call_tool(inbound)
         seconds = time.monotonic() - began
@@ -186,7 +186,7 @@ class Rig:
         while len(taken) < count or (busy is not None and not busy.done()):
             began = time.perf_counter()
             raw = await self.gateway.agent.answer(
-                self.gateway.agent.offer_at("", "local"), "call_tool_write", arguments, caller, self._era
+                self.gateway.agent.offer_at("", LOCAL), "call_tool_write", arguments, caller, self._era
             )
             taken.append(time.perf_counter() - began)
             assert b"recorded good" in raw, raw[:500]
@@ -230,7 +230,9 @@ async def opened_rig(directory: Path, place: Place, *, with_relay: bool = False)
     async with faulty.opened(with_relay=with_relay) as entry, neighbour.opened() as other:
         loaded = load_servers(json.dumps({"mcpServers": {"faulty": entry, "neighbour": other}}))
         assert not loaded.problems, loaded.problems
-        async with Gateway(Settings(data_dir=directory / "data"), loaded.servers, environ=ENVIRON) as gateway:
+        # Some faults lie in what is listed: it must come through to be met.
+        settings = Settings(data_dir=directory / "data", trust="trusted")
+        async with Gateway(settings, loaded.servers, environ=ENVIRON) as gateway:
             gateway.start_upstreams()
             rig = Rig(gateway, faulty, place.era)
             await rig.settle()

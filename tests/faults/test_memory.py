@@ -10,7 +10,7 @@ from rig import opened_rig
 
 from smart_mcp_proxy.upstream.dial import MAX_MESSAGE_BYTES
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.long]
 
 ROUNDS = 3
 PEAK_BYTES = 3 * MAX_MESSAGE_BYTES

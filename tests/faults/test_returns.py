@@ -16,7 +16,7 @@ from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.servers import load_servers
 from smart_mcp_proxy.settings import Settings
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.long]
 
 BACK_S = 2.0
 """How long after a server is there again a call may still fail."""

@@ -15,7 +15,7 @@ from sweep import meet, table
 
 from smart_mcp_proxy.web.serve import GC_THRESHOLD, SWITCH_S
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.long]
 
 SAMPLE_CALLS = 25
 SAMPLE_NOISE_S = 0.1

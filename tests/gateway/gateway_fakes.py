@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from trusting import TrustingCatalog
 
 from smart_mcp_proxy.catalog import Catalog, approval_digest, change_hash
 from smart_mcp_proxy.errors import ProxyError
 from smart_mcp_proxy.gateway.outputs import Outputs
 from smart_mcp_proxy.gateway.visible import Visible, document_of
-from smart_mcp_proxy.models import OnProgress, ServerState, ServerStatus, ToolKey, ToolRecord
+from smart_mcp_proxy.models import OnMessage, OnProgress, ServerState, ServerStatus, ToolKey, ToolRecord
 from smart_mcp_proxy.search import Bm25fEngine, SearchIndex
 from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.telemetry import Activity
@@ -95,6 +96,7 @@ class FakeUpstream:
     sent: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     busy: asyncio.Event = field(default_factory=asyncio.Event)
     on_progress: OnProgress | None = None
+    timeout_s: float | None = None
     status: ServerStatus = field(default_factory=lambda: ServerStatus("", "stdio", ServerState.READY))
 
     def __post_init__(self) -> None:
@@ -113,8 +115,17 @@ class FakeUpstream:
             raise self.list_error
         return ToolListing(listed, self.problems)
 
-    async def request(self, method: str, params: Mapping[str, Any], *, on_progress: OnProgress | None = None) -> bytes:
+    async def request(
+        self,
+        method: str,
+        params: Mapping[str, Any],
+        *,
+        timeout_s: float | None = None,
+        on_progress: OnProgress | None = None,
+        on_message: OnMessage | None = None,
+    ) -> bytes:
         self.sent.append((method, dict(params)))
+        self.timeout_s = timeout_s
         self.on_progress = on_progress
         await self._wait()
         if isinstance(self.answer, ProxyError):
@@ -163,6 +174,6 @@ async def opened_parts(data_dir: Path, servers: Mapping[str, ServerConfig]) -> A
     """Parts over an empty catalog."""
     clock = HandClock()
     index = SearchIndex(Bm25fEngine())
-    async with Catalog.open(data_dir, name_limit=NAME_LIMIT) as catalog:
+    async with TrustingCatalog.open(data_dir, name_limit=NAME_LIMIT) as catalog:
         visible = Visible(catalog, servers, index.nearest_names)
         yield Parts(catalog, index, visible, clock, Outputs(clock), Notebook())

@@ -12,6 +12,7 @@ import anyio
 import numpy as np
 from gateway_fakes import NAME_LIMIT, FakeFleet, FakeUpstream, HandClock, config, definition
 from numpy.typing import NDArray
+from trusting import TrustingCatalog
 
 from smart_mcp_proxy.catalog import Catalog
 from smart_mcp_proxy.errors import EmbeddingError
@@ -144,7 +145,7 @@ async def opened_desk(
     """A keeper over the tools `names` of the server; without names, over those that are stored."""
     clock = clock or HandClock()
     async with AsyncExitStack() as stack:
-        catalog = await stack.enter_async_context(Catalog.open(data_dir, name_limit=NAME_LIMIT))
+        catalog = await stack.enter_async_context(TrustingCatalog.open(data_dir, name_limit=NAME_LIMIT))
         index = SearchIndex(Bm25fEngine())
         visible = Visible(catalog, {"alpha": config("alpha")}, index.nearest_names)
         indexer = Indexer(catalog, index, visible.sees, clock, pace=Pace(merge_s=0, follow_s=SOON_S))

@@ -16,7 +16,7 @@ from smart_mcp_proxy.gateway.results import structured_result
 from smart_mcp_proxy.gateway.tools import AgentTool, Caller
 from smart_mcp_proxy.gateway.tools.base import Arguments
 from smart_mcp_proxy.gateway.tools.own import LIST_TTL_MS, OwnTools
-from smart_mcp_proxy.models import Era
+from smart_mcp_proxy.models import LOCAL, Era, Principal
 
 pytestmark = pytest.mark.anyio
 
@@ -52,7 +52,7 @@ class Echo(AgentTool[Words]):
 
 def inbound(era: Era = "handshake", **params: Any) -> Inbound:
     """A request of an agent."""
-    return Inbound(params, {"example.org/a": 1}, era, "", "ann", None)
+    return Inbound(params, {"example.org/a": 1}, era, "", Principal("ann"), None)
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ def echo() -> Echo:
 
 @pytest.fixture
 def agent(echo: Echo) -> Agent:
-    return Agent(OneOffer(OwnTools([echo]), is_changing=False), lambda: None)
+    return Agent(OneOffer(lambda reach: OwnTools([echo]), is_changing=False), lambda: None)
 
 
 async def test_the_list_in_both_eras(agent: Agent) -> None:
@@ -101,7 +101,7 @@ async def test_a_call_knows_who_calls(agent: Agent, echo: Echo) -> None:
 @pytest.mark.parametrize("name", ["", "ehco", "x" * 10_000])
 async def test_an_unknown_tool_is_a_protocol_error_that_names_the_known_ones(agent: Agent, name: str) -> None:
     """And the way to all others; the name itself comes back shortened."""
-    assert not agent.offer_at("", "local").has(name)
+    assert not agent.offer_at("", LOCAL).has(name)
     with pytest.raises(MCPError) as caught:
         await agent.call_tool(inbound(name=name, arguments={}))
     assert caught.value.error.code == -32602
@@ -137,7 +137,7 @@ async def test_a_failure_is_a_result(agent: Agent, arguments: Any, code: str, wo
 def test_the_first_answer_is_reported_once(echo: Echo) -> None:
     """However many clients come."""
     reports: list[str] = []
-    agent = Agent(OneOffer(OwnTools([echo]), is_changing=False), lambda: reports.append("answered"))
+    agent = Agent(OneOffer(lambda reach: OwnTools([echo]), is_changing=False), lambda: reports.append("answered"))
     assert reports == []
     agent.first_answered()
     agent.first_answered()

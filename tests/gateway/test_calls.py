@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from dataclasses import replace
 from itertools import product
 from typing import Any, get_args
@@ -12,6 +13,7 @@ from gateway_fakes import FakeFleet, FakeUpstream, Parts, config, definition
 
 from smart_mcp_proxy.errors import ProxyError, RefusedError, UpstreamError, UpstreamTimeoutError
 from smart_mcp_proxy.gateway.calls import CallLimits, Calls
+from smart_mcp_proxy.gateway.cleaning import CLEANED_META_KEY
 from smart_mcp_proxy.gateway.outputs import META_KEY
 from smart_mcp_proxy.models import CallRequest, CallVariant, Intent, Progress
 from smart_mcp_proxy.policy import call_with
@@ -258,6 +260,27 @@ async def test_long_text_is_cut_where_the_settings_ask_for_it(desk: Desk, parts:
     assert len(result["content"][0]["text"]) <= 300
     key = result["_meta"][META_KEY]["key"]
     assert parts.outputs.page(key, "ann", 0, 2000).items == text
+
+
+async def test_a_result_is_cleaned_then_cut_then_fenced(desk: Desk, parts: Parts) -> None:
+    """What is taken out does not count towards the limit; the fence stands around what is left, but not in scripts."""
+    careful = Desk(parts, output_limit_chars=300, is_cleaned=True, is_fenced=True)
+    for text in ("\x1b[31m" + "a" * 290, "\x1b[31m" + "a" * 70_000):
+        careful.alpha.answer = json.dumps({"content": [{"type": "text", "text": text}]}).encode()
+        result = await careful.call("alpha:save")
+        shown = result["content"][0]["text"]
+        assert re.fullmatch(r"<(untrusted-output-\w{16})>\na+[^\x1b]*a+\n</\1>", shown)
+        assert (META_KEY in result["_meta"]) == (len(text) > 300)
+        assert result["_meta"][CLEANED_META_KEY] == {"removed_chars": 5}
+    inner = await careful.call("alpha:save", parent="1")
+    assert inner["content"][0]["text"].startswith("aaa")
+
+
+async def test_a_clean_result_passes_byte_for_byte(parts: Parts, desk: Desk) -> None:
+    """Cleaning writes nothing anew where there is nothing to take out."""
+    careful = Desk(parts, is_cleaned=True)
+    careful.alpha.answer = b'{ "content" : [{"type":"text","text":"a\\r\\n\\u0041"}] , "x":1e22}'
+    assert await careful.calls.call(CallRequest("alpha:save", {}, "write")) == careful.alpha.answer
 
 
 async def test_a_tool_that_is_no_longer_offered_is_not_called(desk: Desk, parts: Parts) -> None:

@@ -12,6 +12,7 @@ import pytest
 from gateway_fakes import HandClock
 
 from smart_mcp_proxy.gateway.hook import ListChangedHook
+from smart_mcp_proxy.upstream.watchdog import Watchdog
 
 pytestmark = pytest.mark.anyio
 
@@ -95,7 +96,8 @@ def gate(tmp_path: Path) -> Iterator[Letters]:
 class Hooks:
     """Makes hooks that run shell scripts, and closes them."""
 
-    def __init__(self, hours: Hours, folder: Path) -> None:
+    def __init__(self, hours: Hours, folder: Path, watchdog: Watchdog) -> None:
+        self.watchdog = watchdog
         self.hours = hours
         self.folder = folder
         self.opened: list[ListChangedHook] = []
@@ -109,7 +111,7 @@ class Hooks:
 
     def hook(self, argv: list[str], environ: dict[str, str] = ENVIRON) -> ListChangedHook:
         made = ListChangedHook(
-            argv, environ, limit_s=LIMIT_S, pause_s=PAUSE_S, clock=self.hours, sleep=self.hours.sleep
+            argv, environ, self.watchdog, limit_s=LIMIT_S, pause_s=PAUSE_S, clock=self.hours, sleep=self.hours.sleep
         )
         self.opened.append(made)
         return made
@@ -117,10 +119,11 @@ class Hooks:
 
 @pytest.fixture
 async def hooks(tmp_path: Path) -> AsyncIterator[Hooks]:
-    made = Hooks(Hours(), tmp_path)
-    yield made
-    for hook in made.opened:
-        await hook.close()
+    async with Watchdog() as watchdog:
+        made = Hooks(Hours(), tmp_path, watchdog)
+        yield made
+        for hook in made.opened:
+            await hook.close()
 
 
 async def idle() -> None:

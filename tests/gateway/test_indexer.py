@@ -10,8 +10,8 @@ from typing import Any
 import anyio
 import pytest
 from gateway_fakes import NAME_LIMIT, FakeFleet, FakeUpstream, Parts, config, definition
+from trusting import TrustingCatalog
 
-from smart_mcp_proxy.catalog import Catalog
 from smart_mcp_proxy.errors import UpstreamTimeoutError
 from smart_mcp_proxy.gateway.indexer import FOLLOW_S, POLL_S, Indexer, Pace
 from smart_mcp_proxy.models import ServerState
@@ -250,7 +250,7 @@ async def test_another_processs_writes_are_followed(parts: Parts, tmp_path: Path
     assert FOLLOW_S <= 2
     async with (
         opened_shelf(parts, follow_s=SOON_S) as shelf,
-        Catalog.open(tmp_path, name_limit=NAME_LIMIT) as other,
+        TrustingCatalog.open(tmp_path, name_limit=NAME_LIMIT) as other,
     ):
         await other.sync("beta", [definition("measure")])
         with anyio.fail_after(5):

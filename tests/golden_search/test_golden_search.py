@@ -99,6 +99,7 @@ async def test_words_alone_find_what_they_can() -> None:
     assert summary.p50_ms < P50_MS
 
 
+@pytest.mark.long
 async def test_words_and_meaning_find_more(tmp_path: Path) -> None:
     """HYBRID with the real encoder, without torch."""
     settings = Settings(embedder="HYBRID")

@@ -187,8 +187,8 @@ class HttpAgent(Agent):
             headers |= {"mcp-session-id": self.session_id, "mcp-protocol-version": HANDSHAKE_VERSION}
         if self.era == "modern":
             headers |= {"mcp-protocol-version": MODERN_VERSION, "mcp-method": body["method"]}
-            if "name" in body["params"]:
-                headers["mcp-name"] = body["params"]["name"]
+            if (name := body["params"].get("name", body["params"].get("uri"))) is not None:
+                headers["mcp-name"] = name
         return headers
 
     async def _send_request(self, exchange: Exchange, message: dict[str, Any]) -> None:

@@ -108,6 +108,8 @@ def call(request_id, name, params):
     arguments, meta = params.get("arguments") or {}, params.get("_meta") or {}
     label = arguments.get("label", "")
     match name:
+        case "echo" if "spell" in arguments:
+            text(request_id, json.dumps([ord(character) for character in arguments["spell"]]))
         case "echo" | "look" | "erase" | "paint":
             text(request_id, json.dumps(arguments))
         case "steps":

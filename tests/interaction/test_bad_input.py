@@ -183,9 +183,10 @@ async def test_any_string_or_integer_is_an_id(wire: Wire, request_id: Any) -> No
 async def test_characters_reach_the_upstream_as_they_are(wire: Wire, text: str) -> None:
     """B20: controls, right-to-left marks, joined emoji, combining marks."""
     for member in (b"{", b'{"unknown":1,'):
-        answer = await wire.tell(member + call_text(wire.era, wire.next_id(), "old:echo", {"text": text})[1:])
+        arguments = {"spell": text}  # in the answer, what commands a terminal would be taken out
+        answer = await wire.tell(member + call_text(wire.era, wire.next_id(), "old:echo", arguments)[1:])
         assert answer is not None
-        assert json.loads(answer["result"]["content"][0]["text"]) == {"text": text}
+        assert json.loads(answer["result"]["content"][0]["text"]) == [ord(character) for character in text]
 
 
 @pytest.mark.parametrize("number", [2**53 + 1, 2**64, -(2**63) - 1, 10**4_000, 0.1, 1e308, -0.0])

@@ -2,7 +2,8 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -54,13 +55,18 @@ async def two_agents(
 
 @asynccontextmanager
 async def settled(
-    data_dir: Path, servers: dict[str, Any], profiles: dict[str, Any] | None = None, **settings: Any
+    data_dir: Path,
+    servers: dict[str, Any],
+    profiles: dict[str, Any] | None = None,
+    *,
+    clock: Callable[[], float] = time.monotonic,
+    **settings: Any,
 ) -> AsyncIterator[Gateway]:
     """A gateway in this process that has listed its servers."""
     file = load_servers(json.dumps({"mcpServers": servers, "profiles": profiles or {}}))
     assert not file.problems
     own = Settings(data_dir=data_dir, **settings)
-    async with Gateway(own, file.servers, profiles=file.profiles, environ=ENVIRON) as gateway:
+    async with Gateway(own, file.servers, profiles=file.profiles, environ=ENVIRON, clock=clock) as gateway:
         gateway.start_upstreams()
         assert await gateway.wait_settled(LIMIT_S)
         yield gateway
@@ -90,7 +96,7 @@ async def test_a_search_registers_what_it_found_for_its_client_alone(
     """It is told once, sees the tools listed and calls one by its listed name; the other client sees nothing of it."""
     servers = odd_servers(ledger)
     async with two_agents(transport, tmp_path, servers, routing_type="DYNAMIC") as (agent, other):
-        assert agent.greeting["result"]["capabilities"] == {"tools": {"listChanged": True}}
+        assert agent.greeting["result"]["capabilities"]["tools"] == {"listChanged": True}
         announcements, others = Announcements(agent), Announcements(other)
         await announcements.subscribe()
         await others.subscribe()
@@ -132,6 +138,23 @@ async def test_the_pool_never_exceeds_its_limit(transport: str, ledger: Path, tm
         assert second["pool"]["size"] <= second["pool"]["limit"] == 2
         assert "new__meta" in await names(agent)
         assert len(await names(agent)) <= 2
+
+
+@pytest.mark.requirement("dynamic-evicts")
+async def test_what_does_not_fit_into_the_pool_is_called_by_name(ledger: Path, tmp_path: Path) -> None:
+    """More hits than places is legal: the first are registered, the rest come with the tool to call them with."""
+    async with (
+        settled(tmp_path, odd_servers(ledger), routing_type="DYNAMIC", tools_limit=1, top_k=5) as gateway,
+        in_memory(gateway, "handshake") as agent,
+    ):
+        answer = await found(agent, "new:look")
+        first, *rest = answer["tools"]
+        assert rest
+        assert answer["newly_registered"] == [first["listed_name"]] == await names(agent)
+        assert answer["pool"] == {"size": 1, "limit": 1}
+        for tool in rest:
+            reply = await agent.request("tools/call", name=tool["listed_name"], arguments={})
+            assert tool["call_with"] in reply["error"]["message"]
 
 
 @pytest.mark.requirement("dynamic-modern-fixed")

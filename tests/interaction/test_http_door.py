@@ -16,7 +16,7 @@ from starlette.responses import JSONResponse
 
 from smart_mcp_proxy.errors import ConfigError
 from smart_mcp_proxy.settings import Settings
-from smart_mcp_proxy.web.http import token_of
+from smart_mcp_proxy.web.auth import own_token
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("http-door")]
 
@@ -79,9 +79,9 @@ HEADER_CASES = [
     ({"origin": "file://"}, 403),
     ({"origin": "chrome-extension://abc"}, 403),
     ({"content-type": "application/json; charset=utf-8"}, 200),
-    ({"content-type": "text/plain"}, 400),
-    ({"content-type": "application/x-www-form-urlencoded"}, 400),
-    ({"content-type": ""}, 400),
+    ({"content-type": "text/plain"}, 415),
+    ({"content-type": "application/x-www-form-urlencoded"}, 415),
+    ({"content-type": ""}, 415),
     ({"accept": "*/*"}, 200),
     ({"accept": "text/html"}, 406),
     ({"accept": "text/event-stream"}, 406),
@@ -154,13 +154,15 @@ async def test_a_wrong_host_stays_outside_even_with_the_token(doors: dict[str, s
         ("POST", "/mcp", {"mcp-session-id": "unknown", "content-type": "application/json", "accept": BOTH}, 404),
         ("GET", "/", {}, 404),
         ("GET", "/mcpx", {}, 404),
-        ("GET", "/api/v1/status", {}, 404),
+        ("GET", "/api/v1/status", {}, 200),
+        ("GET", "/api/v1/servers", {}, 401),
+        ("GET", "/api/v1", {}, 404),
     ],
 )
 async def test_methods_and_paths(
     doors: dict[str, str], http: httpx2.AsyncClient, method: str, path: str, headers: dict[str, str], status: int
 ) -> None:
-    """What is not served is refused; REST stays on its private socket."""
+    """What is not served is refused; REST shows next to nothing to who is not the operator."""
     reply = await http.request(method, doors["open"] + path, headers=headers)
     assert reply.status_code == status
 
@@ -200,18 +202,35 @@ async def test_health_needs_neither_token_nor_host(
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.5", "gateway.example"])
-async def test_off_loopback_a_token_is_required(tmp_path: Path, host: str) -> None:
-    """Without one the gateway does not serve, and says which variable to set."""
-    with pytest.raises(ConfigError, match=f"MCPPROXY_HOST is '{host}'") as caught:
-        token_of(Settings(data_dir=tmp_path, host=host))
-    assert "MCPPROXY_AUTH_TOKEN" in caught.value.hint
-    assert token_of(Settings(data_dir=tmp_path, host=host, auth_token=SecretStr(TOKEN))) == TOKEN
+def test_off_loopback_there_is_always_a_token(tmp_path: Path, host: str) -> None:
+    """That of the settings, else one that is made once and kept where only its owner can read it."""
+    settings = Settings(data_dir=tmp_path / "new", host=host)
+    made = own_token(settings)
+    assert made.value is not None and len(made.value) >= 43
+    assert made.is_new and made.file == tmp_path / "new" / "auth.token"
+    assert made.file.stat().st_mode & 0o777 == 0o600
+    assert list(made.file.parent.iterdir()) == [made.file]
+    assert own_token(settings) == made._replace(is_new=False)
+    assert made.value not in repr(made)
+    assert own_token(Settings(data_dir=tmp_path, host=host, auth_token=SecretStr(TOKEN))) == (TOKEN, None, False)
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost", "127.9.9.9"])
-async def test_on_loopback_no_token_is_needed(tmp_path: Path, host: str) -> None:
+def test_on_loopback_no_token_is_needed(tmp_path: Path, host: str) -> None:
     """The machine's own user comes in as he is."""
-    assert token_of(Settings(data_dir=tmp_path, host=host)) is None
+    assert own_token(Settings(data_dir=tmp_path, host=host)) == (None, None, False)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("text", ["", "two words", "a\nb", "\u00e9", b"\xff\xfe"])
+def test_a_token_file_that_holds_something_else_stops_the_start(tmp_path: Path, text: str | bytes) -> None:
+    """What is in it is not shown, and is not replaced: somebody may have put it there."""
+    file = tmp_path / "auth.token"
+    file.write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(ConfigError, match=r"auth\.token") as caught:
+        own_token(Settings(data_dir=tmp_path, host="0.0.0.0"))
+    assert "MCPPROXY_AUTH_TOKEN" in caught.value.hint
+    assert "two words" not in str(caught.value)
 
 
 class WireLog:

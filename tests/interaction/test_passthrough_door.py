@@ -29,7 +29,11 @@ from doors import (
 pytestmark = pytest.mark.anyio
 
 LIMIT_S = 30
-GROWING = {"command": sys.executable, "args": ["-S", str(Path(__file__).parent / "growing_upstream.py")]}
+GROWING = {
+    "command": sys.executable,
+    "args": ["-S", str(Path(__file__).parent / "growing_upstream.py")],
+    "trust": "trusted",
+}
 
 
 def directly(method: str, **params: Any) -> dict[str, Any]:
@@ -140,14 +144,20 @@ class Announcements:
         self.heard: Callable[[], list[dict[str, Any]]] = list
         self.reading: asyncio.Task[None] | None = None
 
-    async def subscribe(self) -> None:
-        """Starts to listen, and returns when nothing can be missed any more."""
+    async def subscribe(self, wanted: dict[str, bool] | None = None) -> None:
+        """Starts to listen, and returns when nothing can be missed any more.
+
+        Args:
+            wanted: What a modern client asks for; changes of tools by default.
+        """
         told: list[dict[str, Any]] = []
         self.heard = lambda: told
         if isinstance(self.agent, StreamAgent):
             self.heard = lambda: self.agent.strays  # type: ignore[attr-defined]  # narrowed above
         if self.agent.era == "modern":
-            exchange = await self.agent.begin("subscriptions/listen", notifications={"toolsListChanged": True})
+            exchange = await self.agent.begin(
+                "subscriptions/listen", notifications=wanted or {"toolsListChanged": True}
+            )
             if isinstance(self.agent, HttpAgent):
                 self.reading = asyncio.create_task(_collect(_queued(exchange.heard), told))
             await self.until("notifications/subscriptions/acknowledged", 1)
@@ -191,7 +201,7 @@ async def test_a_change_of_the_servers_list_is_announced_once(door: tuple[str, A
     """However often the server says so; the next list is the new one."""
     async with at(door, tmp_path, {"growing": GROWING}, "growing") as agent:
         capabilities = agent.greeting["result"]["capabilities"]
-        assert capabilities == {"tools": {"listChanged": True}}
+        assert capabilities["tools"] == {"listChanged": True}
         assert [tool["name"] for tool in await listed(agent)] == ["grow"]
         announcements = Announcements(agent)
         await announcements.subscribe()
@@ -206,7 +216,7 @@ async def test_a_change_of_the_servers_list_is_announced_once(door: tuple[str, A
 @pytest.mark.requirement("listen")
 async def test_a_list_that_never_changes_is_not_announced(agent: Agent) -> None:
     """Both eras are told so, and a subscription is acknowledged all the same."""
-    assert agent.greeting["result"]["capabilities"] == {"tools": {"listChanged": False}}
+    assert agent.greeting["result"]["capabilities"]["tools"] == {"listChanged": False}
     if agent.era == "modern":
         announcements = Announcements(agent)
         await announcements.subscribe()

@@ -11,10 +11,13 @@ SIX = ["retrieve_tools", "describe_tool", "call_tool_read", "call_tool_write", "
 
 
 @pytest.mark.requirement("greeting")
-async def test_the_greeting_names_the_gateway_and_offers_tools_alone(agent: Agent) -> None:
-    """Both eras: server name, instructions for the model, and no capability that is not served."""
+async def test_the_greeting_names_the_gateway_and_what_it_serves(agent: Agent) -> None:
+    """Both eras: server name, instructions for the model, and no capability that is not served.
+
+    Prompts and resources are claimed until it is known that no server has any.
+    """
     result = agent.greeting["result"]
-    assert set(result["capabilities"]) == {"tools"}
+    assert {"tools"} <= set(result["capabilities"]) <= {"tools", "prompts", "resources", "completions"}
     assert "retrieve_tools" in result["instructions"]
     if agent.era == "handshake":
         assert result["protocolVersion"] == "2025-11-25"

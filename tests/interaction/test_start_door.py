@@ -145,6 +145,7 @@ async def best_ratios(tmp_path: Path, rounds: int) -> tuple[float, float, float]
 
 
 @pytest.mark.requirement("first-answer")
+@pytest.mark.long
 async def test_the_first_answer_does_not_wait_for_servers(tmp_path: Path) -> None:
     """Ten of fifty servers never say a word. The bounds are wide enough for a busy machine; the strict ones are
     checked with the big numbers."""
@@ -206,6 +207,7 @@ async def index_at_once(data_dir: Path, count: int, era: Era) -> None:
 
 
 @pytest.mark.requirement("shared-data")
+@pytest.mark.long
 async def test_two_gateways_on_one_data_directory_index_at_once(tmp_path: Path) -> None:
     """No lock error reaches an agent or the log, and both end with the same catalog."""
     with anyio.fail_after(60):

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-sys.path.append(str(Path(__file__).parents[1] / "gateway"))
+sys.path += [str(Path(__file__).parents[1]), str(Path(__file__).parents[1] / "gateway")]
 
 from keeper_fakes import SOON_S, Desk, opened_desk, vector_of
 

@@ -16,10 +16,11 @@ from worlds import ENVIRON, UPSTREAM, World, end, is_alive, until
 
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.gateway.tools import Caller
+from smart_mcp_proxy.models import LOCAL
 from smart_mcp_proxy.servers import load_servers
 from smart_mcp_proxy.settings import Settings
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.long]
 
 PERIOD_S = 1.0
 DOWN_S = 0.2
@@ -77,7 +78,7 @@ class Load:
             began = time.monotonic()
             request = {"name": f"{server}:echo", "args": {"text": nonce}}
             raw = await self._gateway.agent.answer(
-                self._gateway.agent.offer_at("", "local"), "call_tool_write", request, CALLER, "handshake"
+                self._gateway.agent.offer_at("", LOCAL), "call_tool_write", request, CALLER, "handshake"
             )
             result = msgspec.json.decode(raw)
             if result.get("isError"):

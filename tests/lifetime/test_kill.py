@@ -7,6 +7,7 @@ import random
 import signal
 import sqlite3
 import sys
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
@@ -15,7 +16,10 @@ from typing import Any
 import pytest
 from worlds import ENVIRON, World, end, is_alive, until
 
-pytestmark = pytest.mark.anyio
+from smart_mcp_proxy.catalog.schema import LATEST_VERSION
+from smart_mcp_proxy.gateway.journal import FOLDER, left_behind, read_journal
+
+pytestmark = [pytest.mark.anyio, pytest.mark.long]
 
 LIFE = Path(__file__).parent / "life.py"
 ORPHAN_S = 5.0
@@ -35,41 +39,72 @@ class Lives:
         self._journal = directory / "journal"
         self._world = world
         self._parent = parent
+        self._last: int | None = None
 
     async def begin(self) -> int:
         """The id of a new one."""
         assert self._parent.stdin is not None and self._parent.stdout is not None
         self._parent.stdin.write(b"\n")
-        return int(await self._parent.stdout.readline())
+        self._last = int(await self._parent.stdout.readline())
+        return self._last
+
+    def end(self) -> None:
+        """Ends the one that a failed test left: it would hold the pipes of its parent open."""
+        if self._last is not None:
+            end([self._last])
 
     async def kill(self, pid: int) -> None:
         """Ends it; nothing it started may be left."""
         os.kill(pid, signal.SIGKILL)
         await until(lambda: not any(map(is_alive, [pid, *self._world.pids()])), ORPHAN_S)
+        # A thread that is in a system call ends a moment after its process, and with it the lock.
+        journals = list((self._data_dir / FOLDER).glob("*.[01]"))
+        await until(lambda: len(left_behind(self._data_dir)) == len(journals), ORPHAN_S)
 
     def facts(self) -> list[dict[str, Any]]:
         """What was acknowledged so far."""
         return [json.loads(line) for line in self._journal.read_text().splitlines()] if self._journal.exists() else []
 
     def check(self) -> None:
-        """The file is sound, holds every acknowledged search, and one whole version of the tools, not an old one."""
+        """The file is sound; it and the journals hold every answer, and it one whole version of the tools."""
         facts = self.facts()
         if not (self._data_dir / "proxy.db").exists():
             assert not facts
             return
         with closing(sqlite3.connect(self._data_dir / "proxy.db")) as file:
             assert file.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
-            if not file.execute("PRAGMA user_version").fetchone()[0]:
+            if file.execute("PRAGMA user_version").fetchone()[0] < LATEST_VERSION:
                 assert not facts
                 return
-            searches = {row[0] for row in file.execute("SELECT subject FROM activity WHERE kind = 'search'")}
+            on_record = self._on_record(file) + self._in_journals()
             names = [row[0] for row in file.execute("SELECT name FROM tools ORDER BY id")]
-        assert {fact["search"] for fact in facts if "search" in fact} <= searches
+        assert {answer for fact in facts for answer in fact.items() if answer[0] != "version"} <= set(on_record)
         numbers = sorted(int(name.removeprefix("tool_")) for name in names if name != "echo")
         stored = numbers[0] if numbers else 0
         assert numbers == list(range(stored, stored + 8)) * bool(numbers), "half a version"
         assert stored >= max((fact["version"] for fact in facts if "version" in fact), default=0)
         assert not list(self._data_dir.glob("*.corrupt-*"))
+
+    def is_recovered(self) -> bool:
+        """Whether nothing is left behind in a journal of a dead process."""
+        return not left_behind(self._data_dir)
+
+    def check_records(self, facts: list[dict[str, Any]]) -> None:
+        """Each of these answered searches and calls has exactly one record in the file."""
+        with closing(sqlite3.connect(self._data_dir / "proxy.db")) as file:
+            on_record = Counter(self._on_record(file))
+        for fact in facts:
+            for answer in fact.items():
+                assert answer[0] == "version" or on_record[answer] == 1, answer
+
+    @staticmethod
+    def _on_record(file: sqlite3.Connection) -> list[tuple[str, str]]:
+        rows = file.execute("SELECT kind, subject, detail FROM activity WHERE kind IN ('search', 'call')")
+        return [(kind, subject if kind == "search" else json.loads(detail)["reason"]) for kind, subject, detail in rows]
+
+    def _in_journals(self) -> list[tuple[str, str]]:
+        records = [record for file in left_behind(self._data_dir) for record in read_journal(file)]
+        return [(one.kind, one.subject if one.kind == "search" else one.detail["reason"]) for one in records]
 
 
 @asynccontextmanager
@@ -85,8 +120,10 @@ async def opened_lives(directory: Path) -> AsyncIterator[Lives]:
             env=ENVIRON | {"OPENBLAS_NUM_THREADS": "1"},
         )
     try:
-        yield Lives(directory, world, parent)
+        lives = Lives(directory, world, parent)
+        yield lives
     finally:
+        lives.end()
         parent.kill()
         await parent.wait()
         end(world.pids())
@@ -104,14 +141,18 @@ async def killed_again_and_again(directory: Path, kills: int) -> None:
             lives.check()
         pid = await lives.begin()
         known = len(lives.facts())
-        await until(lambda: len(lives.facts()) > known)
+        await until(lambda: len(lives.facts()) > known and lives.is_recovered())
         await lives.kill(pid)
         lives.check()
+        answered = lives.facts()
+        pid = await lives.begin()
+        await until(lives.is_recovered)
+        lives.check_records(answered)
+        await lives.kill(pid)
         versions = sum("version" in fact for fact in lives.facts())
-        print(
-            f"\nseed {seed}: {kills + 1} kills, {versions} versions and {len(lives.facts()) - versions} searches kept"
-        )
-        assert versions > kills / 2
+        answers = len(lives.facts()) - versions
+        print(f"\nseed {seed}: {kills + 2} kills, {versions} versions and {answers} answers kept")
+        assert versions and answers > kills / 2
 
 
 async def test_twenty_kills_lose_nothing(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from worlds import ENVIRON, is_alive, until
 
 from smart_mcp_proxy.search.sidecar import SIDECAR_NAME, load
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.long]
 
 LIFE = Path(__file__).parent / "embedding_life.py"
 EMBEDDER_ID, DIMENSION = "slow:384", 384

@@ -11,7 +11,7 @@ import httpx2
 import pytest
 from worlds import HELLO, Client, World, connected, end, error_of, is_alive, started, text_of, until
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.long]
 
 SIGNALS = pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
 PATHS = pytest.mark.parametrize("with_progress", [False, True], ids=["wire", "sdk"])

@@ -11,13 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from trusting import TrustingCatalog
 from worlds import World, connected, text_of
 
 from smart_mcp_proxy.catalog import DATABASE_NAME, Catalog, Diff
 from smart_mcp_proxy.errors import CatalogError, ConfigError
+from smart_mcp_proxy.models import ToolKey
 from smart_mcp_proxy.telemetry import Activity
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.long]
 
 LINE = Activity("call", "local", "s:a", "ok", 1.0, 0.0)
 
@@ -30,7 +32,7 @@ def tool(name: str, size_chars: int = 0) -> dict[str, Any]:
 @asynccontextmanager
 async def opened(data_dir: Path) -> AsyncIterator[Catalog]:
     """The catalog of a data directory."""
-    async with Catalog.open(data_dir, name_limit=60) as catalog:
+    async with TrustingCatalog.open(data_dir, name_limit=60) as catalog:
         yield catalog
 
 
@@ -91,7 +93,13 @@ async def test_a_damaged_file_is_moved_aside_and_filled_anew(tmp_path: Path, cap
                 continue
             assert catalog.snapshot.by_id == {}
             assert catalog.problem is None
-            assert len((await catalog.sync("s", [tool("a")])).added) == 1
+            assert catalog.is_closed
+            assert not await catalog.sync("s", [tool("a")]), "what was approved is not known any more"
+            key = ToolKey("s", "a")
+            seen = {key: catalog.snapshot.withheld[key].record.change_hash}
+            assert await catalog.approve(seen, "user", reopens=True) == {key}
+            assert await catalog.refresh()
+            assert names(catalog) == {"a"}
             await catalog.append_activity([LINE])
         assert stored_names(data_dir) == {"a"}
         assert (data_dir / aside[0]).read_bytes() == content

@@ -56,8 +56,9 @@ class World:
 
     @property
     def entry(self) -> dict[str, Any]:
-        """Its entry in a server file."""
-        return {"command": sys.executable, "args": ["-S", str(UPSTREAM), str(self.directory), self._mode]}
+        """Its entry in a server file; its tools change as tests go on, and its user agrees to that."""
+        command = {"command": sys.executable, "args": ["-S", str(UPSTREAM), str(self.directory), self._mode]}
+        return {**command, "trust": "trusted"}
 
     def pids(self) -> list[int]:
         """All its processes so far."""

@@ -271,3 +271,18 @@ def test_a_hostile_query_of_100_kb_is_answered_within_200_ms(index: SearchIndex)
         index.search(text, limit=5)
         index.nearest_names(text)
         assert time.perf_counter() - start < 0.2
+
+
+class SlowEngine(Bm25fEngine):
+    """One that takes its time."""
+
+    is_instant = False
+
+
+def test_only_a_short_query_of_words_is_answered_at_once(index: SearchIndex) -> None:
+    """All else must not keep other clients waiting."""
+    assert index.is_instant("create issue")
+    assert not index.is_instant("create issue " * 20)
+    assert not index.is_instant("create issue", ("list files",))
+    index.use(SlowEngine())
+    assert not index.is_instant("create issue")

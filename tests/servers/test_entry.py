@@ -239,3 +239,28 @@ def test_a_difference_names_what_came_went_and_changed() -> None:
     ).servers
     assert diff(old, new) == ServersDiff(added=("new",), removed=("gone",), changed=("other",))
     assert not diff(old, old)
+
+
+@pytest.mark.parametrize(
+    ("written", "trust"), [({}, None), ({"trust": "manual"}, "manual"), ({"trust": "Scan"}, "scan")]
+)
+def test_an_entry_says_who_approves_what_it_lists(written: dict[str, Any], trust: str | None) -> None:
+    """In any case of letters; without a word the setting decides."""
+    config, problems = parsed({"command": "x", **written})
+    assert config is not None
+    assert (config.trust, config.quarantined, problems) == (trust, False, ())
+
+
+def test_an_entry_in_quarantine_is_another_one_than_without() -> None:
+    """So putting it there stops the server, and lifting it starts it."""
+    quarantined = config_of({"command": "x", "quarantined": True})
+    assert quarantined.quarantined
+    assert quarantined != config_of({"command": "x"})
+
+
+def test_a_trust_that_does_not_exist_is_refused() -> None:
+    """A typo must not mean more trust than was asked for."""
+    assert refusal({"command": "x", "trust": "truster"}) == (
+        "Server 's': 'trust' is 'truster'. Expected one of manual, scan, trusted."
+    )
+    assert "'quarantined' is text" in refusal({"command": "x", "quarantined": "no"})

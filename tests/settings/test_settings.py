@@ -56,6 +56,14 @@ def test_every_setting_can_be_given_by_its_variable(tmp_path: Path) -> None:
         "port": "0",
         "auth_token_file": str(token_file),
         "allowed_hosts": "gateway.example, other.example:8000,",
+        "cors_origins": "https://app.example, http://localhost:3000",
+        "broker_requests": "10",
+        "jwt_jwks_url": "https://id.example/keys",
+        "jwt_issuer": "https://id.example",
+        "jwt_audience": "tools",
+        "jwt_algorithm": "es256",
+        "jwt_servers_claim": "servers",
+        "public_url": "https://gateway.example/tools",
         "config_path": "servers.json",
         "data_dir": str(tmp_path),
         "reset_data": "true",
@@ -63,9 +71,27 @@ def test_every_setting_can_be_given_by_its_variable(tmp_path: Path) -> None:
         "log_file": str(tmp_path / "log"),
         "log_format": "JSON",
         "list_changed_exec": "notify 'two words'",
+        "clean_results": "false",
+        "fence_results": "true",
         "intent_strict": "false",
         "strict": "1",
+        "proxy_tool": "everything",
+        "manage": "true",
+        "read_only": "yes",
+        "allow_server_add": "false",
+        "allow_server_remove": "0",
+        "trust": "Scan",
+        "in_flight": "64",
+        "calls_per_s": "2.5",
+        "calls_burst": "10",
+        "activity_args": "REDACTED",
+        "activity_days": "7",
         "start_parallel": "64",
+        "code": "Both",
+        "code_timeout_s": "5",
+        "code_memory_mb": "64",
+        "code_max_calls": "7",
+        "code_parallel": "2",
         "max_message_bytes": "1024",
     }
     environ = {f"MCPPROXY_{name.upper()}": text for name, text in given.items()}
@@ -81,13 +107,31 @@ def test_every_setting_can_be_given_by_its_variable(tmp_path: Path) -> None:
     assert settings.auth_token is not None
     assert settings.auth_token.get_secret_value() == "secret-from-file"
     assert settings.allowed_hosts == ("gateway.example", "other.example:8000")
+    assert settings.cors_origins == ("https://app.example", "http://localhost:3000")
+    assert settings.broker_requests == 10
+    assert (settings.jwt_jwks_url, settings.jwt_algorithm) == ("https://id.example/keys", "ES256")
+    assert (settings.jwt_issuer, settings.jwt_audience) == ("https://id.example", "tools")
+    assert (settings.jwt_servers_claim, settings.public_url) == ("servers", "https://gateway.example/tools")
     assert settings.config_path == Path("servers.json")
     assert settings.log_level == "DEBUG"
     assert settings.log_format == "json"
+    assert settings.proxy_tool == "everything"
+    assert (settings.manage, settings.read_only, settings.trust) == (True, True, "scan")
+    assert (settings.allow_server_add, settings.allow_server_remove) == (False, False)
+    assert (settings.in_flight, settings.calls_per_s, settings.calls_burst) == (64, 2.5, 10)
+    assert (settings.activity_args, settings.activity_days) == ("redacted", 7)
     assert settings.list_changed_exec == ("notify", "two words")
+    assert (settings.code, settings.code_timeout_s, settings.code_memory_mb) == ("both", 5, 64)
+    assert (settings.code_max_calls, settings.code_parallel) == (7, 2)
     assert (settings.intent_strict, settings.strict, settings.reset_data) == (False, True, True)
+    assert (settings.clean_results, settings.fence_results) == (False, True)
     missing = {setting.name for setting in all_settings()} - given.keys()
-    assert missing == {"auth_token", "config_json"}  # exclusive with two of the given ones
+    assert missing == {
+        "auth_token",
+        "config_json",
+        "jwt_public_key",
+        "jwt_public_key_file",
+    }  # exclusive with given ones
 
 
 @pytest.mark.parametrize(
@@ -115,6 +159,13 @@ def test_every_setting_can_be_given_by_its_variable(tmp_path: Path) -> None:
         ("ROUTING_TYPE", "STATIC", "one of CALL_TOOL, DYNAMIC, AUTO"),
         ("LOG_LEVEL", "LOUD", "one of DEBUG, INFO, WARNING, ERROR"),
         ("STRICT", "maybe", "true or false"),
+        *(
+            ("PROXY_TOOL", name, "letters, digits, _ and -, at most 64, without __ and not another tool's name")
+            for name in ("mcp:proxy", "a__b", "retrieve_tools", "x" * 65, " ")
+        ),
+        ("CORS_ORIGINS", "*", "origins such as https://app.example, separated by commas"),
+        ("CORS_ORIGINS", "https://*.example", "origins such as https://app.example, separated by commas"),
+        ("CORS_ORIGINS", "https://app.example/", "origins such as https://app.example, separated by commas"),
         ("LIST_CHANGED_EXEC", "say 'hello", "a command line with balanced quotes"),
     ],
 )

@@ -20,7 +20,6 @@ from smart_mcp_proxy.servers import Limits, ServerConfig
 from smart_mcp_proxy.upstream import Dialer
 from smart_mcp_proxy.upstream.link import LinkEvent, LogLine, ToolsChanged
 from smart_mcp_proxy.upstream.raw_http import RawHttpLink, open_raw_http
-from smart_mcp_proxy.upstream.sdk import SdkLink
 
 pytestmark = pytest.mark.anyio
 
@@ -895,11 +894,14 @@ async def test_closing_does_not_wait_for_a_server_that_hangs(open_web, serve):
     assert len(server.heard("DELETE")) == 1
 
 
-async def test_the_dialer_takes_it_for_http_without_sign_in(serve):
-    """Sign-in and the older transport are the SDK's."""
+async def test_the_dialer_takes_it_for_http_and_signs_nobody_in_without_a_place_to_keep_that(serve):
+    """Servers that want a sign-in are not asked where there is no data directory."""
     server = await serve("modern", echo)
     dial = Dialer()
-    for changes, kind in [({}, RawHttpLink), ({"oauth": {}}, SdkLink)]:
-        link = await dial(config(server.url, **changes), environ={}, era=None, on_event=lambda event: None)
-        assert type(link) is kind
-        await link.close()
+    link = await dial(config(server.url), environ={}, era=None, on_event=lambda event: None)
+    assert type(link) is RawHttpLink
+    await link.close()
+    asked = len(server.requests)
+    with pytest.raises(UpstreamAuthError, match="no data directory"):
+        await dial(config(server.url, oauth={}), environ={}, era=None, on_event=lambda event: None)
+    assert len(server.requests) == asked

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
 
 from smart_mcp_proxy.errors import RequestError
-from smart_mcp_proxy.models import Hit, OnProgress, ToolRecord
+from smart_mcp_proxy.models import Hit, OnMessage, OnProgress, ToolRecord
 
 __all__ = ["AgentTool", "Arguments", "Caller", "Registered", "Registry"]
 
@@ -44,12 +44,15 @@ class Registered:
 class Registry(Protocol):
     """Where found tools are registered for a caller."""
 
-    async def register(self, found: Sequence[tuple[Hit, ToolRecord]], toolset: str | None) -> Registered:
+    async def register(
+        self, found: Sequence[tuple[Hit, ToolRecord]], toolset: str | None, principal: str
+    ) -> Registered:
         """Registers the tools of one search, best first.
 
         Args:
             found: Hits with their tools.
-            toolset: A toolset to extend.
+            toolset: Handle of a toolset to extend.
+            principal: On whose behalf.
 
         Raises:
             RequestError: There is no such toolset.
@@ -69,6 +72,7 @@ class Caller:
         on_progress: Where progress goes; None if nobody asked for it.
         session: Its session; None on a pipe, which has one client, and where each request stands alone.
         registry: Where tools that it finds are registered; None where none are.
+        on_message: Where the notifications go that come on the request's own exchange; see `CallRequest`.
     """
 
     principal: str
@@ -76,6 +80,7 @@ class Caller:
     on_progress: OnProgress | None
     session: str | None = None
     registry: Registry | None = None
+    on_message: OnMessage | None = None
 
 
 class AgentTool(ABC, Generic[ArgumentsT]):

@@ -2,8 +2,10 @@
 
 from typing import Annotated
 
+import msgspec
 from pydantic import Field
 
+from smart_mcp_proxy.gateway.cleaning import fenced
 from smart_mcp_proxy.gateway.outputs import Outputs
 from smart_mcp_proxy.gateway.results import structured_result
 from smart_mcp_proxy.gateway.tools.base import AgentTool, Arguments, Caller
@@ -29,12 +31,16 @@ class ReadOutput(AgentTool[ReadArguments]):
     annotations = {"readOnlyHint": True, "openWorldHint": False}
     arguments = ReadArguments
 
-    def __init__(self, outputs: Outputs) -> None:
+    def __init__(self, outputs: Outputs, *, is_fenced: bool = False) -> None:
         self._outputs = outputs
+        self._is_fenced = is_fenced
 
     async def run(self, arguments: ReadArguments, caller: Caller) -> bytes:
         """Reads one page."""
         page = self._outputs.page(arguments.key, caller.principal, arguments.offset, arguments.limit)
+        items = page.items
+        if self._is_fenced:  # records are text then, too: between the lines of a fence there is nothing to parse
+            items = fenced(items if isinstance(items, str) else msgspec.json.encode(items).decode())
         return structured_result(
             {
                 "key": arguments.key,
@@ -42,6 +48,6 @@ class ReadOutput(AgentTool[ReadArguments]):
                 "offset": arguments.offset,
                 "total": page.total,
                 "next_offset": page.next_offset,
-                "text" if page.unit == "characters" else "records": page.items,
+                "text" if isinstance(items, str) else "records": items,
             }
         )

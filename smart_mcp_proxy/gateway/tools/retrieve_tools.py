@@ -22,6 +22,7 @@ class RetrieveArguments(Arguments):
     more_queries: Annotated[
         list[str], Field(max_length=MORE_QUERIES_LIMIT, description="Further steps of the task to find tools for")
     ] = []
+    toolset: Annotated[str, Field(description="Handle of a toolset to extend with what is found")] = ""
 
 
 class RetrieveTools(AgentTool[RetrieveArguments]):
@@ -66,5 +67,6 @@ class RetrieveTools(AgentTool[RetrieveArguments]):
             principal=caller.principal,
             session=caller.session,
             registry=caller.registry,
+            toolset=arguments.toolset or None,
         )
         return structured_result(await self._retrieval.retrieve(question))

@@ -5,11 +5,10 @@ from typing import Any
 import msgspec
 from starlette.requests import Request
 
-from smart_mcp_proxy.errors import RequestError
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.gateway.retrieval import Question
 from smart_mcp_proxy.models import CallRequest
-from smart_mcp_proxy.web.rest.route import COMMAND_LINE, Endpoint, integer
+from smart_mcp_proxy.web.rest.route import COMMAND_LINE, Endpoint, body_of, integer
 
 __all__ = ["ROUTES"]
 
@@ -30,21 +29,29 @@ async def _search(gateway: Gateway, request: Request) -> dict[str, Any]:
 
 
 async def _call(gateway: Gateway, request: Request) -> bytes:
-    try:
-        body = msgspec.json.decode(await request.body(), type=_Call)
-    except msgspec.MsgspecError as exc:
-        raise RequestError(f"The body is not a call: {exc}.", hint='Send {"name": ..., "arguments": {}}.') from exc
+    body = await body_of(request, NamedCall)
     return await gateway.calls.call(
         CallRequest(name=body.name, arguments=body.arguments, variant=None, session=COMMAND_LINE)
     )
 
 
-class _Call(msgspec.Struct):
+class NamedCall(msgspec.Struct):
+    """A tool, canonical or listed, and its arguments."""
+
     name: str
     arguments: dict[str, Any] = {}
 
 
+_SEARCH = {
+    "q": "What the tool should do, or its name.",
+    "limit": "Most tools, 1 to 50.",
+    "detail": "compact or full.",
+    "server": "Only this one; may be repeated.",
+    "read_only": "true: only tools marked read-only.",
+    "why": "true: why each was found.",
+}
+
 ROUTES = (
-    Endpoint("GET", "/search", _search, "q, limit, detail, server, read_only, why: the answer of retrieve_tools."),
-    Endpoint("POST", "/call", _call, 'Calls a tool: {"name", "arguments"}.'),
+    Endpoint("GET", "/search", _search, "The answer of retrieve_tools.", query=_SEARCH),
+    Endpoint("POST", "/call", _call, "Calls a tool in the user's own name.", body=NamedCall),
 )

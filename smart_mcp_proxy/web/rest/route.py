@@ -1,7 +1,7 @@
 """A route of the REST interface, and what its handlers share."""
 
-from collections.abc import Awaitable, Callable
-from typing import Any, Literal, NamedTuple
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 import msgspec
 from starlette.requests import Request
@@ -10,12 +10,35 @@ from starlette.routing import Route
 
 from smart_mcp_proxy.errors import ProxyError, RequestError
 from smart_mcp_proxy.gateway import Gateway
+from smart_mcp_proxy.servers import Author
 
-__all__ = ["COMMAND_LINE", "PREFIX", "Endpoint", "integer"]
+__all__ = ["COMMAND_LINE", "PREFIX", "Door", "Endpoint", "Need", "author_of", "body_of", "integer", "json_response"]
 
 PREFIX = "/api/v1"
 COMMAND_LINE = "command line"
 """Session of a person's own searches and calls: theirs teach, but not together with an agent's."""
+
+Need = Literal["operator", "nothing"]
+"""Whom a route answers over the network: who has the operator's token, or anybody who may connect."""
+BodyT = TypeVar("BodyT")
+
+
+class Door(Protocol):
+    """Where requests come in, and who is behind them."""
+
+    def admit(self, request: Request, need: Need) -> Author | None:
+        """Who sends the request; None for somebody unknown, where nothing is needed.
+
+        Raises:
+            ProxyError: The request is not let in.
+        """
+
+
+class TooLargeError(RequestError):
+    """A body is longer than a message may be."""
+
+    code = "too_large"
+    http_status = 413
 
 
 class Endpoint(NamedTuple):
@@ -26,25 +49,70 @@ class Endpoint(NamedTuple):
         path: Below the prefix, with Starlette's parameters.
         handler: Its answer is JSON text, or what is encoded as JSON; a `ProxyError` becomes an error answer.
         summary: What it does, in a line.
+        answer: Type of the answer, for the description that programs read.
+        body: Type of the request's body; None where it has none.
+        query: Parameters of the query, by name with what they mean.
+        need: Whom it answers over the network; on the private socket the owner may do everything.
     """
 
     method: Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
     path: str
     handler: Callable[[Gateway, Request], Awaitable[Any]]
     summary: str
+    answer: Any = dict[str, Any]
+    body: Any = None
+    query: Mapping[str, str] = {}
+    need: Need = "operator"
 
-    def bound_to(self, gateway: Gateway) -> Route:
+    def bound_to(self, gateway: Gateway, door: Door) -> Route:
         """The route that answers for this gateway."""
 
         async def answer(request: Request) -> Response:
             try:
-                value, status = await self.handler(gateway, request), 200
+                request.state.author = door.admit(request, self.need)
+                request.state.body_limit_bytes = gateway.settings.max_message_bytes
+                value = await self.handler(gateway, request)
             except ProxyError as error:
-                value, status = {"error": error.to_dict()}, error.http_status
-            body = value if isinstance(value, bytes) else msgspec.json.encode(value)
-            return Response(body, status_code=status, media_type="application/json")
+                return json_response({"error": error.to_dict()}, error)
+            return json_response(value)
 
         return Route(PREFIX + self.path, answer, methods=[self.method])
+
+
+def json_response(value: Any, error: ProxyError | None = None) -> Response:
+    """An answer: JSON text as it is, everything else encoded; with the status and headers of an error."""
+    body = value if isinstance(value, bytes) else msgspec.json.encode(value)
+    headers = {"cache-control": "no-store"}
+    if error is not None and error.http_status == 401:
+        headers["www-authenticate"] = "Bearer"
+    if error is not None and error.retry_after_s is not None:
+        headers["retry-after"] = f"{error.retry_after_s:.0f}"
+    status = 200 if error is None else error.http_status
+    return Response(body, status_code=status, headers=headers, media_type="application/json")
+
+
+def author_of(request: Request) -> Author:
+    """Who sends an admitted request; an unknown one has the rights of an agent."""
+    author: Author | None = request.state.author
+    return author or "agent"
+
+
+async def body_of(request: Request, kind: type[BodyT]) -> BodyT:
+    """The request's JSON body.
+
+    Raises:
+        RequestError: It is of another form, or longer than a message may be.
+    """
+    limit: int = request.state.body_limit_bytes
+    text = bytearray()
+    async for chunk in request.stream():
+        text += chunk
+        if len(text) > limit:
+            raise TooLargeError(f"The body is longer than {limit} bytes.", hint="Raise MCPPROXY_MAX_MESSAGE_BYTES.")
+    try:
+        return msgspec.json.decode(bytes(text), type=kind)
+    except (msgspec.MsgspecError, RecursionError) as exc:
+        raise RequestError(f"The body is not what this route takes: {exc}.", hint="See /openapi.json.") from exc
 
 
 def integer(request: Request, name: str, default: int, least: int, most: int) -> int:

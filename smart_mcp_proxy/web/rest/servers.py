@@ -1,12 +1,15 @@
-"""REST: the gateway and its servers."""
+"""REST: the gateway, its servers, and what is done with them."""
 
 from typing import Any
 
+import msgspec
 from starlette.requests import Request
 
 from smart_mcp_proxy.gateway import Gateway, GatewayStatus
+from smart_mcp_proxy.gateway.management import ServerChange, ServerImported, ServerPage, ServersView
+from smart_mcp_proxy.gateway.offer import Session
 from smart_mcp_proxy.models import ServerStatus
-from smart_mcp_proxy.web.rest.route import Endpoint, integer
+from smart_mcp_proxy.web.rest.route import Endpoint, author_of, body_of, integer
 
 __all__ = ["ROUTES"]
 
@@ -14,8 +17,38 @@ LOG_LINES = 50
 LOG_LINES_MOST = 1000
 
 
+class NewServer(msgspec.Struct, frozen=True):
+    """A server to add: its name, and its entry as a server file has it."""
+
+    name: str
+    config: dict[str, Any]
+    revision: str | None = None
+
+
+class ServerPatch(msgspec.Struct, frozen=True):
+    """A change of a server's entry (PATCH: merged into it; PUT: instead of it), and the revision it was made for."""
+
+    config: dict[str, Any]
+    revision: str | None = None
+
+
+class ImportText(msgspec.Struct, frozen=True):
+    """The text of a client's configuration."""
+
+    text: str
+
+
+class ServerLogs(msgspec.Struct, frozen=True):
+    """What a server wrote last for people, oldest first."""
+
+    server: str
+    lines: list[str]
+
+
 async def _status(gateway: Gateway, request: Request) -> dict[str, Any]:
     status = gateway.status()
+    if request.state.author is None:
+        return {"version": status.version, "is_loaded": status.is_loaded, "is_settled": gateway.is_settled()}
     return {
         "version": status.version,
         "pid": status.pid,
@@ -25,20 +58,85 @@ async def _status(gateway: Gateway, request: Request) -> dict[str, Any]:
         "tools": sum(status.tools.values()),
         "catalog_tokens": status.catalog_tokens,
         "degraded": list(status.degraded),
+        "sessions": [_session(session) for session in status.sessions],
         "servers": _all(status),
     }
 
 
-async def _list(gateway: Gateway, request: Request) -> list[dict[str, Any]]:
-    return _all(gateway.status())
+async def _list(gateway: Gateway, request: Request) -> ServersView:
+    return await gateway.management.servers()
 
 
-async def _logs(gateway: Gateway, request: Request) -> dict[str, Any]:
-    name = request.path_params["name"]
-    gateway.visible.require_servers([name])
-    upstream = gateway.fleet.get(name)
+async def _show(gateway: Gateway, request: Request) -> ServerPage:
+    return await gateway.management.server(_name(request))
+
+
+async def _add(gateway: Gateway, request: Request) -> ServerChange:
+    body = await body_of(request, NewServer)
+    return await gateway.management.add(body.name, body.config, author_of(request), body.revision)
+
+
+async def _patch(gateway: Gateway, request: Request) -> ServerChange:
+    body = await body_of(request, ServerPatch)
+    return await gateway.management.patch(_name(request), body.config, author_of(request), body.revision)
+
+
+async def _replace(gateway: Gateway, request: Request) -> ServerChange:
+    body = await body_of(request, ServerPatch)
+    return await gateway.management.replace(_name(request), body.config, author_of(request), body.revision)
+
+
+async def _remove(gateway: Gateway, request: Request) -> ServerChange:
+    revision = request.query_params.get("revision")
+    return await gateway.management.remove(_name(request), author_of(request), revision)
+
+
+async def _enable(gateway: Gateway, request: Request) -> ServerChange:
+    return await gateway.management.switch(_name(request), author_of(request), is_enabled=True)
+
+
+async def _disable(gateway: Gateway, request: Request) -> ServerChange:
+    return await gateway.management.switch(_name(request), author_of(request), is_enabled=False)
+
+
+async def _approve(gateway: Gateway, request: Request) -> ServerChange:
+    revision = request.query_params.get("revision")
+    return await gateway.management.approve_server(_name(request), author_of(request), revision)
+
+
+async def _restart(gateway: Gateway, request: Request) -> ServerChange:
+    return await gateway.management.restart(_name(request))
+
+
+async def _refresh(gateway: Gateway, request: Request) -> ServerChange:
+    return await gateway.management.refresh(_name(request))
+
+
+async def _import(gateway: Gateway, request: Request) -> ServerImported:
+    body = await body_of(request, ImportText)
+    return await gateway.management.import_text(body.text, author_of(request))
+
+
+async def _logs(gateway: Gateway, request: Request) -> ServerLogs:
     lines = integer(request, "lines", LOG_LINES, 1, LOG_LINES_MOST)
-    return {"server": name, "lines": upstream.logs(lines) if upstream is not None else []}
+    return ServerLogs(_name(request), gateway.management.logs(_name(request), lines))
+
+
+def _name(request: Request) -> str:
+    name: str = request.path_params["name"]
+    return name
+
+
+def _session(session: Session) -> dict[str, Any]:
+    """A connected client of the handshake era; the other era has no sessions."""
+    client = session.client
+    return {
+        "client": client.name,
+        "version": client.version,
+        "principal": client.principal.id,
+        "route": session.routed.route,
+        "reason": session.routed.reason,
+    }
 
 
 def _all(status: GatewayStatus) -> list[dict[str, Any]]:
@@ -57,11 +155,33 @@ def _server(server: ServerStatus, tools: int) -> dict[str, Any]:
         "protocol_version": server.protocol_version,
         "server_info": server.server_info,
         "restarts": server.restarts,
+        "breaker": server.breaker,
     }
 
 
+_ONE = "/servers/{name:path}"
+_REVISION = {"revision": "Of the server file; the change is refused if it has another one by now."}
+
 ROUTES = (
-    Endpoint("GET", "/status", _status, "The gateway and its servers."),
-    Endpoint("GET", "/servers", _list, "All servers."),
-    Endpoint("GET", "/servers/{name}/logs", _logs, "Last lines of a stdio server's stderr (lines=50)."),
+    Endpoint("GET", "/status", _status, "The gateway and its servers; less without the token.", need="nothing"),
+    Endpoint("GET", "/servers", _list, "All servers, secrets masked.", ServersView),
+    Endpoint("POST", "/servers", _add, "Adds a server.", ServerChange, NewServer),
+    Endpoint("POST", "/servers/import", _import, "Adds a client's servers.", ServerImported, ImportText),
+    Endpoint(
+        "GET",
+        _ONE + "/logs",
+        _logs,
+        "The last lines of a server's stderr and log messages.",
+        ServerLogs,
+        query={"lines": f"How many, 1 to {LOG_LINES_MOST} ({LOG_LINES})."},
+    ),
+    Endpoint("POST", _ONE + "/enable", _enable, "Takes 'disabled' out of a server's entry.", ServerChange),
+    Endpoint("POST", _ONE + "/disable", _disable, "Stops a server until it is enabled.", ServerChange),
+    Endpoint("POST", _ONE + "/restart", _restart, "Connects a server anew.", ServerChange),
+    Endpoint("POST", _ONE + "/refresh", _refresh, "Lists a server's tools again.", ServerChange),
+    Endpoint("POST", _ONE + "/approve", _approve, "Lifts a server's quarantine.", ServerChange, query=_REVISION),
+    Endpoint("GET", _ONE, _show, "One server, secrets masked.", ServerPage),
+    Endpoint("PATCH", _ONE, _patch, "Merges a change into a server's entry.", ServerChange, ServerPatch),
+    Endpoint("PUT", _ONE, _replace, "Gives a server another entry.", ServerChange, ServerPatch),
+    Endpoint("DELETE", _ONE, _remove, "Removes a server.", ServerChange, query=_REVISION),
 )

@@ -43,9 +43,16 @@ def _example(example: Example) -> dict[str, Any]:
 
 
 ROUTES = (
-    Endpoint("GET", "/tools", _list, "All visible tools (server=NAME to narrow)."),
+    Endpoint(
+        "GET", "/tools", _list, "All visible tools.", list[dict[str, Any]], query={"server": "Only of this server."}
+    ),
     Endpoint("GET", "/tools/{name:path}", _show, "One tool's whole definition, and what was learned about it."),
     Endpoint(
-        "DELETE", "/examples", _forget_examples, "Forgets what was learned (tool, question), all if none is named."
+        "DELETE",
+        "/examples",
+        _forget_examples,
+        "Forgets what was learned from use, all of it if nothing is named.",
+        dict[str, int],
+        query={"tool": "Only about this tool.", "question": "Only this question."},
     ),
 )

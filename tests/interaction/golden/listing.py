@@ -14,9 +14,21 @@ from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.models import Era
 from smart_mcp_proxy.settings import Settings
 
-__all__ = ["ERAS", "golden_file", "rendered"]
+__all__ = [
+    "ERAS",
+    "SCRIPT_SETTINGS",
+    "golden_file",
+    "managing_tool_file",
+    "proxy_tool_file",
+    "rendered",
+    "rendered_managing_tool",
+    "rendered_proxy_tool",
+    "rendered_script_tool",
+    "script_tool_file",
+]
 
 ERAS: tuple[Era, ...] = ("handshake", "modern")
+SCRIPT_SETTINGS: tuple[Any, ...] = ("python", "javascript", "both")
 HERE = Path(__file__).parent
 _MODERN_META = {
     mcp_types.PROTOCOL_VERSION_META_KEY: "2026-07-28",
@@ -40,7 +52,43 @@ async def rendered(era: Era) -> str:
     return json.dumps(result, indent=2, ensure_ascii=False).replace(f'"{__version__}"', '"VERSION"') + "\n"
 
 
-async def _list_tools(era: Era) -> dict[str, Any]:
+def script_tool_file(setting: str) -> Path:
+    """Where `code_execution` is kept as one value of `MCPPROXY_CODE` lists it."""
+    return HERE / f"code_execution.{setting}.json"
+
+
+async def rendered_script_tool(setting: Any) -> str:
+    """`code_execution` as one value of `MCPPROXY_CODE` lists it, behind the default list, as indented JSON."""
+    *own, last = (await _list_tools("handshake", code=setting))["tools"]
+    assert own == (await _list_tools("handshake"))["tools"]
+    return json.dumps(last, indent=2, ensure_ascii=False) + "\n"
+
+
+def managing_tool_file() -> Path:
+    """Where `upstream_servers` is kept as `MCPPROXY_MANAGE` lists it."""
+    return HERE / "upstream_servers.json"
+
+
+async def rendered_managing_tool() -> str:
+    """`upstream_servers` as `MCPPROXY_MANAGE` lists it, behind the default list, as indented JSON."""
+    *own, last = (await _list_tools("handshake", manage=True))["tools"]
+    assert own == (await _list_tools("handshake"))["tools"]
+    return json.dumps(last, indent=2, ensure_ascii=False) + "\n"
+
+
+def proxy_tool_file() -> Path:
+    """Where `proxy` is kept as `MCPPROXY_PROXY_TOOL` lists it."""
+    return HERE / "proxy.json"
+
+
+async def rendered_proxy_tool() -> str:
+    """`proxy` as `MCPPROXY_PROXY_TOOL` lists it, behind the default list, as indented JSON."""
+    *own, last = (await _list_tools("handshake", proxy_tool="proxy"))["tools"]
+    assert own == (await _list_tools("handshake"))["tools"]
+    return json.dumps(last, indent=2, ensure_ascii=False) + "\n"
+
+
+async def _list_tools(era: Era, **settings: Any) -> dict[str, Any]:
     """Asks a gateway without servers, over a pair of message streams."""
     to_gateway, gateway_reads = message_streams()
     gateway_writes, from_gateway = message_streams()
@@ -53,7 +101,7 @@ async def _list_tools(era: Era) -> dict[str, Any]:
         return result
 
     with tempfile.TemporaryDirectory() as directory:
-        async with Gateway(Settings(data_dir=Path(directory)), {}, environ={}) as gateway:
+        async with Gateway(Settings(data_dir=Path(directory), **settings), {}, environ={}) as gateway:
             serving = asyncio.ensure_future(serve_streams(gateway.mcp_server(), gateway_reads, gateway_writes))
             try:
                 if era == "modern":

@@ -7,7 +7,7 @@ import json
 
 import anyio
 import pytest
-from listing import ERAS, golden_file, rendered
+from listing import ERAS, SCRIPT_SETTINGS, golden_file, rendered, rendered_script_tool, script_tool_file
 
 from smart_mcp_proxy.models import Era
 
@@ -15,6 +15,9 @@ pytestmark = pytest.mark.anyio
 
 MAX_TOKENS = 1_600
 """Source: contract.md, Results and errors. UTF-8 bytes of compact JSON, four to a token."""
+
+MAX_SCRIPT_TOKENS = 400
+"""Of `code_execution`, which is listed only where the operator asks for it."""
 
 
 @pytest.mark.parametrize("era", ERAS)
@@ -46,3 +49,12 @@ def test_descriptions_are_short_and_only_structured_answers_have_an_output_schem
     tools = json.loads(golden_file("handshake").read_text("utf-8"))["tools"]
     assert all(1 <= len(tool["description"].splitlines()) <= 6 for tool in tools)
     assert [tool["name"] for tool in tools if "outputSchema" in tool] == ["retrieve_tools", "describe_tool"]
+
+
+@pytest.mark.parametrize("setting", SCRIPT_SETTINGS)
+async def test_the_tool_for_scripts_is_the_golden_one_byte_for_byte(setting: str) -> None:
+    """Behind the six, which stay as they are, and for at most 400 tokens more."""
+    with anyio.fail_after(20):
+        found = await rendered_script_tool(setting)
+    assert found.encode() == script_tool_file(setting).read_bytes()
+    assert len(json.dumps(json.loads(found), separators=(",", ":")).encode()) / 4 <= MAX_SCRIPT_TOKENS

@@ -1,0 +1,191 @@
+"""`mcpproxy approve`: what waits for the user, what it says, and the decision."""
+
+import sys
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+from anyio import to_thread
+from cyclopts import App, Parameter
+from rich.text import Text
+
+from smart_mcp_proxy.cli.api import Api, open_api
+from smart_mcp_proxy.cli.failure import UsageError
+from smart_mcp_proxy.cli.output import clean, plural, say, show, show_json, table
+from smart_mcp_proxy.cli.start import open_settings
+from smart_mcp_proxy.errors import ProxyError, ToolNotFoundError
+
+__all__ = ["app"]
+
+app = App(
+    name="approve",
+    help_epilogue="""\
+The tools of a server's first list are agreed to by configuring the server. A
+tool that comes later, or whose definition changes in any way, is kept from
+agents until you approve it here. A tool that you blocked stays blocked until
+you approve it by name.
+
+Examples:
+  mcpproxy approve                             what waits
+  mcpproxy approve github:create_issue --diff  what changed, word by word
+  mcpproxy approve github:create_issue         approve this definition
+  mcpproxy approve github                      approve all that waits of a server
+  mcpproxy approve --all --yes                 approve everything without asking""",
+)
+
+_STYLES = {"removed": "red strike", "added": "green", "same": ""}
+_MARKS = {"removed": ("[-", "-]"), "added": ("{+", "+}"), "same": ("", "")}
+"""Off a terminal, where there is no colour: as `git diff --word-diff` writes it."""
+SHOWN_FIELDS = 3
+
+
+@app.default
+async def approve(
+    name: str | None = None,
+    /,
+    *,
+    every: Annotated[bool, Parameter(name="--all")] = False,
+    list_only: Annotated[bool, Parameter(name="--list")] = False,
+    diff: bool = False,
+    yes: bool = False,
+    json: bool = False,
+) -> None:
+    """Show and approve tools that wait for you.
+
+    Args:
+        name: SERVER:TOOL, or a server for all its tools that wait.
+        every: Approve everything that waits.
+        list_only: Only show what waits, as without a name.
+        diff: Only show what changed, word by word.
+        yes: Approve without asking.
+        json: Print what waits, or what was approved, as one object.
+    """
+    if every and name is not None:
+        raise UsageError("Name one tool or server, or say --all.")
+    async with open_api(open_settings(), is_stored_enough=lambda _: True) as api:
+        found = await api.approvals()
+        chosen = _chosen(found["tools"], name, every=every)
+        if diff:
+            await _show_changes(api, chosen, json=json)
+        elif list_only or (name is None and not every):
+            _show_list({**found, "tools": _named(found["tools"], name)}, json=json)
+        elif not chosen and not (every and found["is_closed"]):
+            _say_nothing_waits(name, json=json)
+        else:
+            await _decide(api, chosen, reopens=every and found["is_closed"], yes=yes, json=json)
+
+
+def _named(tools: Sequence[dict[str, Any]], name: str | None) -> list[dict[str, Any]]:
+    return [tool for tool in tools if name in (None, tool["name"], tool["server"])]
+
+
+def _chosen(tools: Sequence[dict[str, Any]], name: str | None, *, every: bool) -> list[dict[str, Any]]:
+    """The tools that are meant; a blocked one only where it is named itself.
+
+    Raises:
+        ToolNotFoundError: A tool is named that does not wait.
+    """
+    chosen = [tool for tool in _named(tools, name) if tool["state"] != "blocked" or tool["name"] == name]
+    if name is not None and not every and not chosen and ":" in name:
+        error = ToolNotFoundError(f"Tool {name!r} does not wait for approval.", hint="It is approved, or not listed.")
+        error.add_note("mcpproxy approve --list")
+        raise error
+    return chosen
+
+
+def _say_nothing_waits(name: str | None, *, json: bool) -> None:
+    if json:
+        show_json({"approved": [], "moved": []})
+    say(f"Nothing of {clean(name)} waits for approval." if name else "Nothing waits for approval.")
+
+
+def _show_list(found: dict[str, Any], *, json: bool) -> None:
+    if json:
+        show_json(found)
+        return
+    if found["is_closed"]:
+        say("The record of what you approved was lost with a damaged catalog. Nothing is trusted before you say so:")
+        say("  mcpproxy approve --all", style="bold")
+    if not found["tools"]:
+        say("Nothing waits for approval.")
+        return
+    rows = [[tool["name"], _state(tool), _fields(tool), _doubts(tool)] for tool in found["tools"]]
+    show(table(["Tool", "State", "What differs", "Scanner"], rows))
+    say("See what changed with: mcpproxy approve SERVER:TOOL --diff", style="dim")
+
+
+def _state(tool: dict[str, Any]) -> Text:
+    styles = {"pending": "yellow", "changed": "red", "blocked": "dim"}
+    return Text(tool["state"], style=styles[tool["state"]])
+
+
+def _fields(tool: dict[str, Any]) -> str:
+    if not tool["approved_hash"]:
+        return "new tool"
+    fields = tool["fields"]
+    more = f" and {len(fields) - SHOWN_FIELDS} more" if len(fields) > SHOWN_FIELDS else ""
+    return (", ".join(fields[:SHOWN_FIELDS]) or "nothing") + more
+
+
+def _doubts(tool: dict[str, Any]) -> str:
+    grave = [finding for finding in tool["findings"] if finding["severity"] == "review"]
+    if not grave:
+        return "nothing found"
+    return f"{grave[0]['reason']} ({grave[0]['place']})" + (f" +{len(grave) - 1}" if len(grave) > 1 else "")
+
+
+async def _show_changes(api: Api, chosen: Sequence[dict[str, Any]], *, json: bool) -> None:
+    details = [await api.approval(tool["name"]) for tool in chosen]
+    if json:
+        show_json({"tools": details})
+        return
+    if not details:
+        say("Nothing waits for approval.")
+    for detail in details:
+        show(_page(detail))
+
+
+def _page(detail: dict[str, Any]) -> Text:
+    """A tool's changes, removed words struck out in red and added ones in green."""
+    tool = detail["approval"]
+    page = Text.assemble((tool["name"], "bold"), f" ({tool['state']})\n")
+    for change in detail["changes"]:
+        page.append(f"  {change['path']}: ", style="dim")
+        for words in change["words"]:
+            opening, closing = ("", "") if sys.stdout.isatty() else _MARKS[words["kind"]]
+            page.append(f"{opening}{clean(words['text'])}{closing}", style=_STYLES[words["kind"]])
+        page.append("\n")
+    for finding in tool["findings"]:
+        page.append(f"  scanner, {finding['severity']}: {finding['reason']} ({finding['place']})\n", style="yellow")
+    return page
+
+
+async def _decide(api: Api, chosen: list[dict[str, Any]], *, reopens: bool, yes: bool, json: bool) -> None:
+    if not yes:
+        if not sys.stdin.isatty():
+            raise UsageError("This asks before it approves, and there is no terminal to ask on; add --yes.")
+        # What is shown now is what is approved, not what was listed a moment ago.
+        details = [await api.approval(tool["name"]) for tool in chosen]
+        for detail in details:
+            show(_page(detail))
+        chosen = [detail["approval"] for detail in details]
+        if not await _is_agreed(f"Approve {plural(len(chosen), 'tool')}?"):
+            say("Nothing was approved.")
+            return
+    decided = await api.approve({tool["name"]: tool["hash"] for tool in chosen}, reopens=reopens)
+    if json:
+        show_json(decided)
+    else:
+        say(f"Approved {plural(len(decided['approved']), 'tool')}; agents see them within two seconds.")
+    if decided["moved"]:
+        names = ", ".join(decided["moved"][:SHOWN_FIELDS])
+        raise ProxyError(
+            f"{plural(len(decided['moved']), 'tool')} changed meanwhile and wait still: {names}.",
+            hint="Look at them again.",
+            code="conflict",
+        )
+
+
+async def _is_agreed(question: str) -> bool:
+    say(f"{question} [y/N]", style="bold")
+    answer = await to_thread.run_sync(sys.stdin.readline)
+    return answer.strip().lower() in ("y", "yes")

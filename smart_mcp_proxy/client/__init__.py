@@ -1,0 +1,32 @@
+"""A library for both ends of a `proxy` tool: a client that uses one, and servers that offer one.
+
+    async with ProxyClient("http://127.0.0.1:8000/mcp", transparent=True) as client:
+        tools = await client.list_tools()
+
+Source: seeds/2_proxy_tool_pattern.md.
+"""
+
+from smart_mcp_proxy.client.client import ProxyClient
+from smart_mcp_proxy.client.result import ProxyResult
+from smart_mcp_proxy.client.server import ProxyFastMCP, ProxyMCP
+from smart_mcp_proxy.client.transform import (
+    deserialize_embedded_resource_python_object,
+    get_embedded_resource_python_object,
+    get_proxy_query_result,
+    tool_result_as_prompt_result,
+    tool_result_as_resource_result,
+)
+from smart_mcp_proxy.proxying import ProxyResponseInfo
+
+__all__ = [
+    "ProxyClient",
+    "ProxyFastMCP",
+    "ProxyMCP",
+    "ProxyResponseInfo",
+    "ProxyResult",
+    "deserialize_embedded_resource_python_object",
+    "get_embedded_resource_python_object",
+    "get_proxy_query_result",
+    "tool_result_as_prompt_result",
+    "tool_result_as_resource_result",
+]

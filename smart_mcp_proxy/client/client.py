@@ -1,0 +1,294 @@
+"""`ProxyClient`: FastMCP's client, with a server's `proxy` tool as one more way to everything behind it."""
+
+import datetime
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import mcp_types
+from fastmcp import Client
+from fastmcp.client.progress import ProgressHandler
+from mcp import MCPError
+from mcp.client.caching import CacheMode
+from pydantic import AnyUrl
+
+from smart_mcp_proxy.client.result import ProxyResult
+from smart_mcp_proxy.client.transform import (
+    Contents,
+    get_proxy_query_result,
+    tool_result_as_prompt_result,
+    tool_result_as_resource_result,
+)
+from smart_mcp_proxy.errors import UpstreamError
+from smart_mcp_proxy.proxying import Batch, Operation, ProxyResponseInfo, parse_operation, proxy_meta
+
+__all__ = ["ProxyClient"]
+
+PROXY_TOOL_NAME = "proxy"
+"""Source: seeds/1_proxy_extension_spec.md, section 2.1."""
+MAX_PAGES = 250
+"""Pages of one list before a server is taken not to end. Source: FastMCP's client."""
+_LISTED = {"tool": "Tool", "resource": "Resource | ResourceTemplate", "prompt": "Prompt"}
+
+Timeout = datetime.timedelta | float | int | None
+
+
+class ProxyClient(Client[Any]):
+    """A client of a server that has a `proxy` tool.
+
+    Args:
+        *args: As for FastMCP's `Client`: an address, a server, a transport.
+        transparent: Whether the standard methods reach through the `proxy` tool.
+        proxy_tool_name: Its name; None for `proxy`. `discover_proxy()` finds one of another name.
+        **kwds: As for FastMCP's `Client`.
+    """
+
+    def __init__(self, *args: Any, transparent: bool = False, proxy_tool_name: str | None = None, **kwds: Any) -> None:
+        super().__init__(*args, **kwds)
+        self.is_transparent = transparent
+        self.proxy_tool_name = proxy_tool_name or PROXY_TOOL_NAME
+
+    async def proxy(  # noqa: PLR0913  (the parameters of the tool, by their names)
+        self,
+        proxy_type: str,
+        action: str,
+        path: str | None = None,
+        arguments: Mapping[str, Any] | None = None,
+        timeout: Timeout = None,
+        progress_handler: ProgressHandler | None = None,
+        *,
+        filter: Mapping[str, Any] | None = None,
+        limit: int | None = None,
+        cursor: str | None = None,
+        raise_on_error: bool = True,
+        meta: dict[str, Any] | None = None,
+    ) -> ProxyResult:
+        """The `proxy` tool's own answer: for list and info one embedded resource, for call what was called.
+
+        Args:
+            proxy_type: tool, resource or prompt.
+            action: list, info or call.
+            path: Name or URI, for info and call.
+            arguments: For call.
+            timeout: Seconds to wait for the answer.
+            progress_handler: Hears of progress.
+            filter: For list: prefix, server, tags.
+            limit: For list: entries per page.
+            cursor: For list: where the page begins; `next_cursor` of the page before.
+            raise_on_error: Whether an answer that tells of a failure is raised.
+            meta: The request's `_meta`.
+
+        Raises:
+            RequestError: The parameters do not go together; nothing was sent.
+            ToolError: The tool failed.
+        """
+        given = {
+            "action": action,
+            "type": proxy_type,
+            "path": path,
+            "args": None if arguments is None else dict(arguments),
+            "filter": None if filter is None else dict(filter),
+            "limit": limit,
+            "cursor": cursor,
+        }
+        request = parse_operation(given)
+        sent = {name: value for name, value in given.items() if value is not None}
+        return await self._send(request, sent, timeout, progress_handler, meta=meta, raise_on_error=raise_on_error)
+
+    async def batch(
+        self,
+        operations: Sequence[Mapping[str, Any]],
+        timeout: Timeout = None,
+        progress_handler: ProgressHandler | None = None,
+    ) -> list[ProxyResult]:
+        """The answer to each operation, in their order; one that failed says so in `is_error`.
+
+        Args:
+            operations: Each with action, type and what else it takes.
+            timeout: Seconds to wait for all of them.
+            progress_handler: Hears of progress.
+
+        Raises:
+            RequestError: There are none, or too many.
+            ToolError: The server's `proxy` tool knows no batches.
+        """
+        sent = {"action": "batch", "operations": [dict(each) for each in operations]}
+        answer = await self._send(parse_operation(sent), sent, timeout, progress_handler, raise_on_error=False)
+        try:
+            results: list[mcp_types.CallToolResult] = get_proxy_query_result(answer)
+        except ValueError:
+            answer.raise_if_error()
+            raise
+        return [ProxyResult(each) for each in results]
+
+    async def discover_proxy(self) -> str | None:
+        """The name of the server's `proxy` tool, which is used from then on; None if it has none.
+
+        Looked for by name, then by description, and believed when it answers a list.
+
+        Source: seeds/1_proxy_extension_spec.md, section 6.1.
+        """
+        tools = await super().list_tools()
+        named = [tool.name for tool in tools if tool.name == self.proxy_tool_name]
+        described = [
+            tool.name
+            for tool in tools
+            if {"action", "type", "path"} <= set(tool.input_schema.get("properties", ()))
+            and any(word in f"{tool.name} {tool.description}".lower() for word in ("proxy", "prompt"))
+        ]
+        for name in dict.fromkeys((*named, *described)):
+            before, self.proxy_tool_name = self.proxy_tool_name, name
+            if await self._answers():
+                return name
+            self.proxy_tool_name = before
+        return None
+
+    async def list_tools(self, max_pages: int = MAX_PAGES, *, cache_mode: CacheMode = "use") -> list[mcp_types.Tool]:
+        """All tools; behind the `proxy` tool in transparent mode."""
+        if not self.is_transparent:
+            return await super().list_tools(max_pages, cache_mode=cache_mode)
+        return await self._list("tool", max_pages)
+
+    async def list_resources(  # type: ignore[override]  # seed 2 lists templates here as well
+        self, max_pages: int = MAX_PAGES
+    ) -> list[mcp_types.Resource | mcp_types.ResourceTemplate]:
+        """All resources; in transparent mode those behind the `proxy` tool, and the resource templates."""
+        if not self.is_transparent:
+            return [*await super().list_resources(max_pages)]
+        return await self._list("resource", max_pages)
+
+    async def list_resource_templates(self, max_pages: int = MAX_PAGES) -> list[mcp_types.ResourceTemplate]:
+        """All resource templates; behind the `proxy` tool in transparent mode."""
+        if not self.is_transparent:
+            return await super().list_resource_templates(max_pages)
+        listed = await self._list("resource", max_pages)
+        return [each for each in listed if isinstance(each, mcp_types.ResourceTemplate)]
+
+    async def list_prompts(self, max_pages: int = MAX_PAGES) -> list[mcp_types.Prompt]:
+        """All prompts; behind the `proxy` tool in transparent mode."""
+        if not self.is_transparent:
+            return await super().list_prompts(max_pages)
+        return await self._list("prompt", max_pages)
+
+    async def call_tool(
+        self,
+        name: str,
+        arguments: dict[str, Any] | None = None,
+        *,
+        version: str | None = None,
+        timeout: Timeout = None,
+        progress_handler: ProgressHandler | None = None,
+        raise_on_error: bool = True,
+        meta: dict[str, Any] | None = None,
+    ) -> Any:
+        """The tool's result; in transparent mode a list of its content blocks, see `ProxyResult`.
+
+        Raises:
+            ToolError: The tool failed.
+        """
+        if not self.is_transparent:
+            return await super().call_tool(
+                name,
+                arguments,
+                version=version,
+                timeout=timeout,
+                progress_handler=progress_handler,
+                raise_on_error=raise_on_error,
+                meta=meta,
+            )
+        _refuse_version(version)
+        return await self.proxy(
+            "tool", "call", name, arguments, timeout, progress_handler, raise_on_error=raise_on_error, meta=meta
+        )
+
+    async def read_resource(
+        self, uri: AnyUrl | str, *, version: str | None = None, meta: dict[str, Any] | None = None
+    ) -> list[Contents]:
+        """The resource's contents; behind the `proxy` tool in transparent mode."""
+        if not self.is_transparent:
+            return await super().read_resource(uri, version=version, meta=meta)
+        _refuse_version(version)
+        return tool_result_as_resource_result(await self.proxy("resource", "call", str(uri), meta=meta))
+
+    async def get_prompt(
+        self,
+        name: str,
+        arguments: dict[str, Any] | None = None,
+        *,
+        version: str | None = None,
+        meta: dict[str, Any] | None = None,
+    ) -> mcp_types.GetPromptResult:
+        """The prompt's messages; behind the `proxy` tool in transparent mode."""
+        if not self.is_transparent:
+            return await super().get_prompt(name, arguments, version=version, meta=meta)
+        _refuse_version(version)
+        found = tool_result_as_prompt_result(await self.proxy("prompt", "call", name, arguments, meta=meta))
+        if found is None:
+            raise UpstreamError(f"The server's {self.proxy_tool_name} answered with something that is no prompt.")
+        return found
+
+    async def _list(self, proxy_type: str, max_pages: int) -> list[Any]:
+        listed: list[Any] = []
+        cursor: str | None = None
+        for _ in range(max_pages):
+            page = await self.proxy(proxy_type, "list", cursor=cursor)
+            listed += get_proxy_query_result(page)
+            following = ProxyResponseInfo.from_content(page[0]).next_cursor if page else None
+            if following is None or following == cursor:
+                return listed
+            cursor = following
+        raise UpstreamError(
+            f"The server's list goes on after {max_pages} pages.", hint="Pass a higher max_pages if that is right."
+        )
+
+    async def _send(
+        self,
+        request: Operation | Batch,
+        sent: dict[str, Any],
+        timeout: Timeout,
+        progress_handler: ProgressHandler | None,
+        *,
+        raise_on_error: bool,
+        meta: dict[str, Any] | None = None,
+    ) -> ProxyResult:
+        result = await self.call_tool_mcp(
+            self.proxy_tool_name, sent, progress_handler=progress_handler, timeout=timeout, meta=meta
+        )
+        answer = ProxyResult(result)
+        if raise_on_error:
+            answer.raise_if_error()
+        if isinstance(request, Operation) and not answer.is_error:
+            for block in answer:
+                _complete(block, request)
+        return answer
+
+    async def _answers(self) -> bool:
+        """Whether the tool answers as a `proxy` tool does."""
+        try:
+            answer = await self.proxy("prompt", "list", raise_on_error=False)
+            return not answer.is_error and isinstance(get_proxy_query_result(answer), list)
+        except (MCPError, ValueError):
+            return False
+
+
+def _complete(block: mcp_types.ContentBlock, request: Operation) -> None:
+    """Writes on a block what was asked for, where it does not say so itself.
+
+    Servers of the older form say it in annotations, and today's models drop what they do not know there.
+    """
+    info, is_list = ProxyResponseInfo.from_content(block), request.action == "list"
+    python_type = _LISTED[request.type]
+    if request.action == "call":
+        python_type = "GetPromptResult" if request.type == "prompt" else ""
+    told = proxy_meta(
+        proxyAction=info.proxy_action or request.action,
+        proxyType=info.proxy_type or request.type,
+        proxyPath=info.proxy_path or request.path or None,
+        pythonType=info.python_type or python_type or None,
+        many=info.many if info.many is not None or request.action == "call" else is_list,
+    )
+    block.meta = {**told, **(block.meta or {})}
+
+
+def _refuse_version(version: str | None) -> None:
+    if version is not None:
+        raise ValueError("A version cannot be asked for through a proxy tool; leave it out, or use transparent=False.")

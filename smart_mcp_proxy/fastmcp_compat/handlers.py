@@ -1,0 +1,63 @@
+"""What a request of an agent is to the gateway, and who answers it besides the agent's tools."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from smart_mcp_proxy.models import Era, OnProgress, Principal
+
+__all__ = ["ClientSession", "ContentHandlers", "Inbound"]
+
+
+class ClientSession(Protocol):
+    """What the gateway keeps for a client of the handshake era while it is connected."""
+
+    def close(self) -> None:
+        """The client is gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inbound:
+    """One request of an agent, as far as the gateway needs to know it.
+
+    Attributes:
+        params: The request's params as they came.
+        meta: The agent's `_meta` without connection keys.
+        era: Protocol era of this request.
+        protocol_version: Negotiated (handshake) or stated (modern) version.
+        principal: On whose behalf.
+        on_progress: Sends progress to the agent; None unless it gave a token.
+        path: Where it came in, see `served_path`.
+        session: What is kept for its sender; None in the modern era.
+        session_id: The session's id; None on a pipe and in the modern era.
+        method: What is asked for.
+    """
+
+    params: Mapping[str, Any]
+    meta: Mapping[str, Any]
+    era: Era
+    protocol_version: str
+    principal: Principal
+    on_progress: OnProgress | None
+    path: str = ""
+    session: ClientSession | None = None
+    session_id: str | None = None
+    method: str = ""
+
+
+class ContentHandlers(Protocol):
+    """What the gateway answers itself of prompts and resources.
+
+    Attributes:
+        methods: What it answers.
+    """
+
+    @property
+    def methods(self) -> frozenset[str]:
+        """The methods that come here."""
+
+    def capabilities(self) -> dict[str, Any]:
+        """What is said of them to a client that greets, at the place where the present request came in."""
+
+    async def answer(self, method: str, inbound: Inbound) -> dict[str, Any]:
+        """The result of one request, whole."""

@@ -1,0 +1,219 @@
+"""Agent tokens: made and revoked by an operator, known to the doors of every process within two seconds."""
+
+import asyncio
+import hashlib
+import secrets
+import time
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final, NamedTuple
+
+from smart_mcp_proxy.catalog import (
+    AgentToken,
+    Catalog,
+    find_agent_tokens,
+    note_token_use,
+    revoke_agent_token,
+    store_agent_token,
+)
+from smart_mcp_proxy.errors import CatalogError, RequestError
+from smart_mcp_proxy.models import CallVariant, Principal, Reach
+from smart_mcp_proxy.telemetry import get_logger, spawn
+
+__all__ = ["AgentTokens", "NewToken", "Scope"]
+
+PREFIX: Final = "mcpp_"
+"""By which people and scanners for leaked secrets recognise one."""
+TOKEN_BYTES: Final = 32
+NAME_CHARS: Final = 64
+KNOWN_SHOWN: Final = 20
+"""Of the names that there are, in an error."""
+FOLLOW_S: Final = 1.0
+"""Writes to the database are seen by every process within 2 s. Source: contract.md, Processes."""
+USE_NOTED_S: Final = 30.0
+"""How often it is stored that tokens were used: a person asks whether one still is, not for the second."""
+
+log = get_logger("tokens")
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What a new token allows.
+
+    Attributes:
+        servers: The servers it reaches; None for all.
+        access: The most that a tool called with it may do.
+        profile: The profile it is held to; None for none.
+        expires_in_s: Its life in seconds; None for no end.
+    """
+
+    servers: tuple[str, ...] | None = None
+    access: CallVariant = "read"
+    profile: str | None = None
+    expires_in_s: float | None = None
+
+    def require_known(self, servers: Collection[str], profiles: Collection[str]) -> None:
+        """Passes if the servers and the profile that it names are configured: a slip would make a token for nothing.
+
+        Raises:
+            RequestError: One of them is not.
+        """
+        for noun, known, named in (
+            ("Server", servers, self.servers or ()),
+            ("Profile", profiles, () if self.profile is None else (self.profile,)),
+        ):
+            for name in named:
+                if name not in known:
+                    hint = f"Known: {', '.join(sorted(known)[:KNOWN_SHOWN]) or 'none'}."
+                    raise RequestError(f"{noun} {name[:NAME_CHARS]!r} is not configured.", hint=hint)
+
+
+@dataclass(frozen=True, slots=True)
+class NewToken:
+    """A token that has just been made: the only moment at which it can be shown. Its repr does not."""
+
+    secret: str
+    token: AgentToken
+
+    def __repr__(self) -> str:
+        return f"<NewToken {self.token.name!r}>"
+
+
+class _Holder(NamedTuple):
+    """Who holds a token, and until when it is good, in seconds since the epoch; None for no end."""
+
+    principal: Principal
+    id: int
+    expires_s: float | None
+
+
+class AgentTokens:
+    """The agent tokens of a catalog.
+
+    Args:
+        catalog: Keeps them.
+        wall: Seconds since the epoch, by which tokens end, whichever process looks.
+    """
+
+    def __init__(self, catalog: Catalog, wall: Callable[[], float] = time.time) -> None:
+        self._catalog = catalog
+        self._wall = wall
+        self._holders: Mapping[bytes, _Holder] = {}
+        self._used: dict[int, float] = {}
+
+    def __repr__(self) -> str:
+        return f"<AgentTokens, {len(self._holders)} good ones>"
+
+    def principal_of(self, digest: bytes) -> Principal | None:
+        """Whose token has this SHA-256; None if none has that is good now. A look-up.
+
+        What is looked up is a hash: how long that takes tells nothing about any token.
+        """
+        holder = self._holders.get(digest)
+        if holder is None:
+            return None
+        now_s = self._wall()
+        if holder.expires_s is not None and now_s >= holder.expires_s:
+            return None
+        self._used[holder.id] = now_s
+        return holder.principal
+
+    async def create(self, name: str, scope: Scope) -> NewToken:
+        """Makes a token, good from now on.
+
+        Raises:
+            RequestError: The name is taken, or not fit for one.
+        """
+        if not name.isprintable() or not name.strip() or len(name) > NAME_CHARS:
+            raise RequestError(
+                f"{name[:NAME_CHARS]!r} is no name for a token.", hint=f"Use 1 to {NAME_CHARS} printable characters."
+            )
+        secret = PREFIX + secrets.token_urlsafe(TOKEN_BYTES)
+        now_s = self._wall()
+        token = AgentToken(
+            name=name,
+            hash=hashlib.sha256(secret.encode()).hexdigest(),
+            created_s=now_s,
+            expires_s=None if scope.expires_in_s is None else now_s + scope.expires_in_s,
+            servers=scope.servers,
+            access=scope.access,
+            profile=scope.profile,
+        )
+        if not await self._catalog.write(partial(store_agent_token, token=token)):
+            raise RequestError(
+                f"There is a token named {name!r} already.",
+                hint=f"Use another name, or revoke it first: mcpproxy token revoke {name}",
+                code="token_exists",
+            )
+        return NewToken(secret, next(one for one in await self.refresh() if one.hash == token.hash))
+
+    async def revoke(self, name: str) -> None:
+        """Ends a token for good, here at once and in other processes within two seconds.
+
+        Raises:
+            RequestError: None that is still good has this name.
+        """
+        if not await self._catalog.write(partial(revoke_agent_token, name=name, now_s=self._wall())):
+            raise RequestError(
+                f"No token is named {name[:NAME_CHARS]!r}, or it is revoked already.",
+                hint="See them all with: mcpproxy token list",
+                code="token_not_found",
+            )
+        await self.refresh()
+
+    async def tokens(self) -> tuple[AgentToken, ...]:
+        """All tokens that were ever made, oldest first, with uses that are not stored yet."""
+        stored = await self._catalog.read(find_agent_tokens)
+        return tuple(replace(one, last_used_s=self._used.get(one.id, one.last_used_s)) for one in stored)
+
+    async def refresh(self) -> tuple[AgentToken, ...]:
+        """All tokens as they are stored; what is good among them is known from now on."""
+        stored = await self._catalog.read(find_agent_tokens)
+        self._holders = {bytes.fromhex(one.hash): _holder(one) for one in stored if one.revoked_s is None}
+        return stored
+
+    @asynccontextmanager
+    async def following(self) -> AsyncIterator[None]:
+        """While open, what other processes do to the tokens is known here."""
+        await self._refresh_quietly()
+        task = spawn(self._follow(), "agent tokens")
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.wait([task])
+            await self._store_uses()
+
+    async def _follow(self) -> None:
+        since_noted_s = 0.0
+        while True:
+            await asyncio.sleep(FOLLOW_S)
+            await self._refresh_quietly()
+            since_noted_s += FOLLOW_S
+            if since_noted_s >= USE_NOTED_S:
+                since_noted_s = 0.0
+                await self._store_uses()
+
+    async def _refresh_quietly(self) -> None:
+        """While the file cannot be read, what is known holds, and each token's end."""
+        try:
+            await self.refresh()
+        except CatalogError as exc:
+            log.debug("agent tokens are not read: %s", exc)
+
+    async def _store_uses(self) -> None:
+        used, self._used = self._used, {}
+        if not used:
+            return
+        try:
+            await self._catalog.write(partial(note_token_use, used=used))
+        except CatalogError as exc:
+            log.debug("uses of agent tokens are not stored: %s", exc)
+
+
+def _holder(token: AgentToken) -> _Holder:
+    servers = None if token.servers is None else frozenset(token.servers)
+    reach = Reach(servers, token.access, token.profile)
+    return _Holder(Principal(token.principal_id, reach), token.id, token.expires_s)

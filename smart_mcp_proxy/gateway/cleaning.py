@@ -1,0 +1,186 @@
+"""Results made safe to show: what steers a terminal or hides from the eye is taken out, text of others is fenced."""
+
+import json
+import re
+import secrets
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from smart_mcp_proxy.gateway.results import RawResult
+from smart_mcp_proxy.policy.scanner.hidden import FLAG
+
+__all__ = ["CLEANED_META_KEY", "clean", "fence", "fenced", "may_need_cleaning"]
+
+CLEANED_META_KEY = "dev.smartmcpproxy/cleaned"
+FENCE_WORD = "untrusted-output"
+FENCE_BYTES = 8
+"""Of the random part of a fence: nobody who writes a result can know it."""
+
+_SUSPECTS = (
+    # Escapes of JSON first; each pattern begins with one fixed byte, which is searched for at memory speed.
+    re.compile(rb"\\(?:[bf]|r(?!\\n)|u(?:00(?:0[0-8bcefBCEF]|1|7[fF]|[89])|202[a-eA-E]|206[6-9]|[dD][bB]40))"),
+    re.compile(rb"\x7f"),
+)
+_SUSPECTS_BEYOND_ASCII = (
+    re.compile(rb"\xc2[\x80-\x9f]"),
+    re.compile(rb"\xe2(?:\x80[\xaa-\xae]|\x81[\xa6-\xa9])"),
+    re.compile(rb"\xf3\xa0[\x80\x81]"),
+)
+_STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
+"""One string literal of a JSON text."""
+_UNWANTED = re.compile(
+    f"(?P<flag>{FLAG})|"
+    r"\x1b\[[0-?]*[ -/]*[@-~]|"  # CSI: colours, cursor, erasing
+    r"\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|"  # OSC: title, links, clipboard
+    r"\x1b[PX^_][^\x1b]*\x1b\\|"  # DCS, SOS, PM, APC: strings to the terminal
+    # A carriage return ends a line only with a newline; half of a surrogate pair is no character.
+    "\r(?!\n)|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\u202a-\u202e\u2066-\u2069\U000e0000-\U000e007f]"
+)
+"""Commands to a terminal, direction marks and TAG characters. Source: ECMA-48, 5.4 and 5.6; Unicode TR9, TR51."""
+_TEXT = msgspec.Raw(b'"text"')
+_LOOKS_LIKE_FENCE = re.compile(rf"<(?=\s*/?\s*{FENCE_WORD})", re.IGNORECASE)
+
+_Block = Mapping[str, msgspec.Raw]
+
+
+def may_need_cleaning(raw: bytes) -> bool:
+    """Whether a result's JSON text holds anything that `clean` may take out; False is certain."""
+    if any(pattern.search(raw) for pattern in _SUSPECTS):
+        return True
+    return not raw.isascii() and any(pattern.search(raw) for pattern in _SUSPECTS_BEYOND_ASCII)
+
+
+def clean(raw: bytes) -> bytes:
+    """The result without commands to a terminal, direction marks and TAG characters; the same bytes if it has none.
+
+    Every string is cleaned, keys and structured content included, and so are the strings of JSON that is sent as text:
+    text and structured content that said the same still do. `_meta` says how many characters were taken out.
+
+    Halves of surrogate pairs go where something else does: no reader of the rest could take them.
+
+    Args:
+        raw: A tool result's JSON text.
+    """
+    removed = [0]
+    text = _clean_strings(raw.decode("utf-8", "replace"), removed)
+    if not removed[0]:
+        return raw
+    members = RawResult(text.encode()).members
+    note = {CLEANED_META_KEY: {"removed_chars": removed[0]}}
+    return RawResult(msgspec.json.encode({**members, "_meta": {**_object(members.get("_meta")), **note}}))
+
+
+def _clean_strings(text: str, removed: list[int]) -> str:
+    """A JSON text with its strings cleaned, all else to the letter; adds what is taken out to `removed`."""
+    return _STRING.sub(partial(_clean_literal, removed=removed), text)
+
+
+def _clean_literal(match: re.Match[str], removed: list[int]) -> str:
+    literal = match[0]
+    if "\\" not in literal and literal.isprintable():
+        return literal
+    try:
+        said = json.loads(literal, strict=False)
+    except ValueError:  # a broken escape: whoever reads it will say so
+        return literal
+    before = removed[0]
+    cleaned = _clean_text(said, removed)
+    if "\\" in cleaned and cleaned.lstrip()[:1] in ("{", "["):
+        cleaned = _clean_inner(cleaned, removed)
+    return literal if removed[0] == before else json.dumps(cleaned, ensure_ascii=False)
+
+
+def _clean_inner(text: str, removed: list[int]) -> str:
+    """Text that is JSON with its strings cleaned; any other text as it is."""
+    try:
+        json.loads(text)  # which takes halves of surrogate pairs, too
+    except (ValueError, RecursionError):
+        return text
+    return _clean_strings(text, removed)
+
+
+def _clean_text(text: str, removed: list[int]) -> str:
+    def out(match: re.Match[str]) -> str:
+        if match["flag"]:
+            return match[0]
+        removed[0] += len(match[0])
+        return ""
+
+    return _UNWANTED.sub(out, text)
+
+
+def fence(raw: bytes) -> bytes:
+    """The result with each text between two lines that only the gateway can have written.
+
+    The lines hold a number that is drawn for this result; what looks like such a line inside the text is spelled
+    otherwise. Structured content is not fenced but written as text, or left out where the text already says it.
+
+    Args:
+        raw: A tool result's JSON text.
+    """
+    result = dict(RawResult(raw).members)
+    blocks = _blocks(result.get("content"))
+    structured = bytes(result.pop("structuredContent", b"null")).decode()
+    if structured != "null" and not _is_said(structured, blocks):
+        blocks.append({"type": _TEXT, "text": _encode(structured)})
+    nonce = secrets.token_hex(FENCE_BYTES)
+    result["content"] = _encode([_fenced_block(block, nonce) for block in blocks])
+    return RawResult(msgspec.json.encode(result))
+
+
+def fenced(text: str, nonce: str | None = None) -> str:
+    """`text` between the two lines of a fence; without a `nonce` a new one is drawn."""
+    name = f"{FENCE_WORD}-{nonce or secrets.token_hex(FENCE_BYTES)}"
+    return f"<{name}>\n{_LOOKS_LIKE_FENCE.sub('&lt;', text)}\n</{name}>"
+
+
+def _fenced_block(block: _Block, nonce: str) -> _Block:
+    if (text := _text(block.get("text"))) is not None:
+        return {**block, "text": _encode(fenced(text, nonce))}
+    inner = _object(block.get("resource"))
+    if (text := _text(inner.get("text"))) is not None:
+        return {**block, "resource": _encode({**inner, "text": _encode(fenced(text, nonce))})}
+    return block
+
+
+def _is_said(structured: str, blocks: Sequence[_Block]) -> bool:
+    """Whether the text blocks together are the same JSON as structured content, or what it wraps in `result`."""
+    texts = [_text(block.get("text")) or "" for block in blocks if block.get("type") == _TEXT]
+    said = _value("\n".join(texts))
+    return _value(structured) in (said, {"result": said})
+
+
+def _value(text: str) -> Any:
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.MsgspecError, RecursionError):
+        return text
+
+
+def _blocks(content: msgspec.Raw | None) -> list[_Block]:
+    """The content blocks, their members unread; what is no block is left out."""
+    try:
+        return [_object(block) for block in msgspec.json.decode(content or b"[]", type=list[msgspec.Raw])]
+    except msgspec.ValidationError:
+        return []
+
+
+def _text(raw: msgspec.Raw | None) -> str | None:
+    try:
+        return None if raw is None else msgspec.json.decode(raw, type=str)
+    except msgspec.MsgspecError:
+        return None
+
+
+def _encode(value: Any) -> msgspec.Raw:
+    return msgspec.Raw(msgspec.json.encode(value))
+
+
+def _object(raw: msgspec.Raw | None) -> dict[str, msgspec.Raw]:
+    try:
+        return msgspec.json.decode(raw or b"{}", type=dict[str, msgspec.Raw])
+    except msgspec.ValidationError:  # some servers send null
+        return {}

@@ -1,0 +1,236 @@
+"""Prompts, resources and templates as the agents at one place see them: names, pages, and what a name leads to."""
+
+from collections.abc import Callable, Iterator, Mapping
+from difflib import get_close_matches
+from itertools import islice
+from typing import Any, NamedTuple
+
+import msgspec
+
+from smart_mcp_proxy.catalog import Catalog, Snapshot
+from smart_mcp_proxy.errors import RequestError
+from smart_mcp_proxy.gateway.refusals import content_withheld
+from smart_mcp_proxy.gateway.uri_templates import filled, gateway_template, gateway_uri, match, split_gateway_uri
+from smart_mcp_proxy.gateway.visible import Visible
+from smart_mcp_proxy.models import ContentKind, ToolKey, ToolRecord
+from smart_mcp_proxy.names import IDENTITIES, listed_name, server_of, shelf
+
+__all__ = ["Contents", "Item", "Target"]
+
+PAGE_ITEMS = 250
+"""Items of one page; some clients show the first page only, and few servers have more."""
+NAME_CHARS = 200
+"""Of a name that does not exist, no more is shown or compared."""
+NEAR_MISSES = 3
+COMPARED = 500
+"""Names that a wrong one is compared with; each comparison takes tens of microseconds."""
+
+
+class Item(NamedTuple):
+    """One listed prompt, resource or template.
+
+    Attributes:
+        server: Its server.
+        name: Its own name or URI there.
+        record: As the catalog holds it.
+        shown: The name or URI that agents see.
+        definition: As agents see it.
+    """
+
+    server: str
+    name: str
+    record: ToolRecord
+    shown: str
+    definition: Mapping[str, Any]
+
+
+class Target(NamedTuple):
+    """What an agent's name or URI leads to.
+
+    Attributes:
+        server: Which server is asked.
+        name: The name or URI that it knows.
+        record: The approved definition that this goes by; None for a URI that the server does not list.
+    """
+
+    server: str
+    name: str
+    record: ToolRecord | None
+
+
+class _State(NamedTuple):
+    snapshot: Snapshot
+    rules: object
+    items: dict[ContentKind, Mapping[str, Item]]
+    """Filled as it is asked for."""
+
+
+class Contents:
+    """What is seen of the servers' prompts and resources at one place.
+
+    Args:
+        catalog: Holds them, approved and withheld.
+        visible: What may be seen here.
+        name_limit: Longest name of a prompt, in characters.
+        passed: The one server whose names and URIs are shown as they are; None where names say the server.
+    """
+
+    def __init__(self, catalog: Catalog, visible: Visible, name_limit: int, passed: str | None) -> None:
+        self._catalog = catalog
+        self._visible = visible
+        self._name_limit = name_limit
+        self._passed = passed
+        self._state = _State(Snapshot(), None, {})
+        self._known: dict[ContentKind, Mapping[str, Item]] = {}
+        """As of the last look: most changes leave most definitions as they were, and reading them takes its time."""
+
+    @property
+    def servers(self) -> list[str]:
+        """The servers that can be asked here, by name."""
+        return [name for name, config in self._visible.servers.items() if not (config.disabled or config.quarantined)]
+
+    def of(self, kind: ContentKind) -> Mapping[str, Item]:
+        """All of one kind by the name or URI that agents see; by server, then in the order they were first listed."""
+        state, snapshot, rules = self._state, self._catalog.snapshot, self._visible.rules
+        if state.snapshot is not snapshot or state.rules is not rules:
+            state = self._state = _State(snapshot, rules, {})
+        if kind not in state.items:
+            known = {item.record.id: item for item in self._known.get(kind, {}).values()}
+            state.items[kind] = self._known[kind] = {item.shown: item for item in self._seen(snapshot, kind, known)}
+        return state.items[kind]
+
+    def page(self, kind: ContentKind, cursor: str | None) -> tuple[list[Mapping[str, Any]], str | None]:
+        """One page of definitions, and what leads to the next one; None where it is the last.
+
+        Raises:
+            RequestError: The cursor is none of the gateway's.
+        """
+        items = list(self.of(kind).values())
+        after = _read_cursor(cursor) if cursor is not None else None
+        left = [item for item in items if after is None or (item.server, item.record.id) > after]
+        page = left[:PAGE_ITEMS]
+        return [item.definition for item in page], _cursor(page[-1]) if len(left) > PAGE_ITEMS else None
+
+    def state(self, *kinds: ContentKind) -> tuple[tuple[str, str], ...]:
+        """Equal as long as the lists of these kinds are the same ones."""
+        return tuple((name, item.record.change_hash) for kind in kinds for name, item in self.of(kind).items())
+
+    def uri_of(self, server: str, uri: str) -> str:
+        """The URI under which agents here reach a server's resource."""
+        return uri if self._passed is not None else gateway_uri(server, uri)
+
+    def prompt(self, name: str) -> Target:
+        """The prompt of that name.
+
+        Raises:
+            RequestError: There is none.
+            QuarantinedError: It waits for the user.
+        """
+        if (item := self.of("prompts").get(name)) is not None:
+            return Target(item.server, item.name, item.record)
+        for key, each in self._catalog.snapshot.withheld.items():
+            server = server_of(key.server)
+            is_named = key.server == shelf(server, "prompts") and name == self._prompt_name(server, key.tool)
+            if is_named and self._visible.sees_content(server, key.tool):
+                raise content_withheld(key, each.state)
+        close = get_close_matches(name[:NAME_CHARS], [*islice(self.of("prompts"), COMPARED)], n=NEAR_MISSES)
+        hint = f"Did you mean {' or '.join(close)}?" if close else "prompts/list has all names."
+        raise RequestError(f"No prompt is named {name[:NAME_CHARS]!r}.", hint=hint, code="not_found")
+
+    def resource(self, uri: str) -> Target:
+        """What a URI leads to: a listed resource, one of a template, or one that its server names but does not list.
+
+        Raises:
+            RequestError: It leads nowhere.
+            QuarantinedError: It waits for the user.
+        """
+        if (item := self.of("resources").get(uri)) is not None:
+            return Target(item.server, item.name, item.record)
+        for shown, item in self.of("templates").items():
+            if (values := match(shown, uri)) is not None:
+                target = Target(item.server, filled(item.name, values), item.record)
+                self._refuse_withheld(target.server, target.name, is_templated=True)
+                return target
+        server, own = self._named(uri)
+        self._refuse_withheld(server, own, is_templated=False)
+        return Target(server, own, None)
+
+    def template(self, uri: str) -> Target:
+        """What a template, or the URI of a resource, leads to.
+
+        Raises:
+            RequestError: Nowhere.
+        """
+        item = self.of("templates").get(uri) or self.of("resources").get(uri)
+        if item is None:
+            raise RequestError(
+                f"No resource template is {uri[:NAME_CHARS]!r}.", hint="resources/templates/list has all."
+            )
+        return Target(item.server, item.name, item.record)
+
+    def _named(self, uri: str) -> tuple[str, str]:
+        """Server and own URI of something that is not listed under this URI."""
+        if self._passed is not None and self._visible.sees_content(self._passed, uri):
+            return self._passed, uri
+        parts = split_gateway_uri(uri)
+        if parts is not None and self._visible.sees_content(*parts):
+            return parts
+        # A result may link to a resource by the URI that its own server gives it.
+        owners = [(item.server, item.name) for item in self.of("resources").values() if item.name == uri]
+        if len(owners) == 1:
+            return owners[0]
+        hint = "Use the URI that resources/list gives." if self._passed is None else "resources/list has all."
+        raise RequestError(f"No resource is {uri[:NAME_CHARS]!r}.", hint=hint, code="not_found")
+
+    def _refuse_withheld(self, server: str, uri: str, *, is_templated: bool) -> None:
+        withheld = self._catalog.snapshot.withheld
+        key = ToolKey(shelf(server, "resources"), uri)
+        if key in withheld:
+            raise content_withheld(key, withheld[key].state)
+        if is_templated:
+            return
+        place = shelf(server, "templates")
+        for key, each in withheld.items():
+            if key.server == place and match(key.tool, uri) is not None:
+                raise content_withheld(key, each.state)
+
+    def _seen(self, snapshot: Snapshot, kind: ContentKind, known: Mapping[int, Item]) -> Iterator[Item]:
+        for server in sorted(self.servers):
+            for record in snapshot.by_server.get(shelf(server, kind), ()):
+                if self._visible.sees_content(server, record.key.tool):
+                    item = known.get(record.id)
+                    yield item if item is not None and item.record is record else self._item(kind, server, record)
+
+    def _item(self, kind: ContentKind, server: str, record: ToolRecord) -> Item:
+        name = record.key.tool
+        shown = _NAMES[kind](self, server, name)
+        return Item(server, name, record, shown, msgspec.json.decode(record.raw) | {IDENTITIES[kind]: shown})
+
+    def _prompt_name(self, server: str, name: str) -> str:
+        return name if self._passed is not None else listed_name(ToolKey(server, name), self._name_limit)
+
+    def _template_name(self, server: str, template: str) -> str:
+        return template if self._passed is not None else gateway_template(server, template)
+
+
+_NAMES: Mapping[ContentKind, Callable[[Contents, str, str], str]] = {
+    "prompts": Contents._prompt_name,
+    "resources": Contents.uri_of,
+    "templates": Contents._template_name,
+}
+
+
+def _cursor(item: Item) -> str:
+    return msgspec.json.encode([item.server, item.record.id]).hex()
+
+
+def _read_cursor(cursor: str) -> tuple[str, int]:
+    try:
+        return _cursors.decode(bytes.fromhex(cursor))
+    except (ValueError, msgspec.MsgspecError) as exc:
+        raise RequestError(
+            "The cursor is not one that a list of this gateway gave.", hint="Begin without one."
+        ) from exc
+
+
+_cursors = msgspec.json.Decoder(tuple[str, int])

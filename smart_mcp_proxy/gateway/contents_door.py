@@ -1,0 +1,230 @@
+"""Prompts, resources and completions as agents meet them over MCP, both eras."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import msgspec
+from anyio import to_thread
+from mcp.shared.exceptions import MCPError
+
+from smart_mcp_proxy.errors import ProxyError, RequestError
+from smart_mcp_proxy.fastmcp_compat.paths import principal, served_path
+from smart_mcp_proxy.fastmcp_compat.server import Inbound, request_error
+from smart_mcp_proxy.gateway.asks import Ask, Asks
+from smart_mcp_proxy.gateway.contents import Contents, Target
+from smart_mcp_proxy.gateway.results import fit_to_era
+from smart_mcp_proxy.gateway.shelves import Shelves
+from smart_mcp_proxy.gateway.tools.base import Caller
+from smart_mcp_proxy.gateway.visible import Visible
+from smart_mcp_proxy.models import ContentKind, Era, Principal, ServerState
+from smart_mcp_proxy.telemetry import get_logger
+from smart_mcp_proxy.upstream import Fleet
+
+__all__ = ["ContentsDoor"]
+
+OFF_LOOP_BYTES = 65_536
+"""A longer result is rewritten in a thread."""
+METHOD_NOT_FOUND = -32601
+RESOURCE_NOT_FOUND = -32002
+"""Up to 2025-11-25; from 2026-07-28 on a URI that leads nowhere is a parameter that is not valid."""
+NO_COMPLETIONS: Mapping[str, Any] = {"completion": {"values": [], "total": 0, "hasMore": False}}
+_LISTS: Mapping[str, tuple[ContentKind, str]] = {
+    "prompts/list": ("prompts", "prompts"),
+    "resources/list": ("resources", "resources"),
+    "resources/templates/list": ("templates", "resourceTemplates"),
+}
+_READ_CACHE = {"ttlMs": 0, "cacheScope": "private"}
+
+log = get_logger("contents")
+
+
+class ContentsDoor:
+    """Answers what agents ask of prompts and resources.
+
+    Args:
+        look: What may be seen at a path on behalf of a principal; None where the place has tools alone.
+        shelves: Keep the lists.
+        fleet: The servers.
+        asks: The one path to a server.
+        name_limit: Longest name of a prompt, in characters.
+        passed: The one server that is shown as it is; None for all under the gateway's names.
+    """
+
+    def __init__(
+        self,
+        look: Callable[[str, Principal], Visible | None],
+        shelves: Shelves,
+        fleet: Fleet,
+        asks: Asks,
+        name_limit: int,
+        passed: str | None,
+    ) -> None:
+        self._look = look
+        self._shelves = shelves
+        self._fleet = fleet
+        self._asks = asks
+        self._name_limit = name_limit
+        self._passed = passed
+        self._seen: WeakKeyDictionary[Visible, Contents] = WeakKeyDictionary()
+        self._answers: Mapping[str, Callable[[Contents, Inbound], Awaitable[bytes]]] = {
+            **dict.fromkeys(_LISTS, self._list),
+            "prompts/get": self._get,
+            "resources/read": self._read,
+            "completion/complete": self._complete,
+        }
+
+    @property
+    def methods(self) -> frozenset[str]:
+        """What is answered here."""
+        return frozenset(self._answers)
+
+    def capabilities(self) -> dict[str, Any]:
+        """What a server says it can do, where the present request came in, beside tools."""
+        contents = self.contents_at(served_path(), principal())
+        if contents is None:
+            return {}
+        found: dict[str, Any] = {}
+        if self._has(contents, "prompts"):
+            found["prompts"] = {"listChanged": True}
+        if self._has(contents, "resources"):
+            found["resources"] = {"subscribe": False, "listChanged": True}
+        if found and any(map(self._may_complete, contents.servers)):
+            found["completions"] = {}
+        return found
+
+    async def answer(self, method: str, inbound: Inbound) -> dict[str, Any]:
+        """The result of one request.
+
+        Raises:
+            MCPError: There is none: as the server said it, or as the gateway says it.
+        """
+        contents = self.contents_at(inbound.path, inbound.principal)
+        kind = "prompts" if method.startswith("prompts/") else "resources"
+        kinds = ("prompts", "resources") if method == "completion/complete" else (kind,)
+        if contents is None or not any(self._has(contents, each) for each in kinds):
+            raise MCPError(code=METHOD_NOT_FOUND, message="Method not found", data=method)
+        try:
+            if self._passed is not None:
+                await self._shelves.wait_listed(self._passed)
+            raw = await self._answers[method](contents, inbound)
+        except ProxyError as error:
+            raise _rpc_error(method, error, inbound.era) from error
+        return _decoded(method, fit_to_era(raw, inbound.era))
+
+    def contents_at(self, path: str, who: Principal) -> Contents | None:
+        """What is seen at a path on behalf of a principal; a look-up."""
+        visible = self._look(path, who)
+        if visible is None:
+            return None
+        contents = self._seen.get(visible)
+        if contents is None:
+            catalog = self._shelves.catalog
+            contents = self._seen[visible] = Contents(catalog, visible, self._name_limit, self._passed)
+        return contents
+
+    def _has(self, contents: Contents, member: str) -> bool:
+        """Whether a server has prompts, or resources; or may have, for nobody has listened to it yet."""
+        kinds: tuple[ContentKind, ...] = ("prompts",) if member == "prompts" else ("resources", "templates")
+        if any(contents.of(kind) for kind in kinds):
+            return True
+        upstreams = [upstream for name in contents.servers if (upstream := self._fleet.get(name)) is not None]
+        return any(
+            upstream.capabilities.get(member) is not None
+            or (upstream.status.state is not ServerState.READY and self._shelves.is_expected(upstream.name, kinds[0]))
+            for upstream in upstreams
+        )
+
+    def _may_complete(self, server: str) -> bool:
+        upstream = self._fleet.get(server)
+        if upstream is None:
+            return False
+        return upstream.status.state is not ServerState.READY or upstream.capabilities.get("completions") is not None
+
+    async def _list(self, contents: Contents, inbound: Inbound) -> bytes:
+        kind, member = _LISTS[inbound.method]
+        page, cursor = contents.page(kind, inbound.params.get("cursor"))
+        listing: dict[str, Any] = {member: page}
+        if cursor is not None:
+            listing["nextCursor"] = cursor
+        return msgspec.json.encode(listing | (_READ_CACHE if inbound.era == "modern" else {}))
+
+    async def _get(self, contents: Contents, inbound: Inbound) -> bytes:
+        target = contents.prompt(inbound.params["name"])
+        arguments = inbound.params.get("arguments") or {}
+        params = {"name": target.name} | ({"arguments": arguments} if arguments else {})
+        return await self._asks.ask(Ask(inbound.method, target, params, arguments, _caller(inbound)))
+
+    async def _read(self, contents: Contents, inbound: Inbound) -> bytes:
+        target = contents.resource(inbound.params["uri"])
+        raw = await self._asks.ask(Ask(inbound.method, target, {"uri": target.name}, {}, _caller(inbound)))
+        uri_of = None if self._passed is not None else contents.uri_of
+        rewrite = partial(_readable, raw, target, uri_of, inbound.era)
+        return await to_thread.run_sync(rewrite) if len(raw) > OFF_LOOP_BYTES else rewrite()
+
+    async def _complete(self, contents: Contents, inbound: Inbound) -> bytes:
+        ref = inbound.params["ref"]
+        is_prompt = ref["type"] == "ref/prompt"
+        target = contents.prompt(ref["name"]) if is_prompt else contents.template(ref["uri"])
+        if not self._may_complete(target.server):
+            return msgspec.json.encode(NO_COMPLETIONS)
+        theirs = {**ref, "name" if is_prompt else "uri": target.name}
+        params = {key: value for key, value in inbound.params.items() if key != "_meta"} | {"ref": theirs}
+        argument = inbound.params["argument"]
+        arguments = {argument["name"]: argument["value"]}
+        return await self._asks.ask(Ask(inbound.method, target, params, arguments, _caller(inbound)))
+
+
+def _caller(inbound: Inbound) -> Caller:
+    return Caller(inbound.principal.id, inbound.meta, inbound.on_progress, inbound.session_id)
+
+
+def _readable(raw: bytes, target: Target, uri_of: Callable[[str, str], str] | None, era: Era) -> bytes:
+    """A read result as agents may use it: with URIs that lead here, and in the modern era with how long it may be kept.
+
+    Raises:
+        RequestError: It cannot be read.
+    """
+    try:
+        members = _members.decode(raw)
+        if uri_of is not None:
+            parts = _parts.decode(members.get("contents", b"[]"))
+            for part in parts:
+                if isinstance(uri := msgspec.json.decode(part.get("uri", b"null")), str):
+                    part["uri"] = msgspec.Raw(msgspec.json.encode(uri_of(target.server, uri)))
+            members["contents"] = msgspec.Raw(msgspec.json.encode(parts))
+    except (msgspec.MsgspecError, RecursionError) as exc:
+        raise _unreadable(target.server, exc) from exc
+    ttl = members.pop("ttlMs", b"0")
+    members.pop("cacheScope", None)
+    if era == "modern":  # the result is theirs who asked, whatever the server thinks of it
+        members |= {"ttlMs": msgspec.Raw(ttl), "cacheScope": msgspec.Raw(b'"private"')}
+    return msgspec.json.encode(members)
+
+
+def _unreadable(server: str, exc: Exception) -> ProxyError:
+    return RequestError(f"What server '{server}' answered cannot be passed on: {exc}.", hint="The server is at fault.")
+
+
+def _decoded(method: str, raw: bytes) -> dict[str, Any]:
+    try:
+        result: dict[str, Any] = msgspec.json.decode(raw)
+    except (msgspec.DecodeError, RecursionError) as exc:
+        raise request_error(-32603, f"The answer to {method} cannot be passed on: {exc}.") from exc
+    return result
+
+
+def _rpc_error(method: str, error: ProxyError, era: Era) -> MCPError:
+    """The JSON-RPC error that an agent gets: the server's own, or the gateway's with all it knows in `data`."""
+    facts = error.data or {}
+    if "rpc_code" in facts:
+        return request_error(facts["rpc_code"], facts["rpc_message"], facts.get("rpc_data"))
+    log.debug("%s failed: %s", method, error)
+    is_missing = error.error_code == "not_found" and method == "resources/read" and era == "handshake"
+    code = RESOURCE_NOT_FOUND if is_missing else error.jsonrpc_code
+    return request_error(code, str(error), error.to_dict())
+
+
+_members = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_parts = msgspec.json.Decoder(list[dict[str, msgspec.Raw]])

@@ -1,0 +1,316 @@
+"""Gates in front of every send: rates, places for calls in flight with a queue, and a breaker per server."""
+
+import asyncio
+import math
+import random
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import Final
+
+from smart_mcp_proxy.errors import ProxyError, RateLimitedError, UpstreamError
+from smart_mcp_proxy.models import CallRequest, ServerState, ServerStatus, ToolRecord
+from smart_mcp_proxy.policy.breaker import Breaker, BreakerState, is_failure
+from smart_mcp_proxy.policy.limits import Place, Places, PlaceState, TokenBucket
+from smart_mcp_proxy.servers import Limits, ServerConfig
+from smart_mcp_proxy.settings import Settings
+
+__all__ = ["Admission", "CallerRate", "Gates", "open_gates"]
+
+FULL_RETRY_S: Final = 1.0
+"""What a caller is told to wait where nobody can know how long the calls under way take."""
+CALLERS_REMEMBERED: Final = 4_096
+"""Buckets of callers; beyond it those that are full again are dropped, which nobody notices."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallerRate:
+    """What each caller may do.
+
+    Attributes:
+        calls_per_s: On average; 0 is no limit.
+        burst: At once; 0 is one second's worth.
+    """
+
+    calls_per_s: float = 0.0
+    burst: int = 0
+
+
+class _ServerGate:
+    """What stands in front of one server besides its places."""
+
+    __slots__ = ("breaker", "bucket", "limits", "server")
+
+    def __init__(self, server: str, breaker: Breaker) -> None:
+        self.server = server
+        self.breaker = breaker
+        self.limits = Limits()
+        self.bucket: TokenBucket | None = None
+
+    def limit(self, limits: Limits) -> None:
+        self.limits = limits
+        if limits.calls_per_s is None:
+            self.bucket = None
+        elif self.bucket is None:
+            self.bucket = TokenBucket(limits.calls_per_s, limits.burst)
+        else:
+            self.bucket.change(limits.calls_per_s, limits.burst)
+
+
+class Gates:
+    """Lets calls through to their servers, makes them wait for their turn, or refuses them.
+
+    Args:
+        in_flight: Calls at the same time over all servers; 0 is no limit.
+        caller: What each caller may do; None for whatever it likes.
+        servers: The configured servers, for their `limits`.
+        clock: Monotonic seconds.
+        rng: Source of the breakers' jitter.
+    """
+
+    def __init__(
+        self,
+        in_flight: int = 0,
+        caller: CallerRate | None = None,
+        servers: Mapping[str, ServerConfig] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        rng: random.Random | None = None,
+    ) -> None:
+        self.clock = clock
+        self.places = Places(in_flight)
+        self._caller = caller or CallerRate()
+        self._callers: dict[str, TokenBucket] = {}
+        self._rng = rng or random.Random()
+        self._gates: dict[str, _ServerGate] = {}
+        self._waiting: dict[Place, asyncio.Future[None]] = {}
+        self.configure(servers or {})
+
+    def __repr__(self) -> str:
+        held = [name for name, gate in self._gates.items() if gate.breaker.state is not BreakerState.CLOSED]
+        return f"<Gates {self.places!r}, held back: {', '.join(held) or 'nobody'}>"
+
+    def configure(self, servers: Mapping[str, ServerConfig]) -> None:
+        """Puts the servers' present limits in force; calls in flight and calls that wait stay what they are."""
+        for name in self._gates.keys() - servers.keys():
+            del self._gates[name]
+        for name, config in servers.items():
+            self._gate(name).limit(config.limits)
+        self.wake(self.places.configure({name: config.limits for name, config in servers.items()}))
+
+    def admitted(self, request: CallRequest, record: ToolRecord) -> "Admission":
+        """A context in which the call may be sent; entering it waits for the call's turn.
+
+        Raises:
+            RateLimitedError: On entering: too many calls, at once or in too short a time.
+            UpstreamError: On entering: calls to this server are held back, code `breaker_open`.
+        """
+        return self.admitted_to(record.key.server, request.principal)
+
+    def admitted_to(self, server: str, principal: str) -> "Admission":
+        """The same for any other request to a server on behalf of a principal."""
+        return Admission(self, self._gate(server), principal)
+
+    def hearing(self, on_change: Callable[[ServerStatus], None]) -> Callable[[ServerStatus], None]:
+        """`on_change`, with every change of a server's state heard here first.
+
+        A server that was connected anew begins with a clean sheet: how the last connection ended says nothing of it.
+        """
+
+        def hear(status: ServerStatus) -> None:
+            if status.state is ServerState.READY and (gate := self._gates.get(status.name)) is not None:
+                gate.breaker.reset()
+            on_change(status)
+
+        return hear
+
+    def shown(self, status: ServerStatus) -> ServerStatus:
+        """The status with what its breaker adds to it."""
+        gate = self._gates.get(status.name)
+        if gate is None or gate.breaker.state is BreakerState.CLOSED or status.state is not ServerState.READY:
+            return status
+        wait_s = gate.breaker.wait_s(self.clock())
+        return replace(
+            status,
+            breaker=gate.breaker.state.value,
+            error=f"Calls are held back, because it {gate.breaker.reason}.",
+            hint=f"One call is let through in {wait_s:.0f} s to see." if wait_s else "The next call is let through.",
+        )
+
+    def caller_wait_s(self, principal: str, now_s: float) -> float:
+        """Seconds until this caller may make another call, 0 if it may now."""
+        if not self._caller.calls_per_s:
+            return 0.0
+        bucket = self._callers.get(principal)
+        if bucket is None:
+            if len(self._callers) >= CALLERS_REMEMBERED:
+                self._callers = {name: one for name, one in self._callers.items() if not one.is_full(now_s)}
+            bucket = TokenBucket(self._caller.calls_per_s, self._caller.burst or None)
+            self._callers[principal] = bucket
+        return bucket.wait_s(now_s)
+
+    def take(self, gate: _ServerGate, principal: str, now_s: float) -> None:
+        """Counts a call against both rates.
+
+        Raises:
+            RateLimitedError: One of them is used up; nothing is counted then.
+        """
+        if wait_s := self.caller_wait_s(principal, now_s):
+            raise _too_fast_a_caller(self._callers[principal], wait_s)
+        if gate.bucket is not None:
+            if wait_s := gate.bucket.wait_s(now_s):
+                raise _too_fast_for_server(gate.server, gate.bucket, wait_s)
+            gate.bucket.take(now_s)
+        if (bucket := self._callers.get(principal)) is not None:
+            bucket.take(now_s)
+
+    async def turn(self, place: Place, timeout_s: float) -> None:
+        """Waits until a waiting place is held.
+
+        Raises:
+            TimeoutError: It was not its turn in time. The place has to be left in any case.
+        """
+        turn = self._waiting[place] = asyncio.get_running_loop().create_future()
+        try:
+            async with asyncio.timeout(timeout_s):
+                await turn
+        finally:
+            del self._waiting[place]
+
+    def wake(self, places: list[Place]) -> None:
+        """Tells those whose turn it is now."""
+        for place in places:
+            # One that was cancelled a moment ago has not left yet; it gives the place on when it does.
+            if (turn := self._waiting.get(place)) is not None and not turn.done():
+                turn.set_result(None)
+
+    def _gate(self, server: str) -> _ServerGate:
+        gate = self._gates.get(server)
+        if gate is None:
+            gate = self._gates[server] = _ServerGate(server, Breaker(self._rng))
+        return gate
+
+
+class Admission:
+    """One call at the gates. Entering gives the seconds it has left where it had to wait, else None."""
+
+    __slots__ = ("_epoch", "_gate", "_gates", "_place", "_principal")
+
+    def __init__(self, gates: Gates, gate: _ServerGate, principal: str) -> None:
+        self._gates = gates
+        self._gate = gate
+        self._principal = principal
+        self._place: Place | None = None
+        self._epoch = 0
+
+    async def __aenter__(self) -> float | None:
+        gates, gate, breaker = self._gates, self._gate, self._gate.breaker
+        now_s = gates.clock()
+        if breaker.state is not BreakerState.CLOSED and (wait_s := breaker.wait_s(now_s)):
+            raise self._held_back(wait_s)
+        place = gates.places.enter(gate.server, self._principal)
+        left_s: float | None = None
+        if place.state is not PlaceState.HELD and place.state is not PlaceState.WAITING:
+            raise self._full(place)
+        try:
+            gates.take(gate, self._principal, now_s)
+            if place.state is PlaceState.WAITING:
+                left_s = await self._wait(place, now_s)
+                now_s = gates.clock()
+            if breaker.state is not BreakerState.CLOSED and (wait_s := breaker.ask(now_s, gate.limits.call_s)):
+                raise self._held_back(wait_s)
+        except BaseException:
+            gates.wake(gates.places.leave(place))
+            raise
+        self._place = place
+        self._epoch = breaker.epoch
+        return left_s
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        gates, breaker = self._gates, self._gate.breaker
+        if self._place is not None and (admitted := gates.places.leave(self._place)):
+            gates.wake(admitted)
+        if error is None:
+            breaker.succeeded(self._epoch, gates.clock())
+        elif not isinstance(error, ProxyError):
+            breaker.abandoned(self._epoch)  # cancelled
+        elif isinstance(error, UpstreamError) and error.retry_after_s:
+            breaker.hold(gates.clock(), error.retry_after_s)
+        elif is_failure(error):
+            breaker.failed(self._epoch, gates.clock())
+        elif error.delivery == "executed":
+            breaker.succeeded(self._epoch, gates.clock())  # it answered, if only to say no
+        else:
+            breaker.abandoned(self._epoch)
+
+    async def _wait(self, place: Place, since_s: float) -> float:
+        """Waits for the call's turn; returns the seconds that its server's limit leaves it then."""
+        call_s = self._gate.limits.call_s
+        try:
+            await self._gates.turn(place, call_s)
+        except TimeoutError:
+            raise RateLimitedError(
+                f"The call waited {call_s:g} s for its turn at server '{self._gate.server}' and was not sent.",
+                hint=f"Try again later, or make fewer calls at a time. {_SERVER_LIMITS}",
+                retry_after_s=FULL_RETRY_S,
+            ) from None
+        return max(0.0, call_s - (self._gates.clock() - since_s))
+
+    def _full(self, place: Place) -> RateLimitedError:
+        most, queue = self._gates.places.limits_of(self._gate.server)
+        if place.state is PlaceState.SERVER_FULL:
+            message = f"Server '{self._gate.server}' has {most:g} calls in flight and {queue:g} waiting, its limit."
+            lifted = _SERVER_LIMITS
+        else:
+            message = (
+                f"The gateway has {self._gates.places.most:g} calls in flight, its limit, and {queue:g} more wait for "
+                f"server '{self._gate.server}'."
+            )
+            lifted = "The operator can raise MCPPROXY_IN_FLIGHT."
+        return RateLimitedError(
+            message, hint=f"Try again later, or make fewer calls at a time. {lifted}", retry_after_s=FULL_RETRY_S
+        )
+
+    def _held_back(self, wait_s: float) -> UpstreamError:
+        breaker = self._gate.breaker
+        return UpstreamError(
+            f"Calls to server '{self._gate.server}' are held back, because it {breaker.reason}.",
+            hint=f"Try again in {_seconds(wait_s):g} s: one call is let through then to see. "
+            f"Its user can look at: mcpproxy server logs {self._gate.server}",
+            code="breaker_open",
+            data={"breaker": breaker.state.value},
+            retry_after_s=_seconds(wait_s),
+        )
+
+
+_SERVER_LIMITS: Final = "The user can raise 'in_flight' and 'queue' under 'limits' in the server's entry."
+
+
+def _seconds(wait_s: float) -> float:
+    """Rounded up to milliseconds: whoever waits that long has waited long enough."""
+    return math.ceil(wait_s * 1000) / 1000
+
+
+def _too_fast_a_caller(bucket: TokenBucket, wait_s: float) -> RateLimitedError:
+    return RateLimitedError(
+        f"A caller may make {bucket.rate_per_s:g} calls a second (at once: {bucket.burst}); this one is too many.",
+        hint=f"Try again in {_seconds(wait_s):g} s. "
+        "The operator can raise MCPPROXY_CALLS_PER_S and MCPPROXY_CALLS_BURST.",
+        retry_after_s=_seconds(wait_s),
+    )
+
+
+def _too_fast_for_server(server: str, bucket: TokenBucket, wait_s: float) -> RateLimitedError:
+    return RateLimitedError(
+        f"Server '{server}' takes {bucket.rate_per_s:g} calls a second (at once: {bucket.burst}); this is too many.",
+        hint=f"Try again in {_seconds(wait_s):g} s. "
+        "The user can raise 'calls_per_s' and 'burst' under 'limits' in the server's entry.",
+        retry_after_s=_seconds(wait_s),
+    )
+
+
+def open_gates(settings: Settings, servers: Mapping[str, ServerConfig], clock: Callable[[], float]) -> Gates:
+    """The gates that the settings ask for."""
+    return Gates(settings.in_flight, CallerRate(settings.calls_per_s, settings.calls_burst), servers, clock)

@@ -1,0 +1,71 @@
+"""Resources and prompts as a tool of the gateway's own lists and reads them."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from smart_mcp_proxy.gateway.asks import Ask, Asks
+from smart_mcp_proxy.gateway.contents import Contents
+from smart_mcp_proxy.gateway.proxying.present import presented_prompt, presented_resource
+from smart_mcp_proxy.gateway.tools.base import Caller
+from smart_mcp_proxy.models import ContentKind
+from smart_mcp_proxy.proxying import Listed, PythonType
+
+__all__ = ["ContentReader"]
+
+OFF_LOOP_BYTES = 65_536
+"""A longer answer is rewritten in a thread."""
+
+
+class ContentReader:
+    """Lists and reads what is seen in one part of the catalog, under the gateway's names.
+
+    Args:
+        contents: What is seen.
+        asks: The one path to it.
+        is_cleaned: Whether what steers a terminal or hides from the eye is taken out.
+        is_fenced: Whether text is marked as untrusted.
+    """
+
+    def __init__(self, contents: Contents, asks: Asks, *, is_cleaned: bool = False, is_fenced: bool = False) -> None:
+        self._contents = contents
+        self._asks = asks
+        self._is_cleaned = is_cleaned
+        self._is_fenced = is_fenced
+
+    def prompts(self) -> list[Listed]:
+        """All prompts."""
+        return self._listed("prompts", "Prompt")
+
+    def resources(self) -> list[Listed]:
+        """All resources and resource templates."""
+        return [*self._listed("resources", "Resource"), *self._listed("templates", "ResourceTemplate")]
+
+    async def read_resource(self, uri: str, caller: Caller) -> bytes:
+        """The result of `resources/read` as JSON text, under URIs that lead here."""
+        target = self._contents.resource(uri)
+        raw = await self._asks.ask(Ask("resources/read", target, {"uri": target.name}, {}, caller))
+        uri_of = partial(self._contents.uri_of, target.server)
+        return await self._presented(partial(presented_resource, uri_of=uri_of), raw)
+
+    async def get_prompt(self, name: str, args: Mapping[str, str], caller: Caller) -> bytes:
+        """The result of `prompts/get` as JSON text."""
+        target = self._contents.prompt(self._prompt_meant(name))
+        params = {"name": target.name, "arguments": args} if args else {"name": target.name}
+        return await self._presented(
+            presented_prompt, await self._asks.ask(Ask("prompts/get", target, params, args, caller))
+        )
+
+    def _prompt_meant(self, name: str) -> str:
+        """The listed name of the prompt that is meant by `server:prompt`; any other name as it is."""
+        server, _, own = name.partition(":")
+        items = self._contents.of("prompts").items()
+        return next((listed for listed, item in items if (item.server, item.name) == (server, own)), name)
+
+    def _listed(self, kind: ContentKind, python_type: PythonType) -> list[Listed]:
+        items = self._contents.of(kind).items()
+        return [Listed(path, item.record.raw, python_type, item.server) for path, item in items]
+
+    async def _presented(self, present: Callable[..., bytes], raw: bytes) -> bytes:
+        work = partial(present, raw, is_cleaned=self._is_cleaned, is_fenced=self._is_fenced)
+        return await asyncio.to_thread(work) if len(raw) > OFF_LOOP_BYTES else work()

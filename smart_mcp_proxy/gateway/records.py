@@ -1,0 +1,160 @@
+"""Records of the activity log as people and programs read them, and the words that pick some of them."""
+
+import re
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, Final, get_args
+
+import msgspec
+
+from smart_mcp_proxy.catalog import ActivityFilter, Catalog
+from smart_mcp_proxy.errors import RequestError
+from smart_mcp_proxy.telemetry import Activity, ActivityKind
+
+__all__ = ["PAGE_LIMIT", "ActivityPage", "ActivityView", "activity_page", "activity_record", "parse_filter"]
+
+PAGE_LIMIT: Final = 1_000
+"""Records of one page."""
+_PAST: Final = re.compile(r"([0-9]{1,6})([smhdw])")
+_UNIT_S: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+
+
+class UnknownRecordError(RequestError):
+    """No record of the activity log has that id."""
+
+    code = "activity_not_found"
+    http_status = 404
+
+
+class ActivityView(msgspec.Struct, frozen=True):
+    """One record; what does not apply to it is empty.
+
+    Attributes:
+        id: Its own, ordered by time.
+        at: When it was recorded, ISO 8601 in UTC with milliseconds.
+        kind: search, call, approval, config or session.
+        principal: On whose behalf.
+        session: A short digest of the caller's session.
+        server: Configured name.
+        tool: The tool's own name.
+        subject: The query, or the canonical name of the tool or server.
+        outcome: ok, tool_error, empty (nothing found), cancelled, or an error code.
+        delivery: Of a failed call: not_sent, unknown or executed.
+        duration_ms: From request to answer.
+        digest: Of the exact definition called.
+        arguments: What MCPPROXY_ACTIVITY_ARGS lets be kept of them; null where that is nothing.
+        detail: Small facts: the tools found, the reason an agent gave.
+        parent: Id of the record that this one is a part of.
+    """
+
+    id: str
+    at: str
+    kind: str
+    principal: str
+    session: str
+    server: str
+    tool: str
+    subject: str
+    outcome: str
+    delivery: str
+    duration_ms: float
+    digest: str
+    arguments: Any
+    detail: Mapping[str, Any]
+    parent: str
+
+
+class ActivityPage(msgspec.Struct, frozen=True):
+    """Some records.
+
+    Attributes:
+        items: The newest first, or with `after` the oldest first.
+        next: What to send as `before` (or as `after`) for the page that follows; null where none does.
+        last: The place of the newest record of all: sent as `after`, it brings what comes from now on.
+    """
+
+    items: list[ActivityView]
+    next: int | None
+    last: int
+
+
+async def activity_page(
+    catalog: Catalog, wanted: ActivityFilter, limit: int, *, before: int | None = None, after: int | None = None
+) -> ActivityPage:
+    """Up to `limit` records, as `Catalog.activity_page` finds them."""
+    last = await catalog.last_activity_place()
+    found = await catalog.activity_page(wanted, limit, before=before, after=after)
+    follows = found[-1].place if len(found) == limit else None
+    # What was stored between the two looks is either on this page or comes with the one after it.
+    return ActivityPage([_view(one.activity) for one in found], follows, max([last, *(one.place for one in found)]))
+
+
+async def activity_record(catalog: Catalog, record_id: str) -> ActivityView:
+    """One record, by its id or the last 6 characters of it or more.
+
+    Raises:
+        UnknownRecordError: There is none.
+    """
+    found = await catalog.find_activity(record_id)
+    if found is None:
+        raise UnknownRecordError(
+            f"No record of the activity log has the id {record_id[:40]!r}.",
+            hint="It may be older than MCPPROXY_ACTIVITY_DAYS. A record's id, or its last 6 characters, names it.",
+        )
+    return _view(found)
+
+
+def parse_filter(words: Mapping[str, str]) -> ActivityFilter:
+    """The filter that words ask for: kind, server, tool, outcome, principal, since, parent; others are ignored.
+
+    Raises:
+        RequestError: There is no such kind, or `since` is no time.
+    """
+    kind = words.get("kind")
+    kinds: tuple[ActivityKind, ...] = get_args(ActivityKind)
+    known = next((one for one in kinds if one == kind), None)
+    if kind is not None and known is None:
+        raise RequestError(f"kind is {kind[:40]!r}.", hint=f"Use one of: {', '.join(kinds)}.")
+    since = words.get("since")
+    return ActivityFilter(
+        kind=known,
+        server=words.get("server"),
+        tool=words.get("tool"),
+        outcome=words.get("outcome"),
+        principal=words.get("principal"),
+        since_s=None if since is None else _moment_s(since),
+        parent=words.get("parent"),
+    )
+
+
+def _moment_s(text: str) -> float:
+    """The moment that `2h` (ago) or an ISO 8601 time names, in seconds since the epoch; local where it has no zone."""
+    if past := _PAST.fullmatch(text):
+        return time.time() - int(past[1]) * _UNIT_S[past[2]]
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except (ValueError, OverflowError, OSError) as exc:
+        hint = "Use a time like 2026-11-21T08:00, or how long ago: 30m, 2h, 7d."
+        raise RequestError(f"since is {text[:40]!r}.", hint=hint) from exc
+
+
+def _view(line: Activity) -> ActivityView:
+    at = datetime.fromtimestamp(line.at_s, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return ActivityView(
+        id=line.id,
+        at=at,
+        kind=line.kind,
+        principal=line.principal,
+        session=line.session,
+        server=line.server,
+        tool=line.tool,
+        subject=line.subject,
+        outcome=line.outcome,
+        delivery=line.delivery,
+        duration_ms=round(line.duration_ms, 3),
+        digest=line.digest,
+        arguments=line.arguments,
+        detail=line.detail,
+        parent=line.parent,
+    )

@@ -1,0 +1,57 @@
+"""What an agent is told about something that waits for its user: what it asked for, and nothing that is withheld."""
+
+from smart_mcp_proxy.errors import QuarantinedError
+from smart_mcp_proxy.models import ToolKey, WithheldState
+from smart_mcp_proxy.names import server_of
+
+__all__ = ["content_differs_here", "content_withheld", "server_quarantined", "tool_differs_here", "tool_withheld"]
+
+_REASONS = {
+    WithheldState.PENDING: "is new and waits for the user's approval",
+    WithheldState.CHANGED: "has changed since the user approved it",
+    WithheldState.BLOCKED: "is blocked by the user",
+}
+_ONLY_THE_USER = "Only the user can lift this, with:"
+
+
+def tool_withheld(key: ToolKey, state: WithheldState) -> QuarantinedError:
+    """The refusal of a tool that is withheld."""
+    return QuarantinedError(
+        f"Tool '{key}' {_REASONS[state]}.",
+        hint=f"{_ONLY_THE_USER} mcpproxy approve {key}",
+        data={"state": state.value},
+    )
+
+
+def tool_differs_here(key: ToolKey) -> QuarantinedError:
+    """The refusal of a tool whose approved definition is not what its server lists on this connection."""
+    return QuarantinedError(
+        f"Server '{key.server}' does not list tool '{key}' here as the user approved it.",
+        hint=f"{_ONLY_THE_USER} mcpproxy approve {key}",
+        data={"state": WithheldState.CHANGED.value},
+    )
+
+
+def content_withheld(key: ToolKey, state: WithheldState) -> QuarantinedError:
+    """The refusal of a prompt, resource or template that is withheld."""
+    return QuarantinedError(
+        f"'{key}' {_REASONS[state]}.", hint=f"{_ONLY_THE_USER} mcpproxy approve {key}", data={"state": state.value}
+    )
+
+
+def content_differs_here(key: ToolKey) -> QuarantinedError:
+    """The refusal of a prompt, resource or template whose approved definition is not what its server lists now."""
+    return QuarantinedError(
+        f"Server '{server_of(key.server)}' does not list '{key}' here as the user approved it.",
+        hint=f"{_ONLY_THE_USER} mcpproxy approve {key}",
+        data={"state": WithheldState.CHANGED.value},
+    )
+
+
+def server_quarantined(name: str) -> QuarantinedError:
+    """The refusal of everything that a quarantined server offers."""
+    return QuarantinedError(
+        f"Server '{name}' waits for the user's approval; it is not started, and none of its tools can be used.",
+        hint=f"{_ONLY_THE_USER} mcpproxy server approve {name}",
+        data={"state": "quarantined"},
+    )

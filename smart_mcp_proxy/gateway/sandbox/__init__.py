@@ -1,0 +1,8 @@
+"""Scripts that call many tools, each run in a process of its own that can do nothing but that."""
+
+from smart_mcp_proxy.gateway.sandbox.ledger import Ledger
+from smart_mcp_proxy.gateway.sandbox.run import Finished, Script
+from smart_mcp_proxy.gateway.sandbox.runtimes import Language, languages_of, runnable
+from smart_mcp_proxy.gateway.sandbox.sandbox import Sandbox
+
+__all__ = ["Finished", "Language", "Ledger", "Sandbox", "Script", "languages_of", "runnable"]

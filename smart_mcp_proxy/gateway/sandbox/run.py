@@ -1,0 +1,220 @@
+"""One script from its start to its end: its calls made for it, its limits held, its end told in one of a few ways."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from smart_mcp_proxy.errors import ProxyError, RefusedError, RequestError
+from smart_mcp_proxy.gateway.sandbox.answers import reply_of
+from smart_mcp_proxy.gateway.sandbox.ledger import Entry, Ledger
+from smart_mcp_proxy.gateway.sandbox.messages import (
+    Called,
+    Failed,
+    Printed,
+    Reply,
+    ReplyError,
+    Returned,
+    Start,
+    decode,
+)
+from smart_mcp_proxy.gateway.sandbox.process import LINE_BYTES, ScriptProcess
+from smart_mcp_proxy.gateway.sandbox.runtimes import Language
+
+__all__ = ["Finished", "MakeCall", "Run", "Script"]
+
+OUTPUT_CHARS: Final = 16_000
+"""What is kept of what a script prints: about 4,000 tokens, enough to debug with."""
+_CALLS_IN_FLIGHT: Final = 8
+"""Calls of one script that run at a time. Source: the default of the field's other implementation of call_tools."""
+_MESSAGE_CHARS: Final = 1_000
+_OUT_OF_MEMORY: Final = (b"out of memory", b"memory allocation of")
+"""What V8 and Rust say last when they are not given memory."""
+
+MakeCall = Callable[[str, Mapping[str, Any]], Awaitable[bytes]]
+"""Calls a tool by name; fails with ProxyError."""
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """What is to be run.
+
+    Attributes:
+        code: Its text.
+        language: What it is written in.
+        input: What it finds as `input`.
+        timeout_s: It ends by itself within this time, waiting for calls included, or is ended.
+        memory_bytes: What it may use.
+        max_calls: It is ended when it asks for one more.
+    """
+
+    code: str
+    language: Language
+    input: Mapping[str, Any]
+    timeout_s: float
+    memory_bytes: int
+    max_calls: int
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """What came of a script that ended well.
+
+    Attributes:
+        result: JSON text.
+        output: What it printed, as far as it is kept.
+    """
+
+    result: msgspec.Raw
+    output: str
+
+
+class Run:
+    """The run of one script in one process.
+
+    Args:
+        script: What is run.
+        process: Where it runs; says nothing yet.
+        make_call: Makes its calls.
+        ledger: Where they are written down.
+    """
+
+    def __init__(self, script: Script, process: ScriptProcess, make_call: MakeCall, ledger: Ledger) -> None:
+        self._script = script
+        self._process = process
+        self._make_call = make_call
+        self._ledger = ledger
+        self._slots = asyncio.Semaphore(_CALLS_IN_FLIGHT)
+        self._calls: set[asyncio.Task[None]] = set()
+        self._output = ""
+
+    @property
+    def output(self) -> str:
+        """What the script printed so far, as far as it is kept."""
+        return self._output
+
+    async def finish(self) -> Finished:
+        """What the script returned; calls that it did not wait for are cancelled.
+
+        Raises:
+            RequestError: It failed, or ran into a limit of time or memory.
+            RefusedError: It wanted to make more calls than it may.
+        """
+        async with asyncio.TaskGroup() as group:
+            try:
+                end = await self._end(group)
+            finally:
+                self._process.kill()
+                for call in self._calls:
+                    call.cancel()
+        if isinstance(end, ProxyError):
+            raise end
+        return end
+
+    async def _end(self, group: asyncio.TaskGroup) -> Finished | ProxyError:
+        """How it ended, as a value: an error raised inside a group would not come out as itself."""
+        script = self._script
+        start = Start(script.code, dict(script.input), script.timeout_s, script.memory_bytes, OUTPUT_CHARS)
+        try:
+            async with asyncio.timeout(script.timeout_s):
+                await self._process.write(msgspec.json.encode(start) + b"\n")
+                return await self._listen(group)
+        except TimeoutError:
+            return self._timed_out()
+        except ValueError as exc:
+            return _failed("code_error", f"What the script said cannot be read: {exc}.")
+
+    async def _listen(self, group: asyncio.TaskGroup) -> Finished | ProxyError:
+        async for line in self._process.lines():
+            match decode(line):
+                case Printed(text):
+                    self._output = _cut(self._output + text)
+                case Called() as called:
+                    if len(self._ledger) == self._script.max_calls:
+                        return self._too_many_calls()
+                    entry = self._ledger.open(called.name)
+                    call = group.create_task(self._call(called, entry))
+                    self._calls.add(call)
+                    call.add_done_callback(self._calls.discard)
+                case Returned(result):
+                    return Finished(result, self._output)
+                case Failed() as failed:
+                    return self._failure(failed)
+        return await self._vanished()
+
+    async def _call(self, called: Called, entry: Entry) -> None:
+        """Makes one call and answers it; whatever fails is the script's to handle."""
+        async with self._slots:
+            entry.delivery = "unknown"
+            try:
+                raw = await self._make_call(called.name, called.args)
+                entry.delivery = "executed"
+                reply, entry.outcome = reply_of(called.id, raw)
+            except ProxyError as error:
+                entry.outcome, entry.delivery = error.error_code, error.delivery
+                reply = Reply(called.id, error=ReplyError(error.error_code, error.message, error.hint))
+            except RecursionError:
+                entry.outcome = "invalid_arguments"
+                reply = Reply(called.id, error=ReplyError("invalid_arguments", "The arguments are nested too deeply."))
+            line = msgspec.json.encode(reply) + b"\n"
+            if len(line) > LINE_BYTES:
+                entry.outcome = "result_too_large"
+                message = f"The result has {len(line)} bytes; a script gets at most {LINE_BYTES}."
+                line = msgspec.json.encode(Reply(called.id, error=ReplyError(entry.outcome, message))) + b"\n"
+            await self._process.write(line)
+
+    def _failure(self, failed: Failed) -> ProxyError:
+        if failed.kind == "time":
+            return self._timed_out()
+        if failed.kind == "memory":
+            return self._out_of_memory()
+        message = failed.message[:_MESSAGE_CHARS]
+        if failed.kind == "crash":
+            return _failed("code_error", f"The interpreter of the script broke: {message}.")
+        where = f"Line {failed.line}: " if failed.line is not None else ""
+        return _failed("code_error", f"{where}{message}", line=failed.line)
+
+    async def _vanished(self) -> ProxyError:
+        """The process closed its output without a word."""
+        await self._process.wait()
+        if any(words in self._process.last_words for words in _OUT_OF_MEMORY):
+            return self._out_of_memory()
+        return _failed("code_error", f"The script ended its process (exit code {self._process.exit_code}).")
+
+    def _timed_out(self) -> ProxyError:
+        return RequestError(
+            f"The script did not end within {self._script.timeout_s:g} s.",
+            hint="Do less in one script, or raise timeout_ms; the operator's limit is MCPPROXY_CODE_TIMEOUT_S.",
+            code="code_timeout",
+        )
+
+    def _out_of_memory(self) -> ProxyError:
+        return RequestError(
+            f"The script needs more than {self._script.memory_bytes >> 20} MiB of memory.",
+            hint="Keep less at a time; the operator's limit is MCPPROXY_CODE_MEMORY_MB.",
+            code="code_memory",
+        )
+
+    def _too_many_calls(self) -> ProxyError:
+        return RefusedError(
+            f"The script wants to make more than {self._script.max_calls} calls.",
+            hint="Split the work over several scripts, or raise max_calls; the operator's limit is "
+            "MCPPROXY_CODE_MAX_CALLS.",
+            code="code_too_many_calls",
+        )
+
+
+def _failed(code: str, message: str, line: int | None = None) -> ProxyError:
+    return RequestError(
+        message,
+        hint="Correct the script and run it again; data.calls says which calls were made already.",
+        code=code,
+        data=None if line is None else {"line": line},
+    )
+
+
+def _cut(text: str) -> str:
+    marker = "\n[... more was printed than is kept ...]"
+    return text if len(text) <= OUTPUT_CHARS else text[: OUTPUT_CHARS - len(marker)] + marker

@@ -1,0 +1,180 @@
+"""Keeps the stored prompts, resources and templates equal to what the servers list, as the indexer keeps the tools.
+
+The catalog holds them as it holds tools, on shelves of their own: the same digests, the same approvals, the same
+guarantee that nothing unapproved is ever served.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection
+
+from anyio import move_on_after
+
+from smart_mcp_proxy.catalog import Catalog
+from smart_mcp_proxy.errors import ProxyError, UpstreamError
+from smart_mcp_proxy.gateway.indexer import CONFIRM_S, AskPolicy, Pace
+from smart_mcp_proxy.gateway.refusals import content_differs_here
+from smart_mcp_proxy.models import ContentKind, ServerState, ServerStatus, ToolRecord
+from smart_mcp_proxy.names import IDENTITIES, server_of, shelf
+from smart_mcp_proxy.telemetry import get_logger, spawn
+from smart_mcp_proxy.upstream import Fleet, ToolListing, Upstream
+
+__all__ = ["Shelves"]
+
+METHOD_NOT_FOUND = -32601
+_COMING = (ServerState.CONNECTING, ServerState.READY)
+_PACE = Pace()
+
+log = get_logger("contents")
+
+
+class Shelves:
+    """Lists what servers have besides tools and brings it to the catalog; one worker per server.
+
+    Args:
+        catalog: The truth.
+        review: What a server's policy says to a list.
+        catch_up: Called when the catalog has changed, with it maybe what another process wrote of tools.
+        pace: How often it looks.
+    """
+
+    def __init__(
+        self, catalog: Catalog, review: AskPolicy, catch_up: Callable[[], Awaitable[None]], *, pace: Pace = _PACE
+    ) -> None:
+        self.catalog = catalog
+        self._review = review
+        self._catch_up = catch_up
+        self._pace = pace
+        self._fleet: Fleet | None = None
+        self._dirty: dict[str, asyncio.Event] = {}
+        self._workers: dict[str, asyncio.Task[None]] = {}
+        self._fresh: set[str] = set()
+        self._failed: set[str] = set()
+        self._changed = asyncio.Event()
+        self._problems: dict[str, tuple[str, ...]] = {}
+
+    def __repr__(self) -> str:
+        return f"<Shelves of {len(self._fresh)} servers>"
+
+    def start(self, fleet: Fleet) -> None:
+        """Asks the servers of `fleet` from now on."""
+        self._fleet = fleet
+
+    async def close(self) -> None:
+        """Ends all workers."""
+        for task in self._workers.values():
+            task.cancel()
+        if self._workers:
+            await asyncio.wait(self._workers.values())
+
+    def hearing(self, on_change: Callable[[ServerStatus], None]) -> Callable[[ServerStatus], None]:
+        """`on_change`, with every change of a server's state heard here too."""
+
+        def hear(status: ServerStatus) -> None:
+            on_change(status)
+            self._failed.discard(status.name)
+            if status.state is ServerState.READY:
+                self.changed(status.name)
+            else:
+                self._fresh.discard(status.name)
+            self._wake()
+
+        return hear
+
+    def changed(self, server: str) -> None:
+        """Lists the server again, soon; callable from any callback."""
+        if server not in self._dirty:
+            self._dirty[server] = asyncio.Event()
+            self._workers[server] = spawn(self._work(server), f"contents of {server}")
+        self._dirty[server].set()
+
+    def forget(self, keep: Collection[str]) -> None:
+        """Ends the work for servers that are not in `keep`."""
+        for server in self._workers.keys() - set(keep):
+            self._workers.pop(server).cancel()
+            del self._dirty[server]
+            self._problems.pop(server, None)
+
+    def is_expected(self, server: str, kind: ContentKind) -> bool:
+        """Whether nobody knows yet if the server has any: it was never listed, and is going to be."""
+        upstream = self._fleet.get(server) if self._fleet else None
+        if upstream is None or self.catalog.last_sync_s(shelf(server, kind)) is not None:
+            return False
+        return upstream.status.state in (*_COMING, ServerState.DISCONNECTED) and server not in self._failed
+
+    async def wait_listed(self, server: str) -> None:
+        """Waits a few seconds for the first list of the server's present connection."""
+        if server not in self._fresh:
+            with move_on_after(CONFIRM_S):
+                while self._will_list(server):
+                    await self._changed.wait()
+
+    async def confirm(self, record: ToolRecord) -> None:
+        """Passes if the server lists the item to this process as it was approved, or has not listed anything yet.
+
+        Raises:
+            QuarantinedError: The server's own list holds another definition, or none.
+        """
+        await self.wait_listed(server_of(record.key.server))
+        listed = self.catalog.listed_hash(record.key)
+        if listed is not None and listed != record.change_hash:
+            raise content_differs_here(record.key)
+
+    def _will_list(self, server: str) -> bool:
+        upstream = self._fleet.get(server) if self._fleet else None
+        is_done = server in self._fresh or server in self._failed
+        return upstream is not None and upstream.status.state in _COMING and not is_done
+
+    def _wake(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    async def _work(self, server: str) -> None:
+        dirty, pace = self._dirty[server], self._pace
+        while True:
+            with move_on_after(pace.retry_s if server in self._failed else pace.poll_s):
+                await dirty.wait()
+            await asyncio.sleep(pace.merge_s if server in self._fresh else 0)
+            dirty.clear()
+            await self._list(server)
+
+    async def _list(self, server: str) -> None:
+        """One listing of all kinds; a failure leaves the last good ones in place."""
+        upstream = self._fleet.get(server) if self._fleet else None
+        if upstream is None or upstream.status.state is not ServerState.READY:
+            return
+        connection, before, problems = upstream.status.restarts, self.catalog.snapshot, list[str]()
+        try:
+            for kind in IDENTITIES:
+                listing = await _listed(upstream, kind)
+                problems += listing.problems
+                place = shelf(server, kind)
+                review = await self._review(place, listing.definitions)
+                await self.catalog.sync(place, listing.definitions, review)
+        except ProxyError as exc:
+            self._failed.add(server)
+            log.warning("prompts and resources of '%s' could not be listed, the last lists stay: %s", server, exc)
+        else:
+            self._report(server, tuple(problems))
+            if upstream.status.state is ServerState.READY and upstream.status.restarts == connection:
+                self._fresh.add(server)
+                self._failed.discard(server)
+        if self.catalog.snapshot is not before:
+            log.debug("'%s': the catalog has other prompts or resources now", server)
+            await self._catch_up()
+        self._wake()
+
+    def _report(self, server: str, problems: tuple[str, ...]) -> None:
+        if problems != self._problems.get(server, ()):
+            for problem in problems:
+                log.warning("%s", problem)
+        self._problems[server] = problems
+
+
+async def _listed(upstream: Upstream, kind: ContentKind) -> ToolListing:
+    """What the server lists; nothing where it does not know the method, whatever it declares."""
+    try:
+        return await upstream.list_contents(kind)
+    except UpstreamError as exc:
+        if (exc.data or {}).get("rpc_code") != METHOD_NOT_FOUND:
+            raise
+        return ToolListing()

@@ -1,0 +1,36 @@
+"""The gateway at a glance, for the command line, REST and health checks."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from smart_mcp_proxy.gateway.offer import Session
+from smart_mcp_proxy.models import ServerStatus
+
+__all__ = ["GatewayStatus"]
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayStatus:
+    """The gateway at a glance.
+
+    Attributes:
+        version: Ours.
+        pid: Process id.
+        servers: Every configured server.
+        tools: Visible tools by server.
+        catalog_tokens: Estimated tokens of all visible definitions.
+        generation: Of the catalog.
+        degraded: Why answers are worse than the settings ask for.
+        is_loaded: Whether the stored index serves.
+        sessions: Connected clients of the handshake era.
+    """
+
+    version: str
+    pid: int
+    servers: tuple[ServerStatus, ...]
+    tools: Mapping[str, int]
+    catalog_tokens: int
+    generation: int
+    degraded: tuple[str, ...]
+    is_loaded: bool
+    sessions: tuple[Session, ...]

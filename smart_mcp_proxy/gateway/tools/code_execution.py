@@ -1,0 +1,188 @@
+"""`code_execution`: one script that makes many calls, run in a sandbox."""
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from smart_mcp_proxy import policy
+from smart_mcp_proxy.errors import ProxyError, RefusedError, RequestError
+from smart_mcp_proxy.gateway.calls import Calls
+from smart_mcp_proxy.gateway.cleaning import fence
+from smart_mcp_proxy.gateway.outputs import Outputs, truncate
+from smart_mcp_proxy.gateway.recorder import Recorder
+from smart_mcp_proxy.gateway.results import structured_result
+from smart_mcp_proxy.gateway.sandbox import Finished, Language, Ledger, Sandbox, Script, languages_of
+from smart_mcp_proxy.gateway.tools.base import AgentTool, Arguments, Caller
+from smart_mcp_proxy.gateway.visible import Visible
+from smart_mcp_proxy.models import CallRequest
+from smart_mcp_proxy.settings import Settings
+from smart_mcp_proxy.telemetry import Activity, new_activity_id
+
+__all__ = ["CodeExecution"]
+
+CODE_CHARS = 256 * 1024
+"""Source: the limit of stored scripts in the field's other implementation; no agent writes a longer one."""
+_MIB = 1 << 20
+
+_WAYS: Mapping[Language, str] = {
+    "python": "Python (no imports but the core library): call_tool(name, args); the last expression is the result.",
+    "javascript": "JavaScript: await call_tool(name, args); return the result.",
+}
+
+
+class CodeArguments(Arguments):
+    """Arguments of `code_execution`."""
+
+    code: Annotated[str, Field(description="The script")]
+    language: Annotated[Language, Field(description="What it is written in")] = "python"
+    input: Annotated[dict[str, Any], Field(description="The script's variable input")] = {}
+    timeout_ms: Annotated[int, Field(ge=1, description="End it after this long")] = 0
+    max_calls: Annotated[int, Field(ge=1, description="End it at one call more")] = 0
+    servers: Annotated[list[str], Field(description="Call these servers only")] = []
+    read_only: Annotated[bool, Field(description="Call tools marked read-only only")] = False
+
+
+class CodeExecution(AgentTool[CodeArguments]):
+    """Run a script that calls many tools (find them with retrieve_tools) and returns only what you need of it.
+    {ways}
+    call_tool gives the tool's structured content, else its JSON or text, and raises if the call fails.
+    call_tools([{{"name", "args"}}]) runs calls together and gives {{"ok", "result" | "error"}} for each.
+    Printed text is returned too. No files, network or environment; calls already made stay made.
+    """
+
+    name = "code_execution"
+    annotations = {"readOnlyHint": False, "destructiveHint": True, "openWorldHint": True}
+    arguments = CodeArguments
+
+    def __init__(
+        self,
+        sandbox: Sandbox,
+        calls: Calls,
+        visible: Visible,
+        outputs: Outputs,
+        recorder: Recorder[Activity],
+        settings: Settings,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._sandbox = sandbox
+        self._calls = calls
+        self._visible = visible
+        self._outputs = outputs
+        self._recorder = recorder
+        self._settings = settings
+        self._clock = clock
+        self._languages = languages_of(settings.code)
+
+    def definition(self) -> dict[str, Any]:
+        """The tool as listed, with the configured languages and limits."""
+        definition = super().definition()
+        ways = "\n".join(_WAYS[language] for language in self._languages)
+        definition["description"] = definition["description"].format(ways=ways)
+        properties = definition["inputSchema"]["properties"]
+        properties["language"] |= {"enum": list(self._languages), "default": self._languages[0]}
+        for name, most in self._most().items():
+            properties[name] |= {"maximum": most, "default": most}
+        return definition
+
+    async def run(self, arguments: CodeArguments, caller: Caller) -> bytes:
+        """Runs the script and writes down that it ran; each of its calls is written down by itself."""
+        started, id = self._clock(), new_activity_id()
+        ledger = Ledger()
+        outcome, delivery = "cancelled", "unknown"
+        try:
+            finished = await self._finish(arguments, caller, ledger, id)
+            outcome, delivery = "ok", ""
+        except ProxyError as error:
+            outcome, delivery = error.error_code, error.delivery
+            raise
+        finally:
+            self._recorder.record(
+                Activity(
+                    kind="call",
+                    principal=caller.principal,
+                    subject=self.name,
+                    outcome=outcome,
+                    duration_ms=(self._clock() - started) * 1000,
+                    at_s=time.time(),
+                    detail={"language": arguments.language, "calls": len(ledger)},
+                    id=id,
+                    session=policy.short_digest(caller.session) if caller.session else "",
+                    delivery=delivery,
+                )
+            )
+        answer = {"result": finished.result, "output": finished.output, "calls": ledger.groups()}
+        raw = structured_result(answer)
+        if limit := self._settings.truncate_output_len:
+            raw = truncate(raw, limit, self._outputs, caller.principal)
+        return fence(raw) if self._settings.fence_results else raw
+
+    async def _finish(self, arguments: CodeArguments, caller: Caller, ledger: Ledger, id: str) -> Finished:
+        script = self._script(arguments)
+
+        async def make_call(name: str, args: Mapping[str, Any]) -> bytes:
+            return await self._calls.call(self._request(name, args, arguments, caller, id), within=self._visible)
+
+        return await self._sandbox.run(script, make_call, ledger)
+
+    def _script(self, arguments: CodeArguments) -> Script:
+        """The script with its limits.
+
+        Raises:
+            RequestError: It is too long, asks for more than it may have, or is in a language that is not served.
+        """
+        given, most = arguments.model_fields_set, self._most()
+        asked = {name: getattr(arguments, name) if name in given else most[name] for name in most}
+        language = arguments.language if "language" in given else self._languages[0]
+        if language not in self._languages:
+            raise _invalid(f"language is '{language}'", f"Use {self._languages[0]}.")
+        if len(arguments.code) > CODE_CHARS:
+            raise _invalid(f"code has {len(arguments.code)} characters", f"At most {CODE_CHARS} are run.")
+        for name, value in asked.items():
+            if value > most[name]:
+                raise _invalid(f"{name} is {value}", f"The operator allows at most {most[name]}.")
+        return Script(
+            code=arguments.code,
+            language=language,
+            input=arguments.input,
+            timeout_s=asked["timeout_ms"] / 1000,
+            memory_bytes=self._settings.code_memory_mb * _MIB,
+            max_calls=asked["max_calls"],
+        )
+
+    def _most(self) -> dict[str, int]:
+        """The limits that a call may lower, and how high they are."""
+        return {"timeout_ms": self._settings.code_timeout_s * 1000, "max_calls": self._settings.code_max_calls}
+
+    def _request(
+        self, name: str, args: Mapping[str, Any], arguments: CodeArguments, caller: Caller, id: str
+    ) -> CallRequest:
+        """One call of a script. Whoever approved the script approved what it says, so each tool is called as it asks
+        to be; with `read_only` as by call_tool_read, which takes nothing else.
+
+        Raises:
+            RefusedError: The tool is on a server that the script is kept from.
+        """
+        record = self._visible.find(name)
+        if record is not None and arguments.servers and record.key.server not in arguments.servers:
+            raise RefusedError(
+                f"Tool '{record.key}' is not on one of the servers that this script may call.",
+                hint=f"It was run with servers: {', '.join(arguments.servers)}.",
+                code="server_not_allowed",
+            )
+        if record is not None and caller.registry is not None:
+            caller.registry.note_called(record)
+        return CallRequest(
+            name=name if record is None else str(record.key),
+            arguments=args,
+            variant="read" if arguments.read_only or record is None else policy.call_with(record.annotations),
+            principal=caller.principal,
+            session=caller.session,
+            meta=caller.meta,
+            parent=id,
+        )
+
+
+def _invalid(what: str, hint: str) -> RequestError:
+    return RequestError(f"code_execution: {what}.", hint=hint, code="invalid_arguments")

@@ -1,0 +1,132 @@
+"""`proxy`: everything that the servers offer, through one tool."""
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pydantic import ConfigDict
+
+from smart_mcp_proxy import policy
+from smart_mcp_proxy.catalog import Catalog
+from smart_mcp_proxy.errors import ProxyError
+from smart_mcp_proxy.gateway.asks import Asks
+from smart_mcp_proxy.gateway.calls import Calls
+from smart_mcp_proxy.gateway.contents import Contents
+from smart_mcp_proxy.gateway.proxying import CallerSource, ContentReader
+from smart_mcp_proxy.gateway.recorder import Recorder
+from smart_mcp_proxy.gateway.tools.base import AgentTool, Arguments, Caller
+from smart_mcp_proxy.gateway.visible import Visible
+from smart_mcp_proxy.proxying import DESCRIPTION, PARAMETERS, Batch, Operation, parse_operation, perform
+from smart_mcp_proxy.settings import Settings
+from smart_mcp_proxy.telemetry import Activity
+
+__all__ = ["Proxy", "proxy_tools"]
+
+SUBJECT_CHARS = 200
+"""Of a path, no more is written down."""
+
+
+class ProxyArguments(Arguments):
+    """Whatever is given: what fits is for the rules of the `proxy` tool to say, the same for every server with one."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+class Proxy(AgentTool[ProxyArguments]):
+    """The `proxy` tool. Its words are shared with those who offer one elsewhere.
+
+    Args:
+        name: Under which it is listed.
+        visible: The tools that its caller may see.
+        calls: The one call path.
+        reader: The resources and prompts that it may see.
+        recorder: Gets a record of each look at what there is; a call is written down where it is made.
+        clock: Monotonic seconds.
+    """
+
+    annotations = {"readOnlyHint": False, "destructiveHint": True, "openWorldHint": True}
+    arguments = ProxyArguments
+
+    def __init__(
+        self,
+        name: str,
+        visible: Visible,
+        calls: Calls,
+        reader: ContentReader,
+        recorder: Recorder[Activity],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.name = name  # type: ignore[misc]  # the one tool whose name the operator chooses
+        self._visible = visible
+        self._calls = calls
+        self._reader = reader
+        self._recorder = recorder
+        self._clock = clock
+
+    def definition(self) -> dict[str, Any]:
+        """The tool as listed."""
+        return {
+            "name": self.name,
+            "description": DESCRIPTION,
+            "inputSchema": dict(PARAMETERS),
+            "annotations": dict(self.annotations),
+        }
+
+    async def run(self, arguments: ProxyArguments, caller: Caller) -> bytes:
+        """Lists, describes or calls. All but a call is written down here; a call is where it is made.
+
+        Source: seeds/1_proxy_extension_spec.md, section 7.1.
+        """
+        request = parse_operation(arguments.model_extra or {})
+        source = CallerSource(self._visible, self._calls, self._reader, caller, frozenset({self.name}))
+        started, outcome = self._clock(), "internal"
+        try:
+            answer = await perform(request, source)
+            outcome = "ok"
+        except ProxyError as error:
+            outcome = error.error_code
+            raise
+        finally:
+            if isinstance(request, Batch) or request.action != "call":
+                self._note(request, caller, outcome, self._clock() - started)
+        return answer
+
+    def _note(self, request: Operation | Batch, caller: Caller, outcome: str, seconds: float) -> None:
+        self._recorder.record(
+            Activity(
+                kind="search",
+                principal=caller.principal,
+                subject=policy.masked("" if isinstance(request, Batch) else request.path, SUBJECT_CHARS),
+                outcome=outcome,
+                duration_ms=seconds * 1000,
+                at_s=time.time(),
+                detail={"tool": self.name, **_detail(request)},
+                session=policy.short_digest(caller.session) if caller.session else "",
+            )
+        )
+
+
+def _detail(request: Operation | Batch) -> Mapping[str, Any]:
+    if isinstance(request, Batch):
+        return {"action": "batch", "operations": len(request.operations)}
+    return {"action": request.action, "type": request.type}
+
+
+def proxy_tools(
+    settings: Settings, catalog: Catalog, visible: Visible, calls: Calls, asks: Asks, recorder: Recorder[Activity]
+) -> list[Proxy]:
+    """The `proxy` tool for one part of the catalog, where the settings ask for one.
+
+    Args:
+        settings: Its name, and whether what it brings is cleaned.
+        catalog: Holds resources and prompts.
+        visible: The part's tools.
+        calls: The one call path.
+        asks: The one path to resources and prompts.
+        recorder: Gets a record of each look at what there is.
+    """
+    if settings.proxy_tool is None:
+        return []
+    contents = Contents(catalog, visible, settings.tool_name_limit, passed=None)
+    reader = ContentReader(contents, asks, is_cleaned=settings.clean_results, is_fenced=settings.fence_results)
+    return [Proxy(settings.proxy_tool, visible, calls, reader, recorder)]

@@ -1,0 +1,221 @@
+"""How many calls may be made: a rate per caller and per server, and places for calls in flight. No clock, no waiting.
+
+Time comes in as monotonic seconds. Every function decides at once; who has to wait is told so and waits elsewhere.
+"""
+
+import math
+from collections import deque
+from collections.abc import Mapping
+from enum import Enum
+from typing import Final
+
+from smart_mcp_proxy.servers import Limits
+
+__all__ = ["Place", "PlaceState", "Places", "TokenBucket"]
+
+SHARE: Final = 2
+"""A server without a limit of its own takes at most one of so many parts of all places: if it hangs, the others have
+the rest."""
+QUEUE_PER_PLACE: Final = 4
+"""Calls that may wait for each one in flight, where an entry does not say: eight in flight, thirty-two waiting."""
+ROUNDING_S: Final = 1e-9
+"""Sums of floating-point seconds miss the moment at which a token is there by less than this."""
+
+
+class TokenBucket:
+    """Calls at a steady rate, and some more at once after a pause: never more than `burst + rate * t` in any `t` s.
+
+    It keeps one number, the moment at which the bucket would be full again (the "generic cell rate algorithm").
+
+    Args:
+        rate_per_s: Calls a second on average, above 0.
+        burst: Calls that may come at once, at least 1; None for one second's worth.
+
+    Source: ITU-T I.371, Annex A (GCRA as a virtual scheduling algorithm).
+    """
+
+    __slots__ = ("_full_s", "burst", "rate_per_s")
+
+    def __init__(self, rate_per_s: float, burst: int | None = None) -> None:
+        self._full_s = -math.inf
+        self.change(rate_per_s, burst)
+
+    def __repr__(self) -> str:
+        return f"<TokenBucket {self.rate_per_s:g} calls/s, burst {self.burst}>"
+
+    def change(self, rate_per_s: float, burst: int | None) -> None:
+        """Takes another rate; what was taken so far stays taken."""
+        self.rate_per_s = rate_per_s
+        self.burst = burst or max(1, math.ceil(rate_per_s))
+
+    def wait_s(self, now_s: float) -> float:
+        """Seconds until a call may be made, 0 if it may be made now."""
+        wait_s = self._full_s - now_s - (self.burst - 1) / self.rate_per_s
+        return wait_s if wait_s > ROUNDING_S else 0.0
+
+    def take(self, now_s: float) -> None:
+        """Counts a call that is made now."""
+        self._full_s = max(self._full_s, now_s) + 1 / self.rate_per_s
+
+    def is_full(self, now_s: float) -> bool:
+        """Whether it is as good as new."""
+        return self._full_s <= now_s
+
+
+class PlaceState(Enum):
+    """What became of a call that asked for a place."""
+
+    HELD = "held"
+    WAITING = "waiting"
+    SERVER_FULL = "server full"
+    ALL_FULL = "all full"
+    LEFT = "left"
+
+
+class Place:
+    """One call's place, held or waited for.
+
+    Attributes:
+        server: Whom it calls.
+        principal: On whose behalf.
+        state: Changes from waiting to held when its turn comes.
+    """
+
+    __slots__ = ("principal", "server", "state")
+
+    def __init__(self, server: str, principal: str, state: PlaceState) -> None:
+        self.server = server
+        self.principal = principal
+        self.state = state
+
+
+class _Lane:
+    """The places of one server."""
+
+    __slots__ = ("in_flight", "most", "queue", "turns", "waiting")
+
+    def __init__(self) -> None:
+        self.most: float = math.inf
+        self.queue: float = math.inf
+        self.in_flight = 0
+        self.waiting = 0
+        self.turns: dict[str, deque[Place]] = {}
+        """Who waits, by principal; whose turn it is stands first."""
+
+    def push(self, place: Place) -> None:
+        self.turns.setdefault(place.principal, deque()).append(place)
+        self.waiting += 1
+
+    def pop(self) -> Place:
+        """The next in turn: the oldest of the principal that has waited longest for a turn, which then stands last."""
+        principal = next(iter(self.turns))
+        places = self.turns.pop(principal)
+        place = places.popleft()
+        if places:
+            self.turns[principal] = places
+        self.waiting -= 1
+        return place
+
+    def drop(self, place: Place) -> None:
+        places = self.turns[place.principal]
+        places.remove(place)
+        if not places:
+            del self.turns[place.principal]
+        self.waiting -= 1
+
+
+class Places:
+    """Places for calls in flight, of each server and of all together, with a queue in which callers take turns.
+
+    Who makes a thousand calls at once does not keep another caller waiting for a thousand: within one server's queue
+    the callers take turns, and each caller's own calls keep their order. Servers with waiting calls take turns, too.
+
+    Args:
+        most: Calls in flight over all servers; 0 is no limit.
+    """
+
+    def __init__(self, most: int = 0) -> None:
+        self.most: float = most or math.inf
+        self._share: float = max(1, most // SHARE) if most else math.inf
+        self.in_flight = 0
+        self._lanes: dict[str, _Lane] = {}
+        self._limits: Mapping[str, Limits] = {}
+        self._waiting: dict[str, _Lane] = {}
+        """The lanes in which somebody waits; whose turn it is stands first."""
+
+    def __repr__(self) -> str:
+        waiting = sum(lane.waiting for lane in self._waiting.values())
+        return f"<Places {self.in_flight} of {self.most} held, {waiting} calls waiting>"
+
+    def configure(self, limits: Mapping[str, Limits]) -> list[Place]:
+        """Makes these the servers' limits; nobody loses a place. Returns the waiting ones that now have one."""
+        self._limits = dict(limits)
+        for server, lane in list(self._lanes.items()):
+            self._set(lane, server)
+            if server not in limits and not lane.in_flight and not lane.waiting:
+                del self._lanes[server]
+        return self._next()
+
+    def limits_of(self, server: str) -> tuple[float, float]:
+        """Calls of a server that may be in flight and that may wait; infinite where nothing limits them."""
+        lane = self._lane(server)
+        return lane.most, lane.queue
+
+    def enter(self, server: str, principal: str) -> Place:
+        """A place that is held, waited for, or not to be had; the first two have to be left."""
+        lane = self._lane(server)
+        if lane.in_flight < lane.most and self.in_flight < self.most:
+            # Nobody is overtaken: whoever waits in this lane would have been given this place before.
+            lane.in_flight += 1
+            self.in_flight += 1
+            return Place(server, principal, PlaceState.HELD)
+        if lane.waiting >= lane.queue:
+            is_own = lane.in_flight >= lane.most
+            return Place(server, principal, PlaceState.SERVER_FULL if is_own else PlaceState.ALL_FULL)
+        place = Place(server, principal, PlaceState.WAITING)
+        lane.push(place)
+        self._waiting.setdefault(server, lane)
+        return place
+
+    def leave(self, place: Place) -> list[Place]:
+        """Gives a place back, or the wait for one up. Returns the waiting ones that have one now."""
+        lane = self._lanes[place.server]
+        state, place.state = place.state, PlaceState.LEFT
+        if state is PlaceState.WAITING:
+            lane.drop(place)
+            if not lane.waiting:
+                del self._waiting[place.server]
+            return []
+        if state is not PlaceState.HELD:
+            raise RuntimeError(f"a place of server {place.server!r} is left that is {state.value}")
+        lane.in_flight -= 1
+        self.in_flight -= 1
+        return self._next() if self._waiting else []
+
+    def _next(self) -> list[Place]:
+        admitted = []
+        while self.in_flight < self.most:
+            server = next((name for name, lane in self._waiting.items() if lane.in_flight < lane.most), None)
+            if server is None:
+                break
+            lane = self._waiting.pop(server)
+            place = lane.pop()
+            place.state = PlaceState.HELD
+            lane.in_flight += 1
+            self.in_flight += 1
+            admitted.append(place)
+            if lane.waiting:
+                self._waiting[server] = lane
+        return admitted
+
+    def _lane(self, server: str) -> _Lane:
+        lane = self._lanes.get(server)
+        if lane is None:
+            lane = self._lanes[server] = _Lane()
+            self._set(lane, server)
+        return lane
+
+    def _set(self, lane: _Lane, server: str) -> None:
+        limits = self._limits.get(server, Limits())
+        lane.most = min(self.most, limits.in_flight or self._share)
+        lane.queue = limits.queue if limits.queue is not None else QUEUE_PER_PLACE * lane.most

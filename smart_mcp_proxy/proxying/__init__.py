@@ -1,0 +1,46 @@
+"""The words of the `proxy` tool, for whoever offers it and whoever calls it: requests, answers and their metadata.
+
+Source: seeds/1_proxy_extension_spec.md, seeds/2_proxy_tool_pattern.md.
+"""
+
+from smart_mcp_proxy.proxying.metadata import META_PREFIX, ProxyAction, ProxyResponseInfo, ProxyType, proxy_meta
+from smart_mcp_proxy.proxying.operation import (
+    ACTIONS,
+    BATCH_LIMIT,
+    DESCRIPTION,
+    PAGE_LIMIT,
+    PARAMETERS,
+    TYPES,
+    Batch,
+    Filter,
+    Operation,
+    parse_operation,
+    validate_operation,
+)
+from smart_mcp_proxy.proxying.perform import Source, perform
+from smart_mcp_proxy.proxying.query import Listed, PythonType, find_listed, tags_of
+
+__all__ = [
+    "ACTIONS",
+    "BATCH_LIMIT",
+    "DESCRIPTION",
+    "META_PREFIX",
+    "PAGE_LIMIT",
+    "PARAMETERS",
+    "TYPES",
+    "Batch",
+    "Filter",
+    "Listed",
+    "Operation",
+    "ProxyAction",
+    "ProxyResponseInfo",
+    "ProxyType",
+    "PythonType",
+    "Source",
+    "find_listed",
+    "parse_operation",
+    "perform",
+    "proxy_meta",
+    "tags_of",
+    "validate_operation",
+]

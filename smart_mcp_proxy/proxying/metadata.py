@@ -1,0 +1,113 @@
+"""What an answer of a `proxy` tool says of itself beside its content, written and read."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel
+
+__all__ = ["META_PREFIX", "ProxyAction", "ProxyResponseInfo", "ProxyType", "proxy_meta"]
+
+META_PREFIX = "dev.smartmcpproxy/"
+"""Before each key in `_meta`. Models of today's protocol drop unknown annotations, where seed 1 puts these keys.
+
+Source: contract.md, Results and errors.
+"""
+
+ProxyAction = Literal["list", "info", "call", "batch"]
+ProxyType = Literal["tool", "resource", "prompt"]
+
+_FIELDS = {
+    "proxyType": "proxy_type",
+    "proxyAction": "proxy_action",
+    "proxyPath": "proxy_path",
+    "pythonType": "python_type",
+    "many": "many",
+    "contentType": "content_type",
+    "totalCount": "total_count",
+    "nextCursor": "next_cursor",
+}
+"""Keys on the wire and the attributes that hold them."""
+
+
+def proxy_meta(**facts: Any) -> dict[str, Any]:
+    """The members of `_meta` that carry these facts, named as on the wire; those that are None are left out."""
+    return {META_PREFIX + key: value for key, value in facts.items() if value is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class ProxyResponseInfo:
+    """What one content block of a `proxy` tool's answer says of itself; None where it says nothing.
+
+    Attributes:
+        proxy_type: tool, resource or prompt.
+        proxy_action: list, info, call or batch.
+        proxy_path: Name or URI that was asked for.
+        python_type: What the JSON text holds: Tool, Resource, ResourceTemplate, Prompt, GetPromptResult,
+            CallToolResult, or several of them in the form `Resource | ResourceTemplate`.
+        many: Whether the JSON text is an array of these.
+        content_type: A resource's own MIME type, where the answer shows it as JSON.
+        total_count: How many there are in all, where the answer is one page of a list.
+        next_cursor: What to ask the next page with; None after the last one.
+    """
+
+    proxy_type: str | None = None
+    proxy_action: str | None = None
+    proxy_path: str | None = None
+    python_type: str | None = None
+    many: bool | None = None
+    content_type: str | None = None
+    total_count: int | None = None
+    next_cursor: str | None = None
+
+    @classmethod
+    def from_annotations(cls, annotations: Any) -> Self:
+        """The facts in a block's annotations, as servers of the older form send them.
+
+        Args:
+            annotations: A mapping or a model; anything else says nothing. A `_meta` mapping is read as well.
+        """
+        return cls._from(_mapping(annotations))
+
+    @classmethod
+    def from_content(cls, block: Any) -> Self:
+        """The facts of a content block: those in `_meta` first, with our prefix or without, then its annotations.
+
+        Args:
+            block: A content block or a resource's contents, as a model or a mapping.
+        """
+        content = _mapping(block)
+        resource = _mapping(content.get("resource"))
+        # The weakest first: what comes later wins.
+        places = (
+            {key: value for key, value in resource.items() if key == "contentType"},
+            content.get("annotations"),
+            resource.get("_meta"),
+            content.get("_meta"),
+        )
+        found: dict[str, Any] = {}
+        for place in places:
+            found |= {key: value for key, value in _facts(_mapping(place)).items() if value is not None}
+        return cls._from(found)
+
+    @classmethod
+    def _from(cls, facts: Mapping[str, Any]) -> Self:
+        known = _facts(facts)
+        return cls(**{field: _checked(field, known[key]) for key, field in _FIELDS.items() if key in known})
+
+
+def _facts(members: Mapping[str, Any]) -> dict[str, Any]:
+    bare = {key: members[key] for key in _FIELDS if key in members}
+    return bare | {key: members[META_PREFIX + key] for key in _FIELDS if META_PREFIX + key in members}
+
+
+def _checked(field: str, value: Any) -> Any:
+    """The value if it is of the field's type: what a server says is not to be trusted with more."""
+    wanted: type = {"many": bool, "total_count": int}.get(field, str)
+    return value if isinstance(value, wanted) else None
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json", by_alias=True, exclude_none=True)
+    return value if isinstance(value, Mapping) else {}

@@ -1,0 +1,209 @@
+"""One request to a `proxy` tool: its parameters, and what makes a request one that can be carried out."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast, get_args
+
+from smart_mcp_proxy.errors import RequestError
+from smart_mcp_proxy.proxying.metadata import ProxyAction, ProxyType
+
+__all__ = [
+    "ACTIONS",
+    "BATCH_LIMIT",
+    "DESCRIPTION",
+    "PAGE_LIMIT",
+    "PARAMETERS",
+    "TYPES",
+    "Batch",
+    "Filter",
+    "Operation",
+    "parse_operation",
+    "validate_operation",
+]
+
+ACTIONS: tuple[ProxyAction, ...] = get_args(ProxyAction)
+TYPES: tuple[ProxyType, ...] = get_args(ProxyType)
+
+BATCH_LIMIT = 20
+"""Operations in one batch: about what an agent has in mind at once; each of them is a whole call."""
+PAGE_LIMIT = 1_000
+"""Entries that one page may be asked to hold."""
+PATH_CHARS = 4_096
+"""Longer than any name, and than the addresses that servers and browsers agree on."""
+SHOWN_CHARS = 80
+"""Of a value that does not fit."""
+
+DESCRIPTION = f"""\
+List, describe and call the tools, resources and prompts of all servers through this one tool.
+list shows them (limit, cursor: the last name of the page before); info needs path, and call takes args too.
+batch runs up to {BATCH_LIMIT} operations in order and answers each by itself."""
+
+PARAMETERS: Mapping[str, Any] = {
+    "type": "object",
+    "properties": {
+        "action": {"type": "string", "enum": list(ACTIONS), "description": "What to do"},
+        "type": {"type": "string", "enum": list(TYPES), "description": "Of what; all but batch need it"},
+        "path": {"type": "string", "description": "info, call: its name or URI"},
+        "args": {"type": "object", "description": "call: arguments of the tool or prompt"},
+        "filter": {"type": "object", "description": "list: {prefix, server, tags}"},
+        "limit": {"type": "integer", "minimum": 1, "maximum": PAGE_LIMIT, "description": "list: entries per page"},
+        "cursor": {"type": "string", "description": "list: go on behind this name"},
+        "operations": {"type": "array", "items": {"type": "object"}, "description": "batch: [{action, type, ...}]"},
+    },
+    "required": ["action"],
+    "additionalProperties": False,
+}
+"""The input schema of a `proxy` tool."""
+
+_TAKES: Mapping[ProxyAction, frozenset[str]] = {
+    "list": frozenset({"type", "filter", "limit", "cursor"}),
+    "info": frozenset({"type", "path"}),
+    "call": frozenset({"type", "path", "args"}),
+    "batch": frozenset({"operations"}),
+}
+_JSON_TYPES: Mapping[str, type] = {"string": str, "object": Mapping, "integer": int, "array": list}
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Which entries of a list are wanted; what is empty narrows nothing.
+
+    Attributes:
+        prefix: What their name, or URI, begins with.
+        server: The server that they are from.
+        tags: They carry at least one of these.
+    """
+
+    prefix: str = ""
+    server: str = ""
+    tags: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """A request that is complete and free of contradictions.
+
+    Attributes:
+        action: list, info or call.
+        type: Of what.
+        path: Name or URI; empty for list.
+        args: For call.
+        filter: For list.
+        limit: Entries per page; None for all that fit.
+        cursor: The name behind which a page begins; empty for the first page.
+    """
+
+    action: ProxyAction
+    type: ProxyType
+    path: str = ""
+    args: Mapping[str, Any] = field(default_factory=dict)
+    filter: Filter = Filter()
+    limit: int | None = None
+    cursor: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Several requests in one, each still to be looked at by itself."""
+
+    operations: Sequence[Any]
+
+
+def validate_operation(action: str, type: str) -> None:
+    """Passes if action and type are ones that a `proxy` tool knows.
+
+    Raises:
+        RequestError: One is not; the hint lists those that are.
+    """
+    for name, value, known in (("action", action, ACTIONS), ("type", type, TYPES)):
+        if value not in known:
+            raise _invalid(f"{name} is {value!r:.{SHOWN_CHARS}}", f"Use one of: {', '.join(known)}.")
+
+
+def parse_operation(arguments: Mapping[str, Any], *, is_in_batch: bool = False) -> Operation | Batch:
+    """The request that a `proxy` tool's arguments make; an argument that is null counts as not given.
+
+    Args:
+        arguments: By parameter name.
+        is_in_batch: Whether it is part of a batch, which may not hold another one.
+
+    Raises:
+        RequestError: Something is missing, unknown, of the wrong type, or does not go together.
+    """
+    given = {name: value for name, value in arguments.items() if value is not None}
+    _check_types(given)
+    if "action" not in given:
+        raise _invalid("action is missing", f"Use one of: {', '.join(ACTIONS)}.")
+    if given["action"] != "batch" and "type" not in given:
+        validate_operation(given["action"], TYPES[0])
+        raise _invalid("type is missing", f"Use one of: {', '.join(TYPES)}.")
+    validate_operation(given["action"], given.get("type", TYPES[0]))
+    action = cast("ProxyAction", given["action"])
+    for name in given.keys() - _TAKES[action] - {"action"}:
+        raise _invalid(f"{name} is given, and action '{action}' takes none", _taken(action))
+    if action == "batch":
+        return _batch(given, is_in_batch=is_in_batch)
+    operation = Operation(**{**given, "filter": _filter(given.get("filter", {}))})
+    if action != "list":
+        _check_path(operation)
+    return operation
+
+
+def _check_types(given: Mapping[str, Any]) -> None:
+    """Passes if every argument is a parameter and of its type."""
+    known = PARAMETERS["properties"]
+    for name, value in given.items():
+        if name not in known:
+            raise _invalid(f"{name[:SHOWN_CHARS]} is not a parameter", f"Parameters: {', '.join(known)}.")
+        schema = known[name]
+        # To Python a boolean is an integer.
+        if not isinstance(value, _JSON_TYPES[schema["type"]]) or isinstance(value, bool):
+            raise _invalid(f"{name} is {value!r:.{SHOWN_CHARS}}", f"Send {_article(schema['type'])}.")
+    limit = given.get("limit", 1)
+    if not 1 <= limit <= PAGE_LIMIT:
+        raise _invalid(f"limit is {limit}", f"Send an integer from 1 to {PAGE_LIMIT}, or none for all.")
+
+
+def _batch(given: Mapping[str, Any], *, is_in_batch: bool) -> Batch:
+    operations = given.get("operations", [])
+    if is_in_batch:
+        raise _invalid("a batch holds another batch", "Put all operations into one list.")
+    if not operations:
+        raise _invalid("operations is missing", 'Send a list of objects like {"action": "info", "type": "tool", ...}.')
+    if len(operations) > BATCH_LIMIT:
+        raise _invalid(f"operations holds {len(operations)}", f"Send at most {BATCH_LIMIT} at once.")
+    return Batch(operations)
+
+
+def _filter(given: Mapping[str, Any]) -> Filter:
+    for name, value in given.items():
+        if name not in ("prefix", "server", "tags"):
+            raise _invalid(f"filter.{name[:SHOWN_CHARS]} is not known", "A filter holds prefix, server or tags.")
+        is_list = isinstance(value, list) and all(isinstance(tag, str) for tag in value)
+        if not (is_list if name == "tags" else isinstance(value, str)):
+            wanted = "a list of strings" if name == "tags" else "a string"
+            raise _invalid(f"filter.{name} is {value!r:.{SHOWN_CHARS}}", f"Send {wanted}.")
+    return Filter(given.get("prefix", ""), given.get("server", ""), frozenset(given.get("tags", ())))
+
+
+def _check_path(operation: Operation) -> None:
+    action, type_ = operation.action, operation.type
+    if not operation.path:
+        what = "name or URI of one resource" if type_ == "resource" else f"name of one {type_}"
+        raise _invalid("path is missing", f"Action '{action}' needs the {what}; action 'list' shows them.")
+    if len(operation.path) > PATH_CHARS:
+        raise _invalid(f"path has {len(operation.path)} characters", f"At most {PATH_CHARS} are looked at.")
+    if type_ == "resource" and operation.args:
+        raise _invalid("args are given, and a resource takes none", "Write them into the URI, as its template says.")
+
+
+def _taken(action: ProxyAction) -> str:
+    return f"It takes: {', '.join(name for name in PARAMETERS['properties'] if name in _TAKES[action])}."
+
+
+def _article(json_type: str) -> str:
+    return f"an {json_type}" if json_type[0] in "aio" else f"a {json_type}"
+
+
+def _invalid(what: str, hint: str) -> RequestError:
+    return RequestError(f"proxy: {what}.", hint=hint, code="invalid_arguments")

@@ -1,0 +1,153 @@
+"""Hides the secrets of a server's entry from who reads it, and puts them back where who changes it left the masks."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+from smart_mcp_proxy.errors import RequestError
+from smart_mcp_proxy.servers.edit import is_same
+
+__all__ = ["MASK", "masked", "unmasked"]
+
+MASK = "***"
+
+_REFERENCE = r"\$\{[^}]*\}"
+_REFERENCES = re.compile(rf"(?:(?:Bearer|Basic|Token)\s+)?(?:{_REFERENCE})+", re.IGNORECASE)
+"""A value that only refers to secrets shows none."""
+_DEFAULT = re.compile(r"(\$\{[^}]*?:-)[^}]+\}")
+_HIDDEN_OBJECTS = frozenset({"env", "headers"})
+_SECRET_WORDS = re.compile(
+    r"token|secret|passw|pwd|credential|auth|cookie|signature|(?:^|[-_.])(?:api|access|private)?[-_]?key", re.I
+)
+"""In the name of a key or of a program's option."""
+_PUBLIC_NAMES = frozenset({"oauth", "authorization_endpoint", "token_endpoint", "token_endpoint_auth_method"})
+"""They sound like secrets and are none; what is inside the first is looked at by itself."""
+_OPTION = re.compile(r"(-{1,2}[^=\s]+|[A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
+_BARE_SECRET = re.compile(r"(?:sk|pk|rk|ghp|gho|ghs|github_pat|glpat|xox[a-z]|AKIA|AIza|eyJ)[-_A-Za-z0-9.]{12,}")
+"""How well-known services begin their tokens."""
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S+")
+_OPAQUE_CHARS = 20
+"""A part of an address that is as long and mixes letters with digits is taken for a token: some services hand out
+addresses that are their own password."""
+
+
+def masked(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """The entry with `***` in the place of every secret: values of env and headers, credentials in addresses and
+    arguments, and whatever has the name of a secret. References such as `${TOKEN}` stay readable.
+    """
+    return {key: _mask_member(key, value) for key, value in entry.items()}
+
+
+def unmasked(new: Mapping[str, Any], stored: Mapping[str, Any]) -> dict[str, Any]:
+    """The entry with the stored secrets where it carries their masks.
+
+    Raises:
+        RequestError: It carries a mask where nothing is stored that looks like it.
+    """
+    filled: dict[str, Any] = _fill(new, stored, masked(stored), "")
+    return filled
+
+
+def _mask_member(key: str, value: Any, *, is_secret: bool = False) -> Any:
+    is_secret = is_secret or key in _HIDDEN_OBJECTS or (key not in _PUBLIC_NAMES and bool(_SECRET_WORDS.search(key)))
+    if isinstance(value, Mapping):
+        return {name: _mask_member(name, inner, is_secret=is_secret) for name, inner in value.items()}
+    if isinstance(value, list):
+        return _mask_words(value) if not is_secret else [_mask_member(key, one, is_secret=True) for one in value]
+    if isinstance(value, str):
+        return _mask_value(value) if is_secret else _mask_text(value)
+    return MASK if is_secret and value is not None and not isinstance(value, bool) else value
+
+
+def _mask_value(value: str) -> str:
+    if not value or _REFERENCES.fullmatch(value):
+        return _DEFAULT.sub(rf"\1{MASK}}}", value)
+    return MASK
+
+
+def _mask_words(words: Sequence[Any]) -> list[Any]:
+    """A program's arguments: the value of an option that is named like a secret is hidden, in either spelling."""
+    found: list[Any] = []
+    is_secret = False
+    for word in words:
+        if isinstance(word, Mapping):
+            found.append(masked(word))
+        elif not isinstance(word, str):
+            found.append(MASK if is_secret else word)
+        elif is_secret and not word.startswith("-"):
+            found.append(_mask_value(word))
+        elif (option := _OPTION.fullmatch(word)) is not None and _SECRET_WORDS.search(option[1]):
+            found.append(f"{option[1]}={_mask_value(option[2])}")
+        else:
+            found.append(_mask_text(word))
+        is_secret = isinstance(word, str) and word.startswith("-") and "=" not in word and _is_secret_name(word)
+    return found
+
+
+def _is_secret_name(name: str) -> bool:
+    return bool(_SECRET_WORDS.search(name))
+
+
+def _mask_text(text: str) -> str:
+    """Text that is no secret itself, without those it carries: in addresses, or by their well-known look."""
+    text = _URL.sub(lambda found: _mask_url(found[0]), text)
+    return _DEFAULT.sub(rf"\1{MASK}}}", _BARE_SECRET.sub(MASK, text))
+
+
+def _mask_url(url: str) -> str:
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return MASK
+    _, at, host = parts.netloc.rpartition("@")
+    path = "/".join(MASK if _is_opaque(part) else part for part in parts.path.split("/"))
+    query = "&".join(_mask_query(pair) for pair in parts.query.split("&")) if parts.query else ""
+    shown = urlunsplit((parts.scheme, f"{MASK}@{host}" if at else host, path, query, _mask_value(parts.fragment)))
+    return shown if MASK in shown else url  # not in other words either: what is sent back must be what is stored
+
+
+def _mask_query(pair: str) -> str:
+    name, equals, value = pair.partition("=")
+    return f"{name}={_mask_value(value)}" if equals else _mask_value(pair)
+
+
+def _is_opaque(part: str) -> bool:
+    has_both = any(char.isdigit() for char in part) and any(char.isalpha() for char in part)
+    return len(part) >= _OPAQUE_CHARS and has_both and "${" not in part
+
+
+def _fill(new: Any, stored: Any, shown: Any, name: str) -> Any:
+    """`new` with what `stored` holds wherever it equals what was `shown` of it."""
+    if isinstance(new, Mapping):
+        old = stored if isinstance(stored, Mapping) else {}
+        seen = shown if isinstance(shown, Mapping) else {}
+        return {
+            key: _fill(value, old.get(key), seen.get(key), f"{name}.{key}".lstrip(".")) for key, value in new.items()
+        }
+    if isinstance(new, list):
+        return _fill_list(new, stored, shown, name)
+    if not isinstance(new, str) or MASK not in new:
+        return new
+    if new == shown:
+        return stored
+    raise RequestError(
+        f"{name} holds the mask {MASK}, and nothing is stored there that it stands for.",
+        hint="Send the whole value, or leave the field out to keep what is stored.",
+    )
+
+
+def _fill_list(new: Sequence[Any], stored: Any, shown: Any, name: str) -> list[Any]:
+    """Each mask in an array stands for the stored element that is shown like it, wherever that stood."""
+    pairs = list(zip(shown, stored, strict=True)) if isinstance(stored, list) and isinstance(shown, list) else []
+    left = list(pairs)
+    filled = []
+    for place, value in enumerate(new):
+        here = next((pair for pair in left if is_same(pair[0], value)), None)
+        if here is not None:
+            left.remove(here)
+            filled.append(here[1])
+        else:
+            seen, old = pairs[place] if place < len(pairs) else (None, None)
+            filled.append(_fill(value, old, seen, f"{name}[{place}]"))
+    return filled

@@ -1,0 +1,101 @@
+"""What an entry's `oauth` says: how to sign in to a server."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, get_args
+from urllib.parse import urlsplit
+
+from smart_mcp_proxy.errors import ConfigError
+from smart_mcp_proxy.servers.fields import EntryReader
+
+__all__ = ["OAUTH_KEYS", "OAuthOptions", "read_oauth"]
+
+Grant = Literal["authorization_code", "client_credentials"]
+_LAST_PORT: Final = 65_535
+
+
+@dataclass(frozen=True, slots=True)
+class OAuthOptions:
+    """How to sign in to one server. Everything may be left out: then the server is asked.
+
+    Attributes:
+        grant: `authorization_code` asks a person in a browser, `client_credentials` nobody.
+        client_id: Of a client that was registered beforehand; empty to register one when it is needed.
+        client_secret: Its secret, empty for a public client.
+        scopes: To ask for; empty for those that the server names.
+        redirect_port: Where on 127.0.0.1 the browser comes back to; None for any free port.
+        client_metadata_url: Address of a client metadata document, which serves as client id where that is accepted.
+        resource: The resource indicator, where it is not the server's address.
+        issuer: The only authorization server that may be used; empty for the one that the server names.
+
+    Source: contract.md, Config file; MCP, basic/authorization; RFC 8707, section 2 (resource).
+    """
+
+    grant: Grant = "authorization_code"
+    client_id: str = ""
+    client_secret: str = field(default="", repr=False)
+    scopes: tuple[str, ...] = ()
+    redirect_port: int | None = None
+    client_metadata_url: str = ""
+    resource: str = ""
+    issuer: str = ""
+
+
+OAUTH_KEYS: Final = frozenset(OAuthOptions.__dataclass_fields__)
+
+
+def read_oauth(server: str, values: Mapping[str, Any]) -> OAuthOptions:
+    """The options in an `oauth` object, before or after its placeholders are filled in.
+
+    Raises:
+        ConfigError: One of them cannot be used. The message names server and field, and no value.
+    """
+    given = EntryReader(server, values, "oauth.")
+    options = OAuthOptions(
+        grant=_grant(given),
+        client_id=given.text("client_id"),
+        client_secret=given.text("client_secret"),
+        scopes=_scopes(given),
+        redirect_port=given.integer("redirect_port", at_least=1),
+        client_metadata_url=given.text("client_metadata_url"),
+        resource=given.text("resource"),
+        issuer=given.text("issuer"),
+    )
+    if (options.redirect_port or 1) > _LAST_PORT:
+        raise given.wrong("redirect_port", options.redirect_port, f"an integer from 1 to {_LAST_PORT}")
+    if options.client_secret and not options.client_id:
+        raise ConfigError(f"Server {server!r} has 'oauth.client_secret' without 'oauth.client_id'.", hint="Add it.")
+    if options.grant == "client_credentials" and not options.client_secret:
+        raise ConfigError(
+            f"Server {server!r} has the grant 'client_credentials' without a client.",
+            hint="Add 'client_id' and 'client_secret' under 'oauth'.",
+        )
+    for key in ("client_metadata_url", "resource", "issuer"):
+        _check_address(server, key, getattr(options, key))
+    return options
+
+
+def _grant(given: EntryReader) -> Grant:
+    grant = given.text("grant") or "authorization_code"
+    for known in get_args(Grant):
+        if grant == known:
+            return known  # type: ignore[no-any-return]  # get_args() knows no types
+    raise given.wrong("grant", grant, f"one of {', '.join(get_args(Grant))}")
+
+
+def _scopes(given: EntryReader) -> tuple[str, ...]:
+    """A list, or one text with spaces as OAuth itself writes it."""
+    if isinstance(given.values.get("scopes"), str):
+        return tuple(given.text("scopes").split())
+    return given.texts("scopes")
+
+
+def _check_address(server: str, key: str, address: str) -> None:
+    if not address or "${" in address:
+        return
+    parts = urlsplit(address)
+    needs_https = key == "client_metadata_url"
+    is_usable = bool(parts.hostname) and not parts.fragment and parts.scheme in ("https", "http")
+    if not is_usable or (needs_https and (parts.scheme != "https" or parts.path in ("", "/"))):
+        expected = "an https address with a path" if needs_https else "an https address without a fragment"
+        raise ConfigError(f"Server {server!r}: 'oauth.{key}' cannot be used.", hint=f"Expected {expected}.")

@@ -1,0 +1,60 @@
+"""Where an OAuth server may be: what a server says about its sign-in must not lead us into somebody's network."""
+
+import asyncio
+import ipaddress
+import socket
+from enum import IntEnum
+from typing import Final
+
+__all__ = ["Reach", "addresses_of", "reach_of"]
+
+_NAT64: Final = ipaddress.ip_network("64:ff9b::/96")
+"""Source: RFC 6052, section 2.1."""
+_CLOUD_METADATA: Final = frozenset({"100.100.100.200", "192.0.0.192", "fd00:ec2::254", "fd20:ce::254"})
+"""Where clouds hand credentials to whoever asks, besides the link-local addresses that all are refused anyway."""
+
+
+class Reach(IntEnum):
+    """How close to us an address is. A server may lead to places as far away as itself or farther, never closer."""
+
+    PUBLIC = 0
+    PRIVATE = 1
+    LOOPBACK = 2
+    FORBIDDEN = 3
+
+
+def reach_of(address: str) -> Reach:
+    """How close to us an IP address is; those that carry an IPv4 address inside count as that one.
+
+    Raises:
+        ValueError: It is no IP address.
+
+    Source: RFC 6890 (special-purpose addresses); OWASP, Server Side Request Forgery Prevention.
+    """
+    ip = _unwrapped(ipaddress.ip_address(address.partition("%")[0]))
+    if str(ip) in _CLOUD_METADATA or ip.is_link_local or ip.is_multicast or ip.is_unspecified:
+        return Reach.FORBIDDEN
+    if ip.is_loopback:
+        return Reach.LOOPBACK
+    if ip.is_reserved:
+        return Reach.FORBIDDEN
+    return Reach.PUBLIC if ip.is_global else Reach.PRIVATE
+
+
+def _unwrapped(ip: ipaddress.IPv4Address | ipaddress.IPv6Address) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    if isinstance(ip, ipaddress.IPv4Address):
+        return ip
+    inner = ip.ipv4_mapped or ip.sixtofour or (ip.teredo[1] if ip.teredo else None)
+    if inner is None and ip in _NAT64:
+        inner = ipaddress.IPv4Address(int(ip) & 0xFFFFFFFF)
+    return inner or ip
+
+
+async def addresses_of(host: str, port: int) -> list[str]:
+    """The IP addresses behind a name, in the order to try them; decimal, hex and octal spellings are understood.
+
+    Raises:
+        OSError: There is none.
+    """
+    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(entry[4][0]) for entry in found))

@@ -1,0 +1,122 @@
+"""Where the browser comes back to after a sign-in: one page on 127.0.0.1, for as long as a person is waited for."""
+
+import asyncio
+import secrets
+from collections.abc import Callable
+from typing import Final, Self
+from urllib.parse import parse_qs, urlsplit
+
+from mcp.shared.auth import AuthorizationCodeResult
+
+from smart_mcp_proxy.errors import ConfigError, UpstreamAuthError
+from smart_mcp_proxy.telemetry import printable
+
+__all__ = ["LOGIN_TIMEOUT_S", "CallbackServer"]
+
+LOGIN_TIMEOUT_S: Final = 300.0
+"""How long a person has, for passwords and second factors. Source: fastmcp.client.auth.OAuth."""
+_HOST: Final = "127.0.0.1"
+"""Not `localhost`, which may be resolved to something else. Source: RFC 8252, 8.3."""
+_PATH: Final = "/callback"
+_HEAD_LIMIT: Final = 16 * 1024
+_HEAD_S: Final = 5.0
+_REASON_CHARS: Final = 200
+_PAGE: Final = (
+    "HTTP/1.1 {status}\r\nContent-Type: text/html; charset=utf-8\r\nContent-Length: {size}\r\n"
+    "Cache-Control: no-store\r\nReferrer-Policy: no-referrer\r\nContent-Security-Policy: default-src 'none'\r\n"
+    "Connection: close\r\n\r\n{body}"
+)
+
+
+class CallbackServer:
+    """Shows a person an address and waits for the browser to come back with the same `state`; see `Browser`.
+
+    Anything else that comes to the port, a forged or repeated answer too, is turned away and changes nothing.
+
+    Args:
+        server: Configured name of the server, for messages.
+        port: On 127.0.0.1; None for any free one.
+        show: Shows the person the address.
+        timeout_s: How long the person is waited for.
+    """
+
+    def __init__(
+        self, server: str, port: int | None, show: Callable[[str], None], timeout_s: float = LOGIN_TIMEOUT_S
+    ) -> None:
+        self.redirect_uri = ""
+        self._server = server
+        self._port = port
+        self._show = show
+        self._timeout_s = timeout_s
+        self._state = ""
+        self._answer: asyncio.Future[dict[str, str]] | None = None
+        self._listener: asyncio.Server | None = None
+
+    async def __aenter__(self) -> Self:
+        try:
+            self._listener = await asyncio.start_server(self._serve, _HOST, self._port or 0, limit=_HEAD_LIMIT)
+        except OSError as exc:
+            raise ConfigError(
+                f"Port {self._port} on {_HOST}, where the browser is to come back to, cannot be used: {exc.strerror}.",
+                hint="Choose another 'redirect_port' under 'oauth', or leave it out.",
+            ) from exc
+        port = self._listener.sockets[0].getsockname()[1]
+        self.redirect_uri = f"http://{_HOST}:{port}{_PATH}"
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        if self._listener is not None:
+            self._listener.close()
+            await self._listener.wait_closed()
+
+    async def ask(self, url: str, state: str) -> AuthorizationCodeResult:
+        """What came back with `state`, after the person was shown `url`.
+
+        Raises:
+            UpstreamAuthError: It was refused, or nobody came in time.
+        """
+        self._state = state
+        self._answer = asyncio.get_running_loop().create_future()
+        self._show(url)
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                answer = await self._answer
+        except TimeoutError:
+            raise UpstreamAuthError(
+                f"Nobody signed in to server '{self._server}' within {self._timeout_s:g} s.",
+                hint=f"Try again: mcpproxy server login {self._server}",
+            ) from None
+        if "error" in answer:
+            reason = printable(answer.get("error_description") or answer["error"])[:_REASON_CHARS]
+            raise UpstreamAuthError(
+                f"The sign-in to server '{self._server}' was refused: {reason}", hint="Nothing was stored."
+            )
+        return AuthorizationCodeResult(code=answer.get("code", ""), state=state, iss=answer.get("iss"))
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            async with asyncio.timeout(_HEAD_S):
+                head = await reader.readuntil(b"\r\n\r\n")
+            writer.write(self._reply(head))
+            await writer.drain()
+        except (TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, OSError, ValueError):
+            pass  # whoever that was, it was not the browser
+        finally:
+            writer.close()
+
+    def _reply(self, head: bytes) -> bytes:
+        words = head.split(b"\r\n", 1)[0].decode("ascii", "replace").split(" ")
+        parts = urlsplit(words[1] if len(words) == 3 else "")
+        if words[0] != "GET" or parts.path != _PATH:
+            return _page("404 Not Found", "There is nothing here.")
+        given = {name: values[0] for name, values in parse_qs(parts.query).items()}
+        is_ours = secrets.compare_digest(given.get("state", "").encode(), self._state.encode())
+        if self._answer is None or self._answer.done() or not is_ours or not given.keys() & {"code", "error"}:
+            return _page("400 Bad Request", "This answer does not belong to a sign-in that is waited for.")
+        self._answer.set_result(given)
+        return _page("200 OK", "Thank you. Go on in the terminal; this window can be closed.")
+
+
+def _page(status: str, text: str) -> bytes:
+    body = f"<!doctype html><title>smart-mcp-proxy</title><p>{text}</p>"
+    return _PAGE.format(status=status, size=len(body.encode()), body=body).encode()

@@ -1,0 +1,295 @@
+"""The broker's endpoints on the HTTP door: who may use them, how much at once, and how requests are read."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import msgspec
+from fastmcp.server.http import HostOriginGuardMiddleware
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from smart_mcp_proxy.errors import ProxyError, RateLimitedError, RefusedError, RequestError
+from smart_mcp_proxy.fastmcp_compat.http import accepted_replies
+from smart_mcp_proxy.gateway import Gateway
+from smart_mcp_proxy.gateway.agent import Agent
+from smart_mcp_proxy.gateway.broker_contents import BrokerContents
+from smart_mcp_proxy.gateway.brokering import Brokering, BrokerRequest
+from smart_mcp_proxy.models import Principal
+from smart_mcp_proxy.web.abandonment import Abandonment
+from smart_mcp_proxy.web.auth import Keys
+from smart_mcp_proxy.web.broker.answer import Answer, failure
+from smart_mcp_proxy.web.broker.message import BrokerMessage, parse_message
+from smart_mcp_proxy.web.refusals import refusal_of
+
+__all__ = ["BrokerBeside"]
+
+SERVERS_PATH: Final = "/api/mcp/"
+CONNECTIONS_PATH: Final = "/api/connections"
+BODY_LIMIT_BYTES: Final = 4 * 1024 * 1024
+"""What the SDK takes at /mcp: the broker is no way around it."""
+_RETRY_S: Final = 1.0
+_CORS_AGE_S: Final = 600
+_ASKED_HEADERS: Final = ("accept", "authorization", "content-type")
+
+
+class TooLargeError(RequestError):
+    """A body is longer than a message may be."""
+
+    code = "too_large"
+    http_status = 413
+
+
+class UnsupportedTypeError(RequestError):
+    """The body is not declared to be JSON: a page in a browser can send anything else without being asked."""
+
+    code = "unsupported_media_type"
+    http_status = 415
+
+
+class NotServedError(RequestError):
+    """No endpoint has this path."""
+
+    code = "not_found"
+    http_status = 404
+
+
+class BadMethodError(RequestError):
+    """The endpoint does not take this HTTP method."""
+
+    code = "http_method_not_allowed"
+    http_status = 405
+
+
+class UnauthorizedError(RefusedError):
+    """The caller has no good token."""
+
+    code = "unauthorized"
+    http_status = 401
+
+
+class BrokerBeside:
+    """Serves the broker at its own paths and hands everything else on, untouched.
+
+    Pages in a browser may use it only from the origins that the settings name.
+
+    Args:
+        app: Everything else.
+        gateway: Open.
+        keys: Says who callers are.
+    """
+
+    def __init__(self, app: ASGIApp, gateway: Gateway, keys: Keys) -> None:
+        self._app = app
+        settings = gateway.settings
+        origins = list(settings.cors_origins)
+        broker: ASGIApp = _Guarded(
+            HostOriginGuardMiddleware(
+                _endpoints(gateway, keys),
+                allowed_hosts=list(settings.allowed_hosts) or None,
+                allowed_origins=origins or None,
+                mode="strict",
+            )
+        )
+        if origins:
+            broker = CORSMiddleware(
+                broker, origins, allow_methods=("GET", "POST"), allow_headers=_ASKED_HEADERS, max_age=_CORS_AGE_S
+            )
+        self._broker = broker
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serves one request."""
+        path = scope["path"] if scope["type"] == "http" else ""
+        is_ours = path.startswith(SERVERS_PATH) or path == CONNECTIONS_PATH
+        await (self._broker if is_ours else self._app)(scope, receive, send)
+
+
+def _endpoints(gateway: Gateway, keys: Keys) -> Starlette:
+    contents = BrokerContents(gateway.fronts, gateway.asks, gateway.shelves, gateway.settings.tool_name_limit)
+    brokering = Brokering(gateway.fronts, gateway.calls, gateway.fleet, contents, gateway.indexer)
+
+    async def answered(request: Request, look: Callable[[Principal], Any]) -> Response:
+        who = await keys.check(request.scope)
+        try:
+            value = look(_admitted(request.scope, who))
+        except ProxyError as error:
+            name = request.path_params.get("name", "")
+            is_proxy = who is not None and brokering.has_proxy(name, who)
+            return failure(error, name, is_proxy=is_proxy)
+        return Response(
+            msgspec.json.encode(value), media_type="application/json", headers={"cache-control": "no-store"}
+        )
+
+    async def status(request: Request) -> Response:
+        return await answered(request, lambda who: brokering.status(request.path_params["name"], who))
+
+    async def connections(request: Request) -> Response:
+        return await answered(request, brokering.connections)
+
+    proxy = _Proxy(brokering, gateway.agent, keys, gateway.settings.broker_requests)
+    return Starlette(
+        routes=[
+            Route(SERVERS_PATH + "{name:path}/proxy/status", status, methods=["GET"]),
+            Route(SERVERS_PATH + "{name:path}/proxy", proxy, methods=["POST"]),
+            Route(CONNECTIONS_PATH, connections, methods=["GET"]),
+        ],
+        exception_handlers={404: _not_served, 405: _not_served},
+    )
+
+
+class _Proxy:
+    """`POST /api/mcp/{name}/proxy`.
+
+    Args:
+        brokering: Passes requests on.
+        agent: Waits for requests under way when the gateway is told to stop.
+        keys: Says who callers are.
+        limit: Requests that one caller may have under way.
+    """
+
+    def __init__(self, brokering: Brokering, agent: Agent, keys: Keys, limit: int) -> None:
+        self._brokering = brokering
+        self._agent = agent
+        self._keys = keys
+        self._limit = limit
+        self._under_way: Counter[str] = Counter()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serves one request."""
+        name: str = scope["path_params"]["name"]
+        who = await self._keys.check(scope)
+        try:
+            who = _admitted(scope, who)
+            with self._place(who):
+                await self._serve(name, who, Request(scope, receive), send)
+        except ProxyError as error:
+            is_proxy = who is not None and self._brokering.has_proxy(name, who)
+            await failure(error, name, is_proxy=is_proxy)(scope, receive, send)
+        except ClientDisconnect:  # before its request was whole
+            return
+
+    @contextmanager
+    def _place(self, who: Principal) -> Iterator[None]:
+        if self._under_way[who.id] >= self._limit:
+            raise RateLimitedError(
+                f"A caller may have {self._limit} requests under way at the broker; this one is too many.",
+                hint="Wait for answers and close streams. The operator can raise MCPPROXY_BROKER_REQUESTS.",
+                retry_after_s=_RETRY_S,
+            )
+        self._under_way[who.id] += 1
+        try:
+            yield
+        finally:
+            self._under_way[who.id] -= 1
+            if not self._under_way[who.id]:
+                del self._under_way[who.id]
+
+    async def _serve(self, name: str, who: Principal, request: Request, send: Send) -> None:
+        """Answers one request of a caller that is let in; a failure before the answer has begun is raised."""
+        message = parse_message(await _body(request))
+        if message.id is None:
+            self._brokering.accept(name, message.method, who)
+            await Response(status_code=202)(request.scope, request.receive, send)
+            return
+        takes_json, takes_events = accepted_replies(request.headers.get("accept", "*/*").encode("latin-1"))
+        answer = Answer(send, message.id, takes_json=takes_json or not takes_events, takes_events=takes_events)
+        task = asyncio.current_task()
+        assert task is not None
+        has_left = False
+
+        def leave() -> None:
+            nonlocal has_left
+            has_left = True
+            task.cancel()
+
+        try:
+            with Abandonment(request.receive, leave):
+                await self._answer(name, message, who, answer)
+        except asyncio.CancelledError:
+            if not has_left:
+                raise
+            task.uncancel()  # the caller's wish, not the gateway's end
+
+    async def _answer(self, name: str, message: BrokerMessage, who: Principal, answer: Answer) -> None:
+        try:
+            asked = BrokerRequest(message.method, message.params, answer.say)
+            with self._agent.in_flight():
+                result = await self._brokering.request(name, asked, who)
+            await answer.end(result)
+        except ProxyError as error:
+            if not answer.has_begun and "rpc_code" not in (error.data or {}):
+                raise
+            await answer.end_badly(error)
+
+
+class _Guarded:
+    """Words what the guard of Host and Origin refuses as the broker words its own failures.
+
+    Args:
+        app: The guard, with the broker behind it.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serves one request."""
+        is_refused = False
+
+        async def word(message: Message) -> None:
+            nonlocal is_refused
+            if message["type"] == "http.response.start" and (error := _refusal(scope, message)) is not None:
+                is_refused = True
+                await failure(error, "", is_proxy=False, status=message["status"])(scope, receive, send)
+            elif not is_refused:
+                await send(message)
+
+        await self._app(scope, receive, word)
+
+
+def _refusal(scope: Scope, start: Message) -> ProxyError | None:
+    """Why the guard refuses a request; None for every answer of the broker's own, which are typed."""
+    is_bare = not any(name == b"content-type" for name, _ in start["headers"])
+    return refusal_of(scope, start["status"]) if is_bare else None
+
+
+def _admitted(scope: Scope, who: Principal | None) -> Principal:
+    """Who is let in.
+
+    Raises:
+        UnauthorizedError: Nobody.
+    """
+    if who is None:
+        error = refusal_of(scope, 401)
+        assert error is not None
+        raise UnauthorizedError(error.message, hint=error.hint)
+    return who
+
+
+async def _body(request: Request) -> bytes:
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        raise UnsupportedTypeError(f"The body is {kind[:40] or 'of no type'!r}.", hint="Send it as application/json.")
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > BODY_LIMIT_BYTES:
+            raise TooLargeError(f"The body is longer than {BODY_LIMIT_BYTES:,} bytes.", hint="Send less at a time.")
+    return bytes(body)
+
+
+async def _not_served(request: Request, exc: Exception) -> Response:
+    """The answer to a path or HTTP method that no endpoint has."""
+    assert isinstance(exc, HTTPException)
+    words = f"{request.method} {request.url.path[:100]} is not served."
+    kind = NotServedError if exc.status_code == 404 else BadMethodError
+    response = failure(kind(words, hint="See /openapi.json."), "", is_proxy=False)
+    response.headers.update(exc.headers or {})
+    return response

@@ -1,0 +1,55 @@
+"""REST: the activity log."""
+
+from starlette.requests import Request
+
+from smart_mcp_proxy.gateway import Gateway
+from smart_mcp_proxy.gateway.records import (
+    PAGE_LIMIT,
+    ActivityPage,
+    ActivityView,
+    activity_page,
+    activity_record,
+    parse_filter,
+)
+from smart_mcp_proxy.web.rest.route import Endpoint, integer
+
+__all__ = ["ROUTES"]
+
+PAGE = 50
+FURTHEST_PLACE = 2**62
+_QUERY = {
+    "kind": "search, call, approval, config or session.",
+    "server": "A server's name.",
+    "tool": "A tool's own or canonical name.",
+    "outcome": "An outcome; `failed` for all but ok and empty.",
+    "principal": "On whose behalf.",
+    "since": "An ISO 8601 time, or how long ago: 30m, 2h, 7d.",
+    "parent": "Id of the record whose parts are asked for.",
+    "limit": f"Records of a page, 1 to {PAGE_LIMIT} ({PAGE}).",
+    "before": "The `next` of the page before this one.",
+    "after": "Only records stored after this place, oldest first: a page's `last`, or `next` with `after`.",
+}
+
+
+async def _list(gateway: Gateway, request: Request) -> ActivityPage:
+    return await activity_page(
+        gateway.catalog,
+        parse_filter(request.query_params),
+        integer(request, "limit", PAGE, 1, PAGE_LIMIT),
+        before=_place(request, "before"),
+        after=_place(request, "after"),
+    )
+
+
+async def _show(gateway: Gateway, request: Request) -> ActivityView:
+    return await activity_record(gateway.catalog, request.path_params["id"])
+
+
+def _place(request: Request, name: str) -> int | None:
+    return integer(request, name, 0, 0, FURTHEST_PLACE) if name in request.query_params else None
+
+
+ROUTES = (
+    Endpoint("GET", "/activity", _list, "Searches, calls, approvals and changes.", answer=ActivityPage, query=_QUERY),
+    Endpoint("GET", "/activity/{id}", _show, "One record.", answer=ActivityView),
+)

@@ -1,0 +1,97 @@
+"""REST: the tokens that the operator makes for agents."""
+
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+
+from smart_mcp_proxy.catalog import AgentToken
+from smart_mcp_proxy.gateway import Gateway
+from smart_mcp_proxy.gateway.agent_tokens import NewToken, Scope
+from smart_mcp_proxy.models import CallVariant
+from smart_mcp_proxy.web.rest.route import Endpoint, body_of
+
+__all__ = ["ROUTES", "NewTokenBody", "TokenView", "view_of", "view_of_new"]
+
+
+class NewTokenBody(msgspec.Struct, frozen=True):
+    """A token to make: its name, and what it allows. Without `servers` all, without `expires_in_s` for ever."""
+
+    name: str
+    servers: list[str] | None = None
+    access: CallVariant = "read"
+    profile: str | None = None
+    expires_in_s: float | None = None
+
+    @property
+    def scope(self) -> Scope:
+        """What it allows."""
+        servers = None if self.servers is None else tuple(self.servers)
+        return Scope(servers, self.access, self.profile, self.expires_in_s)
+
+
+class TokenView(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A token as it is shown; `token` itself only in the answer that makes it. Times are seconds since the epoch."""
+
+    id: str
+    name: str
+    servers: tuple[str, ...] | None
+    access: CallVariant
+    profile: str | None
+    created_s: float
+    expires_s: float | None
+    last_used_s: float | None
+    revoked_s: float | None
+    token: str = ""
+
+
+class TokensView(msgspec.Struct, frozen=True):
+    """All tokens that were ever made, oldest first."""
+
+    tokens: list[TokenView]
+
+
+def view_of(token: AgentToken, secret: str = "") -> TokenView:
+    """A token as it is shown."""
+    return TokenView(
+        id=token.principal_id,
+        name=token.name,
+        servers=token.servers,
+        access=token.access,
+        profile=token.profile,
+        created_s=token.created_s,
+        expires_s=token.expires_s,
+        last_used_s=token.last_used_s,
+        revoked_s=token.revoked_s,
+        token=secret,
+    )
+
+
+def view_of_new(made: NewToken) -> TokenView:
+    """A token that has just been made, shown this once."""
+    return view_of(made.token, made.secret)
+
+
+async def _create(gateway: Gateway, request: Request) -> TokenView:
+    body = await body_of(request, NewTokenBody)
+    body.scope.require_known(gateway.visible.servers, [profile.name for profile in gateway.fronts.profiles])
+    return view_of_new(await gateway.agent_tokens.create(body.name, body.scope))
+
+
+async def _list(gateway: Gateway, request: Request) -> TokensView:
+    return TokensView([view_of(token) for token in await gateway.agent_tokens.tokens()])
+
+
+async def _revoke(gateway: Gateway, request: Request) -> dict[str, Any]:
+    name = request.path_params["name"]
+    await gateway.agent_tokens.revoke(name)
+    return {"revoked": name}
+
+
+ROUTES = (
+    Endpoint("GET", "/tokens", _list, "All tokens for agents, never the tokens themselves.", answer=TokensView),
+    Endpoint(
+        "POST", "/tokens", _create, "Makes a token for an agent, shown this once.", answer=TokenView, body=NewTokenBody
+    ),
+    Endpoint("DELETE", "/tokens/{name:path}", _revoke, "Ends the token of that name for good."),
+)

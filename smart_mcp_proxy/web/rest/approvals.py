@@ -1,0 +1,183 @@
+"""REST: what waits for the user's approval, and the decision. For the operator alone, reading included.
+
+What is withheld from agents is shown here, so that it can be judged; an agent that could read it would be told it.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+from starlette.requests import Request
+
+from smart_mcp_proxy.errors import RequestError
+from smart_mcp_proxy.gateway import Gateway
+from smart_mcp_proxy.gateway.approvals import Waiting
+from smart_mcp_proxy.policy.scanner import Finding
+from smart_mcp_proxy.web.rest.route import Endpoint, author_of, body_of
+
+__all__ = ["ROUTES"]
+
+
+class FindingView(msgspec.Struct, frozen=True):
+    """One reason to look closely: which check, where, why, and the text there, escaped."""
+
+    check: str
+    severity: str
+    place: str
+    reason: str
+    excerpt: str
+
+
+class ApprovalView(msgspec.Struct, frozen=True):
+    """A tool that is withheld from agents.
+
+    Attributes:
+        name: Canonical.
+        server: Configured name.
+        tool: The tool's own name.
+        state: pending, changed or blocked.
+        hash: Of the definition as its server lists it now; approving it takes this back.
+        approved_hash: Of the definition approved last, empty where there is none.
+        fields: Paths of the fields that differ from it; of a new tool all.
+        findings: What the scanner says.
+    """
+
+    name: str
+    server: str
+    tool: str
+    state: str
+    hash: str
+    approved_hash: str
+    fields: list[str]
+    findings: list[FindingView]
+
+
+class ApprovalsView(msgspec.Struct, frozen=True):
+    """All withheld tools, and whether the record of approvals was lost."""
+
+    is_closed: bool
+    tools: list[ApprovalView]
+
+
+class WordsView(msgspec.Struct, frozen=True):
+    """A run of text that is `same`, `removed` or `added`."""
+
+    kind: str
+    text: str
+
+
+class FieldView(msgspec.Struct, frozen=True):
+    """A field that differs, as runs of text; control and invisible characters are spelled out."""
+
+    path: str
+    words: list[WordsView]
+
+
+class ApprovalDetail(msgspec.Struct, frozen=True):
+    """A withheld tool with every difference from what was approved."""
+
+    approval: ApprovalView
+    changes: list[FieldView]
+
+
+class Seen(msgspec.Struct, frozen=True):
+    """A definition that the user looked at."""
+
+    name: str
+    hash: str
+
+
+class Approve(msgspec.Struct, frozen=True):
+    """What to approve: exactly these definitions. `reopens` trusts first lists again after the record was lost."""
+
+    tools: list[Seen]
+    reopens: bool = False
+
+
+class Approved(msgspec.Struct, frozen=True):
+    """The tools approved, and those that were no longer what had been looked at."""
+
+    approved: list[str]
+    moved: list[str]
+
+
+class Named(msgspec.Struct, frozen=True):
+    """One tool, by canonical or listed name."""
+
+    name: str
+
+
+async def _list(gateway: Gateway, request: Request) -> ApprovalsView:
+    server = request.query_params.get("server")
+    if server is not None:
+        gateway.visible.require_servers([server])
+    waiting = await gateway.approvals.listed(server)
+    return ApprovalsView(gateway.catalog.is_closed, [_view(each) for each in waiting])
+
+
+async def _show(gateway: Gateway, request: Request) -> ApprovalDetail:
+    waiting = await gateway.approvals.show(request.path_params["name"])
+    changes = [
+        FieldView(change.path, [WordsView(words.kind, words.text) for words in change.words])
+        for change in waiting.changes
+    ]
+    return ApprovalDetail(_view(waiting), changes)
+
+
+async def _approve(gateway: Gateway, request: Request) -> Approved:
+    body = await body_of(request, Approve)
+    if not body.tools and not body.reopens:
+        raise RequestError("tools is empty.", hint='Send {"tools": [{"name": ..., "hash": ...}]}.')
+    seen = {each.name: each.hash for each in body.tools}
+    decided = await gateway.approvals.approve(seen, author_of(request), reopens=body.reopens)
+    return Approved(list(decided.approved), list(decided.moved))
+
+
+async def _block(gateway: Gateway, request: Request) -> Named:
+    body = await body_of(request, Named)
+    return Named(await gateway.approvals.block(body.name, author_of(request)))
+
+
+async def _unblock(gateway: Gateway, request: Request) -> Named:
+    body = await body_of(request, Named)
+    return Named(await gateway.approvals.unblock(body.name, author_of(request)))
+
+
+def _view(waiting: Waiting) -> ApprovalView:
+    withheld = waiting.withheld
+    key = withheld.record.key
+    return ApprovalView(
+        name=str(key),
+        server=key.server,
+        tool=key.tool,
+        state=withheld.state.value,
+        hash=withheld.record.change_hash,
+        approved_hash=withheld.approved_hash,
+        fields=[change.path for change in waiting.changes],
+        findings=_findings(waiting.findings),
+    )
+
+
+def _findings(findings: Sequence[Finding]) -> list[FindingView]:
+    return [FindingView(each.check, each.severity, each.place, each.reason, each.excerpt) for each in findings]
+
+
+ROUTES = (
+    Endpoint(
+        "GET",
+        "/approvals",
+        _list,
+        "Tools that are withheld from agents until the user approves them.",
+        ApprovalsView,
+        query={"server": "Only of this server."},
+    ),
+    Endpoint(
+        "GET",
+        "/approvals/{name:path}",
+        _show,
+        "One of them, with every difference from what was approved.",
+        ApprovalDetail,
+    ),
+    Endpoint("POST", "/approvals/approve", _approve, "Approves exactly the definitions sent.", Approved, Approve),
+    Endpoint("POST", "/approvals/block", _block, "Keeps a tool from agents, whatever it becomes.", Named, Named),
+    Endpoint("POST", "/approvals/unblock", _unblock, "Lifts a block.", Named, Named),
+)

@@ -1,0 +1,53 @@
+"""REST: the server file and its profiles."""
+
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+
+from smart_mcp_proxy.gateway import Gateway
+from smart_mcp_proxy.web.rest.route import Endpoint
+
+__all__ = ["ROUTES"]
+
+
+class ConfigView(msgspec.Struct, frozen=True):
+    """The server file.
+
+    Attributes:
+        path: Where it is; empty where the servers do not come from a file.
+        revision: Differs whenever its text does.
+        servers: Its entries, secrets masked.
+    """
+
+    path: str
+    revision: str
+    servers: dict[str, Any]
+
+
+class ProfileView(msgspec.Struct, frozen=True):
+    """A profile that is served at `/mcp/p/NAME`: its servers and tools (all if empty), and what it pins."""
+
+    name: str
+    servers: list[str]
+    tools: list[str]
+    pin: list[str]
+
+
+async def _config(gateway: Gateway, request: Request) -> ConfigView:
+    path, revision = await gateway.management.file()
+    listed = await gateway.management.servers()
+    return ConfigView(path, revision, {server.name: server.config for server in listed.servers})
+
+
+async def _profiles(gateway: Gateway, request: Request) -> list[ProfileView]:
+    return [
+        ProfileView(profile.name, list(profile.servers), list(profile.tools), list(profile.pin))
+        for profile in gateway.fronts.profiles
+    ]
+
+
+ROUTES = (
+    Endpoint("GET", "/config", _config, "The server file, secrets masked, with its revision.", ConfigView),
+    Endpoint("GET", "/profiles", _profiles, "The profiles in force.", list[ProfileView]),
+)

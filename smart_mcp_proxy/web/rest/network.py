@@ -1,0 +1,51 @@
+"""The REST interface on an address that others can reach: Host and Origin checked, writes with the operator's token."""
+
+import secrets
+
+from anyio import to_thread
+from fastmcp.server.http import HostOriginGuardMiddleware
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from smart_mcp_proxy.errors import ConfigError
+from smart_mcp_proxy.gateway import Gateway
+from smart_mcp_proxy.telemetry import get_logger
+from smart_mcp_proxy.web.refusals import Refusals
+from smart_mcp_proxy.web.rest import OPENAPI_PATH, PREFIX, build_rest_app
+from smart_mcp_proxy.web.rest.doors import NetworkDoor, operator_token
+
+__all__ = ["RestBeside", "open_network_door"]
+
+log = get_logger("rest")
+
+
+class RestBeside:
+    """Serves REST at its own paths and hands everything else on, untouched.
+
+    Args:
+        app: Everything else.
+        gateway: Answers.
+        door: Tells who sends a request.
+    """
+
+    def __init__(self, app: ASGIApp, gateway: Gateway, door: NetworkDoor) -> None:
+        self._app = app
+        guarded = HostOriginGuardMiddleware(
+            build_rest_app(gateway, door), allowed_hosts=list(gateway.settings.allowed_hosts) or None, mode="strict"
+        )
+        self._rest = Refusals(guarded, is_rest=True)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serves one request."""
+        path = scope["path"] if scope["type"] == "http" else ""
+        is_rest = path == OPENAPI_PATH or path.startswith(PREFIX + "/")
+        await (self._rest if is_rest else self._app)(scope, receive, send)
+
+
+async def open_network_door(gateway: Gateway) -> NetworkDoor:
+    """The door for the operator, whose token the data directory keeps; where it cannot, the door stays closed."""
+    try:
+        token = await to_thread.run_sync(operator_token, gateway.settings.data_dir)
+    except ConfigError as exc:
+        log.warning("servers cannot be managed over HTTP: %s", exc)
+        token = secrets.token_urlsafe()
+    return NetworkDoor(token)

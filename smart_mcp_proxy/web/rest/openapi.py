@@ -1,0 +1,86 @@
+"""The REST interface as programs read it: OpenAPI 3.1, made from the one table of routes."""
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from smart_mcp_proxy import __version__
+from smart_mcp_proxy.web.rest.route import PREFIX, Endpoint
+
+__all__ = ["OPENAPI_PATH", "describe"]
+
+OPENAPI_PATH = "/openapi.json"
+_PARAMETER = re.compile(r"\{(\w+)(?::\w+)?\}")
+_NOT_WORD = re.compile(r"\W+")
+_ERROR: dict[str, Any] = {
+    "type": "object",
+    "required": ["error"],
+    "properties": {
+        "error": {
+            "type": "object",
+            "required": ["code", "message", "hint", "delivery"],
+            "properties": {
+                "code": {"type": "string"},
+                "message": {"type": "string"},
+                "hint": {"type": "string"},
+                "delivery": {"enum": ["not_sent", "unknown", "executed"]},
+                "retry_after_s": {"type": "number"},
+                "data": {"type": "object"},
+            },
+        }
+    },
+}
+
+
+def describe(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
+    """The OpenAPI document of these routes."""
+    types = [kind for endpoint in endpoints for kind in (endpoint.answer, endpoint.body) if kind is not None]
+    schemas, components = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
+    schema_of = {repr(kind): schema for kind, schema in zip(types, schemas, strict=True)}
+    paths: dict[str, dict[str, Any]] = {}
+    for endpoint in endpoints:
+        path = PREFIX + _PARAMETER.sub(r"{\1}", endpoint.path)
+        paths.setdefault(path, {})[endpoint.method.lower()] = _operation(endpoint, schema_of)
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "smart-mcp-proxy", "version": __version__},
+        "paths": paths,
+        "components": {
+            "schemas": {**components, "Error": _ERROR},
+            "securitySchemes": {"operator": {"type": "http", "scheme": "bearer"}},
+        },
+    }
+
+
+def _operation(endpoint: Endpoint, schema_of: dict[str, Any]) -> dict[str, Any]:
+    words = _NOT_WORD.sub("_", _PARAMETER.sub(r"\1", endpoint.path)).strip("_")
+    operation: dict[str, Any] = {
+        "operationId": f"{endpoint.method.lower()}_{words}",
+        "summary": endpoint.summary,
+        "parameters": [
+            *(_parameter("path", name, "") for name in _PARAMETER.findall(endpoint.path)),
+            *(_parameter("query", name, meaning) for name, meaning in endpoint.query.items()),
+        ],
+        "responses": {
+            "200": {"description": "Done.", "content": _json(schema_of[repr(endpoint.answer)])},
+            "default": {
+                "description": "Not done, and why.",
+                "content": _json({"$ref": "#/components/schemas/Error"}),
+            },
+        },
+        "security": [{"operator": []}] if endpoint.need == "operator" else [],
+    }
+    if endpoint.body is not None:
+        operation["requestBody"] = {"required": True, "content": _json(schema_of[repr(endpoint.body)])}
+    return operation
+
+
+def _parameter(place: str, name: str, meaning: str) -> dict[str, Any]:
+    described = {"description": meaning} if meaning else {}
+    return {"name": name, "in": place, "required": place == "path", "schema": {"type": "string"}, **described}
+
+
+def _json(schema: Any) -> dict[str, Any]:
+    return {"application/json": {"schema": schema}}

@@ -1,0 +1,193 @@
+"""The guarantee under anything that can happen: a machine that lists, approves, blocks, restarts and forgets at random.
+
+Two catalogs on one file take turns, each with what it last saw of the other. Whatever they do, neither ever holds a
+definition that was not agreed to; and once it has looked, it holds all that was.
+"""
+
+import asyncio
+import tempfile
+from collections import defaultdict
+from collections.abc import Coroutine
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
+
+from smart_mcp_proxy.catalog import Catalog, change_hash
+from smart_mcp_proxy.models import Submission, ToolKey
+
+T = TypeVar("T")
+
+FIELDS: tuple[dict[str, Any], ...] = (
+    {},
+    {"description": "Reads."},
+    {"description": "Reads. Then sends it."},
+    {"inputSchema": {"type": "object", "properties": {"x": {"description": "A file."}}}},
+    {"outputSchema": {"type": "object"}},
+    {"annotations": {"destructiveHint": True}},
+    {"annotations": {"readOnlyHint": True}},
+    {"_meta": {"v": 1}, "title": "T"},
+)
+SERVERS, NAMES = ("s", "t"), ("a", "b", "c")
+MEMORY = Path("/dev/shm")
+"""What is shown here does not hang on a disk, and thousands of commits need not wait for one."""
+STEPS_AT_A_TIME = 200
+processes = st.integers(0, 1)
+keys = st.builds(ToolKey, st.sampled_from(SERVERS), st.sampled_from(NAMES))
+lists = st.dictionaries(st.sampled_from(NAMES), st.sampled_from(range(len(FIELDS))), max_size=len(NAMES))
+
+
+def likes(submission: Submission) -> bool:
+    """A policy that approves some definitions."""
+    return int(submission.change_hash[0], 16) % 3 == 0
+
+
+class Machine(RuleBasedStateMachine):
+    """The catalogs, and beside them what the user agreed to, kept by hand."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.directory = tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None)
+        self.runner = asyncio.Runner()
+        self.stacks: list[AsyncExitStack] = []
+        self.catalogs: list[Catalog] = []
+        self.listed: dict[ToolKey, str] = {}
+        self.approved: dict[ToolKey, str] = {}
+        self.agreed: defaultdict[ToolKey, set[str]] = defaultdict(set)
+        self.blocked: set[ToolKey] = set()
+        self.heard: set[str] = set()
+        for _ in (0, 1):
+            self.stacks.append(AsyncExitStack())
+            self.catalogs.append(self.run(self.open(self.stacks[-1])))
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        return self.runner.run(work)
+
+    async def open(self, stack: AsyncExitStack, *, reset: bool = False) -> Catalog:
+        return await stack.enter_async_context(Catalog.open(Path(self.directory.name), name_limit=60, reset=reset))
+
+    def teardown(self) -> None:
+        for catalog in self.catalogs:
+            self.run(catalog.refresh())
+            self.holds_exactly_what_is_agreed(catalog)
+        for stack in self.stacks:
+            self.run(stack.aclose())
+        self.runner.close()
+        self.directory.cleanup()
+
+    # --- what happens
+
+    @rule(process=processes, server=st.sampled_from(SERVERS), tools=lists, has_policy=st.booleans())
+    def a_server_lists(self, process: int, server: str, tools: dict[str, int], has_policy: bool) -> None:
+        made = [{"name": name, **FIELDS[variant]} for name, variant in tools.items()]
+        hashes = {ToolKey(server, each["name"]): change_hash(server, each) for each in made}
+        for key, hash_ in hashes.items():
+            is_first = server not in self.heard and key not in self.approved
+            is_liked = server in self.heard and has_policy and likes(Submission(key, hash_, {}, None))
+            if key not in self.blocked and (is_first or is_liked):
+                self.agree(key, hash_)
+        self.heard.add(server)
+        self.listed = {key: hash_ for key, hash_ in self.listed.items() if key.server != server} | hashes
+        self.run(self.catalogs[process].sync(server, made, likes if has_policy else None))
+
+    @rule(process=processes, key=keys)
+    def the_user_approves_what_one_process_shows(self, process: int, key: ToolKey) -> None:
+        withheld = self.catalogs[process].snapshot.withheld.get(key)
+        if withheld is not None:
+            self.approve(process, key, withheld.record.change_hash)
+
+    @rule(process=processes, key=keys, variant=st.sampled_from(range(len(FIELDS))))
+    def the_user_approves_what_may_have_moved(self, process: int, key: ToolKey, variant: int) -> None:
+        self.approve(process, key, change_hash(key.server, {"name": key.tool, **FIELDS[variant]}))
+
+    @rule(process=processes, key=keys)
+    def the_user_blocks(self, process: int, key: ToolKey) -> None:
+        self.blocked.add(key)
+        self.run(self.catalogs[process].block(key, "user"))
+
+    @rule(process=processes, key=keys)
+    def the_user_unblocks(self, process: int, key: ToolKey) -> None:
+        was_blocked = key in self.blocked
+        self.blocked.discard(key)
+        assert self.run(self.catalogs[process].unblock(key, "user")) == was_blocked
+
+    @rule(process=processes, kind=st.integers(0, 7))
+    def a_process_restarts(self, process: int, kind: int) -> None:
+        if kind > 1:
+            return  # opening takes longer than all else together
+        reset = kind == 1
+        self.run(self.stacks[process].aclose())
+        self.stacks[process] = AsyncExitStack()
+        if reset:
+            self.listed.clear()
+        self.catalogs[process] = self.run(self.open(self.stacks[process], reset=reset))
+
+    @rule(process=processes, server=st.sampled_from(SERVERS))
+    def a_server_is_removed(self, process: int, server: str) -> None:
+        self.listed = {key: hash_ for key, hash_ in self.listed.items() if key.server != server}
+        self.run(self.catalogs[process].forget_servers([name for name in SERVERS if name != server]))
+
+    @rule(process=processes)
+    def a_process_looks(self, process: int) -> None:
+        self.run(self.catalogs[process].refresh())
+        self.holds_exactly_what_is_agreed(self.catalogs[process])
+
+    def approve(self, process: int, key: ToolKey, hash_: str) -> None:
+        done = self.run(self.catalogs[process].approve({key: hash_}, "user"))
+        assert (key in done) == (self.listed.get(key) == hash_)
+        if key in done:
+            self.agree(key, hash_)
+            self.blocked.discard(key)
+
+    def agree(self, key: ToolKey, hash_: str) -> None:
+        self.approved[key] = hash_
+        self.agreed[key].add(hash_)
+
+    # --- what always holds
+
+    @invariant()
+    def nothing_is_shown_that_was_never_agreed_to(self) -> None:
+        for catalog in self.catalogs:
+            snapshot = catalog.snapshot
+            for record in (*snapshot.by_id.values(), *snapshot.by_key.values(), *snapshot.by_listed.values()):
+                assert record.change_hash in self.agreed[record.key], record.key
+            assert not snapshot.by_key.keys() & snapshot.withheld.keys()
+
+    def holds_exactly_what_is_agreed(self, catalog: Catalog) -> None:
+        wanted = {
+            key: hash_
+            for key, hash_ in self.listed.items()
+            if self.approved.get(key) == hash_ and key not in self.blocked
+        }
+        snapshot = catalog.snapshot
+        assert {key: record.change_hash for key, record in snapshot.by_key.items()} == wanted
+        assert snapshot.withheld.keys() == self.listed.keys() - wanted.keys()
+
+
+def run_steps(steps: int) -> None:
+    """Runs the machine for so many steps in all."""
+    run_state_machine_as_test(
+        Machine,
+        settings=settings(
+            max_examples=steps // STEPS_AT_A_TIME,
+            stateful_step_count=STEPS_AT_A_TIME,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
+
+
+@pytest.mark.long
+def test_nothing_is_ever_shown_that_was_not_agreed_to() -> None:
+    """10,000 steps."""
+    run_steps(10_000)
+
+
+@pytest.mark.soak
+def test_nothing_is_ever_shown_that_was_not_agreed_to_in_the_long_run() -> None:
+    """100,000 steps."""
+    run_steps(100_000)

@@ -1,0 +1,58 @@
+"""Toolsets in the catalog's file: kept for whoever asks by handle, a bounded number for each principal."""
+
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from smart_mcp_proxy.catalog import KEPT_PER_PRINCIPAL, Catalog, Toolset, find_toolset, store_toolset
+
+pytestmark = pytest.mark.anyio
+
+NOW_S = 1_700_000_000.0
+DAY_S = 86_400.0
+
+
+def made(handle: str, principal: str = "local", expires_s: float = NOW_S + 3600) -> Toolset:
+    return Toolset(handle, principal, "work", ((7, "sha256:aa"), (3, "sha256:bb")), expires_s)
+
+
+async def stored(catalog: Catalog, toolset: Toolset, now_s: float = NOW_S) -> None:
+    await catalog.write(partial(store_toolset, toolset=toolset, now_s=now_s))
+
+
+async def found(catalog: Catalog, handle: str) -> Toolset | None:
+    return await catalog.read(partial(find_toolset, handle=handle))
+
+
+async def test_a_toolset_is_found_by_its_handle_in_every_process(tmp_path: Path) -> None:
+    """Whole, and in the order of its tools; the letter counts."""
+    async with (
+        Catalog.open(tmp_path, name_limit=60) as catalog,
+        Catalog.open(tmp_path, name_limit=60) as other,
+    ):
+        await stored(catalog, made("aB"))
+        assert await found(other, "aB") == made("aB")
+        assert await found(other, "ab") is None
+
+
+async def test_the_oldest_of_a_principal_leave_first(tmp_path: Path) -> None:
+    """Each has room for 256; nobody's pushes out another's."""
+    async with Catalog.open(tmp_path, name_limit=60) as catalog:
+        await stored(catalog, made("other", "someone"))
+        for number in range(KEPT_PER_PRINCIPAL + 2):
+            await stored(catalog, made(str(number)))
+        kept = [number for number in range(KEPT_PER_PRINCIPAL + 2) if await found(catalog, str(number))]
+        assert kept == list(range(2, KEPT_PER_PRINCIPAL + 2))
+        assert await found(catalog, "other")
+
+
+@pytest.mark.parametrize("jump_s", [DAY_S, -DAY_S])
+async def test_a_wall_clock_that_jumps_a_day_drops_nothing(tmp_path: Path, jump_s: float) -> None:
+    """What is dropped for its age ended days ago."""
+    async with Catalog.open(tmp_path, name_limit=60) as catalog:
+        await stored(catalog, made("used"))
+        await stored(catalog, made("new", expires_s=NOW_S + jump_s + 3600), NOW_S + jump_s)
+        assert await found(catalog, "used")
+        await stored(catalog, made("late"), NOW_S + 4 * DAY_S)
+        assert await found(catalog, "used") is None

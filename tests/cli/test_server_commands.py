@@ -1,0 +1,143 @@
+"""Servers managed from the command line: in the file, and through a running gateway."""
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli_runs import PROGRAM, Run, environment, some_servers
+
+
+def stored(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / "mcp_config.json").read_text())["mcpServers"]
+    return found
+
+
+def test_a_server_is_added_changed_shown_and_removed_in_the_file(home: Path, run: Run) -> None:
+    """Without a gateway; the file is made where a start finds it, secrets are never printed."""
+    done = run("server", "add", "time", "--env", "TOKEN=hunter2", "--", "uvx", "mcp-server-time", "--local", "-x")
+    assert done.status == 0 and "Fields: args, command, env.TOKEN." in done.err
+    entry = {"command": "uvx", "args": ["mcp-server-time", "--local", "-x"], "env": {"TOKEN": "hunter2"}}
+    assert stored(home / "data") == {"time": entry}
+    done = run("server", "patch", "time", "env.LEVEL=5", "timeout=9000", "limits.burst=2", "args=null", "--json")
+    assert done.json["changed"] == ["args", "env.LEVEL", "limits.burst", "timeout"]
+    changed = {"command": "uvx", "env": {"TOKEN": "hunter2", "LEVEL": "5"}, "timeout": 9000, "limits": {"burst": 2}}
+    assert stored(home / "data") == {"time": changed}
+    shown = run("server", "show", "time")
+    assert json.loads(shown.out)["env"] == {"TOKEN": "***", "LEVEL": "***"}
+    assert "hunter2" not in done.out + done.err + shown.out + shown.err
+    assert run("server", "disable", "time").status == run("server", "enable", "time").status == 0
+    assert run("server", "remove", "time", "--json").json["state"] == "removed"
+    assert stored(home / "data") == {}
+
+
+def test_an_address_is_added_with_headers(home: Path, run: Run) -> None:
+    """References to variables are stored as they are."""
+    words = ["--url", "https://example.com/mcp", "--header", "Authorization: Bearer ${env:T}", "--type", "http"]
+    assert run("server", "add", "docs", *words).status == 0
+    headers = {"Authorization": "Bearer ${env:T}"}
+    assert stored(home / "data")["docs"] == {"url": "https://example.com/mcp", "type": "http", "headers": headers}
+
+
+def test_a_client_s_servers_are_imported_from_a_file_or_a_pipe(home: Path, run: Run) -> None:
+    """What cannot be used is named with its reason."""
+    text = json.dumps({"servers": {"a": {"command": "x"}, "b:c": {"command": "x"}}})
+    (home / "client.json").write_text(text)
+    done = run("server", "import", "client.json")
+    assert done.status == 0 and "Added 1 server: a." in done.err and "b:c" in done.err
+    again = run("server", "import", "-", "--json", stdin=text)
+    assert (again.json["added"], sorted(again.json["skipped"])) == ([], ["a", "b:c"])
+
+
+def test_a_quarantine_is_lifted_after_a_look_at_the_entry(home: Path, run: Run) -> None:
+    """On a terminal the answer counts; elsewhere --yes has to be said."""
+    (home / "mcp_config.json").write_text('{"mcpServers": {"new": {"command": "x", "quarantined": true}}}')
+    assert run("server", "approve", "new").status == 2
+    assert run("server", "approve", "new", stdin="n\n", at_terminal=True).status == 1
+    assert stored(home)["new"]["quarantined"] is True
+    assert run("server", "approve", "new", stdin="y\n", at_terminal=True).status == 0
+    assert stored(home) == {"new": {"command": "x"}}
+    assert run("server", "approve", "new", "--yes").status == 0
+
+
+def test_what_is_approved_is_what_was_shown(home: Path, run: Run) -> None:
+    """A change in between, by an agent for example, is not approved along."""
+    (home / "mcp_config.json").write_text('{"mcpServers": {"new": {"command": "x", "quarantined": true}}}')
+    seen = run("server", "show", "new", "--json").json["revision"]
+    (home / "mcp_config.json").write_text('{"mcpServers": {"new": {"command": "y", "quarantined": true}}}')
+    done = run("server", "approve", "new", "--yes", "--revision", seen, "--json")
+    assert (done.status, done.json["error"]["code"]) == (1, "revision_conflict")
+    assert stored(home)["new"]["quarantined"] is True
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "said", "settings"),
+    [
+        (["add", "a:b", "--", "x"], 1, "cannot be the name", {}),
+        (["add", "n"], 1, "neither 'command' nor 'url'", {}),
+        (["add", "n", "--url", "https://u:p4ss@h"], 1, "user name or password", {}),
+        (["add", "n", "--url", "http://h", "--header", "secretvalue"], 2, "is not a header", {}),
+        (["patch", "none", "timeout=5"], 1, "'none' is not configured", {}),
+        (["patch", "here"], 2, "Say what to change", {}),
+        (["patch", "here", "--input-json", "["], 2, "not JSON", {}),
+        (["patch", "here", "timeout=soon"], 1, "'timeout'", {}),
+        (["remove", "her"], 1, "Close: here", {}),
+        (["restart", "here"], 1, "No gateway runs", {}),
+        (["refresh", "here"], 1, "No gateway runs", {}),
+        (["import", "nowhere.json"], 2, "cannot be read", {}),
+        (["remove", "here"], 1, "MCPPROXY_READ_ONLY", {"READ_ONLY": "true"}),
+        (["remove", "here"], 1, "MCPPROXY_CONFIG_JSON", {"CONFIG_JSON": "{}"}),
+    ],
+)
+def test_what_cannot_be_done_says_why_and_what_next(
+    home: Path, run: Run, words: list[str], status: int, said: str, settings: dict[str, str]
+) -> None:
+    """And leaves the file as it was."""
+    text = '{"mcpServers": {"here": {"command": "x"}}}'
+    (home / "mcp_config.json").write_text(text)
+    done = run("server", *words, **settings)
+    assert (done.status, said in done.err) == (status, True), done.err
+    assert done.next_command.startswith("mcpproxy ") and "p4ss" not in done.err
+    assert (home / "mcp_config.json").read_text() == text
+
+
+@pytest.fixture
+def gateway(tmp_path: Path) -> Iterator[Path]:
+    """The data directory of a gateway with one server, in a process of its own."""
+    folder = tmp_path / "gw"
+    folder.mkdir()
+    (folder / "mcp_config.json").write_text(json.dumps(some_servers("todo")))
+    with subprocess.Popen(
+        [*PROGRAM, "serve", "--http", "--port", "0", "--json"],
+        cwd=folder,
+        env=environment(folder, LOG_LEVEL="ERROR"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert json.loads(process.stdout.readline())["tools"] == 7
+        yield folder
+        process.terminate()
+        assert process.wait(10) == 0
+
+
+def test_a_running_gateway_has_a_change_in_force_when_the_command_ends(gateway: Path, run: Run) -> None:
+    """It is the gateway's own file that changes, whatever folder the command is typed in."""
+
+    def manage(*words: str) -> Any:
+        return run("server", words[0], "--json", *words[1:], DATA_DIR=str(gateway)).json
+
+    colors = some_servers("colors")["mcpServers"]["colors"]
+    added = manage("add", "colors", "--", colors["command"], *colors["args"])
+    assert added["state"] in ("connecting", "ready") and not added["quarantined"]
+    assert sorted(stored(gateway)) == ["colors", "todo"]
+    assert manage("disable", "colors")["state"] == "disabled"
+    assert manage("show", "colors")["state"] == "disabled"
+    assert manage("restart", "todo")["message"] == "Server 'todo' is restarting."
+    assert manage("refresh", "todo")["name"] == "todo"
+    assert manage("remove", "colors")["state"] == "removed"
+    assert [server["name"] for server in manage("list")] == ["todo"]
+    assert manage("show", "colors")["error"]["code"] == "server_not_found"

@@ -1,0 +1,109 @@
+"""`mcpproxy server login` and `logout`, in processes of their own."""
+
+import asyncio
+import json
+import re
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import anyio
+import pytest
+from cli_runs import PROGRAM, Run, environment
+from sign_in_fakes import Guarded, follow, guarded
+
+pytestmark = pytest.mark.anyio
+
+PAGE = re.compile(rb"^http://127\.0\.0\.1:\d+/authorize\S*", re.MULTILINE)
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[Guarded]:
+    async with guarded() as made:
+        yield made
+
+
+@pytest.fixture
+def env(tmp_path: Path, server: Guarded) -> dict[str, str]:
+    """A user's environment with the guarded server configured."""
+    (tmp_path / "servers.json").write_text(json.dumps({"mcpServers": {"web": {"url": server.url, "oauth": True}}}))
+    variables = environment(tmp_path / "data", CONFIG_PATH=str(tmp_path / "servers.json"))
+    return variables | {"PYTHON_KEYRING_BACKEND": "keyring.backends.fail.Keyring", "BROWSER": "false", "DISPLAY": ""}
+
+
+async def started(env: dict[str, str], *words: str) -> asyncio.subprocess.Process:
+    """`mcpproxy WORDS`, running."""
+    pipe = asyncio.subprocess.PIPE
+    return await asyncio.create_subprocess_exec(*PROGRAM, *words, stdin=pipe, stdout=pipe, stderr=pipe, env=env)
+
+
+async def page_of(process: asyncio.subprocess.Process) -> str:
+    """The address that the command prints for the person."""
+    assert process.stderr is not None
+    said = b""
+    while not (found := PAGE.search(said)):
+        line = await process.stderr.readline()
+        assert line, said.decode()
+        said += line
+    return found[0].decode()
+
+
+async def finished(env: dict[str, str], *words: str) -> tuple[int, str, str]:
+    """Status and both streams of `mcpproxy WORDS`."""
+    process = await started(env, *words)
+    out, err = await process.communicate()
+    assert process.returncode is not None
+    return process.returncode, out.decode(), err.decode()
+
+
+async def test_login_prints_the_address_and_logout_forgets(env: dict[str, str], server: Guarded) -> None:
+    """The person opens the page; then the token serves the next command; no token is printed."""
+    with anyio.fail_after(120):
+        login = await started(env, "server", "login", "web", "--no-browser", "--json")
+        await follow(await page_of(login))
+        out, _ = await login.communicate()
+        said = json.loads(out)
+        assert login.returncode == 0
+        assert (said["server"], said["issuer"].rstrip("/"), said["scopes"]) == ("web", server.base, ["tools:read"])
+        assert said["is_renewable"] is True
+        assert not any(token in out.decode() for token in server.provider.access_tokens)
+        status, out, err = await finished(env, "call", "web:whoami")
+        assert (status, out.splitlines()[:1]) == (0, ["somebody"]), err
+        status, out, _ = await finished(env, "server", "logout", "web", "--json")
+        assert json.loads(out) == {"server": "web", "was_signed_in": True, "is_revoked": True, "problem": ""}
+        assert server.provider.access_tokens == {}
+        status, _, err = await finished(env, "server", "logout", "web")
+        assert (status, "Nobody was signed in to server 'web'." in err) == (0, True)
+
+
+async def test_ctrl_c_ends_the_wait_and_frees_the_port(env: dict[str, str]) -> None:
+    """Exit status 130, nothing stored, nobody listens any more."""
+    with anyio.fail_after(60):
+        login = await started(env, "server", "login", "web", "--no-browser")
+        query = parse_qs(urlsplit(await page_of(login)).query)
+        login.send_signal(signal.SIGINT)
+        _, err = await login.communicate()
+    assert (login.returncode, b"Traceback" in err) == (130, False)
+    with pytest.raises(ConnectionRefusedError):
+        await asyncio.open_connection("127.0.0.1", urlsplit(query["redirect_uri"][0]).port)
+    assert list(Path(env["MCPPROXY_DATA_DIR"]).rglob("*.json")) == []
+
+
+ENTRIES = {"plain": {"url": "https://h.example/mcp"}, "program": {"command": "true"}}
+
+
+@pytest.mark.parametrize(
+    ("name", "status", "words"),
+    [
+        ("plain", 2, 'Add "oauth": true to its entry'),
+        ("program", 2, "it gets its credentials from 'env'"),
+        ("nothing", 1, "Known: plain, program"),
+    ],
+)
+def test_what_cannot_be_signed_in_to_is_said(home: Path, run: Run, name: str, status: int, words: str) -> None:
+    """The message says what to change, and nothing is opened."""
+    (home / "mcp_config.json").write_text(json.dumps({"mcpServers": ENTRIES}))
+    for verb in ("login", "logout"):
+        done = run("server", verb, name)
+        assert (done.status, words in done.err) == (status, True), done.err

@@ -1,0 +1,209 @@
+"""Records are in a file before their answer leaves, and what a killed process left is stored by another one."""
+
+import asyncio
+import errno
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import anyio
+import pytest
+
+from smart_mcp_proxy.catalog import Catalog
+from smart_mcp_proxy.errors import CatalogError
+from smart_mcp_proxy.gateway import activity_log
+from smart_mcp_proxy.gateway import journal as journal_module
+from smart_mcp_proxy.gateway.activity_log import opened_activity_log, recover
+from smart_mcp_proxy.gateway.journal import FOLDER, Journal, left_behind, read_journal
+from smart_mcp_proxy.gateway.recorder import Recorder
+from smart_mcp_proxy.settings import Settings
+from smart_mcp_proxy.telemetry import Activity
+
+pytestmark = pytest.mark.anyio
+
+
+def line(subject: str, **fields: object) -> Activity:
+    return Activity("call", "local", subject, "ok", 1.0, 1_700_000_000.0, **fields)  # type: ignore[arg-type]
+
+
+def in_files(data_dir: Path) -> list[str]:
+    """Subjects in all journals, whoever holds them."""
+    files = sorted((data_dir / FOLDER).iterdir())
+    return sorted(record.subject for file in files for record in read_journal(file))
+
+
+class Store:
+    """Takes batches; fails while it is told to."""
+
+    def __init__(self) -> None:
+        self.taken: list[str] = []
+        self.is_failing = False
+        self.called = asyncio.Event()
+
+    async def __call__(self, batch: Sequence[Activity]) -> None:
+        self.called.set()
+        if self.is_failing:
+            raise CatalogError("The disk is full.")
+        self.taken += [record.subject for record in batch]
+
+
+async def test_a_record_is_in_the_file_when_record_returns(tmp_path: Path) -> None:
+    """And out of it once it is stored; a clean end leaves no file."""
+    store = Store()
+    async with Recorder(store, batch_s=3600, journal=Journal(tmp_path)) as recorder:
+        recorder.record(line("a"))
+        recorder.record(line("b", arguments={"n": 1}))
+        assert in_files(tmp_path) == ["a", "b"]
+        assert store.taken == []
+        assert left_behind(tmp_path) == [], "its process lives"
+    assert store.taken == ["a", "b"]
+    assert list((tmp_path / FOLDER).iterdir()) == []
+
+
+async def test_what_comes_while_a_batch_is_stored_stays_in_the_other_file(tmp_path: Path) -> None:
+    """Emptying one file never loses a record of the next batch."""
+    journal = Journal(tmp_path)
+    journal.write(line("stored"))
+    journal.turn()
+    journal.write(line("next"))
+    journal.stored()
+    assert in_files(tmp_path) == ["next"]
+    journal.turn()
+    journal.stored()
+    assert in_files(tmp_path) == []
+    journal.close(is_stored=True)
+
+
+async def test_a_batch_that_was_refused_stays_in_its_file(tmp_path: Path) -> None:
+    """However often; it goes with the first batch that is taken."""
+    store = Store()
+    store.is_failing = True
+    async with Recorder(store, batch_s=0, retry_s=0, journal=Journal(tmp_path)) as recorder:
+        for subject in "abc":
+            recorder.record(line(subject))
+            store.called.clear()
+            with anyio.fail_after(5):
+                await store.called.wait()
+        assert in_files(tmp_path) == ["a", "b", "c"]
+        store.is_failing = False
+        with anyio.fail_after(5):
+            while store.taken != ["a", "b", "c"]:
+                await anyio.lowlevel.checkpoint()
+
+
+async def test_what_is_refused_to_the_end_waits_for_the_next_gateway(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The file stays, and says so."""
+    store = Store()
+    store.is_failing = True
+    async with Recorder(store, batch_s=3600, journal=Journal(tmp_path)) as recorder:
+        recorder.record(line("a"))
+    assert "1 activity records wait for the next gateway" in caplog.text
+    (file,) = left_behind(tmp_path)
+    assert [record.subject for record in read_journal(file)] == ["a"]
+    assert (file.stat().st_mode & 0o777, file.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+
+
+async def test_what_a_process_left_behind_is_stored_once(tmp_path: Path) -> None:
+    """Also where some of it had been stored before the kill, and where two gateways look at the same time."""
+    records = [line("both"), line("journal only")]
+    journal = Journal(tmp_path)
+    for record in records:
+        journal.write(record)
+    journal.close(is_stored=False)
+    async with (
+        Catalog.open(tmp_path, name_limit=60) as one,
+        Catalog.open(tmp_path, name_limit=60) as other,
+    ):
+        await one.append_activity(records[:1])
+        await asyncio.gather(recover(one, tmp_path), recover(other, tmp_path))
+        assert sorted(found.subject for found in await one.recent_activity(10)) == ["both", "journal only"]
+    assert list((tmp_path / FOLDER).iterdir()) == []
+
+
+async def test_a_line_without_an_end_and_a_broken_one_are_left_out(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The records around them are kept."""
+    journal = Journal(tmp_path)
+    journal.write(line("first"))
+    journal.close(is_stored=False)
+    (file,) = left_behind(tmp_path)
+    whole = file.read_bytes()
+    file.write_bytes(b"\x00garbage\n" + whole + whole[:-20])
+    assert [record.subject for record in read_journal(file)] == ["first"]
+    assert "cannot be read and is left out" in caplog.text
+
+
+async def test_a_full_disk_disturbs_no_call(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is said once, and records reach the store as ever."""
+    store = Store()
+
+    def write_to_a_full_disk(descriptor: int, data: bytes) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    async with Recorder(store, batch_s=3600, journal=Journal(tmp_path)) as recorder:
+        with monkeypatch.context() as patch:
+            patch.setattr(journal_module.os, "write", write_to_a_full_disk)
+            for subject in "abc":
+                recorder.record(line(subject))
+        recorder.record(line("d"))
+        assert in_files(tmp_path) == ["d"]
+    assert store.taken == ["a", "b", "c", "d"]
+    assert caplog.text.count("would be lost with a kill: No space left on device") == 1
+
+
+async def test_a_record_that_was_cut_short_spoils_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk was full in the middle of it; the next one begins on a line of its own."""
+    write = os.write
+    journal = Journal(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(journal_module.os, "write", lambda descriptor, data: write(descriptor, data[:50]))
+        journal.write(line("cut"))
+    journal.write(line("whole"))
+    journal.close(is_stored=False)
+    (file,) = left_behind(tmp_path)
+    assert [record.subject for record in read_journal(file)] == ["whole"]
+
+
+async def test_a_journal_does_not_grow_for_ever(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store that takes nothing does not fill the disk."""
+    monkeypatch.setattr(journal_module, "LIMIT_BYTES", 1_000)
+    journal = Journal(tmp_path)
+    for _ in range(100):
+        journal.write(line("x" * 100))
+    assert sum(file.stat().st_size for file in (tmp_path / FOLDER).iterdir()) < 2_000
+    assert caplog.text.count("would be lost") == 1
+    journal.close(is_stored=True)
+
+
+async def test_text_that_utf8_cannot_hold_comes_through(tmp_path: Path) -> None:
+    """Records of other parts of the gateway may hold anything."""
+    journal = Journal(tmp_path)
+    journal.write(line("x", arguments={"half": "\ud800", "big": 10**30}))
+    journal.close(is_stored=False)
+    (file,) = left_behind(tmp_path)
+    (found,) = read_journal(file)
+    assert (found.subject, found.arguments["half"]) == ("x", "?")
+
+
+async def test_an_open_log_stores_recovers_and_trims(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What another process left is there soon after the start, and what is older than the days kept is not."""
+    monkeypatch.setattr(activity_log, "LOOK_S", 0.01)
+    monkeypatch.setattr(activity_log, "LOOKS_PER_TRIM", 1)
+    monkeypatch.setattr(activity_log.time, "time", lambda: 1_700_000_000.0 + 40 * 86_400)
+    left = Journal(tmp_path)
+    left.write(line("left behind", id="a"))
+    left.close(is_stored=False)
+    async with Catalog.open(tmp_path, name_limit=60) as catalog:
+        recent = Activity("call", "local", "recent", "ok", 1.0, 1_700_000_000.0 + 20 * 86_400)
+        await catalog.append_activity([line("old"), recent])
+        async with opened_activity_log(catalog, Settings(data_dir=tmp_path, activity_days=30)):
+            with anyio.fail_after(5):
+                while left_behind(tmp_path) or [one.subject for one in await catalog.recent_activity(9)] != ["recent"]:
+                    await asyncio.sleep(0.01)

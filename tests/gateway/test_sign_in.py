@@ -1,0 +1,110 @@
+"""A gateway in front of a server that wants a sign-in: what it says, when it picks one up, what it keeps to itself."""
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator
+from dataclasses import asdict
+from pathlib import Path
+
+import anyio
+import keyring
+import pytest
+from keyring.backends.fail import Keyring as NoKeyring
+from sign_in_fakes import Guarded, Person, guarded
+
+from smart_mcp_proxy.errors import UpstreamAuthError
+from smart_mcp_proxy.gateway import Gateway
+from smart_mcp_proxy.gateway.retrieval import Question
+from smart_mcp_proxy.models import CallRequest, ServerState
+from smart_mcp_proxy.settings import Settings
+from smart_mcp_proxy.upstream import SignIns
+
+pytestmark = pytest.mark.anyio
+
+LOGIN = "Sign in with: mcpproxy server login web"
+
+
+@pytest.fixture(autouse=True)
+def no_keyring() -> None:
+    """The desktop's keyring is none of the tests' business."""
+    keyring.set_keyring(NoKeyring())
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[Guarded]:
+    async with guarded() as made:
+        yield made
+
+
+async def sign_in(data_dir: Path, server: Guarded) -> None:
+    """What `mcpproxy server login web` does, in a process of its own."""
+    async with Person().browser() as browser:
+        await SignIns(data_dir).sign_in(server.config(), browser)
+
+
+async def reached(gateway: Gateway, *states: ServerState) -> None:
+    """Waits until the server is in one of these states, and listed if it is ready."""
+    with anyio.fail_after(20):
+        while gateway.status().servers[0].state not in states or not gateway.is_settled():
+            await gateway.indexer.wait_changed()
+
+
+async def test_a_login_is_picked_up_by_the_running_gateway_and_a_logout_too(tmp_path: Path, server: Guarded) -> None:
+    """Without a restart, within seconds; before it nothing was sent, after the logout the tools stay discoverable."""
+    async with Gateway(Settings(data_dir=tmp_path), {"web": server.config()}, environ={}) as gateway:
+        gateway.start_upstreams()
+        await reached(gateway, ServerState.NEEDS_AUTH)
+        (status,) = gateway.status().servers
+        assert (status.error, status.hint) == ("Nobody is signed in at server 'web'.", LOGIN)
+        assert server.wire == []
+        await sign_in(tmp_path, server)
+        began = asyncio.get_running_loop().time()
+        await reached(gateway, ServerState.READY)
+        assert asyncio.get_running_loop().time() - began < 10  # 2 s, and the patience of a busy machine
+        request = CallRequest("web:whoami", {}, None)
+        assert "somebody" in (await gateway.calls.call(request)).decode()
+        await SignIns(tmp_path).sign_out(server.config())
+        await reached(gateway, ServerState.NEEDS_AUTH)
+        assert gateway.status().servers[0].hint == LOGIN
+        found = await gateway.retrieval.retrieve(Question("says who calls", limit=5))
+        assert [tool["name"] for tool in found["tools"]] == ["web:whoami"]
+        assert found["not_covered"] == [{"server": "web", "state": "needs_auth"}]
+        assert found["hint"].endswith("web: the user has to sign in: mcpproxy server login web")
+        with pytest.raises(UpstreamAuthError) as caught:
+            await gateway.calls.call(request)
+        assert (caught.value.hint, caught.value.delivery) == (LOGIN, "not_sent")
+
+
+async def test_a_stored_sign_in_that_is_damaged_is_said_and_not_fatal(tmp_path: Path, server: Guarded) -> None:
+    """The gateway starts, the server waits for a sign-in, and the message says what is wrong with the file."""
+    await sign_in(tmp_path, server)
+    (stored,) = (tmp_path / "sign-ins").glob("*.json")
+    stored.write_bytes(b"rubbish")
+    async with Gateway(Settings(data_dir=tmp_path), {"web": server.config()}, environ={}) as gateway:
+        gateway.start_upstreams()
+        await reached(gateway, ServerState.NEEDS_AUTH)
+        (status,) = gateway.status().servers
+        assert "is damaged" in status.error
+        assert status.hint == LOGIN
+
+
+async def test_no_token_is_found_anywhere_but_on_its_way(
+    tmp_path: Path, server: Guarded, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Not in the log at its most talkative, not in a file of the data directory, not in the status, not on stdout."""
+    caplog.set_level(logging.DEBUG)
+    await sign_in(tmp_path, server)
+    canaries = [*server.provider.access_tokens, *server.provider.refresh_tokens]
+    async with Gateway(Settings(data_dir=tmp_path), {"web": server.config()}, environ={}) as gateway:
+        gateway.start_upstreams()
+        await reached(gateway, ServerState.READY)
+        await gateway.calls.call(CallRequest("web:whoami", {}, None))
+        status = json.dumps(asdict(gateway.status()), default=str)
+        files = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
+    canaries += [*server.provider.access_tokens, *server.provider.refresh_tokens]
+    said = "".join([*capfd.readouterr(), caplog.text, status])
+    assert len(canaries) == 4
+    for canary in canaries:
+        assert canary not in said
+        assert not any(canary.encode() in data for data in files)

@@ -1,0 +1,378 @@
+"""Managing servers as an agent, as the operator over HTTP and as the user on the private socket."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import anyio
+import httpx2
+import jsonschema_rs
+import pytest
+from agents import Agent, Era
+from doors import ENVIRON, in_memory, served
+from openapi_pydantic import OpenAPI
+
+from smart_mcp_proxy.gateway import Gateway
+from smart_mcp_proxy.servers import load_servers
+from smart_mcp_proxy.settings import Settings
+from smart_mcp_proxy.web.rest import ROUTES, build_rest_app
+
+pytestmark = pytest.mark.anyio
+
+CANARY = "canary-83be01c7"
+PATIENCE_S = 20
+SERVERS: dict[str, Any] = {
+    "mine": {"command": "none", "env": {"TOKEN": CANARY}, "disabled": True},
+    "far": {"url": "http://127.0.0.1:9/mcp", "headers": {"Authorization": f"Bearer {CANARY}"}, "disabled": True},
+}
+
+
+@dataclass
+class World:
+    """A gateway that can be managed, with everybody who can ask it.
+
+    Attributes:
+        file: The user's server file.
+        agents: An agent of each era.
+        web: Plain HTTP at the gateway's address, without a token.
+        operator: The same with the operator's token.
+        user: The private socket.
+    """
+
+    gateway: Gateway
+    file: Path
+    agents: dict[Era, Agent]
+    web: httpx2.AsyncClient
+    operator: httpx2.AsyncClient
+    user: httpx2.AsyncClient
+
+    def stored(self) -> dict[str, Any]:
+        """The entries in the file."""
+        found: dict[str, Any] = json.loads(self.file.read_text())["mcpServers"]
+        return found
+
+    async def agent(self, **arguments: Any) -> dict[str, Any]:
+        """What `upstream_servers` answers to an agent."""
+        result = await self.agents["modern"].call("upstream_servers", **arguments)
+        answer: dict[str, Any] = result["structuredContent"]
+        assert json.loads(result["content"][0]["text"]) == answer
+        assert result["isError"] == ("error" in answer)
+        return answer
+
+
+@asynccontextmanager
+async def opened_world(folder: Path, servers: dict[str, Any], **settings: Any) -> AsyncIterator[World]:
+    file = folder / "servers.json"
+    file.write_text(json.dumps({"mcpServers": servers}, indent=2))
+    chosen = Settings(data_dir=folder / "data", config_path=file, **{"manage": True, **settings})
+    async with AsyncExitStack() as stack:
+        gateway = await stack.enter_async_context(Gateway(chosen, load_servers(file).servers, environ=ENVIRON))
+        base = await stack.enter_async_context(served(gateway))
+        agents: dict[Era, Agent] = {}
+        for era in ("handshake", "modern"):
+            agents[era] = await stack.enter_async_context(in_memory(gateway, era))
+
+        async def client(**options: Any) -> httpx2.AsyncClient:
+            return await stack.enter_async_context(httpx2.AsyncClient(trust_env=False, timeout=30, **options))
+
+        token = (folder / "data" / "operator.token").read_text().strip()
+        address = f"{base}/api/v1/"
+        yield World(
+            gateway,
+            file,
+            agents,
+            await client(base_url=address),
+            await client(base_url=address, headers={"authorization": f"Bearer {token}"}),
+            await client(base_url="http://x/api/v1/", transport=httpx2.ASGITransport(build_rest_app(gateway))),
+        )
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    async with opened_world(tmp_path, SERVERS) as opened:
+        yield opened
+
+
+@pytest.mark.requirement("manage-listed")
+async def test_the_tool_is_listed_where_the_user_asks_for_it(world: World, tmp_path: Path) -> None:
+    """In both eras, within its budget, and not at all by default."""
+    for agent in world.agents.values():
+        tools = (await agent.request("tools/list"))["result"]["tools"]
+        found = next(tool for tool in tools if tool["name"] == "upstream_servers")
+        assert len(json.dumps(found, separators=(",", ":"))) / 4 <= 450
+        assert all("type" in value for value in found["inputSchema"]["properties"].values())
+    (tmp_path / "other").mkdir()
+    async with opened_world(tmp_path / "other", {}, manage=False) as other:
+        tools = (await other.agents["modern"].request("tools/list"))["result"]["tools"]
+        assert "upstream_servers" not in [tool["name"] for tool in tools]
+
+
+@pytest.mark.requirement("manage-quarantine")
+async def test_a_server_that_an_agent_adds_waits_until_the_user_approves_it(world: World, tmp_path: Path) -> None:
+    """The answer says who can approve it and how; the agent cannot; the user can, and then it starts."""
+    proof = tmp_path / "started"
+    arguments = {"command": "touch", "args_json": json.dumps([str(proof)]), "env_json": '{"A": "1"}'}
+    added = await world.agent(operation="add", name="new", **arguments)
+    assert (added["state"], added["quarantined"]) == ("quarantined", True)
+    assert "mcpproxy server approve new" in added["message"]
+    assert added["changed"] == ["args", "command", "env.A", "quarantined"]
+    assert world.stored()["new"] == {"command": "touch", "args": [str(proof)], "env": {"A": "1"}, "quarantined": True}
+    for operation in ("restart", "refresh"):
+        assert (await world.agent(operation=operation, name="new"))["error"]["code"] == "quarantined"
+    assert (await world.web.post("servers/new/approve")).status_code == 401
+    assert not proof.exists()
+    approved = await world.user.post("servers/new/approve")
+    assert approved.json()["changed"] == ["quarantined"]
+    with anyio.fail_after(PATIENCE_S):
+        while not proof.exists():
+            await world.gateway.indexer.wait_changed()
+
+
+@pytest.mark.requirement("manage-merge")
+async def test_a_patch_changes_what_it_names(world: World) -> None:
+    """Seed 3's rules: scalars and arrays replace, maps merge, null removes; the answer names fields, no values."""
+    done = await world.agent(operation="patch", name="mine", enabled=True, timeout=5000)
+    assert (done["changed"], done["quarantined"]) == (["disabled", "timeout"], False)
+    assert world.stored()["mine"] == {"command": "none", "env": {"TOKEN": CANARY}, "timeout": 5000}
+    done = await world.agent(operation="update", name="mine", env_json='{"B": "2", "TOKEN": "***"}', args_json='["a"]')
+    assert (done["changed"], done["quarantined"]) == (["args", "env.B", "quarantined"], True)
+    assert world.stored()["mine"]["env"] == {"TOKEN": CANARY, "B": "2"}
+    done = await world.agent(operation="patch", name="mine", env_json="null", args_json="[]")
+    assert done["changed"] == ["args", "env.B", "env.TOKEN"]
+    done = await world.agent(operation="patch", name="mine", isolation_json='{"image": "node"}')
+    assert done["error"]["code"] == "invalid_entry" and "isolation" in done["error"]["message"]
+
+
+@pytest.mark.requirement("manage-secrets")
+async def test_no_answer_shows_a_secret(world: World) -> None:
+    """Not to an agent, not over HTTP, not on the socket; references stay readable."""
+    texts = [
+        json.dumps(await world.agent(operation="list")),
+        json.dumps(await world.agent(operation="patch", name="mine", timeout=5000)),
+        json.dumps(await world.agent(operation="patch", name="mine", headers_json="[1]")),
+        json.dumps(await world.agent(operation="add", name="mine", command="x")),
+        json.dumps(await world.agent(operation="remove", name="far")),
+    ]
+    for client in (world.operator, world.user):
+        replies = [await client.get(path) for path in ("status", "servers", "servers/mine", "config", "profiles")]
+        assert [reply.status_code for reply in replies] == [200] * len(replies)
+        texts += [reply.text for reply in replies]
+    assert "***" in texts[0] and all(CANARY not in text for text in texts)
+
+
+@pytest.mark.requirement("manage-settings")
+async def test_settings_and_bad_requests_are_refused_with_the_next_step(tmp_path: Path, world: World) -> None:
+    """As results with a code, whatever was wrong."""
+    wrong = {
+        "invalid_arguments": {"operation": "add"},
+        "server_not_found": {"operation": "enable", "name": "min"},
+        "server_exists": {"operation": "add", "name": "MINE", "command": "x"},
+        "revision_conflict": {"operation": "remove", "name": "mine", "revision": "sha256:0"},
+        "operator_only": {"operation": "patch", "name": "mine", "url": "http://localhost", "command": ""},
+        "invalid_entry": {"operation": "import", "config_json": "nothing"},
+    }
+    for code, arguments in wrong.items():
+        error = (await world.agent(**arguments))["error"]
+        assert (error["code"], error["delivery"]) == (code, "not_sent"), error
+        assert error["hint"]
+    before = world.file.read_text()
+    (tmp_path / "locked").mkdir()
+    async with opened_world(tmp_path / "locked", SERVERS, read_only=True) as locked:
+        assert (await locked.agent(operation="enable", name="mine"))["error"]["code"] == "read_only"
+        assert (await locked.operator.post("servers/mine/enable")).status_code == 403
+        assert len((await locked.agent(operation="list"))["servers"]) == 2
+    assert world.file.read_text() == before
+
+
+@pytest.mark.requirement("manage-no-spawn")
+async def test_no_word_of_an_agent_starts_a_process(world: World, tmp_path: Path) -> None:
+    """Every operation and every route, with a program in every field that could take one.
+
+    The programs are real: once the user approves one of them, it runs.
+    """
+    proofs = tmp_path / "proofs"
+    proofs.mkdir()
+
+    def program(name: str) -> dict[str, Any]:
+        return {"command": "touch", "args": [str(proofs / name)]}
+
+    def flat(name: str) -> dict[str, str]:
+        return {"command": "touch", "args_json": json.dumps([str(proofs / name)])}
+
+    shell = f"touch {proofs}/shell"
+    for count, operation in enumerate(
+        ["add", "update", "patch", "enable", "disable", "restart", "refresh", "tail_log", "list", "remove"]
+    ):
+        for name in ("mine", "far", f"new{count}", f"$({shell})", f"`{shell}`"):
+            await world.agent(operation=operation, name=name, enabled=True, **flat(f"{operation}-{count}"))
+            await world.agent(operation=operation, name=name, command=shell, cwd=f"$({shell})", type="stdio")
+            await world.agent(operation=operation, name=name, url=f"file:///bin/sh -c '{shell}'")
+    names = sorted(world.stored())
+    text = json.dumps({"mcpServers": {"imported": program("imported"), "mine": program("mine")}})
+    await world.agent(operation="import", config_json=text)
+    for name in names:
+        await world.agent(operation="enable", name=name)
+        await world.agent(operation="restart", name=name)
+    for endpoint in ROUTES:
+        path = endpoint.path.lstrip("/").replace("{name:path}", "mine").replace("{name}", "mine").replace("{id}", "1")
+        for body in (
+            {"name": "web", "config": program("web")},
+            {"config": program("patch")},
+            {"text": text},
+            program("bare"),
+        ):
+            reply = await world.web.request(endpoint.method, path, json=body)
+            assert reply.status_code == 401 or endpoint.need == "nothing", (endpoint, reply.text)
+    assert (await world.operator.post("servers", json={"name": "web", "config": program("web")})).json()["quarantined"]
+    assert (await world.user.post("servers/imported/approve")).status_code == 200
+    with anyio.fail_after(PATIENCE_S):
+        while not (proofs / "imported").exists():
+            await world.gateway.indexer.wait_changed()
+    assert [found.name for found in proofs.iterdir()] == ["imported"]
+
+
+@pytest.mark.requirement("rest-network")
+@pytest.mark.parametrize(
+    ("method", "path", "headers", "status"),
+    [
+        ("GET", "status", {}, 200),
+        ("GET", "servers", {}, 401),
+        ("GET", "servers", {"authorization": "Bearer wrong"}, 401),
+        ("GET", "servers", {"authorization": "Basic TOKEN"}, 401),
+        ("GET", "servers", {"authorization": "TOKEN"}, 401),
+        ("GET", "servers", {"authorization": "Bearer TOKENx"}, 401),
+        ("GET", "servers", {"authorization": "Bearer TOKEN"}, 200),
+        ("GET", "servers", {"authorization": "bearer TOKEN", "origin": "http://localhost:3000"}, 200),
+        ("GET", "servers", {"authorization": "Bearer TOKEN", "host": "evil.example"}, 421),
+        ("GET", "status", {"host": "evil.example"}, 421),
+        ("GET", "status", {"origin": "http://evil.example"}, 403),
+        ("GET", "status", {"origin": "null"}, 403),
+        ("POST", "servers/mine/enable", {}, 401),
+        ("POST", "servers/mine/enable", {"authorization": "Bearer TOKEN"}, 200),
+        ("POST", "servers/mine/enable", {"authorization": "Bearer TOKEN", "origin": "http://evil.example"}, 403),
+        ("POST", "servers", {"authorization": "Bearer TOKEN", "content-type": "text/plain"}, 415),
+        (
+            "POST",
+            "servers",
+            {"authorization": "Bearer TOKEN", "content-type": "application/x-www-form-urlencoded"},
+            415,
+        ),
+        ("POST", "servers", {"authorization": "Bearer TOKEN", "content-type": "application/json"}, 400),
+        ("OPTIONS", "servers", {"origin": "http://localhost"}, 405),
+        ("DELETE", "status", {"authorization": "Bearer TOKEN"}, 405),
+        ("GET", "nothing", {}, 404),
+    ],
+)
+async def test_the_network_is_let_in_by_host_origin_and_the_operators_token(
+    world: World, method: str, path: str, headers: dict[str, str], status: int
+) -> None:
+    """Every refusal is JSON that says what to do; no page elsewhere is ever let in."""
+    token = world.operator.headers["authorization"].partition(" ")[2]
+    sent = {name: value.replace("TOKEN", token) for name, value in headers.items()}
+    reply = await world.web.request(method, path, headers=sent)
+    assert reply.status_code == status, reply.text
+    assert not [name for name in reply.headers if name.startswith("access-control")]
+    assert (status == 401) == ("www-authenticate" in reply.headers)
+    if status >= 400:
+        assert {"code", "message", "hint"} <= reply.json()["error"].keys()
+        assert token not in reply.text
+
+
+@pytest.mark.requirement("rest-network")
+async def test_the_operators_token_is_the_owners_own(world: World) -> None:
+    """Nobody else can read it; without it the status says next to nothing."""
+    file = world.gateway.settings.data_dir / "operator.token"
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert (await world.web.get("status")).json().keys() == {"version", "is_loaded", "is_settled"}
+    assert "servers" in (await world.operator.get("status")).json()
+
+
+@pytest.mark.requirement("rest-servers")
+async def test_servers_are_managed_over_rest(world: World) -> None:
+    """Each route does what it says, in the file and in the gateway; a stale revision is a conflict."""
+    ask, revision = world.operator, (await world.operator.get("servers")).json()["revision"]
+    entry = {"url": "http://127.0.0.1:9/mcp", "disabled": True}
+    added = (await ask.post("servers", json={"name": "web", "config": entry, "revision": revision})).json()
+    assert (added["state"], added["quarantined"]) == ("quarantined", True)
+    stale = await ask.patch("servers/web", json={"config": {"timeout": 5000}, "revision": revision})
+    assert (stale.status_code, stale.json()["error"]["data"]) == (409, {"revision": added["revision"]})
+    replaced = (await ask.put("servers/web", json={"config": {"url": "http://127.0.0.1:9/other"}})).json()
+    assert (replaced["changed"], replaced["quarantined"]) == (["disabled", "url"], True)
+    assert (await ask.get("servers/web")).json()["state"] == "quarantined"
+    shown = (await ask.get("servers/web")).json()
+    assert (await ask.post("servers/web/approve", params={"revision": revision})).status_code == 409
+    done = (await ask.post("servers/web/approve", params={"revision": shown["revision"]})).json()
+    assert not done["quarantined"] and "web" in world.gateway.visible.servers
+    assert (await ask.post("servers/web/disable")).json()["state"] == "disabled"
+    assert (await ask.post("servers/web/restart")).json()["error"]["code"] == "server_disabled"
+    imported = (
+        await ask.post("servers/import", json={"text": '{"i": {"command": "x"}, "mine": {"command": "x"}}'})
+    ).json()
+    assert (imported["added"], list(imported["skipped"])) == (["i"], ["mine"])
+    config = (await ask.get("config")).json()
+    assert (config["path"], list(config["servers"])) == (str(world.file), ["mine", "far", "web", "i"])
+    removed = await ask.delete("servers/web", params={"revision": config["revision"]})
+    assert removed.json()["state"] == "removed" and "web" not in world.gateway.visible.servers
+    assert (await ask.get("servers/web")).status_code == 404
+    assert (await ask.get("servers/mine/logs", params={"lines": 5})).json() == {"server": "mine", "lines": []}
+    trusted = (await world.user.post("servers", json={"name": "own", "config": entry})).json()
+    assert not trusted["quarantined"]
+
+
+@pytest.mark.requirement("rest-servers")
+async def test_changes_that_come_at_once_are_all_made(world: World) -> None:
+    """Fifty patches of one server, by agents and by the operator: none is lost."""
+    await asyncio.gather(
+        *(world.agent(operation="patch", name="mine", env_json=json.dumps({f"A{n}": "1"})) for n in range(25)),
+        *(world.operator.patch("servers/mine", json={"config": {"env": {f"B{n}": "1"}}}) for n in range(25)),
+    )
+    assert len(world.stored()["mine"]["env"]) == 51
+
+
+@pytest.mark.requirement("manage-recorded")
+async def test_every_change_is_recorded_with_its_author_and_refused_ones_with_their_code(world: World) -> None:
+    """By field names; what the fields hold is nobody's business."""
+    await world.agent(operation="patch", name="mine", env_json=json.dumps({"B": CANARY}))
+    await world.agent(operation="add", name="a:b", command=CANARY)
+    await world.operator.post("servers/mine/approve")
+    await world.user.delete("servers/far")
+    found: list[dict[str, Any]] = []
+    with anyio.fail_after(PATIENCE_S):
+        while len(found) < 4:
+            reply = await world.operator.get("activity", params={"kind": "config"})
+            found = reply.json()["items"]
+    assert CANARY not in reply.text
+    assert {(one["principal"], one["subject"], one["outcome"]) for one in found} == {
+        ("agent", "mine", "ok"),
+        ("agent", "a:b", "invalid_request"),
+        ("web", "mine", "ok"),
+        ("operator", "far", "ok"),
+    }
+
+
+@pytest.mark.requirement("openapi")
+async def test_the_description_of_the_interface_is_that_of_its_routes(world: World) -> None:
+    """OpenAPI 3.1; each route of the table is described and served, each schema is one, answers fit theirs."""
+    document = (await world.web.get(str(world.web.base_url.join("/openapi.json")))).json()
+    OpenAPI.model_validate(document)
+    operations = {
+        (method, path)
+        for path, found in document["paths"].items()
+        for method in found
+        if path.startswith("/api/v1/")  # the broker's are checked with the broker
+    }
+    table = {(row.method.lower(), "/api/v1" + row.path.replace(":path", "")) for row in ROUTES}
+    assert operations == table and len(table) == len(ROUTES)
+    ids = [one["operationId"] for found in document["paths"].values() for one in found.values()]
+    assert len(set(ids)) == len(ids)
+    for path in ("status", "servers", "servers/mine", "config", "profiles", "tools", "servers/mine/logs"):
+        template = "/api/v1/" + path.replace("mine", "{name}")
+        operation = document["paths"][template]["get"]
+        schema = operation["responses"]["200"]["content"]["application/json"]["schema"]
+        checked = jsonschema_rs.Draft202012Validator({**schema, "components": document["components"]})
+        checked.validate((await world.operator.get(path)).json())
+        assert (operation["security"] == []) == (path == "status")

@@ -1,0 +1,66 @@
+"""Which way each client was given, and why: in the status, in the activity log and in doctor's findings."""
+
+import asyncio
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import anyio
+import pytest
+from doors import in_memory, odd_servers, over_http, rest_at, served
+from test_dynamic_door import LIMIT_S, settled
+
+from smart_mcp_proxy.cli.checkup import examine
+from smart_mcp_proxy.gateway import Gateway
+from smart_mcp_proxy.settings import Settings
+from smart_mcp_proxy.telemetry import Activity
+from smart_mcp_proxy.web.serve import open_socket
+
+pytestmark = pytest.mark.anyio
+
+KNOWN = "it is known to ask for its list again when the list changes"
+UNKNOWN = "it is not known to ask for its list again when the list changes"
+
+
+async def logged(gateway: Gateway, count: int) -> list[Activity]:
+    """The first lines about sessions, once they are stored."""
+    with anyio.fail_after(LIMIT_S):
+        while True:
+            lines = [line for line in await gateway.catalog.recent_activity(50) if line.kind == "session"]
+            if len(lines) >= count:
+                return lines[::-1]
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.requirement("auto-shown")
+async def test_the_way_each_client_was_given_is_shown(
+    ledger: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As long as it is connected in the status, for longer in the log; a modern client has no session."""
+    async with AsyncExitStack() as stack:
+        gateway = await stack.enter_async_context(settled(tmp_path, odd_servers(ledger), routing_type="AUTO"))
+        socket = await stack.enter_async_context(open_socket(gateway))
+        assert socket is not None
+        rest = await stack.enter_async_context(rest_at(socket))
+        base = await stack.enter_async_context(served(gateway))
+        await stack.enter_async_context(over_http(base, "modern"))
+        monkeypatch.setattr("agents.CLIENT", {"name": "my agent", "version": "2"})
+        await stack.enter_async_context(over_http(base, "handshake"))
+        monkeypatch.setattr("agents.CLIENT", {"name": "claude-code", "version": "3.1"})
+        async with in_memory(gateway, "handshake"):
+            found = (await rest.get("/status")).json()["sessions"]
+            assert sorted(found, key=lambda session: session["client"]) == [
+                {"client": "claude-code", "version": "3.1", "principal": "local", "route": "DYNAMIC", "reason": KNOWN},
+                {"client": "my agent", "version": "2", "principal": "local", "route": "CALL_TOOL", "reason": UNKNOWN},
+            ]
+            findings = await examine(Settings(data_dir=tmp_path))
+            told = sorted(each.message for each in findings if each.subject == "client")
+            assert told == [f"claude-code 3.1 gets DYNAMIC: {KNOWN}", f"my agent 2 gets CALL_TOOL: {UNKNOWN}"]
+        with anyio.fail_after(LIMIT_S):
+            while len((await rest.get("/status")).json()["sessions"]) > 1:
+                await asyncio.sleep(0.01)
+        lines = await logged(gateway, 2)
+        assert [(line.subject, line.outcome, line.principal) for line in lines] == [
+            ("my agent", "ok", "local"),
+            ("claude-code", "ok", "local"),
+        ]
+        assert lines[1].detail == {"route": "DYNAMIC", "reason": KNOWN, "version": "3.1"}

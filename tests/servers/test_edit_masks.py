@@ -1,0 +1,100 @@
+"""Secrets of a server's entry: hidden from who reads it, kept where who changes it sends the mask back."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from smart_mcp_proxy.errors import RequestError
+from smart_mcp_proxy.servers.edit_masks import MASK, masked, unmasked
+
+CANARY = "canary-5f1d7c0e9b"
+ENTRY: dict[str, Any] = {
+    "command": "npx",
+    "args": [
+        "-y",
+        "server",
+        f"--token={CANARY}",
+        "--api-key",
+        CANARY,
+        f"https://user:{CANARY}@example.com/x?key={CANARY}",
+        f"PASSWORD={CANARY}",
+        "ghp_0123456789abcdefghij" + CANARY.replace("-", ""),
+    ],
+    "env": {"A": CANARY, "REF": "${env:A}", "BEARER": "Bearer ${A}", "DEFAULT": f"${{A:-{CANARY}}}", "N": 12345678},
+    "headers": {"X-Anything": CANARY},
+    "url": f"https://u:{CANARY}@example.com/s/{CANARY}0123456789/mcp?a={CANARY}&ref=${{A}}#{CANARY}",
+    "oauth": {"client_id": "public", "client_secret": CANARY, "scopes": ["read"]},
+    "authorization_token": CANARY,
+    "unknown": {"apiKey": CANARY, "nested": [{"password": CANARY, "plain": "seen"}]},
+    "timeout": 5000,
+    "disabled": False,
+}
+
+
+def test_no_secret_is_shown_wherever_it_stands() -> None:
+    """Values of env and headers, arguments, addresses, defaults of references, keys that sound like secrets."""
+    shown = json.dumps(masked(ENTRY))
+    assert CANARY not in shown and CANARY.replace("-", "") not in shown and "12345678" not in shown
+
+
+def test_what_is_no_secret_stays_readable() -> None:
+    """Names, references, ordinary arguments and addresses are what a reviewer needs to see."""
+    shown = masked(ENTRY)
+    assert shown["command"] == "npx"
+    assert shown["args"][:5] == ["-y", "server", f"--token={MASK}", "--api-key", MASK]
+    assert shown["args"][5] == f"https://{MASK}@example.com/x?key={MASK}"
+    assert shown["env"] == {"A": MASK, "REF": "${env:A}", "BEARER": "Bearer ${A}", "DEFAULT": "${A:-***}", "N": MASK}
+    assert shown["url"] == f"https://{MASK}@example.com/s/{MASK}/mcp?a={MASK}&ref=${{A}}#{MASK}"
+    assert shown["oauth"] == {"client_id": "public", "client_secret": MASK, "scopes": ["read"]}
+    assert (shown["timeout"], shown["disabled"]) == (5000, False)
+    assert shown["unknown"]["nested"] == [{"password": MASK, "plain": "seen"}]
+
+
+def test_an_entry_that_is_sent_back_as_shown_is_the_stored_one() -> None:
+    """Nothing is overwritten by its mask."""
+    assert unmasked(masked(ENTRY), ENTRY) == ENTRY
+
+
+def test_a_mask_stands_for_what_is_stored_in_its_own_place_only() -> None:
+    """It cannot be used to move a secret into another field, or to make one up."""
+    moved: list[dict[str, Any]] = [
+        {"env": {"B": MASK}},
+        {"headers": {"A": MASK}},
+        {"args": [f"--password={MASK}"]},
+        {"url": f"https://evil.example/?a={MASK}"},
+        {"command": MASK},
+    ]
+    for entry in moved:
+        with pytest.raises(RequestError, match="mask") as caught:
+            unmasked(entry, ENTRY)
+        assert CANARY not in str(caught.value)
+
+
+def test_arguments_keep_their_secrets_when_others_come_and_go() -> None:
+    """An array is sent whole; each mask in it finds what it stands for."""
+    sent = ["--verbose", "--api-key", MASK, f"--token={MASK}"]
+    assert unmasked({"args": sent}, ENTRY)["args"] == ["--verbose", "--api-key", CANARY, f"--token={CANARY}"]
+
+
+TEXTS = st.text(st.sampled_from("ab-=/:?&@#${}*."), max_size=12) | st.sampled_from(
+    [MASK, "--token", "${A}", "https://a:b@c"]
+)
+ENTRIES = st.dictionaries(
+    st.sampled_from(["env", "args", "url", "token", "x"]),
+    st.recursive(
+        TEXTS | st.integers() | st.none(),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
+    ),
+    max_size=4,
+)
+
+
+@settings(max_examples=300)
+@example({"args": "a://?"})
+@given(ENTRIES)
+def test_masking_and_filling_in_is_the_identity_for_any_entry(entry: dict[str, Any]) -> None:
+    """Also where entries are odd, or hold what looks like a mask already."""
+    assert unmasked(masked(entry), entry) == entry

@@ -1,0 +1,108 @@
+"""What an entry's `oauth` may say."""
+
+import json
+from typing import Any
+
+import pytest
+
+from smart_mcp_proxy.errors import ConfigError
+from smart_mcp_proxy.servers import OAuthOptions, ServerConfig, expand, load_servers, read_oauth, secrets_of
+
+
+def entry(oauth: Any, **others: Any) -> ServerConfig:
+    """A server whose entry has this `oauth`."""
+    loaded = load_servers(json.dumps({"mcpServers": {"web": {"url": "https://h/mcp", "oauth": oauth, **others}}}))
+    if not loaded.servers:
+        raise ConfigError(str(loaded.problems[0]))
+    return loaded.servers["web"]
+
+
+def test_everything_may_be_left_out() -> None:
+    """`true` and an empty object ask the server for everything."""
+    for oauth in (True, {}):
+        assert read_oauth("web", entry(oauth).oauth or {}) == OAuthOptions()
+
+
+def test_every_option_is_understood() -> None:
+    """Scopes as a list or as OAuth writes them."""
+    oauth = {
+        "client_id": "c",
+        "client_secret": "s",
+        "scopes": "a b",
+        "redirect_port": 8765,
+        "issuer": "https://i.example",
+    }
+    oauth |= {
+        "client_metadata_url": "https://me.example/c.json",
+        "resource": "https://r.example/",
+        "grant": "client_credentials",
+    }
+    assert read_oauth("web", entry(oauth).oauth or {}) == OAuthOptions(
+        grant="client_credentials",
+        client_id="c",
+        client_secret="s",
+        scopes=("a", "b"),
+        redirect_port=8765,
+        client_metadata_url="https://me.example/c.json",
+        resource="https://r.example/",
+        issuer="https://i.example",
+    )
+    assert read_oauth("web", {"scopes": ["a", "b"]}).scopes == ("a", "b")
+
+
+@pytest.mark.parametrize(
+    ("oauth", "words"),
+    [
+        ({"grant": "password"}, "'oauth.grant' is text. Expected one of authorization_code, client_credentials."),
+        ({"grant": "client_credentials", "client_id": "c"}, "without a client"),
+        ({"client_secret": "hunter2"}, "'oauth.client_secret' without 'oauth.client_id'"),
+        ({"redirect_port": 0}, "'oauth.redirect_port' is 0"),
+        ({"redirect_port": 65536}, "'oauth.redirect_port' is 65536"),
+        ({"scopes": 5}, "'oauth.scopes' is 5"),
+        ({"client_metadata_url": "http://me.example/c.json"}, "'oauth.client_metadata_url' cannot be used"),
+        ({"client_metadata_url": "https://me.example/"}, "'oauth.client_metadata_url' cannot be used"),
+        ({"resource": "https://r.example/#part"}, "'oauth.resource' cannot be used"),
+        ({"issuer": "javascript:alert(1)"}, "'oauth.issuer' cannot be used"),
+    ],
+)
+def test_what_cannot_be_used_is_refused_by_name(oauth: dict[str, Any], words: str) -> None:
+    """Server and field are named, no value that could be a secret is."""
+    with pytest.raises(ConfigError, match="Server 'web'") as caught:
+        entry(oauth)
+    assert words in str(caught.value)
+    assert "hunter2" not in str(caught.value)
+
+
+def test_two_ways_to_sign_in_are_one_too_many() -> None:
+    """A token of one's own and OAuth would both be the Authorization header."""
+    for other in ({"headers": {"authorization": "Bearer x"}}, {"authorization_token": "x"}):
+        with pytest.raises(ConfigError, match="both 'oauth' and an Authorization header"):
+            entry(True, **other)
+
+
+def test_an_unknown_option_is_a_warning() -> None:
+    """It names the key with its path."""
+    loaded = load_servers(json.dumps({"mcpServers": {"web": {"url": "https://h/mcp", "oauth": {"scope": "a"}}}}))
+    assert "'oauth.scope'" in str(loaded.problems[0])
+    assert "web" in loaded.servers
+
+
+def test_a_secret_comes_from_the_environment_and_is_hidden() -> None:
+    """Placeholders are filled in at connect; the secret counts as one wherever it was written."""
+    oauth = {"client_id": "${ID}", "client_secret": "${env:SECRET}", "scopes": ["${S:-read}"], "redirect_port": 99}
+    config = entry(oauth)
+    expanded = expand(config, {"ID": "the-client", "SECRET": "the-secret"})
+    assert expanded.oauth == {
+        "client_id": "the-client",
+        "client_secret": "the-secret",
+        "scopes": ["read"],
+        "redirect_port": 99,
+    }
+    assert "the-secret" in secrets_of(expanded)
+    assert "the-secret" not in repr(expanded)
+    assert config.oauth == oauth
+    assert "literal-secret" in secrets_of(entry({"client_id": "c", "client_secret": "literal-secret"}))
+    with pytest.raises(ConfigError, match=r"oauth\.client_secret"):
+        expand(config, {"ID": "the-client"})
+    with pytest.raises(ConfigError, match=r"oauth\.issuer"):
+        expand(entry({"issuer": "${I}"}), {"I": "ftp://x"})

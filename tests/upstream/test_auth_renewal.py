@@ -1,0 +1,257 @@
+"""Tokens in use: renewed ahead of their end, once when refused, by one of many processes, and given up for good."""
+
+import asyncio
+import json
+import random
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import keyring
+import pytest
+from keyring.backends.fail import Keyring as NoKeyring
+from sign_in_fakes import Guarded, Person, WallClock, guarded
+
+from smart_mcp_proxy.errors import UpstreamAuthError, UpstreamError
+from smart_mcp_proxy.telemetry import redact
+from smart_mcp_proxy.upstream import Dialer, SignIns
+from smart_mcp_proxy.upstream.auth_bearer import renewal_due_s
+from smart_mcp_proxy.upstream.auth_store import SignIn
+from smart_mcp_proxy.upstream.link import Link
+
+pytestmark = pytest.mark.anyio
+
+RENEWER = """
+import asyncio, json, sys
+from pathlib import Path
+from smart_mcp_proxy.servers import ServerConfig
+from smart_mcp_proxy.upstream import SignIns
+
+async def main(folder, url):
+    print("ready", flush=True)
+    sys.stdin.readline()
+    bearer = await SignIns(Path(folder)).bearer(ServerConfig("web", "http", url=url, oauth={}))
+    print(json.dumps(await bearer.token()), flush=True)
+    await bearer.close()
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+@pytest.fixture(autouse=True)
+def no_keyring(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The desktop's keyring is none of the tests' business."""
+    keyring.set_keyring(NoKeyring())
+    monkeypatch.setenv("PYTHON_KEYRING_BACKEND", "keyring.backends.fail.Keyring")
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[Guarded]:
+    async with guarded() as made:
+        yield made
+
+
+@pytest.fixture
+def clock() -> WallClock:
+    return WallClock()
+
+
+@pytest.fixture
+def sign_ins(tmp_path: Path, clock: WallClock) -> SignIns:
+    return SignIns(tmp_path, now=clock)
+
+
+async def sign_in(sign_ins: SignIns, server: Guarded) -> SignIn:
+    async with Person().browser() as browser:
+        return await sign_ins.sign_in(server.config(), browser)
+
+
+@asynccontextmanager
+async def linked(sign_ins: SignIns, server: Guarded, **changes: Any) -> AsyncIterator[Link]:
+    """An open session that uses the stored sign-in."""
+    async with Dialer(sign_ins=sign_ins) as dial:
+        link = await dial(server.config(**changes), environ={}, era=None, on_event=lambda _: None)
+        try:
+            yield link
+        finally:
+            await link.close()
+
+
+async def call(link: Link) -> bytes:
+    return await link.request("tools/call", {"name": "whoami", "arguments": {}}, timeout_s=10)
+
+
+def held(obtained_at_s: float, expires_at_s: float) -> SignIn:
+    return SignIn("https://a.example", {}, None, {}, "access-token", "refresh-token", "", obtained_at_s, expires_at_s)
+
+
+def test_a_token_is_due_in_the_last_part_of_its_life_and_not_for_all_at_once() -> None:
+    """Five minutes ahead, up to half as much more by chance; of a short life the last fifth; never without an end."""
+    rng = random.Random(7)
+    long = [renewal_due_s(held(0, 3600), rng) or 0 for _ in range(50)]
+    assert min(long) >= 3600 - 450
+    assert max(long) <= 3600 - 300
+    assert max(long) - min(long) > 60
+    short = [renewal_due_s(held(0, 10), rng) or 0 for _ in range(50)]
+    assert (min(short) >= 7, max(short) <= 8) == (True, True)
+    assert renewal_due_s(held(0, 0), rng) is None
+
+
+async def test_a_token_is_renewed_before_it_ends_while_calls_go_on(sign_ins: SignIns, server: Guarded) -> None:
+    """No call waits or fails; the next one carries the new token, and the resource is named again."""
+    server.provider.lifetime_s = 4
+    first = await sign_in(sign_ins, server)
+    async with linked(sign_ins, server) as link:
+        await call(link)
+        await server.until(lambda: bool(server.refreshes))
+        await server.until(lambda: len(server.provider.access_tokens) == 1)
+        assert b"somebody" in await call(link)
+        token = server.wire[-1].headers["authorization"].removeprefix("Bearer ")
+        assert token != first.access_token
+    assert server.refreshes[0].form["resource"] == server.url
+    assert all(seen.headers.get("authorization") for seen in server.wire if b"tools/call" in seen.body)
+
+
+async def test_a_token_that_is_refused_is_renewed_once_and_the_call_succeeds(
+    sign_ins: SignIns, server: Guarded, clock: WallClock
+) -> None:
+    """Many calls that are refused at the same time share one renewal."""
+    got = await sign_in(sign_ins, server)
+    async with linked(sign_ins, server) as link:
+        clock.ahead_s = 60
+        del server.provider.access_tokens[got.access_token]
+        assert all(b"somebody" in text for text in await asyncio.gather(*(call(link) for _ in range(20))))
+    assert len(server.refreshes) == 1
+
+
+async def test_a_server_that_refuses_every_token_is_not_stormed(
+    sign_ins: SignIns, server: Guarded, clock: WallClock
+) -> None:
+    """One renewal, then the error says to sign in; the next call does not renew again."""
+    await sign_in(sign_ins, server)
+    async with linked(sign_ins, server) as link:
+        clock.ahead_s = 60
+        server.answers["/mcp"] = lambda _: (401, {})
+        for _ in range(3):
+            with pytest.raises(UpstreamAuthError, match="HTTP 401") as caught:
+                await call(link)
+            assert caught.value.hint == "Sign in with: mcpproxy server login web"
+    assert len(server.refreshes) == 1
+
+
+async def test_a_revoked_sign_in_ends_the_session_and_is_not_tried_again(
+    sign_ins: SignIns, server: Guarded, clock: WallClock
+) -> None:
+    """invalid_grant: the session says who can help, and no later connection asks the authorization server again."""
+    got = await sign_in(sign_ins, server)
+    async with linked(sign_ins, server) as link:
+        server.provider.refresh_tokens.clear()
+        del server.provider.access_tokens[got.access_token]
+        clock.ahead_s = 60
+        with pytest.raises(UpstreamAuthError, match=r"was not renewed \(invalid_grant\)") as caught:
+            await call(link)
+        assert caught.value.hint == "Sign in with: mcpproxy server login web"
+    clock.ahead_s = 7200
+    for _ in range(3):
+        with pytest.raises(UpstreamAuthError, match="has run out"):
+            await sign_ins.bearer(server.config())
+    assert len(server.refreshes) == 1
+
+
+async def test_a_sign_in_that_ends_while_nobody_calls_ends_the_session(sign_ins: SignIns, server: Guarded) -> None:
+    """The renewal ahead of time finds it revoked: the session is over with that reason, not with the next call."""
+    server.provider.lifetime_s = 4
+    await sign_in(sign_ins, server)
+    async with linked(sign_ins, server) as link:
+        server.provider.refresh_tokens.clear()
+        with anyio.fail_after(20):
+            end = await link.wait_closed()
+    assert isinstance(end, UpstreamAuthError)
+    assert "invalid_grant" in end.message
+
+
+async def test_an_authorization_server_that_is_down_does_not_cost_the_sign_in(
+    sign_ins: SignIns, server: Guarded, clock: WallClock
+) -> None:
+    """A failure for the moment is not a matter of signing in, and the same sign-in is renewed when it is over."""
+    await sign_in(sign_ins, server)
+    clock.ahead_s = 7200
+    for answer in ((503, {}), (429, {"error": "slow_down"}), (200, {"error": "what"})):
+        server.answers["/token"] = lambda _, answer=answer: answer
+        with pytest.raises(UpstreamError, match="renew") as caught:
+            await sign_ins.bearer(server.config())
+        assert not isinstance(caught.value, UpstreamAuthError)
+    del server.answers["/token"]
+    bearer = await sign_ins.bearer(server.config())
+    assert await bearer.token() in server.provider.access_tokens
+    await bearer.close()
+
+
+async def test_a_caller_who_gives_up_does_not_cost_the_new_token(
+    sign_ins: SignIns, server: Guarded, clock: WallClock
+) -> None:
+    """The renewal goes on without the caller, and what it brings is stored: refresh tokens work once."""
+    await sign_in(sign_ins, server)
+    bearer = await sign_ins.bearer(server.config())
+    clock.ahead_s = 7200
+    async with anyio.create_task_group() as group:
+        group.start_soon(bearer.token)
+        await server.until(lambda: bool(server.refreshes))
+        group.cancel_scope.cancel()
+    await bearer.close()
+    again = await sign_ins.bearer(server.config())
+    assert await again.token() in server.provider.access_tokens
+    await again.close()
+    assert len(server.refreshes) == 1
+
+
+async def test_two_processes_renew_one_sign_in_once(tmp_path: Path, server: Guarded) -> None:
+    """Both find the token run out at the same time: one renews it, the other takes what that one stored."""
+    past = WallClock()
+    past.ahead_s = -7200
+    await sign_in(SignIns(tmp_path, now=past), server)
+    pipe = asyncio.subprocess.PIPE
+    command = [sys.executable, "-c", RENEWER, str(tmp_path), server.url]
+    processes = [await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe) for _ in range(2)]
+    with anyio.fail_after(60):
+        for process in processes:
+            assert process.stdout is not None
+            assert await process.stdout.readline() == b"ready\n"
+        outputs = await asyncio.gather(*(process.communicate(b"go\n") for process in processes))
+    tokens = {json.loads(out) for out, _ in outputs}
+    assert len(server.refreshes) == 1
+    assert tokens == set(server.provider.access_tokens)
+
+
+async def test_another_process_renews_and_signs_out(
+    tmp_path: Path, sign_ins: SignIns, server: Guarded, clock: WallClock
+) -> None:
+    """What others store is taken up within 2 s; a sign-out ends the session."""
+    await sign_in(sign_ins, server)
+    retried: list[str] = []
+    watching = asyncio.get_running_loop().create_task(sign_ins.watch(retried.append))
+    other = SignIns(tmp_path)
+    async with linked(sign_ins, server) as link:
+        fresh = await sign_in(other, server)
+        with anyio.fail_after(10):
+            while server.wire[-1].headers.get("authorization") != f"Bearer {fresh.access_token}":
+                await call(link)
+        await other.sign_out(server.config())
+        with anyio.fail_after(10):
+            end = await link.wait_closed()
+        assert isinstance(end, UpstreamAuthError)
+        assert "signed out" in end.message
+    watching.cancel()
+
+
+async def test_tokens_in_use_are_hidden_in_logs(sign_ins: SignIns, server: Guarded) -> None:
+    """Neither of the tokens can be said by a log line while it is in use."""
+    got = await sign_in(sign_ins, server)
+    bearer = await sign_ins.bearer(server.config())
+    assert redact(f"{got.access_token} {got.refresh_token}") == "[hidden] [hidden]"
+    assert got.access_token not in repr(got) + repr(bearer) + repr(sign_ins)
+    await bearer.close()
+    assert redact(got.access_token) == got.access_token
