@@ -60,10 +60,6 @@ class Archive:
         if batch:
             await self._database.run(partial(self._write, partial(activity.append, batch=tuple(batch))))
 
-    async def recent_activity(self, limit: int) -> tuple[Activity, ...]:
-        """The last `limit` records of the activity log, newest first, whichever process wrote them."""
-        return tuple(stored.activity for stored in await self.activity_page(ActivityFilter(), limit))
-
     async def activity_page(
         self, wanted: ActivityFilter, limit: int, *, before: int | None = None, after: int | None = None
     ) -> tuple[StoredActivity, ...]:

@@ -114,6 +114,10 @@ class Catalog(Archive):
         listed = self._listed.get(key.server)
         return None if listed is None else listed.get(key.tool, "")
 
+    def is_known(self, server: str) -> bool:
+        """Whether the first list of `server`, or of a shelf of one, was heard: only a first list is ever trusted."""
+        return server in self._standing.baselined
+
     @property
     def is_closed(self) -> bool:
         """Whether the record of approvals was lost: every tool waits for the user, also those of a first list."""
@@ -208,7 +212,9 @@ class Catalog(Archive):
         try:
             self._store(server, heard, now_s)
             self._last_sync_s[server] = now_s
-            return self._read_on()
+            diff = self._read_on()
+            self._note_known(server)  # an empty list is a first one, too, and moves no generation
+            return diff
         except StorageError:
             return self._remember(server, heard, now_s)
 
@@ -242,8 +248,12 @@ class Catalog(Archive):
         self._heard[server] = heard
         self._last_sync_s[server] = self._unsaved_syncs[server] = now_s
         self._snapshot = remember(before, server, heard, standing, self._name_limit, self._ids)
-        self._standing = replace(standing, baselined=standing.baselined | {server})
+        self._note_known(server)
         return self._snapshot.since(before)
+
+    def _note_known(self, server: str) -> None:
+        if not self.is_known(server):
+            self._standing = replace(self._standing, baselined=self._standing.baselined | {server})
 
     def _forget_servers(self, keep: frozenset[str]) -> Diff:
         now_s = self._clock()

@@ -10,7 +10,7 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-__all__ = ["clean", "console", "plural", "say", "say_block", "show", "show_json", "table", "warn"]
+__all__ = ["clean", "console", "plural", "say", "show", "show_json", "table", "warn"]
 
 _PIPE_WIDTH = 10_000
 """Off a terminal nothing is wrapped or cut: the reader is a program or a file."""
@@ -44,11 +44,6 @@ def show_json(value: Any) -> None:
 def say(text: str = "", *, style: str = "") -> None:
     """Tells people something, on stderr."""
     console(sys.stderr).print(Text(text, style=style), soft_wrap=True)
-
-
-def say_block(renderable: RenderableType) -> None:
-    """Shows people a table, on stderr."""
-    console(sys.stderr).print(renderable)
 
 
 def warn(text: str) -> None:

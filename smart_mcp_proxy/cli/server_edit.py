@@ -16,7 +16,7 @@ from smart_mcp_proxy.cli.failure import UsageError
 from smart_mcp_proxy.cli.output import clean, plural, say, show, show_json, warn
 from smart_mcp_proxy.cli.start import open_settings
 from smart_mcp_proxy.errors import ProxyError, RequestError
-from smart_mcp_proxy.servers import ServerEdit, ServerEdits, masked, require_named
+from smart_mcp_proxy.servers import ServerEdit, ServerEdits, require_named, reviewed, warnings_about
 
 __all__ = ["add_edits"]
 
@@ -53,7 +53,9 @@ mcpproxy server patch github timeout=30000 env.LEVEL=debug
 
 
 async def show_server(name: str, /, *, json: bool = False) -> None:
-    """Show a server's entry, secrets hidden, and its state if a gateway runs.
+    """Show a server's entry, and its state if a gateway runs.
+
+    Secrets are hidden; but of a server that waits for your approval you see in full what would run.
 
     Args:
         name: Server name.
@@ -66,6 +68,7 @@ async def show_server(name: str, /, *, json: bool = False) -> None:
     if shown["state"] is not None:
         say(clean(f"{shown['state']}, {plural(shown['tools'], 'tool')}. {shown['error']} {shown['hint']}").rstrip())
     show(_written(shown["config"]))
+    _warn_about(shown["config"])
 
 
 async def add_server(
@@ -163,9 +166,11 @@ async def approve_server(name: str, /, *, yes: bool = False, revision: str | Non
         revision: Fail if the server file has another revision by now than the one that `show --json` named.
         json: Print what was done as one object.
     """
+    shown = await _shown(name)
     if not yes:
-        shown = await _shown(name)
         say(_written(shown["config"]))
+    _warn_about(shown["config"])
+    if not yes:
         _confirm(f"Let the gateway start and use '{name}' as it is shown above?")
         revision = shown["revision"] or None  # what is approved is what was shown
     path = f"{_path(name)}/approve" + (f"?revision={quote(revision)}" if revision else "")
@@ -220,14 +225,19 @@ async def import_servers(file: Annotated[str, Parameter(allow_leading_hyphen=Tru
 
 
 async def _shown(name: str) -> dict[str, Any]:
-    """A server as the running gateway has it, else as the file has it; secrets masked."""
+    """A server as the running gateway has it, else as the file has it, see `reviewed`."""
     settings = open_settings()
     async with open_running(settings) as running:
         if running is not None:
             return await running.manage("GET", _path(name))
     found = await to_thread.run_sync(ServerEdits(settings, Path.cwd()).read)
     require_named(name, found.entries)
-    return {"name": name, "state": None, "config": masked(found.entries[name]), "revision": found.revision}
+    return {"name": name, "state": None, "config": reviewed(found.entries[name]), "revision": found.revision}
+
+
+def _warn_about(config: Mapping[str, Any]) -> None:
+    for warning in warnings_about(config):
+        warn(warning)
 
 
 def _written(config: Mapping[str, Any]) -> str:

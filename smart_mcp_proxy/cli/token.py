@@ -149,7 +149,12 @@ def _life(token: Mapping[str, Any], now_s: float) -> str:
 
 
 def _moment(at_s: float | None, otherwise: str) -> str:
-    return otherwise if at_s is None else time.strftime("%Y-%m-%d %H:%M", time.localtime(at_s))
+    if at_s is None:
+        return otherwise
+    try:
+        return time.strftime("%Y-%m-%d %H:%M", time.localtime(at_s))
+    except (OverflowError, OSError, ValueError):  # beyond what calendars know: one odd token hides no others
+        return f"{at_s:g} s after 1970"
 
 
 @asynccontextmanager

@@ -46,7 +46,11 @@ async def recover(catalog: Catalog, data_dir: Path) -> int:
     """
     count = 0
     for path in await asyncio.to_thread(left_behind, data_dir):
-        records = await asyncio.to_thread(read_journal, path)
+        try:
+            records = await asyncio.to_thread(read_journal, path)
+        except OSError as exc:
+            log.warning("the activity records in %s cannot be read and stay there: %s", path, exc.strerror)
+            continue
         # Another gateway may do the same at this moment: a record that is there already is not stored again.
         for start in range(0, len(records), BATCH):
             await catalog.append_activity(records[start : start + BATCH])

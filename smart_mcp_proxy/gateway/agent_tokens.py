@@ -18,7 +18,7 @@ from smart_mcp_proxy.catalog import (
     revoke_agent_token,
     store_agent_token,
 )
-from smart_mcp_proxy.errors import CatalogError, RequestError
+from smart_mcp_proxy.errors import CatalogError, ConflictError, RequestError
 from smart_mcp_proxy.models import CallVariant, Principal, Reach
 from smart_mcp_proxy.telemetry import get_logger, spawn
 
@@ -28,6 +28,9 @@ PREFIX: Final = "mcpp_"
 """By which people and scanners for leaked secrets recognise one."""
 TOKEN_BYTES: Final = 32
 NAME_CHARS: Final = 64
+SHORTEST_LIFE_S: Final = 1.0
+LONGEST_LIFE_S: Final = 10 * 365 * 86_400.0
+"""Ten years; what is to last longer has no end, and says so."""
 KNOWN_SHOWN: Final = 20
 """Of the names that there are, in an error."""
 FOLLOW_S: Final = 1.0
@@ -38,6 +41,13 @@ USE_NOTED_S: Final = 30.0
 log = get_logger("tokens")
 
 
+class TokenNotFoundError(RequestError):
+    """No token that is still good has this name."""
+
+    code = "token_not_found"
+    http_status = 404
+
+
 @dataclass(frozen=True, slots=True)
 class Scope:
     """What a new token allows.
@@ -46,7 +56,7 @@ class Scope:
         servers: The servers it reaches; None for all.
         access: The most that a tool called with it may do.
         profile: The profile it is held to; None for none.
-        expires_in_s: Its life in seconds; None for no end.
+        expires_in_s: Its life in seconds, from one to ten years of them; None for no end.
     """
 
     servers: tuple[str, ...] | None = None
@@ -124,11 +134,17 @@ class AgentTokens:
         """Makes a token, good from now on.
 
         Raises:
-            RequestError: The name is taken, or not fit for one.
+            RequestError: The name is taken, or not fit for one, or the life is too short or too long.
         """
         if not name.isprintable() or not name.strip() or len(name) > NAME_CHARS:
             raise RequestError(
                 f"{name[:NAME_CHARS]!r} is no name for a token.", hint=f"Use 1 to {NAME_CHARS} printable characters."
+            )
+        life_s = scope.expires_in_s
+        if life_s is not None and not SHORTEST_LIFE_S <= life_s <= LONGEST_LIFE_S:
+            raise RequestError(
+                f"A token cannot end in {life_s:g} seconds.",
+                hint=f"Use {SHORTEST_LIFE_S:.0f} to {LONGEST_LIFE_S:.0f} (ten years), or give it no end.",
             )
         secret = PREFIX + secrets.token_urlsafe(TOKEN_BYTES)
         now_s = self._wall()
@@ -136,13 +152,13 @@ class AgentTokens:
             name=name,
             hash=hashlib.sha256(secret.encode()).hexdigest(),
             created_s=now_s,
-            expires_s=None if scope.expires_in_s is None else now_s + scope.expires_in_s,
+            expires_s=None if life_s is None else now_s + life_s,
             servers=scope.servers,
             access=scope.access,
             profile=scope.profile,
         )
         if not await self._catalog.write(partial(store_agent_token, token=token)):
-            raise RequestError(
+            raise ConflictError(
                 f"There is a token named {name!r} already.",
                 hint=f"Use another name, or revoke it first: mcpproxy token revoke {name}",
                 code="token_exists",
@@ -153,13 +169,12 @@ class AgentTokens:
         """Ends a token for good, here at once and in other processes within two seconds.
 
         Raises:
-            RequestError: None that is still good has this name.
+            TokenNotFoundError: None that is still good has this name.
         """
         if not await self._catalog.write(partial(revoke_agent_token, name=name, now_s=self._wall())):
-            raise RequestError(
+            raise TokenNotFoundError(
                 f"No token is named {name[:NAME_CHARS]!r}, or it is revoked already.",
                 hint="See them all with: mcpproxy token list",
-                code="token_not_found",
             )
         await self.refresh()
 

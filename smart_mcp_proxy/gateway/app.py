@@ -201,7 +201,8 @@ class Gateway:
             confirm=self.indexer.confirm,
         )
         self.toolsets = Toolsets(self.catalog, self._visible_in, self.calls, self._clock)
-        self.asks = Asks(self.shelves, self.fleet, self.gates, self.recorder, settings.activity_args, self._clock)
+        parts = (self.shelves, self.fleet, self.gates, self.recorder, settings.activity_args, self._clock)
+        self.asks = Asks(*parts, is_cleaned=settings.clean_results and not self._passthrough)
         self.fronts = Fronts(
             self.visible,
             lambda profile: Visible(self.catalog, self._servers, self.index.nearest_names, profile),

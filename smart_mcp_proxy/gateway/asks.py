@@ -7,8 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from smart_mcp_proxy import policy
+from smart_mcp_proxy.catalog import Snapshot
 from smart_mcp_proxy.errors import ProxyError, UpstreamError
-from smart_mcp_proxy.gateway.contents import Target
+from smart_mcp_proxy.gateway.cleaning import clean, may_need_cleaning
+from smart_mcp_proxy.gateway.connected import connected, require_connected
+from smart_mcp_proxy.gateway.contents import Target, require_unchanged
 from smart_mcp_proxy.gateway.gates import Gates
 from smart_mcp_proxy.gateway.recorder import Recorder
 from smart_mcp_proxy.gateway.results import RawResult, facts_of
@@ -20,6 +23,8 @@ from smart_mcp_proxy.upstream import Fleet
 
 __all__ = ["Ask", "Asks"]
 
+OFF_LOOP_BYTES = 65_536
+"""A longer result is cleaned in a thread."""
 SUBJECT_CHARS = 500
 """Of a URI in the activity log."""
 
@@ -53,6 +58,7 @@ class Asks:
         recorder: Gets one activity record per request.
         kept: What the activity log keeps of arguments.
         clock: Monotonic seconds.
+        is_cleaned: Whether what steers a terminal or hides from the eye is taken out of results.
     """
 
     def __init__(
@@ -63,6 +69,8 @@ class Asks:
         recorder: Recorder[Activity],
         kept: ArgumentsKept,
         clock: Callable[[], float],
+        *,
+        is_cleaned: bool = False,
     ) -> None:
         self._shelves = shelves
         self._fleet = fleet
@@ -70,9 +78,10 @@ class Asks:
         self._recorder = recorder
         self._kept = kept
         self._clock = clock
+        self._is_cleaned = is_cleaned
 
     async def ask(self, ask: Ask) -> bytes:
-        """The server's result as it sent it (JSON text).
+        """The server's result as it sent it (JSON text), cleaned where the settings ask for it.
 
         Raises:
             RefusedError: What the server lists is not what was approved, or there are too many requests.
@@ -80,10 +89,10 @@ class Asks:
         """
         started = self._clock()
         outcome, delivery = "internal", ""
+        snapshot = self._shelves.catalog.snapshot  # what the target was found in, a moment ago
         try:
-            if ask.target.record is not None:
-                await self._shelves.confirm(ask.target.record)
-            raw = RawResult(await self._send(ask))
+            await self._confirm(ask)
+            raw = RawResult(await self._send(ask, snapshot))
             facts = facts_of(raw)
             if facts is None or facts.resultType != "complete":
                 raise UpstreamError(
@@ -100,16 +109,28 @@ class Asks:
             raise
         finally:
             self._note(ask, outcome, delivery, self._clock() - started)
-        return raw
+        if not self._is_cleaned or not may_need_cleaning(raw):
+            return raw
+        return await asyncio.to_thread(clean, raw) if len(raw) > OFF_LOOP_BYTES else clean(raw)
 
-    async def _send(self, ask: Ask) -> bytes:
+    async def _confirm(self, ask: Ask) -> None:
+        """Passes if the server's present connection lists what is asked for as it was approved."""
+        if ask.target.record is not None:
+            await self._shelves.confirm(ask.target.record)
+        elif ask.method == "resources/read":  # not listed: but what is, decides whether it may be read
+            await self._shelves.wait_listed(ask.target.server)
+
+    async def _send(self, ask: Ask, snapshot: Snapshot) -> bytes:
         caller = ask.caller
         params = {**ask.params, "_meta": caller.meta} if caller.meta else ask.params
         server = ask.target.server
-        async with self._gates.admitted_to(server, caller.principal) as left_s:
-            upstream = self._fleet.get(server)
-            if upstream is None:  # removed from the configuration since it was looked up
-                raise UpstreamError(f"Server '{server}' is no longer configured.")
+        async with self._gates.admitted_to(server, caller.principal) as granted_s:
+            upstream, left_s = await connected(self._fleet, server, granted_s, self._clock)
+            # The request may have waited; from here on nothing does until it is sent.
+            await self._confirm(ask)
+            require_connected(upstream)
+            if (now := self._shelves.catalog.snapshot) is not snapshot:
+                require_unchanged(now, ask.target)
             return await upstream.request(
                 ask.method, params, timeout_s=left_s, on_progress=caller.on_progress, on_message=caller.on_message
             )

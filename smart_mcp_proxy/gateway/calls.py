@@ -4,16 +4,18 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from smart_mcp_proxy import policy
 from smart_mcp_proxy.errors import ProxyError, RefusedError, RequestError, UpstreamError
 from smart_mcp_proxy.gateway.cleaning import clean, fence, may_need_cleaning
+from smart_mcp_proxy.gateway.connected import connected, require_connected
 from smart_mcp_proxy.gateway.gates import Gates
 from smart_mcp_proxy.gateway.learning import Learning
 from smart_mcp_proxy.gateway.outputs import Outputs, truncate
 from smart_mcp_proxy.gateway.recorder import Recorder
-from smart_mcp_proxy.gateway.results import RawResult, facts_of
+from smart_mcp_proxy.gateway.results import RawResult, facts_of, rewritten
 from smart_mcp_proxy.gateway.schemas import ArgumentSchemas
 from smart_mcp_proxy.gateway.visible import Visible
 from smart_mcp_proxy.models import CallRequest, ToolRecord
@@ -25,8 +27,6 @@ __all__ = ["Calls"]
 
 NAME_LIMIT_CHARS = 200
 """Of a name that no tool has: enough to see what was meant."""
-OFF_LOOP_BYTES = 65_536
-"""Cleaning a longer result (measured: 3 ms for this much) is left to a thread."""
 REASON_LIMIT_CHARS = 1_000
 """A longer reason is refused, and written down as far as this."""
 
@@ -112,7 +112,7 @@ class Calls:
             if self._confirm is not None:
                 await self._confirm(record)
             self._admit(record, request)
-            raw = RawResult(await self._send(record, request))
+            raw = RawResult(await self._send(record, request, within or self._visible))
             facts = facts_of(raw)
             if facts is None or facts.resultType != "complete":
                 raise UpstreamError(
@@ -137,12 +137,13 @@ class Calls:
         """The result as the agent gets it: cleaned, then cut, then fenced, each where the settings ask for it."""
         limits = self._limits
         if limits.is_cleaned and may_need_cleaning(raw):
-            is_long = len(raw) > OFF_LOOP_BYTES
-            raw = RawResult(await asyncio.to_thread(clean, raw) if is_long else clean(raw))
+            raw = RawResult(await rewritten(raw, clean))
         if limits.output_limit_chars and request.parent is None:  # what a script answers with is cut as a whole
-            raw = truncate(raw, limits.output_limit_chars, self._outputs, request.principal)
+            limit_chars, principal = limits.output_limit_chars, request.principal
+            cut = partial(truncate, limit_chars=limit_chars, outputs=self._outputs, principal=principal)
+            raw = await rewritten(raw, cut)
         # A script reads values, not text; what it answers with is fenced as a whole.
-        return fence(raw) if limits.is_fenced and request.parent is None else raw
+        return await rewritten(raw, fence) if limits.is_fenced and request.parent is None else raw
 
     def _note(
         self, request: CallRequest, record: ToolRecord | None, outcome: str, delivery: str, seconds: float
@@ -171,12 +172,7 @@ class Calls:
     def _admit(self, record: ToolRecord, request: CallRequest) -> None:
         """Passes if every gate is open for this call."""
         if request.digest is not None and request.digest != record.digest:
-            raise RefusedError(
-                f"The definition of '{record.key}' is no longer the one you saw.",
-                hint="Read it again with describe_tool, then call with the new digest.",
-                code="definition_changed",
-                data={"digest": record.digest},
-            )
+            raise _definition_changed(record)
         if not (stated := policy.check_intent(request.intent)).allowed:
             raise RequestError(stated.reason, hint=stated.hint)
         decision = policy.decide(
@@ -192,14 +188,20 @@ class Calls:
         if request.is_checked:
             self._schemas.check(record, request.arguments)
 
-    async def _send(self, record: ToolRecord, request: CallRequest) -> bytes:
+    async def _send(self, record: ToolRecord, request: CallRequest, visible: Visible) -> bytes:
         params: dict[str, Any] = {"name": record.key.tool, "arguments": request.arguments}
         if request.meta:
             params["_meta"] = request.meta
-        async with self._gates.admitted(request, record) as left_s:
-            upstream = self._fleet.get(record.key.server)
-            if upstream is None:  # removed from the configuration since its tool was looked up
-                raise UpstreamError(f"Server '{record.key.server}' is no longer configured.")
+        async with self._gates.admitted(request, record) as granted_s:
+            upstream, left_s = await connected(self._fleet, record.key.server, granted_s, self._clock)
+            # The call may have waited: for its turn, for the connection. What was decided before is looked at again,
+            # and from there on nothing waits until it is sent.
+            if self._confirm is not None:
+                await self._confirm(record)
+            require_connected(upstream)
+            now = visible.by_id(record.id) or await visible.require(str(record.key))  # which says why it is gone
+            if now.change_hash != record.change_hash:
+                raise _definition_changed(now)
             return await upstream.request(
                 "tools/call",
                 params,
@@ -207,6 +209,15 @@ class Calls:
                 on_progress=request.on_progress,
                 on_message=request.on_message,
             )
+
+
+def _definition_changed(record: ToolRecord) -> RefusedError:
+    return RefusedError(
+        f"The definition of '{record.key}' is no longer the one you saw.",
+        hint="Read it again with describe_tool, then call with the new digest.",
+        code="definition_changed",
+        data={"digest": record.digest},
+    )
 
 
 def _detail(request: CallRequest) -> Mapping[str, Any]:

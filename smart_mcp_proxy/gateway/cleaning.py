@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from smart_mcp_proxy.gateway.results import RawResult
+from smart_mcp_proxy.gateway.results import RawResult, is_said
 from smart_mcp_proxy.policy.scanner.hidden import FLAG
 
 __all__ = ["CLEANED_META_KEY", "clean", "fence", "fenced", "may_need_cleaning"]
@@ -124,7 +124,7 @@ def fence(raw: bytes) -> bytes:
     result = dict(RawResult(raw).members)
     blocks = _blocks(result.get("content"))
     structured = bytes(result.pop("structuredContent", b"null")).decode()
-    if structured != "null" and not _is_said(structured, blocks):
+    if structured != "null" and not is_said(structured, _joined(blocks)):
         blocks.append({"type": _TEXT, "text": _encode(structured)})
     nonce = secrets.token_hex(FENCE_BYTES)
     result["content"] = _encode([_fenced_block(block, nonce) for block in blocks])
@@ -146,18 +146,9 @@ def _fenced_block(block: _Block, nonce: str) -> _Block:
     return block
 
 
-def _is_said(structured: str, blocks: Sequence[_Block]) -> bool:
-    """Whether the text blocks together are the same JSON as structured content, or what it wraps in `result`."""
-    texts = [_text(block.get("text")) or "" for block in blocks if block.get("type") == _TEXT]
-    said = _value("\n".join(texts))
-    return _value(structured) in (said, {"result": said})
-
-
-def _value(text: str) -> Any:
-    try:
-        return msgspec.json.decode(text)
-    except (msgspec.MsgspecError, RecursionError):
-        return text
+def _joined(blocks: Sequence[_Block]) -> str:
+    """The text of all text blocks."""
+    return "\n".join(_text(block.get("text")) or "" for block in blocks if block.get("type") == _TEXT)
 
 
 def _blocks(content: msgspec.Raw | None) -> list[_Block]:

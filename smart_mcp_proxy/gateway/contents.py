@@ -9,13 +9,21 @@ import msgspec
 
 from smart_mcp_proxy.catalog import Catalog, Snapshot
 from smart_mcp_proxy.errors import RequestError
-from smart_mcp_proxy.gateway.refusals import content_withheld
-from smart_mcp_proxy.gateway.uri_templates import filled, gateway_template, gateway_uri, match, split_gateway_uri
+from smart_mcp_proxy.gateway.refusals import content_changed, content_unlisted, content_withheld
+from smart_mcp_proxy.gateway.uri_templates import (
+    canonical,
+    covers,
+    filled,
+    gateway_template,
+    gateway_uri,
+    match,
+    split_gateway_uri,
+)
 from smart_mcp_proxy.gateway.visible import Visible
 from smart_mcp_proxy.models import ContentKind, ToolKey, ToolRecord
 from smart_mcp_proxy.names import IDENTITIES, listed_name, server_of, shelf
 
-__all__ = ["Contents", "Item", "Target"]
+__all__ = ["Contents", "Item", "Target", "require_unchanged"]
 
 PAGE_ITEMS = 250
 """Items of one page; some clients show the first page only, and few servers have more."""
@@ -149,11 +157,14 @@ class Contents:
         for shown, item in self.of("templates").items():
             if (values := match(shown, uri)) is not None:
                 target = Target(item.server, filled(item.name, values), item.record)
-                self._refuse_withheld(target.server, target.name, is_templated=True)
+                _refuse_withheld(self._catalog.snapshot, target)
                 return target
         server, own = self._named(uri)
-        self._refuse_withheld(server, own, is_templated=False)
-        return Target(server, own, None)
+        record = self._catalog.snapshot.by_key.get(ToolKey(shelf(server, "resources"), own))
+        target = Target(server, own, record)
+        if record is None:
+            _refuse_withheld(self._catalog.snapshot, target)
+        return target
 
     def template(self, uri: str) -> Target:
         """What a template, or the URI of a resource, leads to.
@@ -182,18 +193,6 @@ class Contents:
         hint = "Use the URI that resources/list gives." if self._passed is None else "resources/list has all."
         raise RequestError(f"No resource is {uri[:NAME_CHARS]!r}.", hint=hint, code="not_found")
 
-    def _refuse_withheld(self, server: str, uri: str, *, is_templated: bool) -> None:
-        withheld = self._catalog.snapshot.withheld
-        key = ToolKey(shelf(server, "resources"), uri)
-        if key in withheld:
-            raise content_withheld(key, withheld[key].state)
-        if is_templated:
-            return
-        place = shelf(server, "templates")
-        for key, each in withheld.items():
-            if key.server == place and match(key.tool, uri) is not None:
-                raise content_withheld(key, each.state)
-
     def _seen(self, snapshot: Snapshot, kind: ContentKind, known: Mapping[int, Item]) -> Iterator[Item]:
         for server in sorted(self.servers):
             for record in snapshot.by_server.get(shelf(server, kind), ()):
@@ -211,6 +210,41 @@ class Contents:
 
     def _template_name(self, server: str, template: str) -> str:
         return template if self._passed is not None else gateway_template(server, template)
+
+
+def require_unchanged(snapshot: Snapshot, target: Target) -> None:
+    """Passes if what was found in an earlier snapshot may still be asked for.
+
+    Raises:
+        QuarantinedError: It waits for the user by now.
+        RefusedError: It has another definition.
+        RequestError: It is gone.
+    """
+    record = target.record
+    if record is not None:
+        if record.key in snapshot.withheld:
+            raise content_withheld(record.key, snapshot.withheld[record.key].state)
+        now = snapshot.by_key.get(record.key)
+        if now is None or now.change_hash != record.change_hash:
+            raise content_changed(record.key, is_gone=now is None)
+    if target.name and (record is None or record.key.server == shelf(target.server, "templates")):
+        _refuse_withheld(snapshot, target)
+
+
+def _refuse_withheld(snapshot: Snapshot, target: Target) -> None:
+    """Passes unless a URI that is not itself listed leads to what is withheld, however it is spelled.
+
+    Which spellings a server takes for one, nobody else knows: while anything is withheld, only what it lists, or what
+    an approved template covers, may be read.
+    """
+    resources, templates = shelf(target.server, "resources"), shelf(target.server, "templates")
+    withheld = {key: each for key, each in snapshot.withheld.items() if key.server in (resources, templates)}
+    asked = canonical(target.name) if withheld else ""
+    for key, each in withheld.items():
+        if canonical(key.tool) == asked if key.server == resources else covers(key.tool, target.name):
+            raise content_withheld(key, each.state)
+    if withheld and target.record is None:
+        raise content_unlisted(target.server)
 
 
 _NAMES: Mapping[ContentKind, Callable[[Contents, str, str], str]] = {

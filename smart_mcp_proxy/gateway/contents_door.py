@@ -3,10 +3,8 @@
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import msgspec
-from anyio import to_thread
 from mcp.shared.exceptions import MCPError
 
 from smart_mcp_proxy.errors import ProxyError, RequestError
@@ -14,7 +12,7 @@ from smart_mcp_proxy.fastmcp_compat.paths import principal, served_path
 from smart_mcp_proxy.fastmcp_compat.server import Inbound, request_error
 from smart_mcp_proxy.gateway.asks import Ask, Asks
 from smart_mcp_proxy.gateway.contents import Contents, Target
-from smart_mcp_proxy.gateway.results import fit_to_era
+from smart_mcp_proxy.gateway.results import fit_to_era, rewritten
 from smart_mcp_proxy.gateway.shelves import Shelves
 from smart_mcp_proxy.gateway.tools.base import Caller
 from smart_mcp_proxy.gateway.visible import Visible
@@ -24,8 +22,6 @@ from smart_mcp_proxy.upstream import Fleet
 
 __all__ = ["ContentsDoor"]
 
-OFF_LOOP_BYTES = 65_536
-"""A longer result is rewritten in a thread."""
 METHOD_NOT_FOUND = -32601
 RESOURCE_NOT_FOUND = -32002
 """Up to 2025-11-25; from 2026-07-28 on a URI that leads nowhere is a parameter that is not valid."""
@@ -67,7 +63,6 @@ class ContentsDoor:
         self._asks = asks
         self._name_limit = name_limit
         self._passed = passed
-        self._seen: WeakKeyDictionary[Visible, Contents] = WeakKeyDictionary()
         self._answers: Mapping[str, Callable[[Contents, Inbound], Awaitable[bytes]]] = {
             **dict.fromkeys(_LISTS, self._list),
             "prompts/get": self._get,
@@ -118,11 +113,8 @@ class ContentsDoor:
         visible = self._look(path, who)
         if visible is None:
             return None
-        contents = self._seen.get(visible)
-        if contents is None:
-            catalog = self._shelves.catalog
-            contents = self._seen[visible] = Contents(catalog, visible, self._name_limit, self._passed)
-        return contents
+        catalog, limit, passed = self._shelves.catalog, self._name_limit, self._passed
+        return visible.once((Contents, passed), lambda: Contents(catalog, visible, limit, passed))
 
     def _has(self, contents: Contents, member: str) -> bool:
         """Whether a server has prompts, or resources; or may have, for nobody has listened to it yet."""
@@ -160,8 +152,7 @@ class ContentsDoor:
         target = contents.resource(inbound.params["uri"])
         raw = await self._asks.ask(Ask(inbound.method, target, {"uri": target.name}, {}, _caller(inbound)))
         uri_of = None if self._passed is not None else contents.uri_of
-        rewrite = partial(_readable, raw, target, uri_of, inbound.era)
-        return await to_thread.run_sync(rewrite) if len(raw) > OFF_LOOP_BYTES else rewrite()
+        return await rewritten(raw, partial(_readable, target=target, uri_of=uri_of, era=inbound.era))
 
     async def _complete(self, contents: Contents, inbound: Inbound) -> bytes:
         ref = inbound.params["ref"]

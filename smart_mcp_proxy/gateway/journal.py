@@ -41,8 +41,8 @@ class Journal:
     def __init__(self, data_dir: Path) -> None:
         folder = data_dir / FOLDER
         folder.mkdir(mode=0o700, exist_ok=True)
-        name = new_activity_id()
-        self._files = [_File(folder / f"{name}.{number}") for number in range(2)]
+        self._folder = folder
+        self._files = _new_files(folder)
         self._is_waiting = False
         """Whether the second file holds records that the catalog has not taken yet."""
         self._problem = ""
@@ -74,6 +74,21 @@ class Journal:
         self._files[1].clear()
         self._is_waiting = False
 
+    def leave(self) -> bool:
+        """Begins two new files and leaves the present ones to whoever looks next for what was left behind.
+
+        False where there can be no new files now: then the present ones stay in use, and nothing of them is removed.
+        """
+        try:
+            fresh = _new_files(self._folder)
+        except OSError as exc:
+            log.warning("the journal cannot begin anew: %s", exc.strerror)
+            return False
+        former, self._files, self._is_waiting = self._files, fresh, False
+        for file in former:
+            file.close(is_kept=file.size_bytes > 0)
+        return True
+
     def close(self, *, is_stored: bool) -> None:
         """Ends the journal; files whose records are not all in the catalog stay for the next gateway."""
         for file in self._files:
@@ -89,14 +104,14 @@ def read_journal(path: Path) -> list[Activity]:
     """The records of a journal; none if it is gone by now, because another gateway was faster.
 
     A last line without an end is left out: its answer never left.
+
+    Raises:
+        OSError: It is there and cannot be read.
     """
     try:
         with path.open("rb") as file:
             text = file.read(READ_BYTES)
     except FileNotFoundError:
-        return []
-    except OSError as exc:
-        log.warning("%s cannot be read: %s", path, exc.strerror)
         return []
     records = []
     for line in filter(None, text.split(b"\n")[:-1]):
@@ -114,6 +129,18 @@ def _is_in_use(path: Path) -> bool:
     except OSError:  # held by its process, or gone
         return True
     return False
+
+
+def _new_files(folder: Path) -> "list[_File]":
+    name, files = new_activity_id(), list[_File]()
+    try:
+        for number in range(2):
+            files.append(_File(folder / f"{name}.{number}"))
+    except OSError:
+        for file in files:
+            file.close(is_kept=False)
+        raise
+    return files
 
 
 class _File:

@@ -21,6 +21,7 @@ from smart_mcp_proxy.servers import (
     ServerEdits,
     masked,
     require_named,
+    reviewed,
 )
 from smart_mcp_proxy.telemetry import Activity
 from smart_mcp_proxy.upstream import Fleet
@@ -98,7 +99,8 @@ class ServerImported(msgspec.Struct, frozen=True):
 
 
 class Management:
-    """What can be done about the servers. Who asks is said with each change, see `Author`.
+    """What can be done about the servers. Who asks is said with each change: by what right, see `Author`, and on whose
+    behalf, which the record names; it is the author's own where no principal is given.
 
     Args:
         edits: Changes the server file.
@@ -140,15 +142,19 @@ class Management:
         entries, revision = await self._entries()
         return ServersView([self._view(name, entry) for name, entry in entries.items()], revision)
 
-    async def server(self, name: str) -> ServerPage:
-        """One server.
+    async def server(self, name: str, by: Author = "agent") -> ServerPage:
+        """One server; to the user's own eyes with what a quarantined one would run in full, see `reviewed`.
 
         Raises:
             ServerNotFoundError: There is none of that name.
         """
         entries, revision = await self._entries()
         require_named(name, entries)
-        return ServerPage(**msgspec.structs.asdict(self._view(name, entries[name])), revision=revision)
+        entry = entries[name]
+        view = self._view(name, entry)
+        if by == "operator" and isinstance(entry, Mapping):
+            view = msgspec.structs.replace(view, config=reviewed(entry))
+        return ServerPage(**msgspec.structs.asdict(view), revision=revision)
 
     async def file(self) -> tuple[str, str]:
         """Path and revision of the server file; empty where the servers do not come from one."""
@@ -170,13 +176,21 @@ class Management:
 
     # --- changing
 
-    async def add(self, name: str, entry: Mapping[str, Any], by: Author, revision: str | None = None) -> ServerChange:
+    async def add(
+        self, name: str, entry: Mapping[str, Any], by: Author, revision: str | None = None, *, principal: str = ""
+    ) -> ServerChange:
         """Adds a server; raises what `ServerEdits.add` does."""
-        return await self._do("added", name, by, partial(self._edits.add, name, entry, by, based_on=revision))
+        return await self._do(
+            "added", name, by, partial(self._edits.add, name, entry, by, based_on=revision), principal
+        )
 
-    async def patch(self, name: str, patch: Mapping[str, Any], by: Author, revision: str | None = None) -> ServerChange:
+    async def patch(
+        self, name: str, patch: Mapping[str, Any], by: Author, revision: str | None = None, *, principal: str = ""
+    ) -> ServerChange:
         """Merges a change into a server's entry; raises what `ServerEdits.patch` does."""
-        return await self._do("changed", name, by, partial(self._edits.patch, name, patch, by, based_on=revision))
+        return await self._do(
+            "changed", name, by, partial(self._edits.patch, name, patch, by, based_on=revision), principal
+        )
 
     async def replace(
         self, name: str, entry: Mapping[str, Any], by: Author, revision: str | None = None
@@ -184,31 +198,33 @@ class Management:
         """Gives a server another entry; raises what `ServerEdits.patch` does."""
         return await self._do("changed", name, by, partial(self._edits.replace, name, entry, by, based_on=revision))
 
-    async def switch(self, name: str, by: Author, *, is_enabled: bool) -> ServerChange:
+    async def switch(self, name: str, by: Author, *, is_enabled: bool, principal: str = "") -> ServerChange:
         """Enables or disables a server; raises what `ServerEdits.patch` does."""
         outcome = "enabled" if is_enabled else "disabled"
-        return await self._do(outcome, name, by, partial(self._edits.switch, name, by, is_enabled=is_enabled))
+        return await self._do(
+            outcome, name, by, partial(self._edits.switch, name, by, is_enabled=is_enabled), principal
+        )
 
     async def approve_server(self, name: str, by: Author, revision: str | None = None) -> ServerChange:
         """Lifts a server's quarantine; raises what `ServerEdits.approve_server` does."""
         return await self._do("approved", name, by, partial(self._edits.approve_server, name, by, based_on=revision))
 
-    async def remove(self, name: str, by: Author, revision: str | None = None) -> ServerChange:
+    async def remove(self, name: str, by: Author, revision: str | None = None, *, principal: str = "") -> ServerChange:
         """Removes a server; raises what `ServerEdits.remove` does."""
-        return await self._do("removed", name, by, partial(self._edits.remove, name, by, based_on=revision))
+        return await self._do("removed", name, by, partial(self._edits.remove, name, by, based_on=revision), principal)
 
-    async def import_text(self, text: str, by: Author) -> ServerImported:
+    async def import_text(self, text: str, by: Author, *, principal: str = "") -> ServerImported:
         """Adds the servers of a client's configuration; raises what `ServerEdits.import_text` does."""
         done = await to_thread.run_sync(self._edits.import_text, text, by)
         for name in done.added:
-            self._note("imported", name, by)
+            self._note("imported", name, by, principal=principal)
         problem = await self._put_in_force(done.added)
         words = f"{len(done.added)} servers are added, {len(done.skipped)} left out."
         waiting = _waiting(done.added[0]) if done.is_quarantined else ""
         message = " ".join(filter(None, (words, waiting, problem)))
         return ServerImported(list(done.added), dict(done.skipped), done.is_quarantined, message, done.revision)
 
-    async def restart(self, name: str) -> ServerChange:
+    async def restart(self, name: str, by: Author, *, principal: str = "") -> ServerChange:
         """Ends a server's connection and makes a new one.
 
         Raises:
@@ -216,15 +232,15 @@ class Management:
             QuarantinedError: It waits for its user's approval.
             RequestError: It is disabled.
         """
-        view = self._startable(name)
+        view = self._startable("restarted", name, by, principal)
         upstream = self._fleet.get(name)
         if upstream is not None:
             await upstream.restart()
         return self._operated(view, "is restarting.")
 
-    async def refresh(self, name: str) -> ServerChange:
+    async def refresh(self, name: str, by: Author, *, principal: str = "") -> ServerChange:
         """Has a server's tools listed again; raises what `restart` does."""
-        view = self._startable(name)
+        view = self._startable("refreshed", name, by, principal)
         self._indexer.tools_changed(name)
         is_ready = view.state == ServerState.READY
         return self._operated(
@@ -259,7 +275,17 @@ class Management:
             config=shown,
         )
 
-    def _startable(self, name: str) -> ServerView:
+    def _startable(self, change: str, name: str, by: Author, principal: str) -> ServerView:
+        """A server that may be at work; keeps a record of what is about to be done with it, refused or not."""
+        try:
+            view = self._working(name)
+        except ProxyError as error:
+            self._note(change, name, by, error.error_code, principal=principal)
+            raise
+        self._note(change, name, by, principal=principal)
+        return view
+
+    def _working(self, name: str) -> ServerView:
         configured = self._visible.servers
         require_named(name, configured)
         view = self._view(name, configured[name].raw)
@@ -281,14 +307,16 @@ class Management:
             warnings=[],
         )
 
-    async def _do(self, outcome: str, name: str, by: Author, change: Callable[[], ServerEdit]) -> ServerChange:
+    async def _do(
+        self, outcome: str, name: str, by: Author, change: Callable[[], ServerEdit], principal: str = ""
+    ) -> ServerChange:
         """Makes a change, puts it in force, and keeps a record of it, refused or not."""
         try:
             edit = await to_thread.run_sync(change)
         except ProxyError as error:
-            self._note(outcome, name, by, error.error_code)
+            self._note(outcome, name, by, error.error_code, principal=principal)
             raise
-        self._note(outcome, name, by, changed=edit.changed)
+        self._note(outcome, name, by, changed=edit.changed, principal=principal)
         problem = await self._put_in_force([edit.name])
         message = f"Server {edit.name!r} is {outcome if edit.changed else 'as it was'}."
         if edit.is_quarantined:
@@ -304,10 +332,12 @@ class Management:
             warnings=[*edit.warnings, *filter(None, [problem])],
         )
 
-    def _note(self, change: str, name: str, by: Author, code: str = "ok", changed: Sequence[str] = ()) -> None:
+    def _note(
+        self, change: str, name: str, by: Author, code: str = "ok", changed: Sequence[str] = (), *, principal: str = ""
+    ) -> None:
         subject = name[:NOTED_CHARS]
-        detail = {"change": change, "fields": list(changed)}
-        self._record(Activity("config", by, subject, code, 0.0, time.time(), detail, server=subject))
+        detail = {"change": change, "fields": list(changed), "by": by}
+        self._record(Activity("config", principal or by, subject, code, 0.0, time.time(), detail, server=subject))
 
     async def _put_in_force(self, names: Iterable[str]) -> str:
         """Returns what went wrong, in words; the change itself is stored whatever that is."""

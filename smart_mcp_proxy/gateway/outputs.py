@@ -6,11 +6,13 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any, Literal
+from threading import Lock
+from typing import Literal
 
 import msgspec
 
 from smart_mcp_proxy.errors import RequestError
+from smart_mcp_proxy.gateway.results import is_said
 
 __all__ = ["Outputs", "Page", "truncate"]
 
@@ -52,7 +54,7 @@ class _Kept:
 
 
 class Outputs:
-    """Outputs that were cut, by unguessable key, bound to the principal they were made for.
+    """Outputs that were cut, by unguessable key, bound to the principal they were made for; for use in any thread.
 
     Args:
         clock: Monotonic seconds.
@@ -62,6 +64,7 @@ class Outputs:
         self._clock = clock
         self._kept: OrderedDict[str, _Kept] = OrderedDict()
         self._size_bytes = 0
+        self._lock = Lock()
 
     def __repr__(self) -> str:
         return f"<Outputs {len(self._kept)} kept, {self._size_bytes} bytes>"
@@ -70,10 +73,11 @@ class Outputs:
         """Keeps `text` for an hour and returns its key and the unit in which it can be paged."""
         unit: Unit = "characters" if _records_of(text) is None else "records"
         key = secrets.token_hex(KEY_BYTES)
-        self._kept[key] = _Kept(principal, text, unit, self._clock() + KEEP_S)
-        self._size_bytes += sys.getsizeof(text)
-        while self._size_bytes > KEEP_BYTES and len(self._kept) > 1:
-            self._drop(next(iter(self._kept)))
+        with self._lock:
+            self._kept[key] = _Kept(principal, text, unit, self._clock() + KEEP_S)
+            self._size_bytes += sys.getsizeof(text)
+            while self._size_bytes > KEEP_BYTES and len(self._kept) > 1:
+                self._drop(next(iter(self._kept)))
         return key, unit
 
     def page(self, key: str, principal: str, offset: int, limit: int) -> Page:
@@ -82,9 +86,10 @@ class Outputs:
         Raises:
             RequestError: The key is unknown, expired or somebody else's, or the offset lies behind the end.
         """
-        for old in [known for known, kept in self._kept.items() if kept.expires_s <= self._clock()]:
-            self._drop(old)
-        kept = self._kept.get(key)
+        with self._lock:
+            for old in [known for known, kept in self._kept.items() if kept.expires_s <= self._clock()]:
+                self._drop(old)
+            kept = self._kept.get(key)
         if kept is None or kept.principal != principal:
             raise RequestError(
                 f"No output is kept under key {key[:40]!r}.",
@@ -183,7 +188,7 @@ def truncate(raw: bytes, limit_chars: int, outputs: Outputs, principal: str) -> 
     structured = bytes(result.pop("structuredContent", b"null")).decode()
     if max(len("\n".join(texts)), len(structured)) <= limit_chars:
         return raw
-    if structured != "null" and not _repeats("\n".join(texts), structured):
+    if structured != "null" and not is_said(structured, "\n".join(texts)):
         texts.append(structured)
     text = "\n".join(texts)
     if len(text) <= limit_chars:  # it was the repetition that is longer
@@ -216,17 +221,3 @@ def _text_of(block: msgspec.Raw) -> str | None:
     except msgspec.MsgspecError:
         return None
     return found.text if found.type == "text" else None
-
-
-def _repeats(text: str, structured: str) -> bool:
-    """Whether structured content says what the text says: as the same JSON, or under `result` as FastMCP wraps it."""
-    value = _json_or_text(structured)
-    said = (text, _json_or_text(text))
-    return value in said or value in [{"result": each} for each in said]
-
-
-def _json_or_text(text: str) -> Any:
-    try:
-        return msgspec.json.decode(text)
-    except (msgspec.MsgspecError, RecursionError):
-        return text

@@ -15,7 +15,7 @@ BATCH_S = 0.25
 RETRY_S = 1.0
 """Pause before a batch that was refused is offered again."""
 WAITING_LIMIT = 10_000
-"""Records kept while the store does not take any; older ones go first, and the log says how many."""
+"""Records kept in memory while the store does not take any; older ones go first, and the log says how many."""
 
 log = get_logger("recorder")
 
@@ -34,6 +34,9 @@ class WrittenAhead(Protocol[RecordT_contra]):
 
     def stored(self) -> None:
         """All records from before the last turn are stored."""
+
+    def leave(self) -> bool:
+        """Leaves all that was kept for whoever looks after what others left; False where that has to wait."""
 
     def close(self, *, is_stored: bool) -> None:
         """Ends it; unless all records are stored they stay for the next process."""
@@ -82,10 +85,10 @@ class Recorder(Generic[RecordT]):
             await asyncio.wait([self._task])
         await self._flush()
         if self._journal is not None:
-            await asyncio.to_thread(self._journal.close, is_stored=not self._waiting)
-        if self._waiting:
+            await asyncio.to_thread(self._journal.close, is_stored=not (self._waiting or self._dropped))
+        if left := len(self._waiting) + self._dropped:
             fate = "wait for the next gateway" if self._journal is not None else "are lost"
-            log.warning("%d %s %s: the catalog could not take them", len(self._waiting), self._noun, fate)
+            log.warning("%d %s %s: the catalog could not take them", left, self._noun, fate)
 
     def record(self, record: RecordT) -> None:
         """Takes one record; never waits and never fails."""
@@ -124,9 +127,23 @@ class Recorder(Generic[RecordT]):
                 log.log(level, "%d %s wait: %s", len(self._waiting), self._noun, exc)
                 self._is_refused = True
                 return
-            if self._journal is not None:
-                await asyncio.to_thread(self._journal.stored)
+            await self._settle()
         self._is_refused = False
-        if self._dropped:
-            log.warning("%d %s were dropped", self._dropped, self._noun)
-            self._dropped = 0
+
+    async def _settle(self) -> None:
+        """Lets go of the journal's records that are stored now; where others were dropped from memory it has those."""
+        dropped, self._dropped = self._dropped, 0  # more may be dropped at any moment from here on
+        if self._journal is None:
+            if dropped:
+                log.warning("%d %s were dropped", dropped, self._noun)
+        elif not dropped:
+            await asyncio.to_thread(self._journal.stored)
+        # Not in a thread: a record that is written meanwhile must find the old files or the new ones.
+        elif self._journal.leave():
+            log.warning(
+                "%d %s were too many to hold; they are stored from the journal, as far as it took them",
+                dropped,
+                self._noun,
+            )
+        else:
+            self._dropped += dropped

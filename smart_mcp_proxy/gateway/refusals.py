@@ -1,10 +1,18 @@
 """What an agent is told about something that waits for its user: what it asked for, and nothing that is withheld."""
 
-from smart_mcp_proxy.errors import QuarantinedError
+from smart_mcp_proxy.errors import QuarantinedError, RefusedError, RequestError
 from smart_mcp_proxy.models import ToolKey, WithheldState
 from smart_mcp_proxy.names import server_of
 
-__all__ = ["content_differs_here", "content_withheld", "server_quarantined", "tool_differs_here", "tool_withheld"]
+__all__ = [
+    "content_changed",
+    "content_differs_here",
+    "content_unlisted",
+    "content_withheld",
+    "server_quarantined",
+    "tool_differs_here",
+    "tool_withheld",
+]
 
 _REASONS = {
     WithheldState.PENDING: "is new and waits for the user's approval",
@@ -45,6 +53,26 @@ def content_differs_here(key: ToolKey) -> QuarantinedError:
         f"Server '{server_of(key.server)}' does not list '{key}' here as the user approved it.",
         hint=f"{_ONLY_THE_USER} mcpproxy approve {key}",
         data={"state": WithheldState.CHANGED.value},
+    )
+
+
+def content_unlisted(server: str) -> QuarantinedError:
+    """The refusal of a URI that a server does not list while some of what it lists is withheld."""
+    return QuarantinedError(
+        f"Server '{server}' does not list this resource, and some that it lists are withheld.",
+        hint="Use a URI that resources/list gives. Only the user can lift this: mcpproxy approve shows what waits.",
+        data={"state": "unlisted"},
+    )
+
+
+def content_changed(key: ToolKey, *, is_gone: bool) -> RefusedError | RequestError:
+    """The refusal of a prompt, resource or template that became another one while the request waited."""
+    if is_gone:
+        return RequestError(f"'{key}' is no longer listed.", hint="The lists have what there is now.", code="not_found")
+    return RefusedError(
+        f"The definition of '{key}' is no longer the one you saw.",
+        hint="Look at the list again, then repeat the request.",
+        code="definition_changed",
     )
 
 

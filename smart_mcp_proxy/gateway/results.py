@@ -1,6 +1,7 @@
 """Tool results on the wire: ours written, an upstream's passed on, both fitted to the agent's protocol era."""
 
-from collections.abc import Mapping, Sequence
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -11,7 +12,17 @@ from smart_mcp_proxy import __version__
 from smart_mcp_proxy.errors import ProxyError
 from smart_mcp_proxy.models import Era
 
-__all__ = ["SERVER_NAME", "RawResult", "ResultFacts", "error_result", "facts_of", "fit_to_era", "structured_result"]
+__all__ = [
+    "SERVER_NAME",
+    "RawResult",
+    "ResultFacts",
+    "error_result",
+    "facts_of",
+    "fit_to_era",
+    "is_said",
+    "rewritten",
+    "structured_result",
+]
 
 SERVER_NAME = "smart-mcp-proxy"
 _CONNECTION_META_PREFIX = "io.modelcontextprotocol/"
@@ -24,6 +35,8 @@ class ResultFacts(msgspec.Struct):
     resultType: str = "complete"  # noqa: N815  (MCP's spelling)
 
 
+OFF_LOOP_BYTES = 65_536
+"""A longer result is rewritten in a thread (measured: cleaning takes 3 ms for this much)."""
 SHORT_BYTES = 16_384
 """Up to here looking for a word takes less time than reading the text (measured: 4 us against 6 us)."""
 _FACTS = ("isError", "resultType")
@@ -86,6 +99,32 @@ def structured_result(value: Mapping[str, Any], *, is_error: bool = False) -> by
 def error_result(error: ProxyError) -> bytes:
     """A tool result that tells an agent what failed, why, what to do, and whether the call may have run."""
     return structured_result({"error": error.to_dict()}, is_error=True)
+
+
+async def rewritten(raw: bytes, rewrite: Callable[[bytes], bytes]) -> bytes:
+    """What `rewrite` makes of a result; a long one is left to a thread, so that nobody waits for it but its caller."""
+    return await asyncio.to_thread(rewrite, raw) if len(raw) > OFF_LOOP_BYTES else rewrite(raw)
+
+
+def is_said(structured: str, text: str) -> bool:
+    """Whether a result's text says what its structured content says.
+
+    That is: the same JSON, or the same string, bare or as the member `result` in which FastMCP wraps what is no object.
+
+    Args:
+        structured: The structured content as JSON text.
+        text: The text blocks, joined by newlines.
+    """
+    value = _json_or_text(structured)
+    said = (text, _json_or_text(text))
+    return value in said or value in [{"result": each} for each in said]
+
+
+def _json_or_text(text: str) -> Any:
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.MsgspecError, RecursionError):
+        return text
 
 
 def fit_to_era(raw: bytes, era: Era) -> bytes:

@@ -89,7 +89,10 @@ class Shelves:
 
     def forget(self, keep: Collection[str]) -> None:
         """Ends the work for servers that are not in `keep`."""
-        for server in self._workers.keys() - set(keep):
+        keep = set(keep)
+        self._fresh &= keep
+        self._failed &= keep
+        for server in self._workers.keys() - keep:
             self._workers.pop(server).cancel()
             del self._dirty[server]
             self._problems.pop(server, None)
@@ -138,21 +141,21 @@ class Shelves:
             await self._list(server)
 
     async def _list(self, server: str) -> None:
-        """One listing of all kinds; a failure leaves the last good ones in place."""
+        """One listing of all kinds; where one fails, its last good list stays in place."""
         upstream = self._fleet.get(server) if self._fleet else None
         if upstream is None or upstream.status.state is not ServerState.READY:
             return
         connection, before, problems = upstream.status.restarts, self.catalog.snapshot, list[str]()
-        try:
-            for kind in IDENTITIES:
-                listing = await _listed(upstream, kind)
-                problems += listing.problems
-                place = shelf(server, kind)
-                review = await self._review(place, listing.definitions)
-                await self.catalog.sync(place, listing.definitions, review)
-        except ProxyError as exc:
+        failures: dict[str, ProxyError] = {}
+        for kind in IDENTITIES:
+            try:
+                problems += await self._list_kind(upstream, kind)
+            except ProxyError as exc:
+                failures[kind] = exc
+        if failures:
             self._failed.add(server)
-            log.warning("prompts and resources of '%s' could not be listed, the last lists stay: %s", server, exc)
+            kinds, why = ", ".join(failures), next(iter(failures.values()))
+            log.warning("%s of '%s' could not be listed, the last lists stay: %s", kinds, server, why)
         else:
             self._report(server, tuple(problems))
             if upstream.status.state is ServerState.READY and upstream.status.restarts == connection:
@@ -162,6 +165,26 @@ class Shelves:
             log.debug("'%s': the catalog has other prompts or resources now", server)
             await self._catch_up()
         self._wake()
+
+    async def _list_kind(self, upstream: Upstream, kind: ContentKind) -> tuple[str, ...]:
+        """Brings one kind to the catalog; returns what was left out of it.
+
+        Raises:
+            ProxyError: It cannot be listed, or not stored.
+        """
+        server, place = upstream.name, shelf(upstream.name, kind)
+        try:
+            listing = await _listed(upstream, kind)
+        except UpstreamError:
+            # A first list is agreed to with its server, not at whatever later time the server likes to give it: one
+            # that fails while the server's tools are known counts as empty, and what comes later waits for the user.
+            # Known servers that were never asked, those of a catalog without shelves, still have their first list.
+            if self.catalog.is_known(server) and not self.catalog.is_known(place):
+                await self.catalog.sync(place, [])
+            raise
+        review = await self._review(place, listing.definitions)
+        await self.catalog.sync(place, listing.definitions, review)
+        return listing.problems
 
     def _report(self, server: str, problems: tuple[str, ...]) -> None:
         if problems != self._problems.get(server, ()):

@@ -7,11 +7,13 @@ only the text around its expressions is encoded, so that an agent fills it in as
 import re
 from urllib.parse import quote, unquote
 
-__all__ = ["filled", "gateway_template", "gateway_uri", "match", "split_gateway_uri"]
+__all__ = ["canonical", "covers", "filled", "gateway_template", "gateway_uri", "match", "split_gateway_uri"]
 
 SCHEME = "mcpproxy://"
 """Source: contract.md, Names."""
 _EXPRESSION = re.compile(r"\{[^{}]*\}")
+_PARTS = re.compile(r"(?:([^:/?#]*):)?(?://([^/?#]*))?([^?#]*)(\?[^#]*)?")
+"""Scheme, host, path and query. Source: RFC 3986, appendix B."""
 
 
 def gateway_uri(server: str, uri: str) -> str:
@@ -55,6 +57,30 @@ def match(template: str, uri: str) -> tuple[str, ...] | None:
         values.append(uri[place:found])
         place = found + len(literal)
     return (*values, uri[place:end])
+
+
+def canonical(uri: str) -> str:
+    """One spelling of all the URIs that a server may take for this one. Made for refusals: it likens rather too many.
+
+    Case of scheme and host, percent-encoding, dot segments, empty segments and the fragment make no difference.
+    """
+    found = _PARTS.match(uri)
+    scheme, host, path, query = (unquote(part or "") for part in (found.groups() if found else ()))
+    segments: list[str] = []
+    for segment in path.split("/"):
+        if segment == "..":
+            del segments[-1:]
+        elif segment not in ("", "."):
+            segments.append(segment)
+    host = "" if host.lower() == "localhost" else host.lower()  # Source: RFC 8089, section 2
+    return f"{scheme.lower()}:{host}/{'/'.join(segments)}{query}"
+
+
+def covers(template: str, uri: str) -> bool:
+    """Whether a URI is one of a template's, under whatever spelling."""
+    if match(template, uri) is not None:
+        return True
+    return match(canonical(_EXPRESSION.sub("{}", template)), canonical(uri)) is not None
 
 
 def filled(template: str, values: tuple[str, ...]) -> str:

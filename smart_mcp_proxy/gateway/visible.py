@@ -1,10 +1,10 @@
 """Which tools may be seen and called, and under which name a caller reaches one."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Set
+from collections.abc import Callable, Collection, Hashable, Mapping, Set
 from difflib import get_close_matches
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar, get_args
 
 import msgspec
 from anyio import to_thread
@@ -13,15 +13,19 @@ from smart_mcp_proxy import policy
 from smart_mcp_proxy.catalog import Catalog, Snapshot
 from smart_mcp_proxy.errors import RefusedError, ServerNotFoundError, ToolNotFoundError
 from smart_mcp_proxy.gateway.refusals import server_quarantined, tool_withheld
-from smart_mcp_proxy.models import WHOLE, Document, Reach, ServerState, ToolRecord, Withheld, WithheldState
+from smart_mcp_proxy.models import WHOLE, CallVariant, Document, Reach, ServerState, ToolRecord, Withheld, WithheldState
 from smart_mcp_proxy.names import parse_canonical
 from smart_mcp_proxy.servers import Profile, ServerConfig
 
 __all__ = ["Narrowed", "Visible", "document_of"]
 
+T = TypeVar("T")
+
 NEAR_MISSES = 3
 NAME_LIMIT_CHARS = 200
 """Of a name that does not exist, no more is shown or compared."""
+_ACCESS: tuple[CallVariant, ...] = get_args(CallVariant)
+"""Each includes those before it."""
 
 
 def document_of(record: ToolRecord, *, has_examples: bool = False) -> Document:
@@ -64,28 +68,34 @@ class Nearest(Protocol):
 
 
 class _Rules(NamedTuple):
-    """What the configuration shows: servers with their filters, of these a profile's part, and of that a reach's."""
+    """What the configuration shows: servers with their filters, of these a profile's part, and of that reaches'."""
 
     servers: Mapping[str, ServerConfig]
     profile: Profile | None
-    reach: Reach = WHOLE
-    held_to: Profile | None = None
+    access: CallVariant = WHOLE.access
+    held_to: tuple[Profile, ...] = ()
+    is_narrowed: bool = False
 
     def offers(self, record: ToolRecord) -> bool:
         config = self.servers.get(record.key.server)
         if config is None or config.disabled or config.quarantined:
             return False
-        return self._fits(config, record) and policy.is_within(self.reach.access, record.annotations)
+        return self._fits(config, record) and policy.is_within(self.access, record.annotations)
 
     def narrowed(self, reach: Reach, held_to: Profile | None) -> "_Rules":
-        """Of these the part within a reach; nothing where the profile it is held to does not exist."""
+        """Of these the part within a reach; nothing where the profile it is held to does not exist.
+
+        Never more than before: whoever is narrowed again stays within all that held already.
+        """
         names = set(self.servers) if reach.servers is None else self.servers.keys() & reach.servers
         if reach.profile is not None and held_to is None:
             names = set()
         elif held_to is not None and held_to.servers:
             names &= set(held_to.servers)
         servers = {name: config for name, config in self.servers.items() if name in names}
-        return _Rules(servers, self.profile, reach, held_to)
+        access = min(self.access, reach.access, key=_ACCESS.index)
+        held = self.held_to if held_to is None else (*self.held_to, held_to)
+        return _Rules(servers, self.profile, access, held, is_narrowed=True)
 
     def names(self, record: ToolRecord) -> bool:
         """Whether a tool is one of those that are offered, whatever keeps its server from offering it."""
@@ -97,12 +107,14 @@ class _Rules(NamedTuple):
         config = self.servers.get(server)
         if config is None or config.disabled or config.quarantined:
             return False
-        return all(part is None or part.allows(server, name) for part in (self.profile, self.held_to))
+        return self._in_profiles(server, name)
 
     def _fits(self, config: ServerConfig, record: ToolRecord) -> bool:
         server, tool = record.key
-        parts = (self.profile, self.held_to)
-        return config.tools.allows(tool) and all(part is None or part.allows(server, tool) for part in parts)
+        return config.tools.allows(tool) and self._in_profiles(server, tool)
+
+    def _in_profiles(self, server: str, name: str) -> bool:
+        return all(part is None or part.allows(server, name) for part in (self.profile, *self.held_to))
 
 
 class _Seen(NamedTuple):
@@ -137,6 +149,17 @@ class Visible:
         self._rules = _Rules({}, None)
         self.reconfigure(servers, profile)
         self._seen = _Seen(Snapshot(), self._rules, {}, {})
+        self._made: dict[Hashable, Any] = {}
+
+    def once(self, key: Hashable, make: Callable[[], T]) -> T:
+        """What `make` returned when this was first asked for `key`; kept for as long as this object lives, no longer.
+
+        A weak dictionary of what refers to its own key would keep both for ever.
+        """
+        if key not in self._made:
+            self._made[key] = make()
+        made: T = self._made[key]
+        return made
 
     def sees(self, record: ToolRecord) -> bool:
         """Whether this tool may be searched, described and called here."""
@@ -206,7 +229,7 @@ class Visible:
     def ids(self) -> Set[int] | None:
         """The visible tools' ids; None where nothing narrows them, that is, all that are searched."""
         rules = self._current()
-        return None if rules.profile is None and rules.reach == WHOLE else self._now().by_id.keys()
+        return None if rules.profile is None and not rules.is_narrowed else self._now().by_id.keys()
 
     def by_id(self, tool_id: int) -> ToolRecord | None:
         """The visible tool with this id."""
@@ -284,7 +307,7 @@ class Visible:
         record = (snapshot.by_key.get(key) if key else None) or snapshot.by_listed.get(name)
         if record is None or not rules.names(record):
             return
-        asked, access = policy.call_with(record.annotations), rules.reach.access
+        asked, access = policy.call_with(record.annotations), rules.access
         if access != "destructive":
             raise RefusedError(
                 f"Tool '{record.key}' asks for {asked} access, and your token allows {access}.",

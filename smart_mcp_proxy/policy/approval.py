@@ -2,13 +2,11 @@
 
 from collections.abc import Container, Mapping
 from functools import partial
-from typing import Any, get_args
+from typing import Any
 
 from smart_mcp_proxy.models import Review, Submission, Trust
 
-__all__ = ["TRUSTS", "is_softer", "may_approve", "review_of"]
-
-TRUSTS: tuple[Trust, ...] = get_args(Trust)
+__all__ = ["is_softer", "may_approve", "review_of"]
 
 _HARMLESS = {"readOnlyHint": True, "destructiveHint": False, "idempotentHint": True, "openWorldHint": False}
 """What each hint says of a tool that asks for less care. Source: MCP specification, ToolAnnotations."""

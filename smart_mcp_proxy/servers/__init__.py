@@ -13,6 +13,7 @@ from smart_mcp_proxy.servers.config import (
     next_servers,
 )
 from smart_mcp_proxy.servers.edit_masks import masked
+from smart_mcp_proxy.servers.edit_review import reviewed, warnings_about
 from smart_mcp_proxy.servers.edit_servers import Author, ServerEdit, ServerEdits, ServerImport, require_named
 from smart_mcp_proxy.servers.expand import UnsetVariableError, expand, secrets_of
 from smart_mcp_proxy.servers.keyring_edge import store_secret, stored_secret
@@ -43,7 +44,9 @@ __all__ = [
     "next_servers",
     "read_oauth",
     "require_named",
+    "reviewed",
     "secrets_of",
     "store_secret",
     "stored_secret",
+    "warnings_about",
 ]

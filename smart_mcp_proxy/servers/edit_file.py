@@ -133,7 +133,11 @@ def _edited(before: ServerList, entries: Entries) -> str:
 
 
 def _with_entries(document: Any, entries: Entries) -> Any:
-    """The document with these servers and everything else as it was."""
+    """The document with these servers and everything else as it was.
+
+    Raises:
+        RequestError: A server has the name of something else that stands beside it.
+    """
     if isinstance(document, list):
         return _listed(document, entries)
     section = section_of(document)
@@ -143,7 +147,10 @@ def _with_entries(document: Any, entries: Entries) -> Any:
     bare = {key for key, value in document.items() if is_entry(value)}
     if not bare:
         return {**document, "mcpServers": dict(entries)}
-    return {key: value for key, value in document.items() if key not in bare} | _keyed(dict.fromkeys(bare), entries)
+    others = {key: value for key, value in document.items() if key not in bare}
+    if taken := sorted(others.keys() & entries.keys()):
+        raise RequestError(f"{taken[0]!r} is a heading of the server file.", hint="Use another name.")
+    return others | _keyed(dict.fromkeys(bare), entries)
 
 
 def _keyed(present: Mapping[str, Any], entries: Entries) -> dict[str, Any]:

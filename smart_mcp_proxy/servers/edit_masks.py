@@ -24,9 +24,24 @@ _SECRET_WORDS = re.compile(
 _PUBLIC_NAMES = frozenset({"oauth", "authorization_endpoint", "token_endpoint", "token_endpoint_auth_method"})
 """They sound like secrets and are none; what is inside the first is looked at by itself."""
 _OPTION = re.compile(r"(-{1,2}[^=\s]+|[A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
+_HEADER_OPTIONS = frozenset({"-H", "--header"})
+_USER_OPTIONS = frozenset({"-u", "--user"})
+"""Followed by `NAME:PASSWORD`; without a colon it is a user's name, or the script after Python's `-u`."""
+_SECRET_NAME = (
+    r"(?<![\w.-])(?=[\w.-]*?(?:token|secret|passw|pwd|credential|auth|cookie|signature)|[\w.-]*key(?![\w.-]))[\w.-]++"
+)
+"""Never tried twice at the same place: texts may be long, and made to be slow."""
+_NEXT_NAME = r"""[;,]\s*["']?[\w.-]+(?: [\w.-]+){0,2}["']?\s?[=:]"""
+_NAMED_VALUE = re.compile(
+    rf"""({_SECRET_NAME}["']?\s?(?:=|:(?!//))\s?["']?)(.*?)(?={_NEXT_NAME}|\Z)""", re.I | re.DOTALL
+)
+"""`NAME: value` or `NAME=value` inside a text, as in headers and connection strings, up to the next name."""
+_NAMED_IN_URL = re.compile(rf"([;,]{_SECRET_NAME}=)([^;?#]+)", re.I)
+_SCHEMED_VALUE = re.compile(r"\b((?:Bearer|Basic)\s+)(\S+)", re.I)
+_HEADER = re.compile(r"([^:]*:\s*)(.*)", re.DOTALL)
 _BARE_SECRET = re.compile(r"(?:sk|pk|rk|ghp|gho|ghs|github_pat|glpat|xox[a-z]|AKIA|AIza|eyJ)[-_A-Za-z0-9.]{12,}")
 """How well-known services begin their tokens."""
-_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S+")
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,30}://\S+")  # bounded, so that its time grows with the text alone
 _OPAQUE_CHARS = 20
 """A part of an address that is as long and mixes letters with digits is taken for a token: some services hand out
 addresses that are their own password."""
@@ -43,9 +58,10 @@ def unmasked(new: Mapping[str, Any], stored: Mapping[str, Any]) -> dict[str, Any
     """The entry with the stored secrets where it carries their masks.
 
     Raises:
-        RequestError: It carries a mask where nothing is stored that looks like it.
+        RequestError: It carries a mask where nothing is stored that looks like it, or where the value would be shown.
     """
     filled: dict[str, Any] = _fill(new, stored, masked(stored), "")
+    _require_hidden(new, masked(filled), "")
     return filled
 
 
@@ -67,32 +83,57 @@ def _mask_value(value: str) -> str:
 
 
 def _mask_words(words: Sequence[Any]) -> list[Any]:
-    """A program's arguments: the value of an option that is named like a secret is hidden, in either spelling."""
+    """A program's arguments: the value of an option that takes a secret is hidden, in either spelling."""
     found: list[Any] = []
-    is_secret = False
+    option = ""
     for word in words:
         if isinstance(word, Mapping):
             found.append(masked(word))
         elif not isinstance(word, str):
-            found.append(MASK if is_secret else word)
-        elif is_secret and not word.startswith("-"):
-            found.append(_mask_value(word))
-        elif (option := _OPTION.fullmatch(word)) is not None and _SECRET_WORDS.search(option[1]):
-            found.append(f"{option[1]}={_mask_value(option[2])}")
+            found.append(MASK if _SECRET_WORDS.search(option) else word)
         else:
-            found.append(_mask_text(word))
-        is_secret = isinstance(word, str) and word.startswith("-") and "=" not in word and _is_secret_name(word)
+            found.append(_mask_word(option, word))
+        option = word if isinstance(word, str) and word.startswith("-") and "=" not in word else ""
     return found
 
 
-def _is_secret_name(name: str) -> bool:
-    return bool(_SECRET_WORDS.search(name))
+def _mask_word(option: str, word: str) -> str:
+    """An argument that comes behind an option, or behind none."""
+    if option and not word.startswith("-") and (hidden := _mask_option(option, word)) is not None:
+        return hidden
+    both = _OPTION.fullmatch(word)
+    if both is None:
+        return _mask_text(word)
+    hidden = _mask_option(both[1], both[2])
+    return f"{both[1]}={_mask_text(both[2]) if hidden is None else hidden}"
+
+
+def _mask_option(option: str, value: str) -> str | None:
+    """The value of a program's option; None if that option takes no secret."""
+    if option in _HEADER_OPTIONS:
+        header = _HEADER.fullmatch(value)
+        return _mask_value(value) if header is None else header[1] + _mask_value(header[2])
+    is_secret = _SECRET_WORDS.search(option) or (option in _USER_OPTIONS and ":" in value)
+    return _mask_value(value) if is_secret else None
 
 
 def _mask_text(text: str) -> str:
-    """Text that is no secret itself, without those it carries: in addresses, or by their well-known look."""
-    text = _URL.sub(lambda found: _mask_url(found[0]), text)
-    return _DEFAULT.sub(rf"\1{MASK}}}", _BARE_SECRET.sub(MASK, text))
+    """Text that is no secret itself, without those it carries: by their names, in addresses, or by their look."""
+    pieces, at = [], 0
+    for found in _URL.finditer(text):
+        address = _NAMED_IN_URL.sub(_mask_second, _mask_url(found[0]))
+        pieces += [_mask_named(text[at : found.start()]), address]
+        at = found.end()
+    whole = "".join([*pieces, _mask_named(text[at:])])
+    return _DEFAULT.sub(rf"\1{MASK}}}", _BARE_SECRET.sub(MASK, whole))
+
+
+def _mask_named(text: str) -> str:
+    return _SCHEMED_VALUE.sub(_mask_second, _NAMED_VALUE.sub(_mask_second, text))
+
+
+def _mask_second(found: re.Match[str]) -> str:
+    return found[1] + _mask_value(found[2])
 
 
 def _mask_url(url: str) -> str:
@@ -151,3 +192,18 @@ def _fill_list(new: Sequence[Any], stored: Any, shown: Any, name: str) -> list[A
             seen, old = pairs[place] if place < len(pairs) else (None, None)
             filled.append(_fill(value, old, seen, f"{name}[{place}]"))
     return filled
+
+
+def _require_hidden(sent: Any, shown: Any, name: str) -> None:
+    """Passes if every mask that was sent is what is shown in its place: none was moved to where its value is read."""
+    if isinstance(sent, Mapping) and isinstance(shown, Mapping):
+        for key, value in sent.items():
+            _require_hidden(value, shown[key], f"{name}.{key}".lstrip("."))
+    elif isinstance(sent, list) and isinstance(shown, list):
+        for place, (value, seen) in enumerate(zip(sent, shown, strict=True)):
+            _require_hidden(value, seen, f"{name}[{place}]")
+    elif isinstance(sent, str) and MASK in sent and sent != shown:
+        raise RequestError(
+            f"{name} holds the mask {MASK}, and what it stands for would not be hidden there.",
+            hint="Leave it behind the option that it belongs to, or send the whole value.",
+        )

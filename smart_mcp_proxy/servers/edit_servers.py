@@ -22,7 +22,7 @@ __all__ = ["Author", "ServerEdit", "ServerEdits", "ServerImport", "require_named
 Author = Literal["agent", "web", "operator"]
 """Who changes the servers: an agent, whoever has the operator's token over HTTP, or the user at the command line.
 
-What the first two add or lead elsewhere starts in quarantine; the last two lift it.
+What the first two add or lead elsewhere starts in quarantine, and what the first enables; the last two lift it.
 """
 
 _OWN_KEYS = frozenset({"quarantined", "trust"})
@@ -34,6 +34,8 @@ _NAME = re.compile(r"[A-Za-z0-9@][A-Za-z0-9@._/ -]{0,63}")
 """Of servers that are added. The user's own file may have others; but names that look alike, or only exist to confuse
 a reader, come from elsewhere."""
 _RESERVED = frozenset({"mcpproxy", "smart-mcp-proxy"})
+_FILE_KEYS = frozenset({"mcpservers", "servers", "profiles"})
+"""What a server file has at its top level, where servers may stand as well."""
 _NOT_ALPHANUMERIC = re.compile(r"[^a-z0-9]+")
 _NEAR = 3
 _NAME_CHARS = 100
@@ -132,7 +134,7 @@ class ServerEdits:
         return self._edit(name, lambda old: _whole(old, entry, by), by, based_on)
 
     def switch(self, name: str, by: Author, *, is_enabled: bool, based_on: str | None = None) -> ServerEdit:
-        """Enables or disables a server; raises what `patch` does."""
+        """Enables or disables a server; one that an agent enables waits for its user. Raises what `patch` does."""
         return self.patch(name, {"disabled": None if is_enabled else True, "enabled": None}, by, based_on=based_on)
 
     def approve_server(self, name: str, by: Author, *, based_on: str | None = None) -> ServerEdit:
@@ -292,10 +294,19 @@ def _guarded(name: str, old: Mapping[str, Any], new: dict[str, Any], by: Author)
             code="operator_only",
         )
     touched = {key for key in old.keys() | new.keys() if not is_same(old.get(key), new.get(key))}
-    if by != "operator" and touched - _HARMLESS_KEYS:
+    is_started = by == "agent" and _is_off(name, old) and not _is_off(name, new)
+    if is_started or (by != "operator" and touched - _HARMLESS_KEYS):
         new["quarantined"] = True
     _check_entry(name, new)
     return new
+
+
+def _is_off(name: str, entry: Mapping[str, Any]) -> bool:
+    """Whether a server is not started: disabled, or not to be used at all."""
+    try:
+        return parse_named(name, JsonObject(list(entry.items())))[0].disabled
+    except ConfigError:
+        return True
 
 
 def _refuse_own_keys(old: Mapping[str, Any], new: Mapping[str, Any], by: Author) -> None:
@@ -327,6 +338,8 @@ def _check_name(name: str, entries: Mapping[str, Any]) -> None:
         )
     if name.casefold() in _RESERVED:
         raise RequestError(f"{name!r} is the gateway's own name.", hint="Use another one.")
+    if name.casefold() in _FILE_KEYS:
+        raise RequestError(f"{name!r} is a heading of the server file.", hint="Use another name.")
     looks = {_look(other): other for other in entries}
     if (other := looks.get(_look(name))) is not None:
         raise ConflictError(

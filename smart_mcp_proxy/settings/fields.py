@@ -290,7 +290,7 @@ class Settings(BaseSettings):
         default=0,
         ge=0,
         le=100_000,
-        description="Calls that one caller may have open at once before CALLS_PER_S counts; 0 is one second's worth.",
+        description="Calls that one caller may start at once before CALLS_PER_S counts; 0 is one second's worth.",
     )
     activity_args: Literal["none", "shape", "redacted", "full"] = Field(
         default="shape",

@@ -14,7 +14,7 @@ from typing import Final, Literal
 from smart_mcp_proxy.errors import ConfigError
 from smart_mcp_proxy.servers import store_secret, stored_secret
 
-__all__ = ["KeyPlace", "SignInKey", "UnusableFileError", "flocked", "read_private", "write_private"]
+__all__ = ["SignInKey", "UnusableFileError", "read_private", "write_private"]
 
 KeyPlace = Literal["keyring", "file"]
 

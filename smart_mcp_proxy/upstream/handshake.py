@@ -18,7 +18,7 @@ from smart_mcp_proxy.errors import UpstreamError
 from smart_mcp_proxy.models import Era
 from smart_mcp_proxy.upstream.link import CLIENT_INFO
 
-__all__ = ["Agreement", "Post", "announced", "announces_tools", "modern_meta", "negotiate", "server_label"]
+__all__ = ["Agreement", "announced", "announces_tools", "modern_meta", "negotiate", "server_label"]
 
 Post = Callable[[str, Mapping[str, Any]], Awaitable["asyncio.Future[bytes]"]]
 """Sends one request and returns the future of its result."""

@@ -2,9 +2,6 @@
 
 import hashlib
 import hmac
-import os
-import secrets
-import tempfile
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -12,18 +9,17 @@ from typing import Final, NamedTuple
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from smart_mcp_proxy.errors import ConfigError
 from smart_mcp_proxy.fastmcp_compat.http import owned_by
 from smart_mcp_proxy.fastmcp_compat.paths import acting_for
 from smart_mcp_proxy.gateway.agent_tokens import AgentTokens
 from smart_mcp_proxy.models import LOCAL, Principal
-from smart_mcp_proxy.settings import BEARER, Settings
+from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.web.signed_tokens import SignedTokens
+from smart_mcp_proxy.web.token_files import kept_token
 
 __all__ = ["Admission", "Keys", "OwnToken", "is_loopback", "own_token"]
 
 TOKEN_NAME: Final = "auth.token"
-TOKEN_BYTES: Final = 32
 TOKEN = Principal("token")
 """Who holds the gateway's own token."""
 
@@ -132,40 +128,18 @@ def own_token(settings: Settings, *, has_signed: bool = False) -> OwnToken:
         has_signed: Whether an identity provider's tokens are accepted, so that nobody needs this one.
 
     Raises:
-        ConfigError: The file cannot be written, or holds something else.
+        ConfigError: The file cannot be written, holds something else, or is not the owner's alone.
     """
     if settings.auth_token is not None:
         return OwnToken(settings.auth_token.get_secret_value())
     if is_loopback(settings.host) or has_signed:
         return OwnToken(None)
     path = settings.data_dir / TOKEN_NAME
-    try:
-        is_new = not path.exists() and _write_token(path)
-        value = path.read_text("utf-8").strip()
-    except (OSError, ValueError) as exc:
-        reason = exc.strerror if isinstance(exc, OSError) else "it is not text"
-        raise ConfigError(f"The token file '{path}' cannot be used: {reason}.", hint=_OTHER_WAYS) from exc
-    if not BEARER.fullmatch(value):
-        raise ConfigError(f"The file '{path}' does not hold one token.", hint=f"Remove it. {_OTHER_WAYS}")
-    return OwnToken(value, path, is_new)
+    kept = kept_token(path, hint=f"Make it yours alone (chmod 600), or remove it. {_OTHER_WAYS}")
+    return OwnToken(kept.value, path, kept.is_new)
 
 
 _OTHER_WAYS: Final = "Or set MCPPROXY_AUTH_TOKEN or MCPPROXY_AUTH_TOKEN_FILE, or use MCPPROXY_HOST=127.0.0.1."
-
-
-def _write_token(path: Path) -> bool:
-    """Makes a token and puts it there, whole and readable by its owner only; False if another process was faster."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=TOKEN_NAME)
-    try:
-        with os.fdopen(handle, "w") as file:
-            file.write(secrets.token_urlsafe(TOKEN_BYTES) + "\n")
-        os.link(name, path)
-    except FileExistsError:
-        return False
-    finally:
-        os.unlink(name)
-    return True
 
 
 def is_loopback(host: str) -> bool:

@@ -5,7 +5,6 @@ import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
-from urllib.parse import urlsplit
 
 from mcp.server.auth.middleware.auth_context import AuthContextMiddleware
 from mcp.server.auth.routes import build_resource_metadata_url, create_protected_resource_routes
@@ -25,6 +24,7 @@ from smart_mcp_proxy.gateway.results import SERVER_NAME
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.web.auth import Admission, Keys
 from smart_mcp_proxy.web.broker import BrokerBeside
+from smart_mcp_proxy.web.hosts import allowed_hosts
 from smart_mcp_proxy.web.paths import Places, not_found
 from smart_mcp_proxy.web.refusals import Refusals
 from smart_mcp_proxy.web.signed_tokens import SCOPES, resource_url, signed_tokens
@@ -54,7 +54,7 @@ def build_app(gateway: Gateway, *, token: str | None, is_over: asyncio.Event) ->
     open_app = partial(
         HttpApp,
         gateway.mcp_server(),
-        allowed_hosts=_hosts(settings),
+        allowed_hosts=allowed_hosts(settings),
         middleware=(Middleware(Admission, keys=keys), Middleware(AuthContextMiddleware)),
     )
     streamable = open_app(MCP_PATH, refuse_place=partial(_refuse_place, gateway))
@@ -87,12 +87,6 @@ def build_app(gateway: Gateway, *, token: str | None, is_over: asyncio.Event) ->
 def _refuse_place(gateway: Gateway) -> Response | None:
     """The answer to a request for a place that is another principal's: the same as if it did not exist."""
     return None if gateway.agent.find_offer(served_path(), principal()) else not_found(served_path())
-
-
-def _hosts(settings: Settings) -> tuple[str, ...]:
-    """Names under which clients may reach the gateway: those that are allowed, and that of its public address."""
-    public = urlsplit(settings.public_url).hostname if settings.public_url is not None else None
-    return (*settings.allowed_hosts, public) if public else settings.allowed_hosts
 
 
 def _metadata(settings: Settings) -> tuple[str | None, list[Route]]:

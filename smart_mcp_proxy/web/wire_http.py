@@ -17,12 +17,11 @@ from smart_mcp_proxy.gateway.agent import Agent
 from smart_mcp_proxy.models import Era, Principal
 from smart_mcp_proxy.web.abandonment import Abandonment
 from smart_mcp_proxy.web.auth import Keys
+from smart_mcp_proxy.web.messages import BODY_LIMIT_BYTES
 from smart_mcp_proxy.web.wire import CallsInFlight, WireCall, WireCancel, error_reply, parse_wire
 
 __all__ = ["WireHttp"]
 
-BODY_LIMIT_BYTES = 4 * 1024 * 1024
-"""The SDK's own limit: what is larger is left to it to refuse, unread."""
 KNOWN_ORIGINS = 256
 REQUEST_CANCELLED = -32000
 BLANKS = b" \t"
@@ -190,7 +189,7 @@ class WireHttp:
 
 
 async def _read(receive: Receive) -> tuple[bytes | None, list[Message]]:
-    """The body, None if it is too long or cut off, and the messages it came in."""
+    """The body, None if it is cut off or so long that the SDK refuses it, and the messages it came in."""
     messages = [await receive()]
     size_bytes = len(messages[0].get("body", b""))
     while messages[-1]["type"] == "http.request" and messages[-1].get("more_body") and size_bytes <= BODY_LIMIT_BYTES:

@@ -5,7 +5,7 @@ from contextlib import AbstractAsyncContextManager
 
 import pytest
 
-from smart_mcp_proxy.catalog import Catalog, activity
+from smart_mcp_proxy.catalog import ActivityFilter, Catalog, activity
 from smart_mcp_proxy.telemetry import Activity
 
 pytestmark = pytest.mark.anyio
@@ -25,15 +25,15 @@ async def test_activity_is_read_back_newest_first(open_catalog: OpenCatalog) -> 
         await catalog.append_activity([])
     async with open_catalog() as catalog:
         await catalog.append_activity([three])
-        assert await catalog.recent_activity(2) == (three, two)
-        assert (await catalog.recent_activity(10))[-1] == one
+        assert [found.activity for found in await catalog.activity_page(ActivityFilter(), 2)] == [three, two]
+        assert (await catalog.activity_page(ActivityFilter(), 10))[-1].activity == one
 
 
 async def test_a_query_that_utf8_cannot_hold_is_logged_with_a_mark(open_catalog: OpenCatalog) -> None:
     """Agents choose queries freely; none may break the log."""
     async with open_catalog() as catalog:
         await catalog.append_activity([line("lone \ud800 half")])
-        assert (await catalog.recent_activity(1))[0].subject == "lone ? half"
+        assert (await catalog.activity_page(ActivityFilter(), 1))[0].activity.subject == "lone ? half"
 
 
 async def test_the_log_keeps_its_newest_lines(open_catalog: OpenCatalog, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -41,4 +41,8 @@ async def test_the_log_keeps_its_newest_lines(open_catalog: OpenCatalog, monkeyp
     monkeypatch.setattr(activity, "_KEPT", 3)
     async with open_catalog() as catalog:
         await catalog.append_activity([line(str(number)) for number in range(5)])
-        assert [found.subject for found in await catalog.recent_activity(10)] == ["4", "3", "2"]
+        assert [found.activity.subject for found in await catalog.activity_page(ActivityFilter(), 10)] == [
+            "4",
+            "3",
+            "2",
+        ]

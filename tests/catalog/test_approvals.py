@@ -425,6 +425,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.long
 async def test_every_acknowledged_approval_survives_a_kill_and_no_other_is_there(opened: Any, data_dir: Path) -> None:
     """Killed at any moment, five times over the same file."""
     approved: set[int] = set()

@@ -44,6 +44,7 @@ asyncio.run(main())
 
 
 @pytest.mark.parametrize("count", [2, 6])
+@pytest.mark.long
 async def test_processes_that_index_at_once_end_with_the_same_catalog(data_dir: Path, count: int) -> None:
     """Creation, migration and every sync race; no error surfaces, and nothing is lost or doubled."""
     pipe = asyncio.subprocess.PIPE

@@ -1,5 +1,6 @@
 """Prompts and resources in the catalog: kept like tools, beside them, and never taken for one."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -58,3 +59,18 @@ def test_the_name_of_an_item_leads_back_to_it(kind: str) -> None:
     assert parse_content("fx:other:x") is None
     assert parse_content(f"fx:{kind}:") is None
     assert parse_canonical(str(key)) == ToolKey("fx", f"{kind}:test://a:b")
+
+
+async def test_an_empty_first_list_is_one_also_when_the_file_is_lost_after_it(tmp_path: Path) -> None:
+    """It moved nothing else, and still what comes later waits."""
+    data_dir = tmp_path / "data"
+    async with Catalog.open(data_dir, name_limit=60) as catalog:
+        assert not catalog.is_known(shelf("fx", "prompts"))
+        await catalog.sync(shelf("fx", "prompts"), [])
+        assert catalog.is_known(shelf("fx", "prompts"))
+        shutil.rmtree(data_dir)
+        data_dir.write_text("in the way")
+        await catalog.refresh()
+        await catalog.sync(shelf("fx", "prompts"), [PROMPT])
+        assert catalog.snapshot.by_key == {}
+        assert set(catalog.snapshot.withheld) == {ToolKey("fx:prompts", "x")}

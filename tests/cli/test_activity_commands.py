@@ -133,6 +133,7 @@ def test_what_a_killed_gateway_left_behind_is_listed_without_starting_one(home: 
     assert subjects(run("activity", "list", "--json").json) == ["todo:last"]
 
 
+@pytest.mark.long
 def test_watch_shows_what_other_processes_write(home: Path) -> None:
     """Only what comes from now on and fits, as it comes; it ends after as many as were asked for."""
     data_dir = home / "data"

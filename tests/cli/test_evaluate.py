@@ -160,6 +160,7 @@ def test_what_cannot_be_evaluated_is_2_and_names_the_page_that_helps(
     assert done.next_command == "mcpproxy eval --help"
 
 
+@pytest.mark.long
 def test_ctrl_c_ends_a_long_evaluation_at_once(home: Path, files: tuple[str, ...]) -> None:
     """A bar shows on a terminal meanwhile; the status is 130, without a traceback."""
     queries = write(home / "many.jsonl", [{**QUERIES[0], "id": str(number)} for number in range(30_000)])

@@ -62,6 +62,35 @@ def test_a_quarantine_is_lifted_after_a_look_at_the_entry(home: Path, run: Run) 
     assert run("server", "approve", "new", "--yes").status == 0
 
 
+@pytest.mark.parametrize("words", [["show", "new"], ["approve", "new"]], ids=" ".join)
+def test_what_waits_for_approval_is_shown_in_full(home: Path, run: Run, words: list[str]) -> None:
+    """A mask would hide what somebody else has put there; a reference stays one, what is known is masked as ever."""
+    entry = {
+        "command": "node",
+        "args": ["--auth-module", "/tmp/evil.js"],
+        "env": {"NODE_OPTIONS": "--require /tmp/evil.js", "TOKEN": "${TOKEN}", "LEVEL": "debug"},
+        "quarantined": True,
+    }
+    (home / "mcp_config.json").write_text(json.dumps({"mcpServers": {"new": entry}}))
+    done = run("server", *words, stdin="n\n", at_terminal=True, TOKEN="hunter2")
+    said = done.out + done.err
+    assert '"/tmp/evil.js"' in said and '"--require /tmp/evil.js"' in said and '"${TOKEN}"' in said
+    assert "hunter2" not in said and "***" not in said
+    assert "warning: The variable NODE_OPTIONS" in done.err and "LEVEL can" not in done.err
+    (home / "mcp_config.json").write_text(json.dumps({"mcpServers": {"new": entry | {"quarantined": False}}}))
+    trusted = run("server", "show", "new")
+    assert "evil" not in trusted.out and "warning" not in trusted.err
+
+
+def test_an_approval_without_a_question_warns_too(home: Path, run: Run) -> None:
+    """Of variables that make a program load something else."""
+    for name in ("NODE_OPTIONS", "LD_PRELOAD", "PYTHONPATH", "PATH", "BASH_ENV"):
+        entry = {"command": "x", "env": {name: "/tmp"}, "quarantined": True}
+        (home / "mcp_config.json").write_text(json.dumps({"mcpServers": {"new": entry}}))
+        done = run("server", "approve", "new", "--yes")
+        assert done.status == 0 and f"warning: The variable {name}" in done.err
+
+
 def test_what_is_approved_is_what_was_shown(home: Path, run: Run) -> None:
     """A change in between, by an agent for example, is not approved along."""
     (home / "mcp_config.json").write_text('{"mcpServers": {"new": {"command": "x", "quarantined": true}}}')

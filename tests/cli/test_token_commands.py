@@ -56,6 +56,7 @@ def test_json_has_the_same_facts(run: Run, servers: None) -> None:
         (["create", "x", "--servers", ","], 2, "--servers names none"),
         (["create", "x", "--expires", "5"], 2, "Write 45m, 12h, 30d, 8w or never."),
         (["create", "x", "--access", "all"], 2, "destructive"),
+        (["create", "x", "--expires", "999999w"], 1, "ten years"),
         (["revoke", "x"], 1, "mcpproxy token list"),
     ],
 )
@@ -65,6 +66,19 @@ def test_a_slip_makes_no_token(run: Run, servers: None, words: list[str], status
     assert (done.status, done.out) == (status, "")
     assert said in done.err
     assert run("token", "list", "--json").json == []
+
+
+@pytest.mark.parametrize("odd_s", [1e300, -1e300, 1e13, -1e13])
+def test_odd_stored_moments_hide_no_token(run: Run, servers: None, home: Path, odd_s: float) -> None:
+    """The list has them all, whatever an older version or another program has stored."""
+    for name in ("first", "second"):
+        assert run("token", "create", name).status == 0
+    with sqlite3.connect(home / "data" / "proxy.db") as database:
+        database.execute("UPDATE agent_tokens SET expires_s = ?, last_used_s = ? WHERE name = 'first'", (odd_s, odd_s))
+    listed = run("token", "list")
+    assert listed.status == 0, listed.err
+    assert "first" in listed.out and "second" in listed.out
+    assert len(run("token", "list", "--json").json) == 2
 
 
 @pytest.mark.parametrize(("text", "life_s"), [("45m", 2_700), ("12h", 43_200), ("30d", 2_592_000), ("never", None)])

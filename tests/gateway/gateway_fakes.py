@@ -1,7 +1,7 @@
 """Small stand-ins for what the gateway's parts meet: a clock, servers that answer at once, a notebook."""
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,10 +11,10 @@ import msgspec
 from trusting import TrustingCatalog
 
 from smart_mcp_proxy.catalog import Catalog, approval_digest, change_hash
-from smart_mcp_proxy.errors import ProxyError
+from smart_mcp_proxy.errors import ProxyError, UpstreamError
 from smart_mcp_proxy.gateway.outputs import Outputs
 from smart_mcp_proxy.gateway.visible import Visible, document_of
-from smart_mcp_proxy.models import OnMessage, OnProgress, ServerState, ServerStatus, ToolKey, ToolRecord
+from smart_mcp_proxy.models import ContentKind, OnMessage, OnProgress, ServerState, ServerStatus, ToolKey, ToolRecord
 from smart_mcp_proxy.search import Bm25fEngine, SearchIndex
 from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.telemetry import Activity
@@ -84,6 +84,9 @@ class FakeUpstream:
         listings: How many listings were begun.
         sent: Method and params of every request, in order.
         busy: Set when a listing or call has begun.
+        contents: What it lists besides tools, by kind, or the error that such a listing ends with.
+        awaited: Set when somebody waits for its connection.
+        moved: Set at its next change of state.
     """
 
     name: str = "alpha"
@@ -95,16 +98,22 @@ class FakeUpstream:
     listings: int = 0
     sent: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     busy: asyncio.Event = field(default_factory=asyncio.Event)
+    contents: dict[str, Sequence[dict[str, Any]] | ProxyError] = field(default_factory=dict)
+    awaited: asyncio.Event = field(default_factory=asyncio.Event)
+    moved: asyncio.Event = field(default_factory=asyncio.Event)
     on_progress: OnProgress | None = None
     timeout_s: float | None = None
     status: ServerStatus = field(default_factory=lambda: ServerStatus("", "stdio", ServerState.READY))
 
     def __post_init__(self) -> None:
         self.status = replace(self.status, name=self.name)
+        self.config = config(self.name)
 
     def move(self, state: ServerState, **changes: Any) -> ServerStatus:
         """Puts the server into a state and returns its new status."""
         self.status = replace(self.status, state=state, **changes)
+        self.moved.set()
+        self.moved = asyncio.Event()
         return self.status
 
     async def list_tools(self) -> ToolListing:
@@ -131,6 +140,21 @@ class FakeUpstream:
         if isinstance(self.answer, ProxyError):
             raise self.answer
         return self.answer
+
+    async def list_contents(self, kind: ContentKind) -> ToolListing:
+        answer = self.contents.get(kind, ())
+        if isinstance(answer, ProxyError):
+            raise answer
+        return ToolListing(tuple(answer))
+
+    async def ready(self, timeout_s: float) -> bool:
+        while self.status.state is not ServerState.READY:
+            self.awaited.set()
+            await self.moved.wait()
+        return True
+
+    def not_ready(self) -> UpstreamError:
+        return UpstreamError(f"Server '{self.name}' is not ready.")
 
     async def _wait(self) -> None:
         self.busy.set()

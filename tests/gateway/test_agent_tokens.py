@@ -73,18 +73,32 @@ async def test_a_token_ends_to_the_second(pair: tuple[AgentTokens, AgentTokens],
     assert tokens.principal_of(digest(endless.secret)) is not None
 
 
+@pytest.mark.parametrize("life_s", [0.0, -DAY_S, 0.999, 3_651 * DAY_S, 1e300, float("inf"), float("nan")])
+async def test_a_life_is_between_a_second_and_ten_years(
+    pair: tuple[AgentTokens, AgentTokens], clock: Clock, life_s: float
+) -> None:
+    """No token is made with another; the ends of the range are in it."""
+    tokens, _ = pair
+    with pytest.raises(RequestError, match="seconds") as caught:
+        await tokens.create("odd", Scope(expires_in_s=life_s))
+    assert "ten years" in caught.value.hint
+    assert await tokens.tokens() == ()
+    for name, good_s in (("short", 1.0), ("long", 3_650 * DAY_S)):
+        assert (await tokens.create(name, Scope(expires_in_s=good_s))).token.expires_s == clock.now_s + good_s
+
+
 async def test_a_revoked_token_is_nobodys_and_its_name_is_free(pair: tuple[AgentTokens, AgentTokens]) -> None:
     """The new one of that name is another principal; the list keeps both."""
     tokens, _ = pair
     first = await tokens.create("ci", Scope())
     with pytest.raises(RequestError, match="'ci'") as caught:
         await tokens.create("ci", Scope())
-    assert caught.value.error_code == "token_exists"
+    assert (caught.value.error_code, caught.value.http_status) == ("token_exists", 409)
     await tokens.revoke("ci")
     assert tokens.principal_of(digest(first.secret)) is None
     with pytest.raises(RequestError) as caught:
         await tokens.revoke("ci")
-    assert caught.value.error_code == "token_not_found"
+    assert (caught.value.error_code, caught.value.http_status) == ("token_not_found", 404)
     second = await tokens.create("ci", Scope())
     assert tokens.principal_of(digest(second.secret)) == Principal("agent-2", Reach(access="read"))
     assert [(one.id, one.revoked_s is None) for one in await tokens.tokens()] == [(1, False), (2, True)]

@@ -5,18 +5,22 @@ import json
 import re
 from dataclasses import replace
 from itertools import product
+from threading import get_ident
 from typing import Any, get_args
 
 import anyio
 import pytest
 from gateway_fakes import FakeFleet, FakeUpstream, Parts, config, definition
 
-from smart_mcp_proxy.errors import ProxyError, RefusedError, UpstreamError, UpstreamTimeoutError
+from smart_mcp_proxy.errors import ProxyError, QuarantinedError, RefusedError, UpstreamError, UpstreamTimeoutError
 from smart_mcp_proxy.gateway.calls import CallLimits, Calls
 from smart_mcp_proxy.gateway.cleaning import CLEANED_META_KEY
-from smart_mcp_proxy.gateway.outputs import META_KEY
-from smart_mcp_proxy.models import CallRequest, CallVariant, Intent, Progress
+from smart_mcp_proxy.gateway.gates import Gates
+from smart_mcp_proxy.gateway.outputs import META_KEY, Outputs
+from smart_mcp_proxy.gateway.refusals import tool_differs_here
+from smart_mcp_proxy.models import CallRequest, CallVariant, Intent, Progress, ServerState, ToolKey, ToolRecord
 from smart_mcp_proxy.policy import call_with
+from smart_mcp_proxy.servers import Limits
 
 pytestmark = pytest.mark.anyio
 
@@ -276,6 +280,23 @@ async def test_a_result_is_cleaned_then_cut_then_fenced(desk: Desk, parts: Parts
     assert inner["content"][0]["text"].startswith("aaa")
 
 
+async def test_a_long_result_is_cut_off_the_loop(desk: Desk, parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody else waits for it; a short one is cut at once."""
+    threads: list[int] = []
+
+    def clock() -> float:
+        threads.append(get_ident())
+        return 0.0
+
+    monkeypatch.setattr(parts, "outputs", Outputs(clock))
+    cutting = Desk(parts, output_limit_chars=300)
+    for size, is_here in ((1_000, True), (70_000, False)):
+        threads.clear()
+        cutting.alpha.answer = json.dumps({"content": [{"type": "text", "text": "a" * size}]}).encode()
+        assert META_KEY in (await cutting.call("alpha:save"))["_meta"]
+        assert (set(threads) == {get_ident()}) is is_here
+
+
 async def test_a_clean_result_passes_byte_for_byte(parts: Parts, desk: Desk) -> None:
     """Cleaning writes nothing anew where there is nothing to take out."""
     careful = Desk(parts, is_cleaned=True)
@@ -289,3 +310,111 @@ async def test_a_tool_that_is_no_longer_offered_is_not_called(desk: Desk, parts:
     desk.alpha.sent.clear()
     parts.visible.reconfigure({"alpha": replace(config("alpha"), disabled=True)})
     assert (await desk.refused("alpha:save")).error_code == "server_disabled"
+
+
+class Waiting:
+    """A call that stands in the queue of its server while another one is under way."""
+
+    def __init__(self, desk: Desk, parts: Parts, **options: Any) -> None:
+        limits = Limits(in_flight=1, queue=1)
+        gates = Gates(servers={"alpha": replace(config("alpha"), limits=limits)}, clock=parts.clock)
+        fleet: Any = desk.fleet
+        notebook: Any = parts.notebook
+        self.alpha = desk.alpha
+        self.gates = gates
+        self.calls = Calls(
+            parts.visible, fleet, parts.outputs, notebook, CallLimits(), parts.clock, gates=gates, **options
+        )
+
+    async def until_queued(self) -> "asyncio.Future[bytes]":
+        """The call, once it waits for its turn."""
+        self.alpha.gate = asyncio.Event()
+        self.first = asyncio.ensure_future(self.calls.call(CallRequest("alpha:look", {}, "read")))
+        await self.alpha.busy.wait()
+        queued = asyncio.ensure_future(self.calls.call(CallRequest("alpha:save", {}, "write")))
+        while "1 calls waiting" not in repr(self.gates.places):
+            await asyncio.sleep(0)
+        return queued
+
+    async def refused(self, queued: "asyncio.Future[bytes]") -> ProxyError:
+        """How the queued call ends when it is its turn; it was not sent."""
+        assert self.alpha.gate is not None
+        self.alpha.gate.set()
+        with pytest.raises(ProxyError) as caught:
+            await queued
+        assert [params["name"] for _, params in self.alpha.sent] == ["look"]
+        assert caught.value.delivery == "not_sent"
+        return caught.value
+
+
+@pytest.mark.parametrize(
+    ("tools", "code"),
+    [
+        ([definition("look", hints=READ), definition("save", "Something else.")], "definition_changed"),
+        ([definition("look", hints=READ)], "tool_not_found"),
+    ],
+    ids=["changed", "gone"],
+)
+async def test_what_changed_while_a_call_waited_is_not_called(
+    desk: Desk, parts: Parts, tools: list[dict[str, Any]], code: str
+) -> None:
+    """It was let in by a definition that is not the present one."""
+    with anyio.fail_after(10):
+        waiting = Waiting(desk, parts)
+        queued = await waiting.until_queued()
+        await parts.sync("alpha", tools)
+        assert (await waiting.refused(queued)).error_code == code
+
+
+@pytest.mark.parametrize("code", ["quarantined", "server_disabled"])
+async def test_what_was_blocked_or_switched_off_while_a_call_waited_is_not_called(
+    desk: Desk, parts: Parts, code: str
+) -> None:
+    """The user's word holds from when it was said."""
+    with anyio.fail_after(10):
+        waiting = Waiting(desk, parts)
+        queued = await waiting.until_queued()
+        if code == "quarantined":
+            await parts.catalog.block(ToolKey("alpha", "save"), "tester")
+            await parts.catalog.refresh()
+        else:
+            parts.visible.reconfigure({"alpha": replace(config("alpha"), disabled=True)})
+        assert (await waiting.refused(queued)).error_code == code
+
+
+async def test_a_call_that_waited_for_a_connection_is_confirmed_on_that_one(desk: Desk, parts: Parts) -> None:
+    """Another program may answer there."""
+    confirmed: list[ServerState] = []
+
+    async def confirm(record: ToolRecord) -> None:
+        confirmed.append(desk.alpha.status.state)
+        if len(confirmed) > 1:
+            raise tool_differs_here(record.key)
+
+    with anyio.fail_after(10):
+        waiting = Waiting(desk, parts, confirm=confirm)
+        desk.alpha.move(ServerState.CONNECTING)
+        call = asyncio.ensure_future(waiting.calls.call(CallRequest("alpha:save", {}, "write")))
+        await desk.alpha.awaited.wait()
+        desk.alpha.move(ServerState.READY)
+        with pytest.raises(QuarantinedError):
+            await call
+    assert confirmed == [ServerState.CONNECTING, ServerState.READY]
+    assert desk.alpha.sent == []
+
+
+async def test_a_connection_that_is_lost_while_it_is_looked_at_gets_no_call(desk: Desk, parts: Parts) -> None:
+    """The next one would not have been looked at."""
+
+    async def confirm(record: ToolRecord) -> None:
+        desk.alpha.move(ServerState.CONNECTING)
+
+    with pytest.raises(UpstreamError, match="not ready"):
+        desk.alpha.move(ServerState.READY)
+        waiting = Waiting(desk, parts, confirm=confirm)
+        with anyio.fail_after(10):
+            call = asyncio.ensure_future(waiting.calls.call(CallRequest("alpha:save", {}, "write")))
+            await desk.alpha.awaited.wait()
+            desk.alpha.move(ServerState.READY)
+            await call
+    assert desk.alpha.sent == []

@@ -1,7 +1,9 @@
 """`code_execution` as an agent calls it: rights of its calls, its limits, its answer, and what is written down."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
+from threading import get_ident
 from typing import Any
 
 import pytest
@@ -10,7 +12,7 @@ from gateway_fakes import FakeFleet, FakeUpstream, Parts, definition
 from smart_mcp_proxy.errors import MissingExtraError, ProxyError
 from smart_mcp_proxy.gateway.calls import CallLimits, Calls
 from smart_mcp_proxy.gateway.engines import available
-from smart_mcp_proxy.gateway.outputs import META_KEY
+from smart_mcp_proxy.gateway.outputs import META_KEY, Outputs
 from smart_mcp_proxy.gateway.sandbox import Sandbox, runnable
 from smart_mcp_proxy.gateway.tools import Caller
 from smart_mcp_proxy.gateway.tools.code_execution import CodeExecution
@@ -132,6 +134,41 @@ async def test_calls_come_whole_and_the_answer_is_cut(parts: Parts, sandbox: San
     assert len(result["content"][0]["text"]) <= 400
     page = parts.outputs.page(result["_meta"][META_KEY]["key"], "ann", 0, 5000)
     assert json.loads(str(page.items))["result"] == [2000, text]
+
+
+async def test_a_long_answer_is_cut_and_fenced_off_the_loop(
+    parts: Parts, sandbox: Sandbox, desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody else waits for it."""
+    threads: list[int] = []
+
+    def clock() -> float:
+        threads.append(get_ident())
+        return 0.0
+
+    monkeypatch.setattr(parts, "outputs", Outputs(clock))
+    cutting = Desk(parts, sandbox, truncate_output_len=400, fence_results=True)
+    result = await cutting.run("'x' * 100_000")
+    assert META_KEY in result["_meta"]
+    assert threads
+    assert get_ident() not in threads
+
+
+@pytest.mark.parametrize(("error", "outcome"), [(asyncio.CancelledError, "cancelled"), (ValueError, "internal")])
+async def test_a_failure_of_ours_is_not_written_down_as_a_cancellation(
+    desk: Desk, parts: Parts, error: type[BaseException], outcome: str
+) -> None:
+    """Whoever reads the log looks for the one where it is, and does not for the other."""
+
+    class Broken:
+        async def run(self, *args: object) -> Any:
+            raise error
+
+    broken: Any = Broken()
+    with pytest.raises(error):
+        await Desk(parts, broken).run("1")
+    (line,) = parts.notebook.lines
+    assert (line.outcome, line.delivery) == (outcome, "unknown")
 
 
 async def test_the_answer_is_fenced_as_a_whole_where_the_settings_ask_for_it(

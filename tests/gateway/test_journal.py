@@ -9,10 +9,11 @@ from pathlib import Path
 import anyio
 import pytest
 
-from smart_mcp_proxy.catalog import Catalog
+from smart_mcp_proxy.catalog import ActivityFilter, Catalog
 from smart_mcp_proxy.errors import CatalogError
 from smart_mcp_proxy.gateway import activity_log
 from smart_mcp_proxy.gateway import journal as journal_module
+from smart_mcp_proxy.gateway import recorder as recorder_module
 from smart_mcp_proxy.gateway.activity_log import opened_activity_log, recover
 from smart_mcp_proxy.gateway.journal import FOLDER, Journal, left_behind, read_journal
 from smart_mcp_proxy.gateway.recorder import Recorder
@@ -105,6 +106,132 @@ async def test_what_is_refused_to_the_end_waits_for_the_next_gateway(
     assert (file.stat().st_mode & 0o777, file.parent.stat().st_mode & 0o777) == (0o600, 0o700)
 
 
+@pytest.fixture
+def small_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory holds three records."""
+    monkeypatch.setattr(recorder_module, "WAITING_LIMIT", 3)
+
+
+async def subjects_in_catalog(data_dir: Path) -> str:
+    """In alphabetical order, after one look for what was left behind."""
+    async with Catalog.open(data_dir, name_limit=60) as catalog:
+        await recover(catalog, data_dir)
+        page = await catalog.activity_page(ActivityFilter(), 50)
+    return "".join(sorted(found.activity.subject for found in page))
+
+
+@pytest.mark.usefixtures("small_memory")
+async def test_records_that_leave_memory_while_the_catalog_refuses_are_stored_from_the_journal(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As soon as it takes records again, also while more come; a later batch takes no file away that holds them."""
+    store = Store()
+    store.is_failing = True
+    async with Recorder(store, batch_s=0, retry_s=0, journal=Journal(tmp_path)) as recorder:
+        for subject in "abcdefg":
+            recorder.record(line(subject))
+            store.called.clear()
+            with anyio.fail_after(5):
+                await store.called.wait()
+        store.is_failing = False
+        for subject in "gh":
+            if subject == "h":
+                recorder.record(line("h"))
+            with anyio.fail_after(5):
+                while subject not in store.taken:
+                    await anyio.lowlevel.checkpoint()
+        assert set("abcd") & set(store.taken) == set()
+        with anyio.fail_after(5):
+            while not left_behind(tmp_path):
+                await anyio.lowlevel.checkpoint()
+        assert set(await subjects_in_catalog(tmp_path)) >= set("abcdefg")
+        assert left_behind(tmp_path) == []
+    assert list((tmp_path / FOLDER).iterdir()) == []
+    assert "4 activity records were too many to hold; they are stored from the journal" in caplog.text
+
+
+@pytest.mark.usefixtures("small_memory")
+@pytest.mark.parametrize("is_failing", [True, False])
+async def test_records_that_left_memory_wait_for_the_next_gateway_where_this_one_ends(
+    tmp_path: Path, is_failing: bool
+) -> None:
+    """Whether or not the catalog takes the last batch."""
+    store = Store()
+    async with Recorder(store, batch_s=3600, journal=Journal(tmp_path)) as recorder:
+        for subject in "abcdef":
+            recorder.record(line(subject))
+        store.is_failing = is_failing
+    assert await subjects_in_catalog(tmp_path) == "abcdef"
+
+
+@pytest.mark.usefixtures("small_memory")
+async def test_records_that_leave_memory_while_a_batch_is_stored_stay_in_the_journal(tmp_path: Path) -> None:
+    """The next batch knows of them."""
+    gate, stored = asyncio.Event(), list[str]()
+
+    async def store_slowly(batch: Sequence[Activity]) -> None:
+        stored.extend(record.subject for record in batch)
+        await gate.wait()
+
+    async with Recorder(store_slowly, batch_s=0, journal=Journal(tmp_path)) as recorder:
+        recorder.record(line("a"))
+        with anyio.fail_after(5):
+            while not stored:
+                await anyio.lowlevel.checkpoint()
+        for subject in "bcdef":
+            recorder.record(line(subject))
+        gate.set()
+    assert stored == ["a", "d", "e", "f"]
+    assert {"b", "c"} <= set(await subjects_in_catalog(tmp_path))
+
+
+@pytest.mark.usefixtures("small_memory")
+async def test_a_journal_that_cannot_begin_anew_keeps_what_it_has(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until it can, or to the end."""
+
+    def open_nothing(*args: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    store = Store()
+    with monkeypatch.context() as patch:
+        async with Recorder(store, batch_s=3600, journal=Journal(tmp_path)) as recorder:
+            for subject in "abcdef":
+                recorder.record(line(subject))
+            patch.setattr(journal_module.os, "open", open_nothing)
+    assert store.taken == ["d", "e", "f"]
+    assert "the journal cannot begin anew: No space left on device" in caplog.text
+    assert "3 activity records wait for the next gateway" in caplog.text
+    assert await subjects_in_catalog(tmp_path) == "abcdef"
+
+
+async def test_a_file_that_cannot_be_read_stays(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its records are stored once it can be; the other files do not wait for it."""
+    for subject in "ab":
+        journal = Journal(tmp_path)
+        journal.write(line(subject))
+        journal.close(is_stored=False)
+    bad, _ = left_behind(tmp_path)
+
+    def read_from_a_failing_disk(path: Path) -> list[Activity]:
+        if path == bad:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return read_journal(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(activity_log, "read_journal", read_from_a_failing_disk)
+        assert len(await subjects_in_catalog(tmp_path)) == 1
+    assert left_behind(tmp_path) == [bad]
+    assert f"the activity records in {bad} cannot be read and stay there: Input/output error" in caplog.text
+    assert await subjects_in_catalog(tmp_path) == "ab"
+    with pytest.raises(IsADirectoryError):
+        read_journal(tmp_path)
+    assert read_journal(tmp_path / "gone") == []
+
+
 async def test_what_a_process_left_behind_is_stored_once(tmp_path: Path) -> None:
     """Also where some of it had been stored before the kill, and where two gateways look at the same time."""
     records = [line("both"), line("journal only")]
@@ -118,7 +245,8 @@ async def test_what_a_process_left_behind_is_stored_once(tmp_path: Path) -> None
     ):
         await one.append_activity(records[:1])
         await asyncio.gather(recover(one, tmp_path), recover(other, tmp_path))
-        assert sorted(found.subject for found in await one.recent_activity(10)) == ["both", "journal only"]
+        page = await one.activity_page(ActivityFilter(), 10)
+        assert sorted(found.activity.subject for found in page) == ["both", "journal only"]
     assert list((tmp_path / FOLDER).iterdir()) == []
 
 
@@ -205,5 +333,8 @@ async def test_an_open_log_stores_recovers_and_trims(tmp_path: Path, monkeypatch
         await catalog.append_activity([line("old"), recent])
         async with opened_activity_log(catalog, Settings(data_dir=tmp_path, activity_days=30)):
             with anyio.fail_after(5):
-                while left_behind(tmp_path) or [one.subject for one in await catalog.recent_activity(9)] != ["recent"]:
+                subjects = list[str]()
+                while left_behind(tmp_path) or subjects != ["recent"]:
                     await asyncio.sleep(0.01)
+                    page = await catalog.activity_page(ActivityFilter(), 9)
+                    subjects = [found.activity.subject for found in page]

@@ -2,6 +2,7 @@
 
 import json
 import re
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -278,6 +279,28 @@ def test_the_oldest_outputs_make_room_for_new_ones(clock: HandClock, monkeypatch
     large, _ = outputs.keep("d" * 20_000, "local")
     assert outputs.page(large, "local", 0, 1).items == "d"
     assert repr(outputs).startswith("<Outputs 1 kept, 20")
+
+
+def test_an_output_may_be_kept_while_another_is_read() -> None:
+    """Long ones are cut in threads."""
+    keeping = list[Thread]()
+
+    def clock() -> float:
+        if outputs is not None and not keeping:
+            keeping.append(Thread(target=outputs.keep, args=("other", "local")))
+            keeping[0].start()
+            keeping[0].join(0.1)
+        return 0.0
+
+    outputs: Outputs | None = None
+    made = Outputs(clock)
+    key, _ = made.keep("text", "local")
+    made.keep("more", "local")
+    outputs = made
+    assert made.page(key, "local", 0, 10).items == "text"
+    keeping[0].join(5)
+    assert not keeping[0].is_alive()
+    assert repr(made).startswith("<Outputs 3 kept")
 
 
 def test_an_offset_behind_the_end_says_where_the_end_is() -> None:

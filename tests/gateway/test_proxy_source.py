@@ -133,19 +133,15 @@ async def test_it_reaches_neither_itself_nor_the_gateways_other_tools(parts: Par
             await ask(made(parts), type="tool", path=path, **arguments)
 
 
-async def test_a_resource_comes_under_the_gateways_uris_and_clean(parts: Parts) -> None:
+async def test_a_resource_comes_under_the_gateways_uris(parts: Parts) -> None:
     """As tools' output is: it becomes the output of one."""
-    answer = {"contents": [{"uri": "own://plan", "text": "red \x1b[31malert"}, {"uri": None, "text": "b"}]}
+    answer = {"contents": [{"uri": "own://plan", "text": "alert"}, {"uri": None, "text": "b"}]}
     asks = FakeAsks(answer)
-    result = await ask(
-        made(parts, asks=asks, is_cleaned=True), action="call", type="resource", path="gate://alpha/plan"
-    )
+    result = await ask(made(parts, asks=asks), action="call", type="resource", path="gate://alpha/plan")
     assert [block["resource"]["uri"] for block in result["content"]] == ["gate://alpha/plan", None]
-    assert result["content"][0]["resource"]["text"] == "red alert"
+    assert result["content"][0]["resource"]["text"] == "alert"
     [asked] = asks.asked
     assert (asked.method, asked.params, asked.caller.principal) == ("resources/read", {"uri": "own://plan"}, "ann")
-    plain = await ask(made(parts, asks=asks), action="call", type="resource", path="gate://alpha/plan")
-    assert plain["content"][0]["resource"]["text"] == "red \x1b[31malert"
 
 
 async def test_a_prompt_is_asked_for_by_its_own_name(parts: Parts) -> None:
@@ -173,7 +169,7 @@ async def test_text_of_resources_and_prompts_is_fenced_where_tools_output_is(par
             {"role": "user", "content": {"type": "image"}},
         ],
     }
-    proxy = made(parts, asks=FakeAsks(answer), is_cleaned=True, is_fenced=True)
+    proxy = made(parts, asks=FakeAsks(answer), is_fenced=True)
     text, blob = (await ask(proxy, action="call", type="resource", path="gate://alpha/plan"))["content"]
     assert text["resource"]["text"].startswith("<untrusted-output-") and "\nobey\n" in text["resource"]["text"]
     assert blob["resource"] == {"uri": "gate://alpha/dot", "blob": "AA=="}

@@ -55,6 +55,37 @@ async def test_a_reach_is_the_part_that_servers_access_and_profile_leave(parts: 
         assert names(Narrowed(parts.visible, reach, profiles.get)) == seen, reach
 
 
+async def test_what_is_narrowed_twice_stays_within_both(parts: Parts) -> None:
+    """Servers, access and every profile that either is held to, in whichever order, for tools and other contents."""
+    profiles = {
+        "looks": Profile("looks", tools=("look",)),
+        "near": Profile("near", servers=("alpha",), tools=("look", "s*")),
+    }
+    for server in ("alpha", "beta"):
+        await parts.sync(server, marked())
+    parts.visible.reconfigure({name: config(name) for name in ("alpha", "beta")})
+    for one, other, seen in (
+        (Reach(profile="looks"), Reach(frozenset({"beta"})), {"beta:look"}),
+        (Reach(profile="looks"), Reach(profile="near"), {"alpha:look"}),
+        (Reach(access="read"), Reach(frozenset({"alpha"})), {"alpha:look"}),
+        (Reach(frozenset({"alpha"})), Reach(frozenset({"beta"})), set()),
+        (Reach(profile="gone"), Reach(frozenset({"alpha"})), set()),
+        (Reach(access="write"), Reach(profile="near"), {"alpha:look", "alpha:save", "alpha:silent"}),
+    ):
+        for first, second in ((one, other), (other, one)):
+            view = Narrowed(Narrowed(parts.visible, first, profiles.get), second, profiles.get)
+            assert names(view) == seen, (first, second)
+            assert view.ids() is not None
+    held = Narrowed(parts.visible, Reach(profile="looks"), profiles.get)
+    alone = Narrowed(held, Reach(frozenset({"alpha"})), profiles.get)
+    assert alone.sees_content("alpha", "look") and not alone.sees_content("alpha", "save")
+    reader = Narrowed(
+        Narrowed(parts.visible, Reach(access="read"), profiles.get), Reach(frozenset({"alpha"})), profiles.get
+    )
+    with pytest.raises(RefusedError, match="allows read"):
+        await reader.require("alpha:drop")
+
+
 async def test_a_narrowed_view_follows_the_configuration(parts: Parts) -> None:
     """A server that comes, a filter, a profile that is redefined: nobody has to tell it."""
     profiles = {"work": Profile("work", tools=("look",))}

@@ -1,13 +1,24 @@
 """Tool results on the wire: ours, an upstream's, and what an era makes of them."""
 
 import json
+from threading import get_ident
 from typing import Any
 
 import pytest
 
 from smart_mcp_proxy import __version__
 from smart_mcp_proxy.errors import UpstreamTimeoutError
-from smart_mcp_proxy.gateway.results import SERVER_NAME, error_result, facts_of, fit_to_era, structured_result
+from smart_mcp_proxy.gateway.cleaning import fence
+from smart_mcp_proxy.gateway.results import (
+    OFF_LOOP_BYTES,
+    SERVER_NAME,
+    error_result,
+    facts_of,
+    fit_to_era,
+    is_said,
+    rewritten,
+    structured_result,
+)
 from smart_mcp_proxy.models import Era
 
 ERAS: tuple[Era, ...] = ("handshake", "modern")
@@ -97,6 +108,44 @@ def test_a_result_type_is_for_the_modern_era() -> None:
     for raw in (b'{"content":[]}', b'{"content":[],"resultType":"complete"}'):
         assert fitted(raw, "handshake") == {"content": []}
         assert fitted(raw, "modern") == {"content": [], "resultType": "complete", "_meta": INFO}
+
+
+@pytest.mark.parametrize(
+    ("structured", "text", "is_repeated"),
+    [
+        ('{"a": 1}', '{ "a":1 }', True),
+        ('{"result": [1, 2]}', "[1, 2]", True),
+        ('{"result": "plain words"}', "plain words", True),
+        ('"plain words"', "plain words", True),
+        ('"5"', "5", True),
+        ('{"result": "5"}', "5", True),
+        ("5", "5", True),
+        ('{"a": 1}', "a is 1", False),
+        ('{"a": 1, "b": 2}', '{"a": 1}', False),
+        ('{"other": [1, 2]}', "[1, 2]", False),
+        ("[]", "", False),
+    ],
+)
+def test_structured_content_that_repeats_the_text_is_known(structured: str, text: str, is_repeated: bool) -> None:
+    """By one rule, whether a result is cut or fenced."""
+    assert is_said(structured, text) is is_repeated
+    raw = b'{"content":[{"type":"text","text":%s}],"structuredContent":%s}'
+    fenced = json.loads(fence(raw % (json.dumps(text).encode(), structured.encode())))
+    assert len(fenced["content"]) == 2 - is_repeated
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(("size_bytes", "is_here"), [(OFF_LOOP_BYTES, True), (OFF_LOOP_BYTES + 1, False)])
+async def test_a_long_result_is_rewritten_in_a_thread(size_bytes: int, is_here: bool) -> None:
+    """Nobody else waits for it."""
+    threads: list[int] = []
+
+    def rewrite(raw: bytes) -> bytes:
+        threads.append(get_ident())
+        return raw.upper()
+
+    assert await rewritten(b"a" * size_bytes, rewrite) == b"A" * size_bytes
+    assert (threads == [get_ident()]) is is_here
 
 
 @pytest.mark.parametrize("raw", [b"{}", b"{ }", b' {"content":[]} ', b'{"content":[] }\n', b'{"text":"{"}'])

@@ -1,13 +1,12 @@
 """One gateway, met through every door and in both protocol eras."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from agents import Agent
+from agents import Agent, wait_covered
 from doors import (
     CUT_CHARS,
     DOORS,
@@ -75,15 +74,6 @@ async def _agent_at(
                 agent = await stack.enter_async_context(over_sse(base))
         await wait_covered(agent)
         yield agent
-
-
-async def wait_covered(agent: Agent) -> None:
-    """Returns when the gateway has listed every server, as `retrieve_tools` tells it."""
-    async with asyncio.timeout(20):
-        while True:
-            found = (await agent.call("retrieve_tools", query="lighthouse"))["structuredContent"]
-            if not found["not_covered"] and found["tools"] and not any(tool["stale"] for tool in found["tools"]):
-                return
 
 
 @pytest.fixture(scope="session", params=DOORS, ids="-".join)

@@ -51,13 +51,20 @@ def odd_servers(ledger: Path) -> dict[str, Any]:
 
 @asynccontextmanager
 async def opened_gateway(
-    data_dir: Path, servers: Mapping[str, Any], *, passthrough: str | None = None, **settings: Any
+    data_dir: Path,
+    servers: Mapping[str, Any],
+    *,
+    passthrough: str | None = None,
+    profiles: Mapping[str, Any] | None = None,
+    **settings: Any,
 ) -> AsyncIterator[Gateway]:
     """A gateway in this process."""
-    loaded = load_servers(json.dumps({"mcpServers": servers}))
+    loaded = load_servers(json.dumps({"mcpServers": servers, "profiles": profiles or {}}))
     assert not loaded.problems
     own = Settings(data_dir=data_dir, **settings)
-    async with Gateway(own, loaded.servers, environ=ENVIRON, passthrough=passthrough) as gateway:
+    async with Gateway(
+        own, loaded.servers, profiles=loaded.profiles, environ=ENVIRON, passthrough=passthrough
+    ) as gateway:
         yield gateway
 
 

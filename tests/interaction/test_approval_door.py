@@ -68,7 +68,7 @@ class World:
         return stored if all(own[name] == hash_ for name, hash_ in stored.items()) else {}
 
     async def until(self, is_true: Callable[[], bool]) -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not is_true():
                 await asyncio.sleep(0.01)
 

@@ -16,6 +16,7 @@ from broker_upstream import BrokerUpstream
 from doors import listening, odd_server, opened_gateway, served
 from fastmcp import Context, FastMCP
 
+from smart_mcp_proxy.catalog import ActivityFilter
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.gateway.agent_tokens import Scope
 
@@ -620,6 +621,39 @@ async def test_a_token_reaches_its_own_servers_and_tools_only(tmp_path: Path) ->
         assert_failed(await found.post(calling("echo"), **theirs), 403, "access_denied")
 
 
+@pytest.mark.requirement("broker-reach")
+async def test_a_token_that_is_held_to_a_profile_reads_nothing_beyond_it(tmp_path: Path) -> None:
+    """Neither prompts nor resources, listed, read or completed; nothing of them reaches the server."""
+    profiles = {"narrow": {"servers": ["b"], "tools": ["echo"]}, "memo": {"tools": ["memo://*"]}}
+    completion = {"ref": {"type": "ref/prompt", "name": "greet"}, "argument": {"name": "who", "value": "y"}}
+    async with opened_broker(tmp_path, token=OWN, profiles=profiles) as found:
+        secrets = {
+            name: (await found.gateway.agent_tokens.create(name, Scope(None, "destructive", name))).secret
+            for name in profiles
+        }
+        narrow, memo = ({"authorization": f"Bearer {secrets[name]}"} for name in ("narrow", "memo"))
+        for method, member in (
+            ("prompts/list", "prompts"),
+            ("resources/list", "resources"),
+            ("resources/templates/list", "resourceTemplates"),
+        ):
+            assert (await found.post({"method": method}, **narrow)).json()["result"][member] == []
+        beyond: tuple[tuple[str, dict[str, Any]], ...] = (
+            ("resources/read", {"uri": "memo://1"}),
+            ("prompts/get", {"name": "greet"}),
+            ("completion/complete", completion),
+        )
+        for method, params in beyond:
+            reply = await found.post({"method": method, "params": params}, **narrow)
+            assert reply.status_code >= 400, reply.text
+            assert found.upstream.heard(method) == []
+        (tool,) = (await found.post({"method": "tools/list"}, **narrow)).json()["result"]["tools"]
+        assert tool["name"] == "echo"
+        read = await found.post({"method": "resources/read", "params": {"uri": "memo://1"}}, **memo)
+        assert read.json()["result"]["contents"]
+        assert (await found.post({"method": "prompts/list"}, **memo)).json()["result"]["prompts"] == []
+
+
 @pytest.mark.requirement("broker-approval")
 async def test_a_tool_that_waits_for_its_user_is_neither_listed_nor_called(tmp_path: Path) -> None:
     """The broker is no way around approvals."""
@@ -716,9 +750,11 @@ async def test_every_request_is_on_record(tmp_path: Path) -> None:
         for body in (calling("echo"), {"method": "ping"}, {"method": "resources/read", "params": {"uri": "memo://1"}}):
             await found.post(body)
         with anyio.fail_after(10):
-            while len(rows := await found.gateway.catalog.recent_activity(10)) < 3:  # stored within a moment
+            while (
+                len(rows := await found.gateway.catalog.activity_page(ActivityFilter(), 10)) < 3
+            ):  # stored within a moment
                 await asyncio.sleep(0.05)
-    told = {(row.principal, row.subject, row.outcome) for row in rows}
+    told = {(row.activity.principal, row.activity.subject, row.activity.outcome) for row in rows}
     assert told >= {("token", "b:echo", "ok"), ("token", "b:ping:", "ok"), ("token", "b:resources/read:memo://1", "ok")}
 
 
@@ -761,6 +797,19 @@ async def test_another_host_is_misdirected(broker: Broker) -> None:
     assert_failed(
         await broker.post({"method": "ping"}, host="evil.example"), 421, "host_not_allowed", "", is_proxy=False
     )
+
+
+@pytest.mark.requirement("broker-cors")
+async def test_the_public_address_is_one_name_of_all_endpoints(tmp_path: Path) -> None:
+    """The broker, REST and `/mcp` answer to it alike, and to no other."""
+    async with opened_broker(tmp_path, public_url="https://gateway.example/tools") as found:
+        for path, good in (("/api/connections", 200), ("/api/v1/status", 200), ("/openapi.json", 200), ("/mcp", None)):
+            answers = [
+                (await found.client.get(path, headers={"host": host, "accept": "text/event-stream"})).status_code
+                for host in ("gateway.example", "127.0.0.1", "evil.example")
+            ]
+            assert answers[0] == answers[1] and answers[2] == 421, (path, answers)
+            assert answers[0] == good or good is None, (path, answers)
 
 
 @pytest.mark.requirement("broker-failures")

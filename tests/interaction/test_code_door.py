@@ -10,8 +10,7 @@ from typing import Any
 
 import anyio
 import pytest
-from agents import Agent
-from conftest import wait_covered
+from agents import Agent, wait_covered
 from doors import in_memory, odd_servers, opened_gateway, over_http, served
 
 pytestmark = pytest.mark.anyio

@@ -27,6 +27,7 @@ from doors import (
 )
 from test_passthrough_door import Announcements
 
+from smart_mcp_proxy.catalog import ActivityFilter
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.gateway.agent_tokens import Scope
 
@@ -140,6 +141,7 @@ def shown(kind: str, item: dict[str, Any], passed: str | None) -> dict[str, Any]
 @pytest.mark.parametrize("passed", PASSED, ids=["whole", "passthrough"])
 @pytest.mark.parametrize("mode", ERAS)
 @pytest.mark.parametrize("door", DOORS, ids="-".join)
+@pytest.mark.long
 async def test_what_an_agent_sees_is_the_servers_own(
     door: tuple[str, Any], mode: str, passed: str | None, tmp_path: Path
 ) -> None:
@@ -203,6 +205,7 @@ async def test_where_no_server_has_any_nothing_is_claimed_or_answered(era: Any, 
 @pytest.mark.requirement("contents-changes")
 @pytest.mark.parametrize("mode", ERAS)
 @pytest.mark.parametrize("door", [door for door in DOORS if door[0] != "stdio"], ids="-".join)
+@pytest.mark.long
 async def test_a_change_is_told_once(door: tuple[str, Any], mode: str, tmp_path: Path) -> None:
     """A prompt that leaves is announced, and nothing is said of resources, which stayed; nor of what was stored."""
     file = tmp_path / "listed"
@@ -373,7 +376,8 @@ async def test_two_principals_see_their_own_servers_alone(era: Any, tmp_path: Pa
                         group.start_soon(visit, name, number)
             records: list[Any] = []
             while len(records) < 2 * 5 * len(agents):
-                records = [each for each in await gateway.catalog.recent_activity(200) if each.detail.get("method")]
+                page = await gateway.catalog.activity_page(ActivityFilter(), 200)
+                records = [each.activity for each in page if each.activity.detail.get("method")]
         assert (
             len({(each.server, each.principal) for each in records}) == len({each.principal for each in records}) == 2
         )

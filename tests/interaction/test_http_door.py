@@ -227,10 +227,24 @@ def test_a_token_file_that_holds_something_else_stops_the_start(tmp_path: Path, 
     """What is in it is not shown, and is not replaced: somebody may have put it there."""
     file = tmp_path / "auth.token"
     file.write_bytes(text if isinstance(text, bytes) else text.encode())
-    with pytest.raises(ConfigError, match=r"auth\.token") as caught:
+    file.chmod(0o600)
+    with pytest.raises(ConfigError, match=r"auth\.token.* one token") as caught:
         own_token(Settings(data_dir=tmp_path, host="0.0.0.0"))
     assert "MCPPROXY_AUTH_TOKEN" in caught.value.hint
     assert "two words" not in str(caught.value)
+
+
+def test_a_token_file_that_others_may_read_stops_the_start(tmp_path: Path) -> None:
+    """And stays as it is: somebody may have put it there."""
+    file = tmp_path / "auth.token"
+    file.write_text(TOKEN)
+    file.chmod(0o640)
+    settings = Settings(data_dir=tmp_path, host="0.0.0.0")
+    with pytest.raises(ConfigError, match="mode 640") as caught:
+        own_token(settings)
+    assert "chmod 600" in caught.value.hint and TOKEN not in str(caught.value)
+    file.chmod(0o600)
+    assert own_token(settings) == (TOKEN, file, False)
 
 
 class WireLog:

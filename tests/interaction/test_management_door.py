@@ -132,12 +132,34 @@ async def test_a_server_that_an_agent_adds_waits_until_the_user_approves_it(worl
             await world.gateway.indexer.wait_changed()
 
 
+@pytest.mark.requirement("manage-quarantine")
+async def test_only_the_user_sees_in_full_what_waits_for_approval(world: World) -> None:
+    """On the private socket; over HTTP, to agents and once it is approved it is masked."""
+    await world.agent(operation="add", name="new", command="x", args_json='["--token", "/tmp/evil.js"]')
+    assert (await world.user.get("servers/new")).json()["config"]["args"] == ["--token", "/tmp/evil.js"]
+    assert (await world.operator.get("servers/new")).json()["config"]["args"] == ["--token", "***"]
+    assert "evil" not in json.dumps(await world.agent(operation="list"))
+    await world.user.post("servers/new/approve")
+    assert (await world.user.get("servers/new")).json()["config"]["args"] == ["--token", "***"]
+
+
+@pytest.mark.requirement("manage-quarantine")
+async def test_a_disabled_server_that_an_agent_enables_waits_for_its_user(world: World) -> None:
+    """Enabling is starting; the answer says who decides."""
+    done = await world.agent(operation="enable", name="mine")
+    assert (done["state"], done["quarantined"]) == ("quarantined", True)
+    assert "mcpproxy server approve mine" in done["message"]
+    assert not (await world.operator.post("servers/far/enable")).json()["quarantined"]
+
+
 @pytest.mark.requirement("manage-merge")
 async def test_a_patch_changes_what_it_names(world: World) -> None:
     """Seed 3's rules: scalars and arrays replace, maps merge, null removes; the answer names fields, no values."""
     done = await world.agent(operation="patch", name="mine", enabled=True, timeout=5000)
-    assert (done["changed"], done["quarantined"]) == (["disabled", "timeout"], False)
-    assert world.stored()["mine"] == {"command": "none", "env": {"TOKEN": CANARY}, "timeout": 5000}
+    assert (done["changed"], done["quarantined"]) == (["disabled", "quarantined", "timeout"], True)
+    entry = {"command": "none", "env": {"TOKEN": CANARY}, "timeout": 5000}
+    assert world.stored()["mine"] == entry | {"quarantined": True}
+    await world.user.post("servers/mine/approve")
     done = await world.agent(operation="update", name="mine", env_json='{"B": "2", "TOKEN": "***"}', args_json='["a"]')
     assert (done["changed"], done["quarantined"]) == (["args", "env.B", "quarantined"], True)
     assert world.stored()["mine"]["env"] == {"TOKEN": CANARY, "B": "2"}
@@ -283,6 +305,52 @@ async def test_the_network_is_let_in_by_host_origin_and_the_operators_token(
 
 
 @pytest.mark.requirement("rest-network")
+@pytest.mark.parametrize("body", [b'{"name": "\xff"}', b"\xff\xfe", b"[" * 100_000, b'{"name": 1}', b""])
+async def test_a_body_that_cannot_be_read_is_the_callers_fault(world: World, body: bytes) -> None:
+    """Bytes that are no UTF-8 included: 400, and what to do."""
+    for client in (world.operator, world.user):
+        reply = await client.post("servers", content=body, headers={"content-type": "application/json"})
+        assert (reply.status_code, reply.json()["error"]["code"]) == (400, "invalid_request")
+
+
+@pytest.mark.requirement("rest-network")
+async def test_a_client_that_leaves_in_the_middle_of_its_body_is_no_error(world: World) -> None:
+    """Nothing is done, and nothing is raised."""
+    scope = {
+        **{"type": "http", "method": "POST", "path": "/api/v1/servers", "raw_path": b"", "query_string": b""},
+        **{"headers": [(b"content-type", b"application/json")], "http_version": "1.1", "scheme": "http"},
+    }
+    messages: list[dict[str, Any]] = [
+        {"type": "http.request", "body": b'{"name"', "more_body": True},
+        {"type": "http.disconnect"},
+    ]
+
+    async def receive() -> dict[str, Any]:
+        return messages.pop(0)
+
+    async def send(message: Any) -> None:
+        pass
+
+    await build_rest_app(world.gateway)(scope, receive, send)
+    assert messages == [] and list(world.stored()) == list(SERVERS)
+
+
+@pytest.mark.requirement("rest-network")
+async def test_a_token_for_an_agent_that_is_taken_unknown_or_odd_is_told_by_status(world: World) -> None:
+    """409, 404 and 400."""
+    ask = world.operator
+    assert (await ask.post("tokens", json={"name": "ci"})).status_code == 200
+    for reply, status, code in (
+        (await ask.post("tokens", json={"name": "ci"}), 409, "token_exists"),
+        (await ask.delete("tokens/nobody"), 404, "token_not_found"),
+        (await ask.post("tokens", json={"name": "x", "expires_in_s": 1e300}), 400, "invalid_request"),
+        (await ask.patch("status"), 405, "http_method_not_allowed"),
+    ):
+        assert (reply.status_code, reply.json()["error"]["code"]) == (status, code)
+    assert [token["name"] for token in (await ask.get("tokens")).json()["tokens"]] == ["ci"]
+
+
+@pytest.mark.requirement("rest-network")
 async def test_the_operators_token_is_the_owners_own(world: World) -> None:
     """Nobody else can read it; without it the status says next to nothing."""
     file = world.gateway.settings.data_dir / "operator.token"
@@ -339,19 +407,25 @@ async def test_every_change_is_recorded_with_its_author_and_refused_ones_with_th
     await world.agent(operation="patch", name="mine", env_json=json.dumps({"B": CANARY}))
     await world.agent(operation="add", name="a:b", command=CANARY)
     await world.operator.post("servers/mine/approve")
+    await world.user.post("servers/mine/refresh")
+    await world.agent(operation="restart", name="far")
     await world.user.delete("servers/far")
     found: list[dict[str, Any]] = []
     with anyio.fail_after(PATIENCE_S):
-        while len(found) < 4:
+        while len(found) < 6:
             reply = await world.operator.get("activity", params={"kind": "config"})
             found = reply.json()["items"]
     assert CANARY not in reply.text
     assert {(one["principal"], one["subject"], one["outcome"]) for one in found} == {
-        ("agent", "mine", "ok"),
-        ("agent", "a:b", "invalid_request"),
+        ("local", "mine", "ok"),
+        ("local", "a:b", "invalid_request"),
         ("web", "mine", "ok"),
+        ("operator", "mine", "server_disabled"),
+        ("local", "far", "server_disabled"),
         ("operator", "far", "ok"),
     }
+    changes = {(one["detail"]["by"], one["detail"]["change"]) for one in found}
+    assert {("agent", "changed"), ("operator", "refreshed"), ("agent", "restarted")} <= changes
 
 
 @pytest.mark.requirement("openapi")

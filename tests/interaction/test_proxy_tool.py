@@ -10,10 +10,10 @@ from typing import Any
 
 import anyio
 import pytest
-from agents import Agent
-from conftest import wait_covered
+from agents import Agent, wait_covered
 from doors import ENVIRON, in_memory, odd_servers, opened_gateway, over_http, served
 
+from smart_mcp_proxy.catalog import ActivityFilter
 from smart_mcp_proxy.client import ProxyClient, ProxyResponseInfo
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.proxying import ProxyResponseInfo as Info
@@ -172,7 +172,8 @@ async def test_a_call_passes_the_same_gates_as_any_other(proxier: Agent, proxyin
     gateway = proxying[0]
     async with asyncio.timeout(20):
         while True:
-            lines = await gateway.catalog.recent_activity(200)
+            page = await gateway.catalog.activity_page(ActivityFilter(), 200)
+            lines = [found.activity for found in page]
             if {"old:look", "old:rpc_error"} <= {line.subject for line in lines if line.kind == "call"}:
                 break
 

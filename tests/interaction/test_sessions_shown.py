@@ -9,6 +9,7 @@ import pytest
 from doors import in_memory, odd_servers, over_http, rest_at, served
 from test_dynamic_door import LIMIT_S, settled
 
+from smart_mcp_proxy.catalog import ActivityFilter
 from smart_mcp_proxy.cli.checkup import examine
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.settings import Settings
@@ -25,7 +26,8 @@ async def logged(gateway: Gateway, count: int) -> list[Activity]:
     """The first lines about sessions, once they are stored."""
     with anyio.fail_after(LIMIT_S):
         while True:
-            lines = [line for line in await gateway.catalog.recent_activity(50) if line.kind == "session"]
+            page = await gateway.catalog.activity_page(ActivityFilter(), 50)
+            lines = [found.activity for found in page if found.activity.kind == "session"]
             if len(lines) >= count:
                 return lines[::-1]
             await asyncio.sleep(0.01)

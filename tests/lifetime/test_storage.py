@@ -14,7 +14,7 @@ import pytest
 from trusting import TrustingCatalog
 from worlds import World, connected, text_of
 
-from smart_mcp_proxy.catalog import DATABASE_NAME, Catalog, Diff
+from smart_mcp_proxy.catalog import DATABASE_NAME, ActivityFilter, Catalog, Diff
 from smart_mcp_proxy.errors import CatalogError, ConfigError
 from smart_mcp_proxy.models import ToolKey
 from smart_mcp_proxy.telemetry import Activity
@@ -286,7 +286,7 @@ async def test_activity_is_not_taken_for_stored_while_it_is_not(tmp_path: Path, 
                     await catalog.append_activity([LINE])
         await catalog.refresh()
         await catalog.append_activity([LINE])
-        assert len(await catalog.recent_activity(10)) == 1
+        assert len(await catalog.activity_page(ActivityFilter(), 10)) == 1
 
 
 async def test_damage_that_shows_while_in_use_is_repaired_from_memory(

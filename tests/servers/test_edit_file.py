@@ -58,6 +58,19 @@ def test_every_shape_of_file_keeps_its_shape(tmp_path: Path, settings: Settings,
     assert json.loads(found.lstrip("\ufeff")) == json.loads(text.lstrip("\ufeff"))
 
 
+@pytest.mark.parametrize("name", ["profiles", "inputs", "$schema"])
+def test_a_server_never_takes_the_place_of_what_else_is_in_the_file(
+    tmp_path: Path, settings: Settings, name: str
+) -> None:
+    """Where the servers stand at the top level, beside it."""
+    path = tmp_path / "mcp_config.json"
+    path.write_text(json.dumps({"a": {"command": "x"}, "profiles": {"p": {}}, "inputs": [], "$schema": "s"}))
+    before = path.read_text()
+    with pytest.raises(RequestError, match="heading"):
+        change_entries(settings, tmp_path, added(name))
+    assert path.read_text() == before
+
+
 def test_mode_and_link_stay(tmp_path: Path, settings: Settings) -> None:
     """A link into a folder of dot files is followed, not replaced."""
     real = tmp_path / "dotfiles" / "servers.json"

@@ -1,6 +1,7 @@
 """Secrets of a server's entry: hidden from who reads it, kept where who changes it sends the mask back."""
 
 import json
+import time
 from typing import Any
 
 import pytest
@@ -77,6 +78,66 @@ def test_arguments_keep_their_secrets_when_others_come_and_go() -> None:
     """An array is sent whole; each mask in it finds what it stands for."""
     sent = ["--verbose", "--api-key", MASK, f"--token={MASK}"]
     assert unmasked({"args": sent}, ENTRY)["args"] == ["--verbose", "--api-key", CANARY, f"--token={CANARY}"]
+
+
+@pytest.mark.parametrize(
+    ("args", "shown"),
+    [
+        (["--header", f"Authorization: Bearer {CANARY}"], ["--header", f"Authorization: {MASK}"]),
+        (["-H", f"X-Team:{CANARY}"], ["-H", f"X-Team:{MASK}"]),
+        ([f"--header=X-Team: {CANARY}"], [f"--header=X-Team: {MASK}"]),
+        (["--header", "Authorization:Bearer ${T}"], ["--header", "Authorization:Bearer ${T}"]),
+        (["-u", f"bob:{CANARY}"], ["-u", MASK]),
+        ([f"--user=bob:{CANARY}"], [f"--user={MASK}"]),
+        (["-u", "server.py"], ["-u", "server.py"]),
+        (["-e", f"KEY_ID={CANARY}"], ["-e", f"KEY_ID={MASK}"]),
+        ([f"Server=db;Password={CANARY}"], [f"Server=db;Password={MASK}"]),
+        (["--db", f"Server=db,Pwd={CANARY},App=x"], ["--db", f"Server=db,Pwd={MASK},App=x"]),
+        ([f"Name=x;AccountKey={CANARY}==;App=y"], [f"Name=x;AccountKey={MASK};App=y"]),
+        (
+            [f"jdbc:sqlserver://db:1433;password={CANARY},x;app=y"],
+            [f"jdbc:sqlserver://db:1433;password={MASK};app=y"],
+        ),
+        ([f"Note: token: {CANARY}"], [f"Note: token: {MASK}"]),
+        ([f"say basic {CANARY}"], [f"say basic {MASK}"]),
+        (["https://auth.example.com:8443/mcp"], ["https://auth.example.com:8443/mcp"]),
+    ],
+)
+def test_secrets_are_known_by_the_words_around_them(args: list[str], shown: list[str]) -> None:
+    """Headers, users with passwords, connection strings; what only refers to a secret stays readable."""
+    assert masked({"args": args}) == {"args": shown}
+    assert unmasked({"args": shown}, {"args": args}) == {"args": args}
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [[MASK], ["--note", MASK], [MASK, "--token"], ["--token", "-x", MASK], ["--token", "x", MASK], ["--note=x", MASK]],
+    ids=str,
+)
+def test_a_mask_is_not_moved_to_where_its_value_would_be_read(sent: list[str]) -> None:
+    """The reply would show it."""
+    with pytest.raises(RequestError, match="mask") as caught:
+        unmasked({"args": sent}, {"args": ["--token", CANARY, "--pin", 5]})
+    assert CANARY not in str(caught.value)
+
+
+@given(st.lists(st.sampled_from([MASK, f"--token={MASK}", f"A: {MASK}", "--token", "--note", "-H", "-u", "x"])))
+def test_no_list_of_arguments_gets_a_secret_shown(sent: list[str]) -> None:
+    """Whatever is sent is refused, or shown as it was sent."""
+    stored = {"args": ["--token", CANARY, f"--token={CANARY}", "-H", f"A: {CANARY}", "--password", 1234567890]}
+    try:
+        shown = masked(unmasked({"args": sent}, stored))
+    except RequestError:
+        return
+    assert CANARY not in str(shown) and "1234567890" not in str(shown)
+
+
+def test_a_long_text_is_masked_in_a_moment() -> None:
+    """Its time grows with its length alone, also where it is made to be slow."""
+    for text in ("password=" + ";a " * 20_000, "token" * 20_000, "a;" * 50_000 + " ", "auth= " + " " * 50_000 + "x"):
+        before_s = time.process_time()
+        masked({"args": [text]})
+        assert time.process_time() - before_s < 5  # milliseconds, or most of a minute
 
 
 TEXTS = st.text(st.sampled_from("ab-=/:?&@#${}*."), max_size=12) | st.sampled_from(

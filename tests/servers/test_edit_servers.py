@@ -78,6 +78,30 @@ def test_harmless_changes_by_an_agent_leave_a_server_running(tmp_path: Path, pat
     assert stored(tmp_path) == {"s": entry | patch}
 
 
+@pytest.mark.parametrize("off", [{"disabled": True}, {"enabled": False}, {"disabled": True, "enabled": False}], ids=str)
+@pytest.mark.parametrize("way", ["switch", "patch", "replace"])
+def test_a_server_that_an_agent_enables_waits_for_the_user(tmp_path: Path, off: dict[str, Any], way: str) -> None:
+    """Its user had switched it off, and enabling starts it; the user's own word and the operator's token do."""
+
+    def enabled(by: Author) -> bool:
+        edits = edits_of(tmp_path, {"s": {"command": "x"} | off})
+        if way == "switch":
+            return edits.switch("s", by, is_enabled=True).is_quarantined
+        if way == "patch":
+            return edits.patch("s", {"disabled": False, "enabled": True}, by).is_quarantined
+        return edits.replace("s", {"command": "x"}, by).is_quarantined
+
+    assert enabled("agent") and stored(tmp_path)["s"]["quarantined"] is True
+    assert not enabled("web") and not enabled("operator")
+
+
+def test_an_agent_disables_a_server_freely(tmp_path: Path) -> None:
+    """That starts nothing."""
+    edits = edits_of(tmp_path, {"s": {"command": "x"}})
+    assert not edits.switch("s", "agent", is_enabled=False).is_quarantined
+    assert stored(tmp_path) == {"s": {"command": "x", "disabled": True}}
+
+
 @pytest.mark.parametrize("by", OTHERS)
 @pytest.mark.parametrize("change", [{"quarantined": False}, {"quarantined": None}, {"trust": "trusted"}], ids=str)
 def test_others_cannot_say_that_a_server_is_trusted(tmp_path: Path, by: Author, change: dict[str, Any]) -> None:
@@ -120,7 +144,24 @@ def test_an_agent_cannot_turn_an_address_into_a_program(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["", " ", "..", "a/../b", "a:b", "x" * 300, "a__b", "\x1b[2J", "git\u200bhub", "MCPProxy", "-x", "a\nb", "/etc"],
+    [
+        "",
+        " ",
+        "..",
+        "a/../b",
+        "a:b",
+        "x" * 300,
+        "a__b",
+        "\x1b[2J",
+        "git\u200bhub",
+        "MCPProxy",
+        "profiles",
+        "mcpServers",
+        "Servers",
+        "-x",
+        "a\nb",
+        "/etc",
+    ],
 )
 @pytest.mark.parametrize("by", ["agent", "operator"])
 def test_names_that_confuse_are_refused(tmp_path: Path, name: str, by: Author) -> None:

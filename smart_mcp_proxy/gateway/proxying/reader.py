@@ -23,14 +23,12 @@ class ContentReader:
     Args:
         contents: What is seen.
         asks: The one path to it.
-        is_cleaned: Whether what steers a terminal or hides from the eye is taken out.
         is_fenced: Whether text is marked as untrusted.
     """
 
-    def __init__(self, contents: Contents, asks: Asks, *, is_cleaned: bool = False, is_fenced: bool = False) -> None:
+    def __init__(self, contents: Contents, asks: Asks, *, is_fenced: bool = False) -> None:
         self._contents = contents
         self._asks = asks
-        self._is_cleaned = is_cleaned
         self._is_fenced = is_fenced
 
     def prompts(self) -> list[Listed]:
@@ -67,5 +65,5 @@ class ContentReader:
         return [Listed(path, item.record.raw, python_type, item.server) for path, item in items]
 
     async def _presented(self, present: Callable[..., bytes], raw: bytes) -> bytes:
-        work = partial(present, raw, is_cleaned=self._is_cleaned, is_fenced=self._is_fenced)
+        work = partial(present, raw, is_fenced=self._is_fenced)
         return await asyncio.to_thread(work) if len(raw) > OFF_LOOP_BYTES else work()

@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 from smart_mcp_proxy.errors import MissingExtraError
 
-__all__ = ["CodeSetting", "Language", "command", "languages_of", "runnable"]
+__all__ = ["Language", "command", "languages_of", "runnable"]
 
 Language = Literal["python", "javascript"]
 CodeSetting = Literal["off", "python", "javascript", "both"]

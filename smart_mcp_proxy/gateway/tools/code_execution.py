@@ -1,7 +1,9 @@
 """`code_execution`: one script that makes many calls, run in a sandbox."""
 
+import asyncio
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -12,7 +14,7 @@ from smart_mcp_proxy.gateway.calls import Calls
 from smart_mcp_proxy.gateway.cleaning import fence
 from smart_mcp_proxy.gateway.outputs import Outputs, truncate
 from smart_mcp_proxy.gateway.recorder import Recorder
-from smart_mcp_proxy.gateway.results import structured_result
+from smart_mcp_proxy.gateway.results import rewritten, structured_result
 from smart_mcp_proxy.gateway.sandbox import Finished, Language, Ledger, Sandbox, Script, languages_of
 from smart_mcp_proxy.gateway.tools.base import AgentTool, Arguments, Caller
 from smart_mcp_proxy.gateway.visible import Visible
@@ -90,12 +92,15 @@ class CodeExecution(AgentTool[CodeArguments]):
         """Runs the script and writes down that it ran; each of its calls is written down by itself."""
         started, id = self._clock(), new_activity_id()
         ledger = Ledger()
-        outcome, delivery = "cancelled", "unknown"
+        outcome, delivery = "internal", "unknown"
         try:
             finished = await self._finish(arguments, caller, ledger, id)
             outcome, delivery = "ok", ""
         except ProxyError as error:
             outcome, delivery = error.error_code, error.delivery
+            raise
+        except asyncio.CancelledError:
+            outcome = "cancelled"
             raise
         finally:
             self._recorder.record(
@@ -115,8 +120,9 @@ class CodeExecution(AgentTool[CodeArguments]):
         answer = {"result": finished.result, "output": finished.output, "calls": ledger.groups()}
         raw = structured_result(answer)
         if limit := self._settings.truncate_output_len:
-            raw = truncate(raw, limit, self._outputs, caller.principal)
-        return fence(raw) if self._settings.fence_results else raw
+            cut = partial(truncate, limit_chars=limit, outputs=self._outputs, principal=caller.principal)
+            raw = await rewritten(raw, cut)
+        return await rewritten(raw, fence) if self._settings.fence_results else raw
 
     async def _finish(self, arguments: CodeArguments, caller: Caller, ledger: Ledger, id: str) -> Finished:
         script = self._script(arguments)

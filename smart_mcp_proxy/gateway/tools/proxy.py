@@ -118,7 +118,7 @@ def proxy_tools(
     """The `proxy` tool for one part of the catalog, where the settings ask for one.
 
     Args:
-        settings: Its name, and whether what it brings is cleaned.
+        settings: Its name, and whether what it brings is fenced.
         catalog: Holds resources and prompts.
         visible: The part's tools.
         calls: The one call path.
@@ -128,5 +128,5 @@ def proxy_tools(
     if settings.proxy_tool is None:
         return []
     contents = Contents(catalog, visible, settings.tool_name_limit, passed=None)
-    reader = ContentReader(contents, asks, is_cleaned=settings.clean_results, is_fenced=settings.fence_results)
+    reader = ContentReader(contents, asks, is_fenced=settings.fence_results)
     return [Proxy(settings.proxy_tool, visible, calls, reader, recorder)]

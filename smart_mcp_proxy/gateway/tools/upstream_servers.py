@@ -57,7 +57,7 @@ class ServersArguments(Arguments):
 class UpstreamServers(AgentTool[ServersArguments]):
     """Manage the MCP servers behind this gateway.
     update and patch merge: send only what changes; null removes, arrays replace, *** keeps a hidden value.
-    What you add or redirect waits, not started, until the user approves it.
+    What you add, redirect or enable waits, not started, until the user approves it.
     """
 
     name = "upstream_servers"
@@ -85,31 +85,31 @@ class UpstreamServers(AgentTool[ServersArguments]):
 
     async def run(self, arguments: ServersArguments, caller: Caller) -> bytes:
         """Does one operation."""
-        answer = await self._done(arguments)
+        answer = await self._done(arguments, caller.principal)
         return structured_result(msgspec.to_builtins(answer))
 
-    async def _done(self, arguments: ServersArguments) -> object:
+    async def _done(self, arguments: ServersArguments, principal: str) -> object:
         management, name, operation = self._management, arguments.name, arguments.operation
         revision = arguments.revision or None
         if operation == "list":
             return await management.servers()
         if operation == "import":
-            return await management.import_text(arguments.config_json, "agent")
+            return await management.import_text(arguments.config_json, "agent", principal=principal)
         if not name:
             raise RequestError(f"{operation} needs the name of a server.", hint="Send name.", code="invalid_arguments")
         match operation:
             case "add":
-                return await management.add(name, _entry(arguments), "agent", revision)
+                return await management.add(name, _entry(arguments), "agent", revision, principal=principal)
             case "update" | "patch":
-                return await management.patch(name, _entry(arguments), "agent", revision)
+                return await management.patch(name, _entry(arguments), "agent", revision, principal=principal)
             case "remove":
-                return await management.remove(name, "agent", revision)
+                return await management.remove(name, "agent", revision, principal=principal)
             case "enable" | "disable":
-                return await management.switch(name, "agent", is_enabled=operation == "enable")
+                return await management.switch(name, "agent", is_enabled=operation == "enable", principal=principal)
             case "restart":
-                return await management.restart(name)
+                return await management.restart(name, "agent", principal=principal)
             case "refresh":
-                return await management.refresh(name)
+                return await management.refresh(name, "agent", principal=principal)
             case _:
                 return {"name": name, "lines": management.logs(name, arguments.lines)}
 

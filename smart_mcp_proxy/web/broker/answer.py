@@ -1,6 +1,5 @@
 """Answers of the broker: one JSON body, or a stream as soon as the server says something before its answer."""
 
-import math
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -9,6 +8,7 @@ from starlette.responses import Response
 from starlette.types import Send
 
 from smart_mcp_proxy.errors import ProxyError
+from smart_mcp_proxy.web.messages import json_response
 
 __all__ = ["Answer", "failure"]
 
@@ -110,14 +110,4 @@ def failure(error: ProxyError, server: str, *, is_proxy: bool, status: int | Non
         },
         "timestamp": datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
     }
-    headers = {"cache-control": "no-store"}
-    if error.error_code == "unauthorized":  # the caller's token; what a server asks for is none of its business
-        headers["www-authenticate"] = "Bearer"
-    if error.retry_after_s is not None:
-        headers["retry-after"] = str(math.ceil(error.retry_after_s))
-    return Response(
-        msgspec.json.encode(body),
-        status_code=status or error.http_status,
-        headers=headers,
-        media_type="application/json",
-    )
+    return json_response(body, error, status=status)

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-import msgspec
 from fastmcp.server.http import HostOriginGuardMiddleware
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -16,7 +15,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from smart_mcp_proxy.errors import ProxyError, RateLimitedError, RefusedError, RequestError
+from smart_mcp_proxy.errors import ProxyError, RateLimitedError
 from smart_mcp_proxy.fastmcp_compat.http import accepted_replies
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.gateway.agent import Agent
@@ -27,52 +26,24 @@ from smart_mcp_proxy.web.abandonment import Abandonment
 from smart_mcp_proxy.web.auth import Keys
 from smart_mcp_proxy.web.broker.answer import Answer, failure
 from smart_mcp_proxy.web.broker.message import BrokerMessage, parse_message
+from smart_mcp_proxy.web.hosts import allowed_hosts
+from smart_mcp_proxy.web.messages import (
+    BODY_LIMIT_BYTES,
+    UnauthorizedError,
+    json_response,
+    not_served,
+    read_body,
+    require_json,
+)
 from smart_mcp_proxy.web.refusals import refusal_of
 
 __all__ = ["BrokerBeside"]
 
 SERVERS_PATH: Final = "/api/mcp/"
 CONNECTIONS_PATH: Final = "/api/connections"
-BODY_LIMIT_BYTES: Final = 4 * 1024 * 1024
-"""What the SDK takes at /mcp: the broker is no way around it."""
 _RETRY_S: Final = 1.0
 _CORS_AGE_S: Final = 600
 _ASKED_HEADERS: Final = ("accept", "authorization", "content-type")
-
-
-class TooLargeError(RequestError):
-    """A body is longer than a message may be."""
-
-    code = "too_large"
-    http_status = 413
-
-
-class UnsupportedTypeError(RequestError):
-    """The body is not declared to be JSON: a page in a browser can send anything else without being asked."""
-
-    code = "unsupported_media_type"
-    http_status = 415
-
-
-class NotServedError(RequestError):
-    """No endpoint has this path."""
-
-    code = "not_found"
-    http_status = 404
-
-
-class BadMethodError(RequestError):
-    """The endpoint does not take this HTTP method."""
-
-    code = "http_method_not_allowed"
-    http_status = 405
-
-
-class UnauthorizedError(RefusedError):
-    """The caller has no good token."""
-
-    code = "unauthorized"
-    http_status = 401
 
 
 class BrokerBeside:
@@ -93,7 +64,7 @@ class BrokerBeside:
         broker: ASGIApp = _Guarded(
             HostOriginGuardMiddleware(
                 _endpoints(gateway, keys),
-                allowed_hosts=list(settings.allowed_hosts) or None,
+                allowed_hosts=list(allowed_hosts(settings)) or None,
                 allowed_origins=origins or None,
                 mode="strict",
             )
@@ -123,9 +94,7 @@ def _endpoints(gateway: Gateway, keys: Keys) -> Starlette:
             name = request.path_params.get("name", "")
             is_proxy = who is not None and brokering.has_proxy(name, who)
             return failure(error, name, is_proxy=is_proxy)
-        return Response(
-            msgspec.json.encode(value), media_type="application/json", headers={"cache-control": "no-store"}
-        )
+        return json_response(value)
 
     async def status(request: Request) -> Response:
         return await answered(request, lambda who: brokering.status(request.path_params["name"], who))
@@ -193,7 +162,8 @@ class _Proxy:
 
     async def _serve(self, name: str, who: Principal, request: Request, send: Send) -> None:
         """Answers one request of a caller that is let in; a failure before the answer has begun is raised."""
-        message = parse_message(await _body(request))
+        require_json(request)
+        message = parse_message(await read_body(request, BODY_LIMIT_BYTES, "Send less at a time."))
         if message.id is None:
             self._brokering.accept(name, message.method, who)
             await Response(status_code=202)(request.scope, request.receive, send)
@@ -273,23 +243,9 @@ def _admitted(scope: Scope, who: Principal | None) -> Principal:
     return who
 
 
-async def _body(request: Request) -> bytes:
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != "application/json":
-        raise UnsupportedTypeError(f"The body is {kind[:40] or 'of no type'!r}.", hint="Send it as application/json.")
-    body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > BODY_LIMIT_BYTES:
-            raise TooLargeError(f"The body is longer than {BODY_LIMIT_BYTES:,} bytes.", hint="Send less at a time.")
-    return bytes(body)
-
-
 async def _not_served(request: Request, exc: Exception) -> Response:
     """The answer to a path or HTTP method that no endpoint has."""
     assert isinstance(exc, HTTPException)
-    words = f"{request.method} {request.url.path[:100]} is not served."
-    kind = NotServedError if exc.status_code == 404 else BadMethodError
-    response = failure(kind(words, hint="See /openapi.json."), "", is_proxy=False)
+    response = failure(not_served(request, exc), "", is_proxy=False)
     response.headers.update(exc.headers or {})
     return response

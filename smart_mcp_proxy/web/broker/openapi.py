@@ -5,6 +5,7 @@ from typing import Any, Final
 import msgspec
 
 from smart_mcp_proxy.gateway.broker_status import BrokerStatus, Connections
+from smart_mcp_proxy.web.messages import json_content
 
 __all__ = ["describe_broker"]
 
@@ -70,7 +71,7 @@ def describe_broker(document: dict[str, Any]) -> dict[str, Any]:
     schemas = {**components["schemas"], **parts, "ProxyError": _FAILURE}
     agent = {"type": "http", "scheme": "bearer", "description": "What /mcp asks for; on loopback often nothing."}
     post = _operation("post_broker", "Pass one MCP request to a server.", _REPLY, tuple(_STATUSES))
-    post |= {"parameters": [_NAME], "requestBody": {"required": True, "content": _json(_REQUEST)}}
+    post |= {"parameters": [_NAME], "requestBody": {"required": True, "content": json_content(_REQUEST)}}
     post["responses"]["200"]["content"]["text/event-stream"] = {"schema": {"type": "string"}}
     post["responses"]["202"] = {"description": "A notification was taken."}
     one = _operation("get_broker_status", "What the broker knows of a server.", status, ("401", "403", "404"))
@@ -93,11 +94,7 @@ def describe_broker(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def _operation(name: str, summary: str, answer: dict[str, Any], failures: tuple[str, ...]) -> dict[str, Any]:
-    failure = _json({"$ref": "#/components/schemas/ProxyError"})
-    responses: dict[str, Any] = {"200": {"description": "Done.", "content": _json(answer)}}
+    failure = json_content({"$ref": "#/components/schemas/ProxyError"})
+    responses: dict[str, Any] = {"200": {"description": "Done.", "content": json_content(answer)}}
     responses |= {status: {"description": _STATUSES[status], "content": failure} for status in failures}
     return {"operationId": name, "summary": summary, "responses": responses, "security": [{"agent": []}, {}]}
-
-
-def _json(schema: dict[str, Any]) -> dict[str, Any]:
-    return {"application/json": {"schema": schema}}

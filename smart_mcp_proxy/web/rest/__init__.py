@@ -6,13 +6,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from smart_mcp_proxy.errors import RequestError
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.web.broker import describe_broker
+from smart_mcp_proxy.web.messages import json_response, not_served
 from smart_mcp_proxy.web.rest import activity, agent_tokens, approvals, calls, config, servers, tools
 from smart_mcp_proxy.web.rest.doors import NetworkDoor, PrivateDoor, operator_token
 from smart_mcp_proxy.web.rest.openapi import OPENAPI_PATH, describe
-from smart_mcp_proxy.web.rest.route import PREFIX, Door, Endpoint, json_response
+from smart_mcp_proxy.web.rest.route import PREFIX, Door, Endpoint
 
 __all__ = ["OPENAPI_PATH", "PREFIX", "ROUTES", "NetworkDoor", "build_rest_app", "operator_token"]
 
@@ -49,9 +49,7 @@ def build_rest_app(gateway: Gateway, door: Door = _PRIVATE) -> Starlette:
 async def _not_served(request: Request, exc: Exception) -> Response:
     """The answer to a path or method that no route has."""
     assert isinstance(exc, HTTPException)
-    words = f"{request.method} {request.url.path[:100]} is not served."
-    error = RequestError(words, hint=f"{OPENAPI_PATH} has what is.", code="not_found")
-    response = json_response({"error": error.to_dict()})
-    response.status_code = exc.status_code
+    error = not_served(request, exc)
+    response = json_response({"error": error.to_dict()}, error)
     response.headers.update(exc.headers or {})
     return response

@@ -9,6 +9,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from smart_mcp_proxy.errors import ConfigError
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.telemetry import get_logger
+from smart_mcp_proxy.web.hosts import allowed_hosts
 from smart_mcp_proxy.web.refusals import Refusals
 from smart_mcp_proxy.web.rest import OPENAPI_PATH, PREFIX, build_rest_app
 from smart_mcp_proxy.web.rest.doors import NetworkDoor, operator_token
@@ -30,7 +31,7 @@ class RestBeside:
     def __init__(self, app: ASGIApp, gateway: Gateway, door: NetworkDoor) -> None:
         self._app = app
         guarded = HostOriginGuardMiddleware(
-            build_rest_app(gateway, door), allowed_hosts=list(gateway.settings.allowed_hosts) or None, mode="strict"
+            build_rest_app(gateway, door), allowed_hosts=list(allowed_hosts(gateway.settings)) or None, mode="strict"
         )
         self._rest = Refusals(guarded, is_rest=True)
 

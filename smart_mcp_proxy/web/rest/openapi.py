@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from smart_mcp_proxy import __version__
+from smart_mcp_proxy.web.messages import json_content
 from smart_mcp_proxy.web.rest.route import PREFIX, Endpoint
 
 __all__ = ["OPENAPI_PATH", "describe"]
@@ -64,23 +65,19 @@ def _operation(endpoint: Endpoint, schema_of: dict[str, Any]) -> dict[str, Any]:
             *(_parameter("query", name, meaning) for name, meaning in endpoint.query.items()),
         ],
         "responses": {
-            "200": {"description": "Done.", "content": _json(schema_of[repr(endpoint.answer)])},
+            "200": {"description": "Done.", "content": json_content(schema_of[repr(endpoint.answer)])},
             "default": {
                 "description": "Not done, and why.",
-                "content": _json({"$ref": "#/components/schemas/Error"}),
+                "content": json_content({"$ref": "#/components/schemas/Error"}),
             },
         },
         "security": [{"operator": []}] if endpoint.need == "operator" else [],
     }
     if endpoint.body is not None:
-        operation["requestBody"] = {"required": True, "content": _json(schema_of[repr(endpoint.body)])}
+        operation["requestBody"] = {"required": True, "content": json_content(schema_of[repr(endpoint.body)])}
     return operation
 
 
 def _parameter(place: str, name: str, meaning: str) -> dict[str, Any]:
     described = {"description": meaning} if meaning else {}
     return {"name": name, "in": place, "required": place == "path", "schema": {"type": "string"}, **described}
-
-
-def _json(schema: Any) -> dict[str, Any]:
-    return {"application/json": {"schema": schema}}

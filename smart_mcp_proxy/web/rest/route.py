@@ -4,15 +4,16 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 import msgspec
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from smart_mcp_proxy.errors import ProxyError, RequestError
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.servers import Author
+from smart_mcp_proxy.web.messages import json_response, read_body
 
-__all__ = ["COMMAND_LINE", "PREFIX", "Door", "Endpoint", "Need", "author_of", "body_of", "integer", "json_response"]
+__all__ = ["COMMAND_LINE", "PREFIX", "Door", "Endpoint", "Need", "author_of", "body_of", "integer"]
 
 PREFIX = "/api/v1"
 COMMAND_LINE = "command line"
@@ -32,13 +33,6 @@ class Door(Protocol):
         Raises:
             ProxyError: The request is not let in.
         """
-
-
-class TooLargeError(RequestError):
-    """A body is longer than a message may be."""
-
-    code = "too_large"
-    http_status = 413
 
 
 class Endpoint(NamedTuple):
@@ -74,21 +68,11 @@ class Endpoint(NamedTuple):
                 value = await self.handler(gateway, request)
             except ProxyError as error:
                 return json_response({"error": error.to_dict()}, error)
+            except ClientDisconnect:  # before its request was whole: nobody hears this
+                return Response(status_code=400)
             return json_response(value)
 
         return Route(PREFIX + self.path, answer, methods=[self.method])
-
-
-def json_response(value: Any, error: ProxyError | None = None) -> Response:
-    """An answer: JSON text as it is, everything else encoded; with the status and headers of an error."""
-    body = value if isinstance(value, bytes) else msgspec.json.encode(value)
-    headers = {"cache-control": "no-store"}
-    if error is not None and error.http_status == 401:
-        headers["www-authenticate"] = "Bearer"
-    if error is not None and error.retry_after_s is not None:
-        headers["retry-after"] = f"{error.retry_after_s:.0f}"
-    status = 200 if error is None else error.http_status
-    return Response(body, status_code=status, headers=headers, media_type="application/json")
 
 
 def author_of(request: Request) -> Author:
@@ -103,15 +87,10 @@ async def body_of(request: Request, kind: type[BodyT]) -> BodyT:
     Raises:
         RequestError: It is of another form, or longer than a message may be.
     """
-    limit: int = request.state.body_limit_bytes
-    text = bytearray()
-    async for chunk in request.stream():
-        text += chunk
-        if len(text) > limit:
-            raise TooLargeError(f"The body is longer than {limit} bytes.", hint="Raise MCPPROXY_MAX_MESSAGE_BYTES.")
+    text = await read_body(request, request.state.body_limit_bytes, "Raise MCPPROXY_MAX_MESSAGE_BYTES.")
     try:
-        return msgspec.json.decode(bytes(text), type=kind)
-    except (msgspec.MsgspecError, RecursionError) as exc:
+        return msgspec.json.decode(text, type=kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as exc:
         raise RequestError(f"The body is not what this route takes: {exc}.", hint="See /openapi.json.") from exc
 
 

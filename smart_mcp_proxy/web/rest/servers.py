@@ -68,7 +68,7 @@ async def _list(gateway: Gateway, request: Request) -> ServersView:
 
 
 async def _show(gateway: Gateway, request: Request) -> ServerPage:
-    return await gateway.management.server(_name(request))
+    return await gateway.management.server(_name(request), author_of(request))
 
 
 async def _add(gateway: Gateway, request: Request) -> ServerChange:
@@ -105,11 +105,11 @@ async def _approve(gateway: Gateway, request: Request) -> ServerChange:
 
 
 async def _restart(gateway: Gateway, request: Request) -> ServerChange:
-    return await gateway.management.restart(_name(request))
+    return await gateway.management.restart(_name(request), author_of(request))
 
 
 async def _refresh(gateway: Gateway, request: Request) -> ServerChange:
-    return await gateway.management.refresh(_name(request))
+    return await gateway.management.refresh(_name(request), author_of(request))
 
 
 async def _import(gateway: Gateway, request: Request) -> ServerImported:
@@ -180,7 +180,13 @@ ROUTES = (
     Endpoint("POST", _ONE + "/restart", _restart, "Connects a server anew.", ServerChange),
     Endpoint("POST", _ONE + "/refresh", _refresh, "Lists a server's tools again.", ServerChange),
     Endpoint("POST", _ONE + "/approve", _approve, "Lifts a server's quarantine.", ServerChange, query=_REVISION),
-    Endpoint("GET", _ONE, _show, "One server, secrets masked.", ServerPage),
+    Endpoint(
+        "GET",
+        _ONE,
+        _show,
+        "One server, secrets masked; to its user, what a quarantined one would run is not.",
+        ServerPage,
+    ),
     Endpoint("PATCH", _ONE, _patch, "Merges a change into a server's entry.", ServerChange, ServerPatch),
     Endpoint("PUT", _ONE, _replace, "Gives a server another entry.", ServerChange, ServerPatch),
     Endpoint("DELETE", _ONE, _remove, "Removes a server.", ServerChange, query=_REVISION),

@@ -12,7 +12,7 @@ from sandbox_fakes import MIB, Bench, children_of, opened_bench
 
 from smart_mcp_proxy.gateway.sandbox import Language
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.long]
 
 SHORT_S = 1.0
 

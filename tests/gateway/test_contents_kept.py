@@ -1,0 +1,34 @@
+"""What is seen of prompts and resources at one place lives as long as that place."""
+
+import gc
+from types import SimpleNamespace
+from typing import Any
+from weakref import WeakSet
+
+import pytest
+from gateway_fakes import Parts
+
+from smart_mcp_proxy.gateway.contents import Contents
+from smart_mcp_proxy.gateway.contents_door import ContentsDoor
+from smart_mcp_proxy.gateway.visible import Narrowed, Visible
+from smart_mcp_proxy.models import LOCAL, Reach
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_the_contents_of_a_view_go_when_the_view_goes(parts: Parts) -> None:
+    """Each change of the configuration makes every narrowed view anew."""
+    views: dict[str, Visible] = {}
+    shelves: Any = SimpleNamespace(catalog=parts.catalog)
+    nothing: Any = None
+    door = ContentsDoor(lambda path, who: views.get(path), shelves, nothing, nothing, 60, None)
+    seen: WeakSet[Contents] = WeakSet()
+    for number in range(50):
+        views["p/work"] = Narrowed(parts.visible, Reach(frozenset({str(number)})), {}.get)
+        contents = door.contents_at("p/work", LOCAL)
+        assert contents is not None
+        assert door.contents_at("p/work", LOCAL) is contents
+        seen.add(contents)
+    gc.collect()
+    assert list(seen) == [contents]
+    assert door.contents_at("t/none", LOCAL) is None
