@@ -191,6 +191,7 @@ async def flap(directory: Path, rounds: int) -> None:
             while not is_over:
                 answer = await at.call("destructive", "up:paint", digest=digest)
                 outcomes.add(answer["error"]["code"] if answer["isError"] else "ok")
+                await asyncio.sleep(0.005)  # as a client would, not a flood: the server has to get its turn
 
         is_over = False
         async with asyncio.TaskGroup() as group:
