@@ -256,11 +256,17 @@ class Retrieval:
             detail=question.detail,
             knows_tools=bool(self._visible.records()),
         ) + _wait_hint(answer["not_covered"])
+        # Reasons are for people: an agent is never sent any.
+        plain = (
+            answer | {"tools": [{key: part for key, part in tool.items() if key != "why"} for tool in tools]}
+            if question.explain
+            else answer
+        )
+        sent = estimate_tokens(len(msgspec.json.encode(plain)))
+        answer["tokens"] = {"catalog": self.catalog_tokens(), "sent": sent, "is_estimate": True}
         if question.explain:
             left_out = ((hit, self._visible.by_id(hit.id)) for hit in found.left_out)
             answer["left_out"] = [_reason(hit, record) for hit, record in left_out if record]
-        sent = estimate_tokens(len(msgspec.json.encode(answer)))
-        answer["tokens"] = {"catalog": self.catalog_tokens(), "sent": sent, "is_estimate": True}
         return answer
 
     def _reasons(self, found: Answer) -> list[str]:

@@ -4,7 +4,8 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -59,3 +60,23 @@ def run_process(*words: str, cwd: Path, env: Mapping[str, str], stdin: str = "")
         check=False,
     )
     return Done(done.returncode, done.stdout, done.stderr)
+
+
+@contextmanager
+def served(folder: Path, **settings: str) -> Iterator[Path]:
+    """The data directory of a gateway over HTTP in a process of its own, in front of the to-do server."""
+    folder.mkdir()
+    (folder / "mcp_config.json").write_text(json.dumps(some_servers("todo")))
+    with subprocess.Popen(
+        [*PROGRAM, "serve", "--http", "--port", "0", "--json"],
+        cwd=folder,
+        env=environment(folder, LOG_LEVEL="ERROR", **settings),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert json.loads(process.stdout.readline())["tools"] == 7
+        yield folder
+        process.terminate()
+        assert process.wait(10) == 0

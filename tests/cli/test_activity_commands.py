@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_runs import PROGRAM, Run, environment, some_servers
+from cli_runs import PROGRAM, Run, environment, served
 
 from smart_mcp_proxy.catalog import Catalog
 from smart_mcp_proxy.gateway.journal import Journal
@@ -158,22 +158,8 @@ def test_watch_shows_what_other_processes_write(home: Path) -> None:
 @pytest.fixture
 def gateway(tmp_path: Path) -> Iterator[Path]:
     """The data directory of a gateway in a process of its own."""
-    folder = tmp_path / "gw"
-    folder.mkdir()
-    (folder / "mcp_config.json").write_text(json.dumps(some_servers("todo")))
-    with subprocess.Popen(
-        [*PROGRAM, "serve", "--http", "--port", "0", "--json"],
-        cwd=folder,
-        env=environment(folder, LOG_LEVEL="ERROR", ACTIVITY_ARGS="redacted"),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline()
+    with served(tmp_path / "gw", ACTIVITY_ARGS="redacted") as folder:
         yield folder
-        process.terminate()
-        assert process.wait(10) == 0
 
 
 def test_a_running_gateway_tells_its_own_log(gateway: Path, run: Run) -> None:

@@ -1,14 +1,13 @@
 """What was learned from use, shown and forgotten by commands: through a running gateway and in the database."""
 
 import json
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
-from cli_runs import PROGRAM, Run, environment, some_servers
+from cli_runs import Run, served, some_servers
 
 from smart_mcp_proxy.catalog import Catalog, Lesson
 from smart_mcp_proxy.models import ToolKey
@@ -19,22 +18,8 @@ ADD = ToolKey("todo", "add_task")
 @pytest.fixture
 def learning(tmp_path: Path) -> Iterator[Path]:
     """The data directory of a gateway that learns, in a process of its own."""
-    folder = tmp_path / "gw"
-    folder.mkdir()
-    (folder / "mcp_config.json").write_text(json.dumps(some_servers("todo")))
-    with subprocess.Popen(
-        [*PROGRAM, "serve", "--http", "--port", "0", "--json"],
-        cwd=folder,
-        env=environment(folder, LOG_LEVEL="ERROR", LEARN="true"),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
-        assert process.stdout is not None
-        assert json.loads(process.stdout.readline())["tools"] == 7
+    with served(tmp_path / "gw", LEARN="true") as folder:
         yield folder
-        process.terminate()
-        assert process.wait(10) == 0
 
 
 def teach(data_dir: Path, *questions: str) -> None:

@@ -1,13 +1,12 @@
 """Servers managed from the command line: in the file, and through a running gateway."""
 
 import json
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_runs import PROGRAM, Run, environment, some_servers
+from cli_runs import Run, served, some_servers
 
 
 def stored(folder: Path) -> dict[str, Any]:
@@ -135,22 +134,8 @@ def test_what_cannot_be_done_says_why_and_what_next(
 @pytest.fixture
 def gateway(tmp_path: Path) -> Iterator[Path]:
     """The data directory of a gateway with one server, in a process of its own."""
-    folder = tmp_path / "gw"
-    folder.mkdir()
-    (folder / "mcp_config.json").write_text(json.dumps(some_servers("todo")))
-    with subprocess.Popen(
-        [*PROGRAM, "serve", "--http", "--port", "0", "--json"],
-        cwd=folder,
-        env=environment(folder, LOG_LEVEL="ERROR"),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
-        assert process.stdout is not None
-        assert json.loads(process.stdout.readline())["tools"] == 7
+    with served(tmp_path / "gw") as folder:
         yield folder
-        process.terminate()
-        assert process.wait(10) == 0
 
 
 def test_a_running_gateway_has_a_change_in_force_when_the_command_ends(gateway: Path, run: Run) -> None:

@@ -321,6 +321,11 @@ async def test_what_was_left_out_is_named_with_the_reason_when_it_is_asked_for(p
     assert {row["name"] for row in left_out} < {f"alpha:lift_{word}" for word in words}
 
 
+async def test_reasons_do_not_count_as_sent(library: Library) -> None:
+    """The tokens are those of the answer that an agent gets."""
+    assert (await library.ask(explain=True))["tokens"] == (await library.ask())["tokens"]
+
+
 async def test_a_search_is_written_down(library: Library, parts: Parts) -> None:
     """Query, what was found, and whether anything was."""
     await library.ask("alpha:paint_wall", limit=1, principal="ann")
