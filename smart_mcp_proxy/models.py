@@ -173,8 +173,7 @@ class Hit(msgspec.Struct, frozen=True):
     why: Mapping[str, Any] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Intent:
+class Intent(msgspec.Struct, frozen=True):
     """What the agent said about a call."""
 
     reason: str = ""
@@ -231,8 +230,7 @@ OnMessage = Callable[[bytes], Awaitable[None]]
 """Takes a notification that belongs to one request, as the server wrote it."""
 
 
-@dataclass(frozen=True, slots=True)
-class CallRequest:
+class CallRequest(msgspec.Struct, frozen=True):
     """One call of an upstream tool, whoever asked for it and through whichever door.
 
     Attributes:
@@ -259,7 +257,7 @@ class CallRequest:
     principal: str = "local"
     session: str | None = None
     digest: str | None = None
-    meta: Mapping[str, Any] = field(default_factory=dict)
+    meta: Mapping[str, Any] = msgspec.field(default_factory=dict)
     on_progress: OnProgress | None = None
     on_message: OnMessage | None = None
     parent: str | None = None

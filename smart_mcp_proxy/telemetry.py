@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 import os
+import random
 import re
 import sys
 import time
@@ -35,7 +36,10 @@ _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-
 """Terminal commands, ends of lines, and marks that reverse the direction of text."""
 
 _secrets: dict[str, int] = {}
+_longest_first: list[str] = []
+"""The same; one secret may be the beginning of another."""
 _tasks: set[asyncio.Task[Any]] = set()
+_random = random.Random(os.urandom(32))
 
 
 def get_logger(room: str) -> logging.Logger:
@@ -45,8 +49,8 @@ def get_logger(room: str) -> logging.Logger:
 
 def redact(text: str) -> str:
     """`text` without any of the secret values in use."""
-    # Longest first: one secret may be the beginning of another. A copy, because logs come from all threads.
-    for secret in sorted(_secrets, key=len, reverse=True):
+    # A copy, because logs come from all threads.
+    for secret in _longest_first[:]:
         text = text.replace(secret, _HIDDEN)
     return text
 
@@ -62,6 +66,7 @@ def secrets_hidden(values: Iterator[str] | list[str] | tuple[str, ...]) -> Itera
     hidden = [value for value in values if len(value) >= _SECRET_MIN_CHARS]
     for value in hidden:
         _secrets[value] = _secrets.get(value, 0) + 1
+    _longest_first[:] = sorted(_secrets, key=len, reverse=True)
     try:
         yield
     finally:
@@ -69,6 +74,7 @@ def secrets_hidden(values: Iterator[str] | list[str] | tuple[str, ...]) -> Itera
             _secrets[value] -= 1
             if not _secrets[value]:
                 del _secrets[value]
+        _longest_first[:] = sorted(_secrets, key=len, reverse=True)
 
 
 class _ConsoleFormatter(logging.Formatter):
@@ -150,7 +156,7 @@ ActivityKind = Literal["search", "call", "approval", "config", "session"]
 
 def new_activity_id() -> str:
     """28 hex digits: the time in milliseconds, then 64 random bits. Unique over processes, ordered by time."""
-    return f"{time.time_ns() // 1_000_000:012x}{os.urandom(8).hex()}"
+    return f"{time.time_ns() // 1_000_000:012x}{_random.getrandbits(64):016x}"
 
 
 class Activity(msgspec.Struct, frozen=True):

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import msgspec
 from sqlalchemy import Connection, Row, Select, delete, func, select
 
 from smart_mcp_proxy.catalog.schema import activity
@@ -154,10 +155,17 @@ def _row(line: Activity) -> tuple[object, ...]:
         line.delivery,
         line.duration_ms,
         line.at_s,
-        json.dumps(dict(line.detail)),
-        None if line.arguments is None else json.dumps(line.arguments),
+        _json(line.detail),
+        None if line.arguments is None else _json(line.arguments),
         line.parent,
     )
+
+
+def _json(value: Any) -> str:
+    try:
+        return msgspec.json.encode(value).decode()
+    except (UnicodeEncodeError, OverflowError):  # half a character, or an integer too long for it
+        return json.dumps(value)
 
 
 def _text(text: str) -> str:

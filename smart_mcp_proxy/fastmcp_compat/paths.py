@@ -1,8 +1,9 @@
 """Where a request came in, and on whose behalf: below `/mcp` an agent finds different lists of tools."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from contextvars import ContextVar, Token
+from typing import Any
 
 from smart_mcp_proxy.models import LOCAL, Principal
 
@@ -10,7 +11,24 @@ __all__ = ["acting_for", "principal", "served_endpoint", "served_path", "serving
 
 _path: ContextVar[str] = ContextVar("served_path", default="")
 _principal: ContextVar[Principal] = ContextVar("principal", default=LOCAL)
-_endpoint: ContextVar[str] = ContextVar("served_endpoint", default="")
+_endpoint: ContextVar[Callable[[], str]] = ContextVar("served_endpoint", default=str)
+
+
+class _Setting:
+    """Context variables with other values while open. No generator: every request passes through some of these."""
+
+    __slots__ = ("_tokens", "_values")
+
+    def __init__(self, *values: tuple[ContextVar[Any], Any]) -> None:
+        self._values = values
+        self._tokens: list[tuple[ContextVar[Any], Token[Any]]] = []
+
+    def __enter__(self) -> None:
+        self._tokens = [(variable, variable.set(value)) for variable, value in self._values]
+
+    def __exit__(self, *exc_info: object) -> None:
+        for variable, token in self._tokens:
+            variable.reset(token)
 
 
 def served_path() -> str:
@@ -23,18 +41,17 @@ def served_path() -> str:
 
 def served_endpoint() -> str:
     """The address of the endpoint as the client wrote it, path included; empty where there is none, as on a pipe."""
-    return _endpoint.get()
+    return _endpoint.get()()
 
 
-@contextmanager
-def serving_path(path: str, endpoint: str = "") -> Iterator[None]:
-    """While open, requests of this context have come in at `path` behind the endpoint with this address."""
-    tokens = _path.set(path), _endpoint.set(endpoint)
-    try:
-        yield
-    finally:
-        _path.reset(tokens[0])
-        _endpoint.reset(tokens[1])
+def serving_path(path: str, endpoint: Callable[[], str] = str) -> AbstractContextManager[None]:
+    """While open, requests of this context have come in at `path` behind the endpoint with this address.
+
+    Args:
+        path: See `served_path`.
+        endpoint: Returns the address; few requests ask for it.
+    """
+    return _Setting((_path, path), (_endpoint, endpoint))
 
 
 def principal() -> Principal:
@@ -45,11 +62,6 @@ def principal() -> Principal:
     return _principal.get()
 
 
-@contextmanager
-def acting_for(who: Principal) -> Iterator[None]:
+def acting_for(who: Principal) -> AbstractContextManager[None]:
     """While open, requests of this context are made on behalf of `who`."""
-    token = _principal.set(who)
-    try:
-        yield
-    finally:
-        _principal.reset(token)
+    return _Setting((_principal, who))

@@ -171,7 +171,7 @@ class PinnedTools(ToolList):
 
     async def call(self, name: str, arguments: Mapping[str, Any], caller: Caller) -> bytes:
         """The result of a listed tool; what a search finds can make a toolset."""
-        return await super().call(name, arguments, replace(caller, registry=self))
+        return await super().call(name, arguments, msgspec.structs.replace(caller, registry=self))
 
     async def register(
         self, found: Sequence[tuple[Hit, ToolRecord]], toolset: str | None, principal: str

@@ -127,6 +127,15 @@ class _Seen(NamedTuple):
     """Filled as it is asked for."""
 
 
+class _Looked(NamedTuple):
+    """Tools of one state of catalog and configuration that were looked at alone."""
+
+    snapshot: Snapshot
+    rules: _Rules
+    shown: dict[int, bool]
+    """By id, filled as it is asked for."""
+
+
 class Visible:
     """The tools of the catalog that this gateway's configuration lets a caller see.
 
@@ -149,6 +158,7 @@ class Visible:
         self._rules = _Rules({}, None)
         self.reconfigure(servers, profile)
         self._seen = _Seen(Snapshot(), self._rules, {}, {})
+        self._looked = _Looked(self._seen.snapshot, self._rules, {})
         self._made: dict[Hashable, Any] = {}
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
@@ -219,12 +229,17 @@ class Visible:
             seen = self._seen = _Seen(snapshot, rules, by_id, {})
         return seen
 
-    def _shows(self, record: ToolRecord) -> bool:
-        """Whether one tool is visible; right after a change it is looked at alone, no call waits for thousands."""
-        seen, rules = self._seen, self._current()
-        if seen.snapshot is self._catalog.snapshot and seen.rules is rules:
+    def _shows(self, snapshot: Snapshot, record: ToolRecord) -> bool:
+        """Whether a tool of `snapshot` is visible; looked at alone, once per state: no call waits for thousands."""
+        seen, looked, rules = self._seen, self._looked, self._current()
+        if seen.snapshot is snapshot and seen.rules is rules:
             return record.id in seen.by_id
-        return rules.offers(record)
+        if looked.snapshot is not snapshot or looked.rules is not rules:
+            looked = self._looked = _Looked(snapshot, rules, {})
+        shown = looked.shown.get(record.id)
+        if shown is None:
+            shown = looked.shown[record.id] = rules.offers(record)
+        return shown
 
     def ids(self) -> Set[int] | None:
         """The visible tools' ids; None where nothing narrows them, that is, all that are searched."""
@@ -233,15 +248,16 @@ class Visible:
 
     def by_id(self, tool_id: int) -> ToolRecord | None:
         """The visible tool with this id."""
-        record = self._catalog.snapshot.by_id.get(tool_id)
-        return record if record is not None and self._shows(record) else None
+        snapshot = self._catalog.snapshot
+        record = snapshot.by_id.get(tool_id)
+        return record if record is not None and self._shows(snapshot, record) else None
 
     def find(self, name: str) -> ToolRecord | None:
         """The tool that a caller means by its canonical or listed name, to the letter."""
         snapshot = self._catalog.snapshot
         key = parse_canonical(name)
         record = (snapshot.by_key.get(key) if key else None) or snapshot.by_listed.get(name)
-        return record if record is not None and self._shows(record) else None
+        return record if record is not None and self._shows(snapshot, record) else None
 
     async def require(self, name: str) -> ToolRecord:
         """The tool of that name.

@@ -2,8 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -19,8 +18,7 @@ SUBSCRIBE: Final = "subscriptions/listen"
 """A request that stays open for as long as the session: no reply without a usable id is ever meant for it."""
 
 
-@dataclass(frozen=True, slots=True)
-class PendingCall:
+class PendingCall(NamedTuple):
     """One request without an answer yet."""
 
     method: str

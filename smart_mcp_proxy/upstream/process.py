@@ -14,6 +14,7 @@ from smart_mcp_proxy.errors import UpstreamError
 from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.telemetry import spawn
 from smart_mcp_proxy.upstream.lines import LineSplitter, OverlongLine
+from smart_mcp_proxy.upstream.pipes import LineSink
 from smart_mcp_proxy.upstream.watchdog import Watchdog
 
 __all__ = ["ChildProcess", "child_environment"]
@@ -70,7 +71,7 @@ class ChildProcess:
         self._process = process
         self._exited = exited
         self._watchdog = watchdog
-        self._stdin = process.stdin
+        self._stdin = LineSink(process.stdin)
         self._stdout = process.stdout
         self._write_lock = asyncio.Lock()
         self._stderr_task = spawn(_drain(process.stderr, on_stderr), f"upstream-stderr-{process.pid}")
@@ -136,14 +137,27 @@ class ChildProcess:
         """
         async with self._write_lock:
             await self._stdin.drain()
-            if self._stdin.is_closing() or self.exit_code is not None:
-                raise ConnectionResetError("stdin is closed")
-            self._stdin.write(line)
+            self._put(line)
+
+    def put(self, line: bytes) -> bool:
+        """Hands one line to the pipe, whole; False where lines before it have yet to leave: use `write` then.
+
+        Raises:
+            ConnectionError: The pipe is closed; nothing of `line` was written.
+        """
+        if self._write_lock.locked() or self._stdin.waiting_bytes:
+            return False
+        self._put(line)
+        return True
+
+    def _put(self, line: bytes) -> None:
+        if self._stdin.is_closing or self.exit_code is not None:
+            raise ConnectionResetError("stdin is closed")
+        self._stdin.write(line)
 
     def write_soon(self, line: bytes) -> None:
         """Hands one small line to the pipe without waiting; it is dropped when the server has stopped reading."""
-        transport = self._stdin.transport
-        if not self._stdin.is_closing() and transport.get_write_buffer_size() < _CHUNK_BYTES:
+        if not self._stdin.is_closing and self._stdin.waiting_bytes < _CHUNK_BYTES:
             self._stdin.write(line)
 
     async def wait(self, timeout_s: float | None = None) -> int | None:

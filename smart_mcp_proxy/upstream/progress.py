@@ -9,7 +9,7 @@ from typing import Self
 from smart_mcp_proxy.models import OnProgress, Progress
 from smart_mcp_proxy.telemetry import get_logger, spawn
 
-__all__ = ["ProgressFeed"]
+__all__ = ["NO_FEED", "ProgressFeed"]
 
 _PROMPT_REPORTS = 10
 """So many reports of a call are passed on as they come: a short call is told whole."""
@@ -78,3 +78,7 @@ class ProgressFeed:
             await asyncio.wait({self._pump}, timeout=_LAST_WORD_S)
         self._pump.cancel()
         await asyncio.wait({self._pump})
+
+
+NO_FEED = ProgressFeed(None)
+"""Of every call whose progress nobody asked for."""

@@ -25,7 +25,7 @@ from smart_mcp_proxy.upstream.http_session import HttpSession
 from smart_mcp_proxy.upstream.inbox import Inbox
 from smart_mcp_proxy.upstream.link import OnEvent, after_gap, next_request_id, timeout_error
 from smart_mcp_proxy.upstream.pending import SUBSCRIBE, PendingCall
-from smart_mcp_proxy.upstream.progress import ProgressFeed
+from smart_mcp_proxy.upstream.progress import NO_FEED, ProgressFeed
 
 __all__ = ["RawHttpLink", "open_raw_http"]
 
@@ -198,7 +198,7 @@ class RawHttpLink:
 
     async def _fulfil(self, reply: "asyncio.Future[bytes]", method: str, params: Mapping[str, Any]) -> None:
         try:
-            result = await self._result(method, params, ProgressFeed(None), self._init_s)
+            result = await self._result(method, params, NO_FEED, self._init_s)
         except UpstreamError as exc:
             if not reply.done():
                 reply.set_exception(exc)
@@ -229,10 +229,11 @@ class RawHttpLink:
         on_message: OnMessage | None = None,
     ) -> bytes:
         """The `result` of one request exactly as the server wrote it; see `Link.request`."""
-        async with ProgressFeed(on_progress) as feed:
-            result = await self._result(
-                method, params, feed, timeout_s, wants_progress=on_progress is not None, on_message=on_message
-            )
+        if on_progress is None:
+            result = await self._result(method, params, NO_FEED, timeout_s, on_message)
+        else:
+            async with ProgressFeed(on_progress) as feed:
+                result = await self._result(method, params, feed, timeout_s, on_message)
         if method == "tools/list" and self.era == "modern":
             return await asyncio.to_thread(self._header_rules.learn, result)
         return result
@@ -248,8 +249,6 @@ class RawHttpLink:
         params: Mapping[str, Any],
         feed: ProgressFeed,
         timeout_s: float,
-        *,
-        wants_progress: bool = False,
         on_message: OnMessage | None = None,
     ) -> bytes:
         """The result of one request, had over an HTTP exchange of its own."""
@@ -257,7 +256,7 @@ class RawHttpLink:
             raise self._lost_error(was_sent=False)
         request_id = next_request_id()
         meta = {**(params.get("_meta") or {}), **self._meta}
-        if wants_progress:
+        if feed is not NO_FEED:
             meta["progressToken"] = request_id
         if meta:
             params = {**params, "_meta": meta}

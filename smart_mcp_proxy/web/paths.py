@@ -1,6 +1,7 @@
 """The places below `/mcp`: profiles and toolsets, each with a list of tools of its own."""
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -51,7 +52,7 @@ class Places:
             return
         if place:
             scope = {**scope, "path": self._endpoint, "raw_path": self._endpoint.encode()}
-        with serving_path(place, self._address(scope)):
+        with serving_path(place, partial(self._address, scope)):
             await self._app(scope, receive, send)
 
     def _address(self, scope: Scope) -> str:

@@ -1,7 +1,7 @@
 """uvicorn's HTTP protocol, with bounds on what a request may take before it is whole."""
 
 import asyncio
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final, cast
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
@@ -12,6 +12,50 @@ REQUEST_S = 60.0
 a second would hold its connection for ever. Source: notes/reliability.md, B32."""
 HEAD_LIMIT_BYTES = 64 * 1024
 """Of a head, or of what stands between the parts of a body; several times what proxies in front let through."""
+
+
+_STATUS_LINE: Final = b"HTTP/1.1 "
+
+
+class _JoinedWrites:
+    """A transport that sends the head of an answer together with what follows in the same turn of the event loop.
+
+    uvicorn writes head and body apart: two system calls, two packets, and a client that is woken twice.
+
+    Args:
+        transport: Of the connection.
+        loop: Runs it.
+    """
+
+    __slots__ = ("_head", "_loop", "_transport")
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport = transport
+        self._loop = loop
+        self._head = b""
+
+    def write(self, data: bytes) -> None:
+        """Sends `data`, the beginning of an answer at the end of the turn at the latest."""
+        if self._head:
+            data, self._head = self._head + data, b""
+        elif data.startswith(_STATUS_LINE):
+            self._head = data
+            self._loop.call_soon(self._flush)
+            return
+        self._transport.write(data)
+
+    def close(self) -> None:
+        """Closes the connection once all is sent."""
+        self._flush()
+        self._transport.close()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def _flush(self) -> None:
+        if self._head:
+            data, self._head = self._head, b""
+            self._transport.write(data)
 
 
 class BoundedProtocol(HttpToolsProtocol):
@@ -26,7 +70,6 @@ class BoundedProtocol(HttpToolsProtocol):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._is_between_requests = True
-        self._is_head_whole = False
         self._wordless_bytes = 0
         """Since the request began, or since the last byte of its body: head, chunk sizes, trailers."""
         self._limit: asyncio.TimerHandle | None = None
@@ -34,6 +77,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         """A client is there."""
         super().connection_made(transport)
+        self.transport = cast(asyncio.Transport, _JoinedWrites(transport, self.loop))
         self._start_limit()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -74,18 +118,13 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         """A request begins."""
-        self._is_between_requests = self._is_head_whole = False
+        self._is_between_requests = False
         super().on_message_begin()
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """One header field. Those after the body are dropped: nothing in front of this has looked at them."""
-        if not self._is_head_whole:
-            super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         """The head is whole."""
-        self._is_head_whole = True
         super().on_headers_complete()
+        self.headers = []  # where those after the body go: nobody in front of this has looked at them
 
     def on_body(self, body: bytes) -> None:
         """A part of the body."""

@@ -31,6 +31,7 @@ from smart_mcp_proxy.gateway.agent import DRAIN_S
 from smart_mcp_proxy.models import LOCAL, Era
 from smart_mcp_proxy.telemetry import get_logger, spawn
 from smart_mcp_proxy.upstream.lines import LineSplitter, OverlongLine
+from smart_mcp_proxy.upstream.pipes import LineSink
 from smart_mcp_proxy.web.wire import CallsInFlight, WireCall, WireCancel, error_reply, parse_wire
 
 __all__ = ["serve_stdio"]
@@ -296,21 +297,21 @@ class _PipeWriter(_Writer):
     """Writes to a pipe, socket or terminal without blocking the event loop."""
 
     def __init__(self, stream: asyncio.StreamWriter) -> None:
-        self._stream = stream
+        self._pipe = LineSink(stream)
 
     def write(self, data: bytes) -> None:
         """Writes what the pipe takes now and keeps the rest."""
-        self._stream.write(data)
+        self._pipe.write(data)
 
     async def drain(self) -> None:
         """Returns when the pipe has taken enough of what was kept."""
-        await self._stream.drain()
+        await self._pipe.drain()
 
     async def close(self) -> None:
         """Returns when the pipe has taken everything, or is broken."""
-        self._stream.close()
+        self._pipe.close()
         with suppress(OSError):
-            await self._stream.wait_closed()
+            await self._pipe.wait_closed()
 
 
 async def _writer_of(sink: int) -> _Writer:

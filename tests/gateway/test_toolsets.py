@@ -25,7 +25,7 @@ NO_CALLS: Any = None
 @pytest.fixture(autouse=True)
 def endpoint() -> Iterator[None]:
     """The address that requests come in at."""
-    with serving_path("", ENDPOINT):
+    with serving_path("", lambda: ENDPOINT):
         yield
 
 
