@@ -30,6 +30,7 @@ from smart_mcp_proxy.web.refusals import Refusals
 from smart_mcp_proxy.web.signed_tokens import SCOPES, resource_url, signed_tokens
 from smart_mcp_proxy.web.streams import EndingStreams
 from smart_mcp_proxy.web.wire_http import WireHttp
+from smart_mcp_proxy.web.wire_protocol import WireDoor
 
 __all__ = ["bind", "build_app"]
 
@@ -39,8 +40,8 @@ SSE_MESSAGES_PATH = "/messages"
 _UNCACHED = {"cache-control": "no-store"}
 
 
-def build_app(gateway: Gateway, *, token: str | None, is_over: asyncio.Event) -> ASGIApp:
-    """The ASGI app of the HTTP door.
+def build_app(gateway: Gateway, *, token: str | None, is_over: asyncio.Event) -> tuple[ASGIApp, WireDoor]:
+    """The ASGI app of the HTTP door, and the door in front of it for the common call.
 
     Args:
         gateway: Open.
@@ -81,7 +82,7 @@ def build_app(gateway: Gateway, *, token: str | None, is_over: asyncio.Event) ->
         EndingStreams(Refusals(app, metadata_url), is_over), streamable.session, MCP_PATH, gateway.agent, keys
     )
     places = Places(wire, MCP_PATH, gateway.serves_at, keys.check, resource_url(settings))
-    return BrokerBeside(places, gateway, keys)
+    return BrokerBeside(places, gateway, keys), WireDoor(wire, MCP_PATH, places.address)
 
 
 def _refuse_place(gateway: Gateway) -> Response | None:

@@ -1,6 +1,6 @@
 """The places below `/mcp`: profiles and toolsets, each with a list of tools of its own."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 
 from starlette.responses import JSONResponse
@@ -52,15 +52,20 @@ class Places:
             return
         if place:
             scope = {**scope, "path": self._endpoint, "raw_path": self._endpoint.encode()}
-        with serving_path(place, partial(self._address, scope)):
+        with serving_path(place, partial(self.address, scope["scheme"], scope["headers"])):
             await self._app(scope, receive, send)
 
-    def _address(self, scope: Scope) -> str:
-        """The endpoint's address, else the client's own words: their Host is checked before they are used."""
+    def address(self, scheme: str, fields: Iterable[tuple[bytes, bytes]]) -> str:
+        """The endpoint's address, else the client's own words: their Host is checked before they are used.
+
+        Args:
+            scheme: By which the request came.
+            fields: Its header.
+        """
         if self._public_address is not None:
             return self._public_address
-        host = next((value for name, value in scope["headers"] if name == b"host"), b"")
-        return f"{scope['scheme']}://{host.decode('latin-1')}{self._endpoint}" if host else ""
+        host = next((value for name, value in fields if name == b"host"), b"")
+        return f"{scheme}://{host.decode('latin-1')}{self._endpoint}" if host else ""
 
 
 def not_found(place: str) -> JSONResponse:

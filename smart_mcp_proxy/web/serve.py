@@ -8,9 +8,11 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
+from typing import cast
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -21,6 +23,7 @@ from smart_mcp_proxy.web.http import build_app
 from smart_mcp_proxy.web.protocol import BoundedProtocol
 from smart_mcp_proxy.web.rest import build_rest_app
 from smart_mcp_proxy.web.rest.network import RestBeside, open_network_door
+from smart_mcp_proxy.web.wire_protocol import WireProtocol
 
 __all__ = ["StopEvent", "open_socket", "serve_http", "settle_process", "socket_path", "stop_signals"]
 
@@ -59,11 +62,13 @@ class _Server(uvicorn.Server):
 
 
 @asynccontextmanager
-async def _serving(app: ASGIApp, listener: socket.socket) -> AsyncIterator[None]:
+async def _serving(
+    app: ASGIApp, listener: socket.socket, protocol: Callable[..., BoundedProtocol] = BoundedProtocol
+) -> AsyncIterator[None]:
     """Serves `app` on `listener` while open; open streams get a moment to end."""
     config = uvicorn.Config(
         app,
-        http=BoundedProtocol,
+        http=cast(type[BoundedProtocol], protocol),
         log_config=None,
         access_log=False,
         proxy_headers=False,
@@ -87,8 +92,8 @@ async def serve_http(gateway: Gateway, listener: socket.socket, *, token: str | 
     """Serves agents on `listener` while open."""
     is_over = asyncio.Event()
     door = await open_network_door(gateway)
-    app = RestBeside(build_app(gateway, token=token, is_over=is_over), gateway, door)
-    async with _serving(app, listener):
+    app, wire_door = build_app(gateway, token=token, is_over=is_over)
+    async with _serving(RestBeside(app, gateway, door), listener, partial(WireProtocol, door=wire_door)):
         yield
         await gateway.agent.drain()
         await asyncio.sleep(LAST_ANSWERS_S)

@@ -1,8 +1,9 @@
-"""The fast door over streamable HTTP: an ASGI app in front of the MCP app."""
+"""The fast door over streamable HTTP: an ASGI app in front of the MCP app, and what decides for both ways into it."""
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from typing import Final, NamedTuple
 from weakref import WeakKeyDictionary
 
 import msgspec
@@ -20,7 +21,7 @@ from smart_mcp_proxy.web.auth import Keys
 from smart_mcp_proxy.web.messages import BODY_LIMIT_BYTES
 from smart_mcp_proxy.web.wire import CallsInFlight, WireCall, WireCancel, error_reply, parse_wire
 
-__all__ = ["WireHttp"]
+__all__ = ["TakenCall", "WireHttp"]
 
 KNOWN_ORIGINS = 256
 REQUEST_CANCELLED = -32000
@@ -41,7 +42,48 @@ _HEADERS_READ = frozenset(
     }
 )
 
+Fields = Sequence[tuple[bytes, bytes]]
 Headers = Mapping[bytes, bytes]
+JSON_FIELDS: Final = ((b"content-type", b"application/json"),)
+
+
+class TakenCall(NamedTuple):
+    """A call that is answered without the SDK.
+
+    Attributes:
+        call: The message.
+        who: On whose behalf.
+        calls: Answers, and can cancel.
+        session: The client's; None in the modern era.
+        era: Of the message.
+    """
+
+    call: WireCall
+    who: Principal
+    calls: CallsInFlight
+    session: HttpSession | None
+    era: Era
+
+    def leave(self) -> None:
+        """The client has closed the connection: in the modern era that cancels the call."""
+        if self.session is None:
+            self.calls.cancel(self.call.id)
+
+    async def answer(self) -> tuple[int, bytes]:
+        """HTTP status and JSON body of the reply."""
+        call, status = self.call, 200
+        with self.session.in_use(call.id) if self.session is not None else nullcontext():
+            try:
+                reply = await self.calls.answer(call, self.era, self.who.id)
+            except MCPError as failure:
+                reply = error_reply(call, failure)
+                status = ERROR_CODE_HTTP_STATUS.get(failure.error.code, 200) if self.era == "modern" else 200
+        if reply is None:
+            reply = b'{"jsonrpc":"2.0","id":%b,"error":{"code":%d,"message":"Request cancelled"}}' % (
+                msgspec.json.encode(call.id),
+                REQUEST_CANCELLED,
+            )
+        return status, reply
 
 
 class WireHttp:
@@ -77,16 +119,32 @@ class WireHttp:
             await self._app(scope, receive, send)
             return
         body, messages = await _read(receive)
-        headers = _unique(scope)
-        if body is not None and headers is not None and (who := self._entering(headers)) is not None:
-            match parse_wire(body):
-                case WireCall() as call if (way := self._way(headers, call, who)) is not None:
-                    await self._answer(call, who, *way, receive, send)
-                    return
-                case WireCancel() as cancel if self._cancelled(headers, cancel, who):
-                    await _respond(send, b"", 202)
-                    return
-        await self._hand_on(scope, headers, body, messages, receive, send)
+        taken = self.take(scope["headers"], body) if body is not None else None
+        if taken is None:
+            await self._hand_on(scope, body, messages, receive, send)
+        elif isinstance(taken, TakenCall):
+            with Abandonment(receive, taken.leave) if taken.session is None else nullcontext():
+                status, reply = await taken.answer()
+            await _respond(send, reply, status)
+        else:
+            await _respond(send, b"", 202)
+
+    def take(self, fields: Fields, body: bytes) -> TakenCall | WireCancel | None:
+        """A call to answer, a cancellation that was heeded; None for whatever is the SDK's to judge.
+
+        Args:
+            fields: The header of a POST to this door, names in lower case.
+            body: Whole.
+        """
+        headers = _unique(fields)
+        if headers is None or (who := self._entering(headers)) is None:
+            return None
+        match parse_wire(body):
+            case WireCall() as call if (way := self._way(headers, call, who)) is not None:
+                return TakenCall(call, who, *way)
+            case WireCancel() as cancel if self._cancelled(headers, cancel, who):
+                return cancel
+        return None
 
     def _entering(self, headers: Headers) -> Principal | None:
         """Who is let in, if Host, Origin and token are good by all that is known here."""
@@ -130,47 +188,17 @@ class WireHttp:
     def _session(self, headers: Headers, who: Principal) -> HttpSession | None:
         return self._find_session(headers.get(b"mcp-session-id", b"").decode("latin-1"), who)
 
-    async def _answer(
-        self,
-        call: WireCall,
-        who: Principal,
-        calls: CallsInFlight,
-        session: HttpSession | None,
-        era: Era,
-        receive: Receive,
-        send: Send,
-    ) -> None:
-        held = session.in_use(call.id) if session is not None else Abandonment(receive, partial(calls.cancel, call.id))
-        status = 200
-        with held:
-            try:
-                reply = await calls.answer(call, era, who.id)
-            except MCPError as failure:
-                reply = error_reply(call, failure)
-                status = ERROR_CODE_HTTP_STATUS.get(failure.error.code, 200) if era == "modern" else 200
-        if reply is None:
-            reply = b'{"jsonrpc":"2.0","id":%b,"error":{"code":%d,"message":"Request cancelled"}}' % (
-                msgspec.json.encode(call.id),
-                REQUEST_CANCELLED,
-            )
-        await _respond(send, reply, status)
-
     def _cancelled(self, headers: Headers, cancel: WireCancel, who: Principal) -> bool:
         session = self._session(headers, who)
         calls = self._session_calls.get(session) if session is not None else None
         return calls is not None and calls.cancel(cancel.params.requestId)
 
     async def _hand_on(
-        self,
-        scope: Scope,
-        headers: Headers | None,
-        body: bytes | None,
-        messages: list[Message],
-        receive: Receive,
-        send: Send,
+        self, scope: Scope, body: bytes | None, messages: list[Message], receive: Receive, send: Send
     ) -> None:
         """The SDK's turn; what it lets in here is let in at once the next time."""
         pending = iter(messages)
+        headers = _unique(scope["headers"])
         scope = {**scope, "headers": [(name, value.strip(BLANKS)) for name, value in scope["headers"]]}
 
         async def replay() -> Message:
@@ -202,18 +230,20 @@ async def _read(receive: Receive) -> tuple[bytes | None, list[Message]]:
     return body, messages
 
 
-def _unique(scope: Scope) -> Headers | None:
+def _unique(fields: Fields) -> Headers | None:
     """The headers this door looks at; None if one comes twice or is of a kind that only the SDK can judge."""
     found: dict[bytes, bytes] = {}
-    for name, value in scope["headers"]:
-        if name.startswith(b"mcp-param-") or (name in found):
-            return None
+    for name, value in fields:
         if name in _HEADERS_READ:
+            if name in found:
+                return None
             found[name] = value.strip(BLANKS)
+        elif name.startswith(b"mcp-param-"):
+            return None
     return found
 
 
 async def _respond(send: Send, body: bytes, status: int) -> None:
-    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+    headers = [*JSON_FIELDS, (b"content-length", b"%d" % len(body))]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

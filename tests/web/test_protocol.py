@@ -3,8 +3,8 @@
 import asyncio
 from typing import cast
 
-import anyio
 import pytest
+from protocol_wire import Wire
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn import Config
 from uvicorn.server import ServerState
@@ -15,30 +15,6 @@ pytestmark = pytest.mark.anyio
 
 REQUEST = b"POST / HTTP/1.1\r\nhost: localhost\r\ncontent-length: 2\r\n\r\n{}"
 TRAILED = b"POST / HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\nx-late: 1\r\n\r\n"
-
-
-class Wire(asyncio.Transport):
-    """The client's side: what it is sent, packet by packet."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.packets: list[bytes] = []
-        self.news = asyncio.Event()
-        self.is_closed = False
-
-    def write(self, data: bytes | bytearray | memoryview) -> None:
-        self.packets.append(bytes(data))
-        self.news.set()
-
-    def close(self) -> None:
-        self.is_closed = True
-        self.news.set()
-
-    def is_closing(self) -> bool:
-        return self.is_closed
-
-    def resume_reading(self) -> None:
-        """Nothing was paused."""
 
 
 def served(app: ASGIApp) -> tuple[BoundedProtocol, Wire]:
@@ -59,8 +35,7 @@ async def _answer(scope: Scope, receive: Receive, send: Send) -> None:
 async def test_head_and_body_are_one_packet() -> None:
     protocol, wire = served(cast(ASGIApp, _answer))
     protocol.data_received(REQUEST)
-    with anyio.fail_after(5):
-        await wire.news.wait()
+    await wire.sent()
     protocol.connection_lost(None)
     [packet] = wire.packets
     assert packet.startswith(b"HTTP/1.1 200") and packet.endswith(b"\r\n\r\ndone")
@@ -76,12 +51,10 @@ async def test_the_head_of_a_stream_leaves_before_its_body_is_there() -> None:
 
     protocol, wire = served(stream)
     protocol.data_received(REQUEST)
-    with anyio.fail_after(5):
-        await wire.news.wait()
-        assert len(wire.packets) == 1 and wire.packets[0].endswith(b"\r\n\r\n")
-        wire.news.clear()
-        go_on.set()
-        await wire.news.wait()
+    await wire.sent()
+    assert len(wire.packets) == 1 and wire.packets[0].endswith(b"\r\n\r\n")
+    go_on.set()
+    await wire.sent(2)
     protocol.connection_lost(None)
     assert b"HTTP/1.1 is a word, too" in b"".join(wire.packets[1:])
 
@@ -97,7 +70,6 @@ async def test_fields_after_a_body_reach_nobody() -> None:
 
     protocol, wire = served(look)
     protocol.data_received(TRAILED)
-    with anyio.fail_after(5):
-        await wire.news.wait()
+    await wire.sent()
     protocol.connection_lost(None)
     assert [name for name, _ in seen] == [b"host", b"transfer-encoding"]

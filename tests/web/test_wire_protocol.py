@@ -1,0 +1,187 @@
+"""The door for the common call on one connection: who answers what, in which order, and what a leaving client ends."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+import anyio
+import pytest
+from protocol_wire import Wire
+from starlette.types import Receive, Scope, Send
+from uvicorn import Config
+from uvicorn.server import ServerState
+
+from smart_mcp_proxy.fastmcp_compat.paths import served_endpoint
+from smart_mcp_proxy.web.messages import BODY_LIMIT_BYTES
+from smart_mcp_proxy.web.wire_http import TakenCall
+from smart_mcp_proxy.web.wire_protocol import WireDoor, WireProtocol
+
+pytestmark = pytest.mark.anyio
+
+
+class Call(TakenCall):
+    """A call that ends when the test says so."""
+
+    go_on: asyncio.Event
+    has_left: asyncio.Event
+    problem: Exception | None = None
+
+    def leave(self) -> None:
+        self.has_left.set()
+
+    async def answer(self) -> tuple[int, bytes]:
+        await self.go_on.wait()
+        if self.problem is not None:
+            raise self.problem
+        return 200, b"from the door at " + served_endpoint().encode()
+
+
+class Wires:
+    """Takes the messages that say so."""
+
+    def __init__(self) -> None:
+        self.calls: list[Call] = []
+
+    def take(self, fields: Sequence[tuple[bytes, bytes]], body: bytes) -> Any:
+        if not body.startswith(b"call"):
+            return None
+        call = Call(*[cast(Any, None)] * 5)
+        call.go_on, call.has_left = asyncio.Event(), asyncio.Event()
+        if b"later" not in body:
+            call.go_on.set()
+        if b"fail" in body:
+            call.problem = ValueError("the gateway failed")
+        self.calls.append(call)
+        return call
+
+
+async def app(scope: Scope, receive: Receive, send: Send) -> None:
+    size = 0
+    while (message := await receive()).get("more_body"):
+        size += len(message["body"])
+    answer = b"from the app"
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"12")]})
+    await send({"type": "http.response.body", "body": answer})
+
+
+def connected() -> tuple[WireProtocol, Wire, Wires]:
+    config = Config(app, log_config=None, access_log=False)
+    config.load()
+    wires = Wires()
+    door = WireDoor(cast(Any, wires), "/mcp", lambda scheme, fields: f"{scheme}://{dict(fields)[b'host'].decode()}")
+    protocol = WireProtocol(config=config, server_state=ServerState(), app_state={}, door=door)
+    wire = Wire()
+    protocol.connection_made(wire)
+    return protocol, wire, wires
+
+
+def post(body: bytes, path: bytes = b"/mcp", more: bytes = b"") -> bytes:
+    return b"POST %b HTTP/1.1\r\nhost: here\r\n%bcontent-length: %d\r\n\r\n%b" % (path, more, len(body), body)
+
+
+async def test_a_call_is_answered_in_one_packet_that_keeps_the_connection() -> None:
+    protocol, wire, _ = connected()
+    for count in (1, 2):
+        protocol.data_received(post(b"call"))
+        await wire.sent(count)
+    protocol.connection_lost(None)
+    assert len(wire.packets) == 2
+    for packet in wire.packets:
+        assert packet.startswith(b"HTTP/1.1 200 OK\r\n")
+        assert packet.endswith(b"content-length: 28\r\n\r\nfrom the door at http://here")
+        assert b"connection: close" not in packet
+
+
+@pytest.mark.parametrize(
+    "request_bytes",
+    [
+        post(b"something else"),
+        post(b"call", path=b"/mcp/p/work"),
+        post(b"call", path=b"/mcp?x=1"),
+        post(b"call", more=b"connection: close\r\n"),
+        post(b"call", more=b"expect: 100-continue\r\n"),
+        post(b"call").replace(b"POST", b"PUT"),
+        post(b"call").replace(b"HTTP/1.1", b"HTTP/1.0"),
+        post(b"call" + b"x" * BODY_LIMIT_BYTES),
+        post(b""),
+    ],
+)
+async def test_everything_else_is_a_request_like_any_other(request_bytes: bytes) -> None:
+    protocol, wire, wires = connected()
+    for start in range(0, len(request_bytes), 100_000):
+        protocol.data_received(request_bytes[start : start + 100_000])
+    with anyio.fail_after(5):
+        while b"from the app" not in wire.text:
+            await wire.sent(len(wire.packets) + 1)
+    protocol.connection_lost(None)
+    assert not wires.calls
+
+
+async def test_a_message_may_come_in_pieces() -> None:
+    protocol, wire, _ = connected()
+    message = post(b"call")
+    for number in range(len(message)):
+        assert not wire.packets
+        protocol.data_received(message[number : number + 1])
+    await wire.sent()
+    protocol.connection_lost(None)
+    assert b"from the door" in wire.text
+
+
+async def test_answers_come_in_the_order_of_the_requests() -> None:
+    protocol, wire, wires = connected()
+    protocol.data_received(post(b"call later") + post(b"something else") + post(b"call"))
+    assert not wire.packets
+    wires.calls[0].go_on.set()
+    with anyio.fail_after(5):
+        while wire.text.count(b"HTTP/1.1 200") < 3:
+            await wire.sent(len(wire.packets) + 1)
+    protocol.connection_lost(None)
+    first, second, third = wire.text.split(b"HTTP/1.1 200 OK")[1:]
+    assert b"from the door" in first and b"from the app" in second and b"from the app" in third
+
+
+async def test_a_client_that_leaves_ends_its_call() -> None:
+    protocol, wire, wires = connected()
+    protocol.data_received(post(b"call later"))
+    protocol.connection_lost(None)
+    [call] = wires.calls
+    assert call.has_left.is_set()
+    call.go_on.set()
+    await anyio.lowlevel.checkpoint()
+    assert not wire.packets
+
+
+async def test_a_client_that_leaves_after_its_answer_ends_nothing() -> None:
+    protocol, wire, wires = connected()
+    protocol.data_received(post(b"call"))
+    await wire.sent()
+    protocol.connection_lost(None)
+    assert not wires.calls[0].has_left.is_set()
+
+
+async def test_a_server_that_stops_answers_the_call_and_says_that_it_closes() -> None:
+    protocol, wire, wires = connected()
+    protocol.data_received(post(b"call later"))
+    protocol.shutdown()
+    assert not wire.is_closing()
+    wires.calls[0].go_on.set()
+    await wire.sent()
+    assert b"connection: close\r\n" in wire.text and wire.is_closed
+    protocol.connection_lost(None)
+
+
+async def test_a_failure_of_our_own_closes_the_connection(caplog: pytest.LogCaptureFixture) -> None:
+    """A client that waits for ever is worse than one that has to connect again."""
+    protocol, wire, _ = connected()
+    protocol.data_received(post(b"call fail"))
+    await wire.sent()
+    protocol.connection_lost(None)
+    assert wire.is_closed and not wire.packets
+    await _logged(caplog, lambda text: "the gateway failed" in text)
+
+
+async def _logged(caplog: pytest.LogCaptureFixture, is_there: Callable[[str], bool]) -> None:
+    with anyio.fail_after(5):
+        while not is_there(caplog.text):
+            await anyio.lowlevel.checkpoint()
