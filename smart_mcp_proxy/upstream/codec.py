@@ -98,10 +98,11 @@ def encode_message(message: Mapping[str, Any]) -> bytes:
 def cleaned(line: bytes) -> bytes:
     """`line` without BOM and surrounding blanks, invalid UTF-8 and lone surrogate escapes replaced by U+FFFD."""
     line = line.removeprefix(_BOM).strip()
-    try:
-        line.decode()
-    except UnicodeDecodeError:
-        line = line.decode(errors="replace").encode()
+    if not line.isascii():
+        try:
+            line.decode()
+        except UnicodeDecodeError:
+            line = line.decode(errors="replace").encode()
     # A search for one byte is all that most messages cost here; for three at once it takes longer than reading them.
     if b"\\" in line and _SURROGATE.search(line):
         line = _LONE_SURROGATE.sub(_without_lone_surrogate, line)

@@ -1,6 +1,7 @@
 """uvicorn's HTTP protocol, with bounds on what a request may take before it is whole."""
 
 import asyncio
+from collections.abc import Iterable
 from typing import Any, ClassVar, Final, cast
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -43,6 +44,11 @@ class _JoinedWrites:
             self._loop.call_soon(self._flush)
             return
         self._transport.write(data)
+
+    def writelines(self, parts: Iterable[bytes]) -> None:
+        """Sends parts that belong together at once."""
+        self._flush()
+        self._transport.writelines(parts)
 
     def close(self) -> None:
         """Closes the connection once all is sent."""

@@ -160,7 +160,7 @@ class WireProtocol(BoundedProtocol):
         if not exchange.keep_alive:
             fields.append((b"connection", b"close"))
         head = b"".join([b"%b: %b\r\n" % field for field in fields])
-        self.transport.write(b"%b%b\r\n%b" % (STATUS_LINE[status], head, body))
+        self.transport.writelines((b"%b%b\r\n" % (STATUS_LINE[status], head), body))
         exchange.response_complete = True
         if not exchange.keep_alive:
             self.transport.close()

@@ -1,6 +1,7 @@
 """A client's connection as a protocol of the server sees it."""
 
 import asyncio
+from collections.abc import Iterable
 
 import anyio
 
@@ -29,6 +30,9 @@ class Wire(asyncio.Transport):
     def write(self, data: bytes | bytearray | memoryview) -> None:
         self.packets.append(bytes(data))
         self._news.set()
+
+    def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview]) -> None:
+        self.write(b"".join(list_of_data))
 
     def close(self) -> None:
         self.is_closed = True
