@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -22,6 +23,7 @@ __all__ = [
     "OnProgress",
     "Principal",
     "Progress",
+    "RawResult",
     "Reach",
     "Review",
     "ServerState",
@@ -313,3 +315,20 @@ class ServerStatus:
     server_info: str = ""
     restarts: int = 0
     breaker: str = "closed"
+
+
+OUTLINE_BYTES = 64
+"""Of a member's value: enough for a flag, a word, or to see what kind of value it is."""
+_members = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+class RawResult(bytes):
+    """A result's JSON text as a server wrote it; however many ask what is in it, it is looked through once."""
+
+    @cached_property
+    def outline(self) -> Mapping[str, bytes]:
+        """Its members by name, of each value the first 64 bytes. Raises `msgspec.MsgspecError` if it is no object.
+
+        Not the values themselves: they would refer to the text that refers to them, and live until a collection.
+        """
+        return {name: bytes(memoryview(value)[:OUTLINE_BYTES]) for name, value in _members.decode(self).items()}

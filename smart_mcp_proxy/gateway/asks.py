@@ -14,7 +14,7 @@ from smart_mcp_proxy.gateway.connected import connected, require_connected
 from smart_mcp_proxy.gateway.contents import Target, require_unchanged
 from smart_mcp_proxy.gateway.gates import Gates
 from smart_mcp_proxy.gateway.recorder import Recorder
-from smart_mcp_proxy.gateway.results import RawResult, facts_of
+from smart_mcp_proxy.gateway.results import as_result, facts_of
 from smart_mcp_proxy.gateway.shelves import Shelves
 from smart_mcp_proxy.gateway.tools.base import Caller
 from smart_mcp_proxy.policy import ArgumentsKept
@@ -92,7 +92,7 @@ class Asks:
         snapshot = self._shelves.catalog.snapshot  # what the target was found in, a moment ago
         try:
             await self._confirm(ask)
-            raw = RawResult(await self._send(ask, snapshot))
+            raw = as_result(await self._send(ask, snapshot))
             facts = facts_of(raw)
             if facts is None or facts.resultType != "complete":
                 raise UpstreamError(

@@ -15,7 +15,7 @@ from smart_mcp_proxy.gateway.gates import Gates
 from smart_mcp_proxy.gateway.learning import Learning
 from smart_mcp_proxy.gateway.outputs import Outputs, truncate
 from smart_mcp_proxy.gateway.recorder import Recorder
-from smart_mcp_proxy.gateway.results import RawResult, facts_of, rewritten
+from smart_mcp_proxy.gateway.results import as_result, facts_of, rewritten
 from smart_mcp_proxy.gateway.schemas import ArgumentSchemas
 from smart_mcp_proxy.gateway.visible import Visible
 from smart_mcp_proxy.models import CallRequest, ToolRecord
@@ -112,7 +112,7 @@ class Calls:
             if self._confirm is not None:
                 await self._confirm(record)
             self._admit(record, request)
-            raw = RawResult(await self._send(record, request, within or self._visible))
+            raw = as_result(await self._send(record, request, within or self._visible))
             facts = facts_of(raw)
             if facts is None or facts.resultType != "complete":
                 raise UpstreamError(
@@ -137,7 +137,7 @@ class Calls:
         """The result as the agent gets it: cleaned, then cut, then fenced, each where the settings ask for it."""
         limits = self._limits
         if limits.is_cleaned and may_need_cleaning(raw):
-            raw = RawResult(await rewritten(raw, clean))
+            raw = await rewritten(raw, clean)
         if limits.output_limit_chars and request.parent is None:  # what a script answers with is cut as a whole
             limit_chars, principal = limits.output_limit_chars, request.principal
             cut = partial(truncate, limit_chars=limit_chars, outputs=self._outputs, principal=principal)

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from smart_mcp_proxy.gateway.results import RawResult, is_said
+from smart_mcp_proxy.gateway.results import is_said, members_of
 from smart_mcp_proxy.policy.scanner.hidden import FLAG
 
 __all__ = ["CLEANED_META_KEY", "clean", "fence", "fenced", "may_need_cleaning"]
@@ -72,9 +72,9 @@ def clean(raw: bytes) -> bytes:
     text = _clean_strings(raw.decode("utf-8", "replace"), removed)
     if not removed[0]:
         return raw
-    members = RawResult(text.encode()).members
+    members = members_of(text.encode())
     note = {CLEANED_META_KEY: {"removed_chars": removed[0]}}
-    return RawResult(msgspec.json.encode({**members, "_meta": {**_object(members.get("_meta")), **note}}))
+    return msgspec.json.encode({**members, "_meta": {**_object(members.get("_meta")), **note}})
 
 
 def _clean_strings(text: str, removed: list[int]) -> str:
@@ -125,14 +125,14 @@ def fence(raw: bytes) -> bytes:
     Args:
         raw: A tool result's JSON text.
     """
-    result = dict(RawResult(raw).members)
+    result = members_of(raw)
     blocks = _blocks(result.get("content"))
     structured = bytes(result.pop("structuredContent", b"null")).decode()
     if structured != "null" and not is_said(structured, _joined(blocks)):
         blocks.append({"type": _TEXT, "text": _encode(structured)})
     nonce = secrets.token_hex(FENCE_BYTES)
     result["content"] = _encode([_fenced_block(block, nonce) for block in blocks])
-    return RawResult(msgspec.json.encode(result))
+    return msgspec.json.encode(result)
 
 
 def fenced(text: str, nonce: str | None = None) -> str:

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -10,16 +9,17 @@ from mcp_types import SERVER_INFO_META_KEY
 
 from smart_mcp_proxy import __version__
 from smart_mcp_proxy.errors import ProxyError
-from smart_mcp_proxy.models import Era
+from smart_mcp_proxy.models import Era, RawResult
 
 __all__ = [
     "SERVER_NAME",
-    "RawResult",
     "ResultFacts",
+    "as_result",
     "error_result",
     "facts_of",
     "fit_to_era",
     "is_said",
+    "members_of",
     "rewritten",
     "structured_result",
 ]
@@ -54,16 +54,6 @@ _FITTED_MEMBERS: dict[Era, tuple[bytes, ...]] = {
 """Members that one era's results must not have, or have otherwise; text that only looks like one costs a reading."""
 
 
-class RawResult(bytes):
-    """A tool result's JSON text that is looked through once, however many ask what is in it."""
-
-    @cached_property
-    def members(self) -> dict[str, msgspec.Raw]:
-        """The members of the result, their values unread. Raises `msgspec.MsgspecError` if it is no JSON object."""
-        # Of a copy: the members refer to the text they were read from, and a circle would keep it until a collection.
-        return _members.decode(bytes(self))
-
-
 def facts_of(raw: bytes) -> ResultFacts | None:
     """What `raw` says of itself; None if it is not a tool result's JSON object."""
     if not raw.lstrip().startswith(b"{"):
@@ -71,14 +61,21 @@ def facts_of(raw: bytes) -> ResultFacts | None:
     if _has_none_of(raw, (b'"isError"', b'"resultType"')):
         return _PLAIN
     try:
-        members = _members_of(raw)
-        return _facts.decode(msgspec.json.encode({name: members[name] for name in _FACTS if name in members}))
+        outline = as_result(raw).outline
+        found = {name: msgspec.Raw(outline[name]) for name in _FACTS if name in outline}
+        return _facts.decode(msgspec.json.encode(found)) if found else _PLAIN
     except msgspec.MsgspecError:
         return None
 
 
-def _members_of(raw: bytes) -> dict[str, msgspec.Raw]:
-    return raw.members if isinstance(raw, RawResult) else _members.decode(raw)
+def as_result(raw: bytes) -> RawResult:
+    """`raw` as a text that is looked through once."""
+    return raw if isinstance(raw, RawResult) else RawResult(raw)
+
+
+def members_of(raw: bytes) -> dict[str, msgspec.Raw]:
+    """The members of a result, their values unread. Raises `msgspec.MsgspecError` if it is no JSON object."""
+    return _members.decode(raw)
 
 
 def _has_none_of(raw: bytes, names: Sequence[bytes]) -> bool:
@@ -134,12 +131,12 @@ def fit_to_era(raw: bytes, era: Era) -> bytes:
     has a `resultType` and says in `_meta` which server it is from. What an upstream says there of its own connection
     is not ours to repeat.
     """
-    if _has_none_of(raw, _FITTED_MEMBERS[era]):
+    if _is_fit(raw, era):
         if era == "handshake":
             return raw
         body = raw.rstrip()[:-1].rstrip()
         return body + (b"" if body.endswith(b"{") else b",") + _MODERN_END
-    members = dict(_members_of(raw))
+    members = members_of(raw)
     meta = {key: value for key, value in _meta_of(members).items() if not key.startswith(_CONNECTION_META_PREFIX)}
     if era == "modern":
         members.setdefault("resultType", _COMPLETE)
@@ -153,6 +150,16 @@ def fit_to_era(raw: bytes, era: Era) -> bytes:
     else:
         members.pop("_meta", None)
     return msgspec.json.encode(members)
+
+
+def _is_fit(raw: bytes, era: Era) -> bool:
+    """Whether nothing in a result has to be changed for the era."""
+    if _has_none_of(raw, _FITTED_MEMBERS[era]):
+        return True
+    outline = as_result(raw).outline
+    if "_meta" in outline or "resultType" in outline:
+        return False
+    return era == "modern" or outline.get("structuredContent", b"{").startswith(b"{")
 
 
 def _meta_of(members: Mapping[str, msgspec.Raw]) -> dict[str, msgspec.Raw]:

@@ -69,6 +69,8 @@ class Response:
         self._is_complete = False
         self._error: Exception | None = None
         self._news: asyncio.Future[None] | None = None
+        self._unheard_bytes = 0
+        """So much may arrive before whoever waits is told."""
 
     @property
     def is_complete(self) -> bool:
@@ -98,6 +100,31 @@ class Response:
         self._buffered_bytes = 0
         self._connection.resume()
         return chunk
+
+    async def read_whole(self, limit_bytes: int) -> bytes | None:
+        """What has not been read of the body, to its end; None if that is longer than `limit_bytes`.
+
+        Raises:
+            BadAnswerError: The rest is no valid HTTP.
+            OSError: The connection broke.
+        """
+        parts: list[bytes] = []
+        size_bytes = 0
+        while True:
+            parts += self._chunks
+            size_bytes += self._buffered_bytes
+            self._chunks.clear()
+            self._buffered_bytes = 0
+            if size_bytes > limit_bytes:
+                return None
+            if self.is_over:
+                break
+            self._connection.resume()
+            self._unheard_bytes = min(limit_bytes - size_bytes, _BUFFERED_BYTES)  # not woken for every part
+            await self._wait()
+        if self._error is not None:
+            raise self._error
+        return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def close(self) -> None:
         """Gives the answer up; its connection is used again only if all of it has arrived."""
@@ -135,7 +162,8 @@ class Response:
         """A part of the body has arrived; returns whether the server should wait."""
         self._chunks.append(chunk)
         self._buffered_bytes += len(chunk)
-        self._tell()
+        if self._buffered_bytes > self._unheard_bytes:
+            self._tell()
         return self._buffered_bytes > _BUFFERED_BYTES
 
     def finish(self) -> None:

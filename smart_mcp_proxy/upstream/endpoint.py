@@ -132,10 +132,8 @@ class Endpoint:
         """
         try:
             return await response.read_some()
-        except BadAnswerError as exc:
-            raise self.error(Failure(_words(exc))) from exc
-        except OSError as exc:
-            raise self.error(Failure(_CUT)) from exc
+        except (BadAnswerError, OSError) as exc:
+            raise self._cut(exc) from exc
 
     async def read_all(self, response: Response) -> bytes:
         """The whole body.
@@ -143,15 +141,16 @@ class Endpoint:
         Raises:
             UpstreamError: The connection broke, or the body is too long.
         """
-        body = await self.read_some(response)
-        if response.is_complete and len(body) <= self._max_body_bytes:
-            return body
-        parts = bytearray(body)
-        while len(parts) <= self._max_body_bytes:
-            if not (chunk := await self.read_some(response)):
-                return bytes(parts)
-            parts += chunk
-        raise self.oversized()
+        try:
+            body = await response.read_whole(self._max_body_bytes)
+        except (BadAnswerError, OSError) as exc:
+            raise self._cut(exc) from exc
+        if body is None:
+            raise self.oversized()
+        return body
+
+    def _cut(self, exc: BadAnswerError | OSError) -> UpstreamError:
+        return self.error(Failure(_words(exc) if isinstance(exc, BadAnswerError) else _CUT))
 
     async def drain(self, response: Response) -> None:
         """Reads what little should be left of a body, so that its connection can be used again."""
