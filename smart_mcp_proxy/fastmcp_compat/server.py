@@ -25,7 +25,7 @@ from mcp_types import methods as wire_methods
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
-from smart_mcp_proxy.fastmcp_compat.asking import input_of, is_askable
+from smart_mcp_proxy.fastmcp_compat.asking import declared_inputs, input_of, is_askable
 from smart_mcp_proxy.fastmcp_compat.handlers import ClientSession, ContentHandlers, Inbound
 from smart_mcp_proxy.fastmcp_compat.list_changed import ContentGroup, ListChangedHub, tell, tell_contents
 from smart_mcp_proxy.fastmcp_compat.paths import principal, served_path
@@ -216,7 +216,7 @@ class _RawTools:
         if ctx.method in ("initialize", "server/discover"):
             answer = await call_next(ctx)
             if ctx.method == "initialize":
-                self._open_session(ctx.session._connection, (ctx.params or {})["clientInfo"])
+                self._open_session(ctx.session._connection, ctx.params or {})
             self._handlers.first_answered()
             more = self._contents.capabilities() if self._contents is not None else {}
             capabilities = {**answer["capabilities"], **more}
@@ -230,7 +230,8 @@ class _RawTools:
             return await self._contents.answer(ctx.method, _inbound(ctx))
         return await self._handlers.call_tool(_inbound(ctx))
 
-    def _open_session(self, connection: Connection, info: Mapping[str, Any]) -> None:
+    def _open_session(self, connection: Connection, hello: Mapping[str, Any]) -> None:
+        info = hello["clientInfo"]
         client = Client(
             info["name"],
             info["version"],
@@ -241,7 +242,7 @@ class _RawTools:
         )
         session = connection.state[_SESSION_STATE] = self._handlers.open_session(client)
         connection.exit_stack.callback(session.close)
-        if connection.session_id is not None and is_askable(connection):
+        if connection.session_id is not None and declared_inputs(hello["capabilities"]):
             self.askable.add(connection.session_id)
             connection.exit_stack.callback(self.askable.discard, connection.session_id)
 
