@@ -18,7 +18,7 @@ _SHORTEST_END_CHARS = 6
 """Of an id that is given by its end: random hex digits, of which so many tell a day's records apart."""
 
 FAILED = "failed"
-"""As an outcome to filter by: whatever was neither answered well nor just found nothing."""
+"""As an outcome to filter by: whatever was neither answered, nor just found nothing, nor asked for input."""
 _GOOD = ("ok", "empty", "input_required")
 
 _COLUMNS = (

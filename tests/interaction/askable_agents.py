@@ -48,11 +48,15 @@ class Askable(Agent):
         able: What it declares.
         reply: Answers a question.
         asked: Every question it got, in order.
+        on_question: Called in the place of an answer; None where it answers.
+        on_cancelled: Called when a question is taken back.
     """
 
     able: Mapping[str, Any]
     reply: Reply
     asked: list[dict[str, Any]]
+    on_question: Callable[[], None] | None = None
+    on_cancelled: Callable[[], None] | None = None
 
     def be_asked(self, able: Mapping[str, Any], reply: Reply) -> None:
         self.able, self.reply, self.asked = able, reply, []
@@ -71,9 +75,18 @@ class Askable(Agent):
         envelope = {"protocolVersion": MODERN_VERSION, "clientInfo": CLIENT, "clientCapabilities": self.able}
         return {**own, **{META + key: value for key, value in envelope.items()}}
 
-    def _response(self, question: dict[str, Any]) -> dict[str, Any]:
+    def _response(self, question: dict[str, Any]) -> dict[str, Any] | None:
         self.asked.append(question)
+        if self.on_question is not None:
+            self.on_question()
+            return None
         return {"id": question["id"], **self.reply(question["method"], question.get("params", {}))}
+
+    def _is_taken_back(self, message: dict[str, Any]) -> bool:
+        is_taken_back = message.get("method") == "notifications/cancelled"
+        if is_taken_back and self.on_cancelled is not None:
+            self.on_cancelled()
+        return is_taken_back
 
     async def answered(self, method: str, /, **params: Any) -> dict[str, Any]:
         """The last answer to a request, after a modern client's own rounds; the JSON-RPC response."""
@@ -98,8 +111,9 @@ class AskableStream(Askable, StreamAgent):
         async for line in inbound:
             message = json.loads(line)
             if "method" in message and "id" in message:
-                await self._put(self._response(message))
-            else:
+                if (response := self._response(message)) is not None:
+                    await self._put(response)
+            elif not self._is_taken_back(message):
                 yield line
 
 
@@ -110,12 +124,13 @@ class AskableHttp(Askable, HttpAgent):
         message = json.loads(data) if data else {}
         if "method" in message and "id" in message:
             exchange.heard.put_nowait(message)
-            self._answering = asyncio.create_task(self._answer(message))
-        else:
+            if (response := self._response(message)) is not None:
+                self._answering = asyncio.create_task(self._answer(response))
+        elif not self._is_taken_back(message):
             super()._take(exchange, data)
 
-    async def _answer(self, question: dict[str, Any]) -> None:
-        body = {"jsonrpc": "2.0", **self._response(question)}
+    async def _answer(self, response: dict[str, Any]) -> None:
+        body = {"jsonrpc": "2.0", **response}
         reply = await self.http.post(self._url, json=body, headers=self._headers(body))
         assert reply.status_code == 202, reply.text
 
@@ -132,12 +147,23 @@ async def _listening(agent: StreamAgent) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
+async def greeted(agent: Askable, able: Mapping[str, Any], reply: Reply) -> AsyncIterator[Askable]:
+    """The agent after its first words."""
+    agent.be_asked(able, reply)
+    async with AsyncExitStack() as stack:
+        if isinstance(agent, AskableStream):
+            await stack.enter_async_context(_listening(agent))
+        await agent.greet()
+        yield agent
+
+
+@asynccontextmanager
 async def askable_at(
     transport: str, era: Era, gateway: Gateway, base: str, able: Mapping[str, Any], reply: Reply, **headers: str
 ) -> AsyncIterator[Askable]:
     """A client that can be asked, at one of the doors of a gateway in this process."""
     async with AsyncExitStack() as stack:
-        agent: AskableHttp | AskableStream
+        agent: Askable
         if transport == "http":
             client = httpx2.AsyncClient(trust_env=False, timeout=30, headers=headers)
             agent = AskableHttp(era, f"{base}/mcp", await stack.enter_async_context(client))
@@ -145,11 +171,19 @@ async def askable_at(
             agent = await _over_sse(stack, base)
         else:
             agent = await _in_memory(stack, gateway, era)
-        agent.be_asked(able, reply)
-        if isinstance(agent, AskableStream):
-            await stack.enter_async_context(_listening(agent))
-        await agent.greet()
-        yield agent
+        yield await stack.enter_async_context(greeted(agent, able, reply))
+
+
+def on_pipes(process: asyncio.subprocess.Process, era: Era) -> AskableStream:
+    """A client that can be asked, on the pipes of a gateway process."""
+    stdin, stdout = process.stdin, process.stdout
+    assert stdin is not None and stdout is not None
+
+    async def send(line: bytes) -> None:
+        stdin.write(line + b"\n")
+        await stdin.drain()
+
+    return AskableStream(era, stdout, send)
 
 
 async def _in_memory(stack: AsyncExitStack, gateway: Gateway, era: Era) -> AskableStream:

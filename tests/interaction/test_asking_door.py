@@ -10,15 +10,16 @@ from typing import Any
 
 import anyio
 import pytest
-from agents import Era
-from askable_agents import ALL, Askable, askable_at, reply_as
-from doors import opened_gateway, served
+from agents import Era, wait_covered
+from askable_agents import ALL, Askable, askable_at, greeted, on_pipes, reply_as
+from doors import opened_gateway, rest_at, served, spawned
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from smart_mcp_proxy.catalog import ActivityFilter
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.gateway.agent_tokens import Scope
+from smart_mcp_proxy.web.serve import open_socket
 
 pytestmark = pytest.mark.anyio
 
@@ -68,7 +69,7 @@ async def house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House
     directory = tmp_path_factory.mktemp("asking")
     ledger = directory / "ledger"
     ledger.touch()
-    servers = {"may": asking_server(ledger, input_requests=True), "not": asking_server(ledger)}
+    servers = {"may": asking_server(ledger, input_requests=True, pin=["ask"]), "not": asking_server(ledger)}
     async with opened_gateway(directory / "data", servers) as gateway, served(gateway) as base:
         assert await gateway.wait_settled(20)
         yield House(gateway, base, ledger)
@@ -139,6 +140,39 @@ async def test_a_prompt_and_a_resource_may_ask_too(house: House, transport: str,
     assert read["result"]["contents"][0]["uri"] == "mcpproxy://may/test%3A%2F%2Fpage"
     assert json.loads(read["result"]["contents"][0]["text"])["answers"]["name"]["content"] == {"name": "Ann"}
     assert len(agent.asked) == 2
+
+
+@pytest.mark.requirement("input-asked")
+@pytest.mark.parametrize("era", ["handshake", "modern"])
+async def test_a_client_on_a_pipe_is_asked_in_every_call(tmp_path: Path, era: Era) -> None:
+    """Also in those that the gateway would answer without the SDK, for a client that cannot be asked."""
+    servers = {"may": asking_server(tmp_path / "ledger", input_requests=True, pin=["ask"])}
+    with anyio.fail_after(LIMIT_S):
+        async with AsyncExitStack() as stack:
+            process = await stack.enter_async_context(spawned(tmp_path / "data", servers))
+            agent = await stack.enter_async_context(greeted(on_pipes(process, era), ALL, reply_as("Ann")))
+            await wait_covered(agent)
+            for label in ("first", "second"):
+                known = said(await agent.answered("tools/call", name="may__ask", arguments={"label": label}))
+                assert (known["label"], known["answers"]["name"]["content"]) == (label, {"name": "Ann"})
+    assert len(agent.asked) == 2
+
+
+@pytest.mark.requirement("input-asked")
+@pytest.mark.parametrize("transport", ["memory", "http", "sse"])
+async def test_a_client_that_gives_its_call_up_is_asked_no_longer(house: House, transport: str) -> None:
+    """And the server is not called again."""
+    with anyio.fail_after(LIMIT_S):
+        async with house.at(transport, "handshake") as agent:
+            asked, told = anyio.Event(), anyio.Event()
+            agent.on_question, agent.on_cancelled = asked.set, told.set
+            before = len(house.sent())
+            exchange = await agent.begin("tools/call", **by_call_tool())
+            await asked.wait()
+            await agent.cancel(exchange)
+            await told.wait()
+            await agent.request("tools/list")
+            assert len(house.sent()) == before + 1
 
 
 @pytest.mark.requirement("input-asked")
@@ -239,8 +273,8 @@ async def test_a_state_fits_only_the_call_it_was_given_for(house: House, transpo
             answer = await agent.request("prompts/get", name="may__brief", arguments={"label": "a"}, **more)
             assert answer["error"]["code"] == -32602
             assert len(house.sent()) == before
-            # Whoever calls the same tool in another way has the same call before them.
-            answer = await agent.request("tools/call", **by_call_tool(label="a"), **more)
+            # The same tool with the same arguments is the same call, by whichever name.
+            answer = await agent.request("tools/call", name="may__ask", arguments={"label": "a"}, **more)
             assert said(answer)["state"] == "a/1"
 
 
@@ -346,20 +380,26 @@ async def test_interleaved_questions_of_several_clients_never_meet(
 
 
 @pytest.mark.requirement("input-nobody")
-async def test_a_script_cannot_be_asked_and_says_so(tmp_path: Path) -> None:
-    """Nor the proxy tool: there is no place in what they answer for a server's question."""
-    ledger = tmp_path / "ledger"
-    servers = {"may": asking_server(ledger, input_requests=True)}
+async def test_where_a_question_has_no_place_the_error_says_so(tmp_path: Path) -> None:
+    """In a script, in the proxy tool, and over REST: one answer, and nobody there to ask."""
+    servers = {"may": asking_server(tmp_path / "ledger", input_requests=True)}
     with anyio.fail_after(LIMIT_S):
-        async with (
-            opened_gateway(tmp_path / "data", servers, proxy_tool="proxy") as gateway,
-            served(gateway) as base,
-        ):
+        async with AsyncExitStack() as stack:
+            opening = opened_gateway(tmp_path / "data", servers, proxy_tool="proxy", code="python", code_timeout_s=20)
+            gateway = await stack.enter_async_context(opening)
+            base = await stack.enter_async_context(served(gateway))
             assert await gateway.wait_settled(20)
-            house = House(gateway, base, ledger)
+            house = House(gateway, base, tmp_path / "ledger")
             for era in ("handshake", "modern"):
-                async with house.at("http", era) as agent:
-                    operation = {"action": "call", "type": "tool", "path": "may__ask", "args": {}}
-                    answer = await agent.request("tools/call", name="proxy", arguments=operation)
-                    assert "this caller cannot be asked" in json.dumps(answer)
-                    assert agent.asked == []
+                agent = await stack.enter_async_context(house.at("http", era))
+                operation = {"action": "call", "type": "tool", "path": "may__ask", "args": {}}
+                answer = await agent.request("tools/call", name="proxy", arguments=operation)
+                assert "this caller cannot be asked" in json.dumps(answer)
+                script = {"language": "python", "code": 'call_tool("may:ask", {})'}
+                answer = await agent.request("tools/call", name="code_execution", arguments=script)
+                assert "this caller cannot be asked" in json.dumps(answer)
+                assert agent.asked == []
+            socket_file = await stack.enter_async_context(open_socket(gateway))
+            rest = await stack.enter_async_context(rest_at(socket_file))
+            reply = await rest.post("call", json={"name": "may:ask", "arguments": {}})
+            assert "this caller cannot be asked" in reply.text
