@@ -230,8 +230,8 @@ class _RawTools:
             return await self._contents.answer(ctx.method, _inbound(ctx))
         return await self._handlers.call_tool(_inbound(ctx))
 
-    def _open_session(self, connection: Connection, hello: Mapping[str, Any]) -> None:
-        info = hello["clientInfo"]
+    def _open_session(self, connection: Connection, greeting: Mapping[str, Any]) -> None:
+        info = greeting["clientInfo"]
         client = Client(
             info["name"],
             info["version"],
@@ -242,7 +242,7 @@ class _RawTools:
         )
         session = connection.state[_SESSION_STATE] = self._handlers.open_session(client)
         connection.exit_stack.callback(session.close)
-        if connection.session_id is not None and declared_inputs(hello["capabilities"]):
+        if connection.session_id is not None and declared_inputs(greeting["capabilities"]):
             self.askable.add(connection.session_id)
             connection.exit_stack.callback(self.askable.discard, connection.session_id)
 

@@ -85,6 +85,7 @@ async def test_a_server_without_a_state_gets_none_back(inputs: Inputs) -> None:
         (b'{"resultType":"input_required","inputRequests":{},"requestState":7}', "cannot be read"),
         (b'{"resultType":"task"}', "not a complete result"),
         (b"[]", "not a complete result"),
+        (question("x" * (1 << 20)), "of which 1,048,576 are passed on"),
         (question(who={"method": "tools/call", "params": {}}), "in a form that the protocol does not know"),
         (question(who=FORM | {"params": {"message": "m", "requestedSchema": {"properties": {"pin": {}}}}}), "no form"),
     ],

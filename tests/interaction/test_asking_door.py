@@ -15,6 +15,9 @@ from askable_agents import ALL, Askable, askable_at, greeted, on_pipes, reply_as
 from doors import opened_gateway, rest_at, served, spawned
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from mcp import Client
+from mcp_types import ElicitResult, ListRootsResult, Root
+from pydantic import FileUrl
 
 from smart_mcp_proxy.catalog import ActivityFilter
 from smart_mcp_proxy.gateway import Gateway
@@ -193,6 +196,30 @@ async def test_a_server_that_is_passed_through_asks_under_its_own_names(
             agent = await stack.enter_async_context(house.at(transport, era))
             known = said(await agent.answered("tools/call", name="ask", arguments={"label": "y"}))
     assert known["answers"]["name"]["content"] == {"name": "Ann"}
+
+
+@pytest.mark.requirement("input-asked")
+@pytest.mark.parametrize("mode", ["legacy", "auto"])
+async def test_the_official_client_is_asked_and_answers(house: House, mode: Any) -> None:
+    """With its own loop of rounds, its own callbacks, and its own check of everything that comes."""
+    heard: list[str] = []
+
+    async def elicit(context: Any, params: Any) -> ElicitResult:
+        heard.append(params.message)
+        return ElicitResult(action="accept", content={"name": "Ann"})
+
+    async def roots(context: Any) -> ListRootsResult:
+        heard.append("roots")
+        return ListRootsResult(roots=[Root(uri=FileUrl("file:///ann"))])
+
+    with anyio.fail_after(LIMIT_S):
+        client = Client(f"{house.base}/mcp", mode=mode, elicitation_callback=elicit, list_roots_callback=roots)
+        async with client:
+            for kind, key in (("form", "name"), ("roots", "roots")):
+                result = await client.call_tool(**by_call_tool(label="lamp", kind=kind, rounds=2))
+                assert not result.is_error, result
+                assert key in json.loads(result.content[0].text)["answers"]  # type: ignore[union-attr]
+    assert heard == [f"Server 'may' asks: Who is lamp, round {round}?" for round in (1, 2)] + ["roots"] * 2
 
 
 @pytest.mark.requirement("input-declared")
