@@ -11,8 +11,10 @@ import msgspec
 __all__ = [
     "LOCAL",
     "WHOLE",
+    "AskClient",
     "CallRequest",
     "CallVariant",
+    "ClientInput",
     "ContentKind",
     "Decision",
     "Document",
@@ -232,6 +234,29 @@ OnMessage = Callable[[bytes], Awaitable[None]]
 """Takes a notification that belongs to one request, as the server wrote it."""
 
 
+AskClient = Callable[[str, Mapping[str, Any], float], Awaitable[Mapping[str, Any]]]
+"""Asks a client: method, params, and the seconds that it may take; gives its result as it sent it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClientInput:
+    """How the client behind one request can be asked for more while the request is served.
+
+    Attributes:
+        capabilities: What it declared that it can be asked for: elicitation, sampling, roots, as it wrote them.
+        ask: Asks a client of the handshake era; None in the modern era, where questions are results.
+        responses: What a modern client answers to the questions it got before, by their keys.
+        state: What it was given together with them.
+        pending: Questions that a client of the handshake era is to be asked first, as a result's JSON text.
+    """
+
+    capabilities: Mapping[str, Any]
+    ask: AskClient | None = None
+    responses: Mapping[str, Any] | None = None
+    state: str | None = None
+    pending: bytes | None = None
+
+
 class CallRequest(msgspec.Struct, frozen=True):
     """One call of an upstream tool, whoever asked for it and through whichever door.
 
@@ -249,6 +274,7 @@ class CallRequest(msgspec.Struct, frozen=True):
         on_message: Where the notifications go that come on the call's own exchange, progress among them, on transports
             where each call has one; None if nobody asked for them.
         parent: Id of the activity record of the call that this one is a part of; None where it stands alone.
+        input: How its client can be asked for more; None where nobody can be.
     """
 
     name: str
@@ -263,6 +289,7 @@ class CallRequest(msgspec.Struct, frozen=True):
     on_progress: OnProgress | None = None
     on_message: OnMessage | None = None
     parent: str | None = None
+    input: ClientInput | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,6 +85,7 @@ class ServerConfig:
         disabled: Configured but not to be connected.
         quarantined: Waits for its user: not to be connected, and nothing of it is shown to agents.
         trust: Who approves what it lists after its first list; None for the gateway's own setting.
+        input_requests: Whether it may ask the user, the model or the roots of a client that lets itself be asked.
         unknown: Keys of the entry that mean nothing here, with their values.
         raw: The entry as it was written.
         secrets: What `expand()` put in from the environment, files and the keyring.
@@ -107,6 +108,7 @@ class ServerConfig:
     disabled: bool = False
     quarantined: bool = False
     trust: Trust | None = None
+    input_requests: bool = False
     # Not compared: a change in one of these is no reason to restart a server.
     unknown: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
     raw: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)

@@ -36,6 +36,7 @@ _KNOWN_KEYS = frozenset(
             "enabled",
             "quarantined",
             "trust",
+            "input_requests",
             "proxy",
             "authorization_token",
             "tool_configuration",
@@ -89,6 +90,7 @@ def parse_entry(name: str, raw: Mapping[str, Any]) -> tuple[ServerConfig, list[P
         disabled=entry.flag("disabled", default=False) or not entry.flag("enabled", default=True),
         quarantined=entry.flag("quarantined", default=False),
         trust=_trust(entry),
+        input_requests=entry.flag("input_requests", default=False),
         unknown=unknown,
         raw=raw,
     )

@@ -6,8 +6,8 @@ from typing import Final
 
 from smart_mcp_proxy.errors import UpstreamError
 from smart_mcp_proxy.telemetry import get_logger
-from smart_mcp_proxy.upstream.connection import Response
 from smart_mcp_proxy.upstream.endpoint import Endpoint, media_type
+from smart_mcp_proxy.upstream.exchange import Response
 from smart_mcp_proxy.upstream.sse import BURST_EVENTS, EventParser, OversizedEventError
 
 __all__ = ["Announcements"]

@@ -6,180 +6,23 @@ A general client costs several times what a call costs otherwise. The parser is 
 import asyncio
 import select
 import ssl
-from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Final, cast
 
 import httptools
 
-__all__ = ["BadAnswerError", "Connection", "Origin", "RequestBody", "Response", "connect", "encode_head"]
+from smart_mcp_proxy.upstream.exchange import BadAnswerError, RequestBody, Response
+
+__all__ = ["Connection", "Origin", "connect", "encode_head"]
 
 _HEAD_BYTES: Final = 16 * 1024
 """Headers together. Source: Node's own limit, on both of its sides."""
 _READ_BYTES: Final = 1 << 16
 """At a time; of an answer in thousands of tiny pieces that is a millisecond's work, then others get their turn."""
-_BUFFERED_BYTES: Final = 1 << 20
-"""Of a body that nobody reads yet; beyond it the server has to wait."""
 
 
 Origin = tuple[str, str, int]
 """Scheme, host and port: what is meant for one is sent to no other."""
-
-
-class BadAnswerError(Exception):
-    """What came back is no valid HTTP."""
-
-
-class RequestBody:
-    """A JSON body that knows whether any of it may have left.
-
-    Args:
-        text: The body.
-
-    Attributes:
-        is_sent: False for as long as the server certainly has nothing of it.
-    """
-
-    def __init__(self, text: bytes) -> None:
-        self.text = text
-        self.is_sent = False
-
-
-class Response:
-    """An answer, of which the beginning has arrived.
-
-    Args:
-        connection: Brings it.
-        url: Where it is from.
-
-    Attributes:
-        headers: By lower-case name.
-    """
-
-    def __init__(self, connection: "Connection", url: str) -> None:
-        self.url = url
-        self.status = 0
-        self.reason = ""
-        self.headers: dict[str, str] = {}
-        self.cookies: list[str] = []
-        self._connection = connection
-        self._chunks: deque[bytes] = deque()
-        self._buffered_bytes = 0
-        self._has_head = False
-        self._is_complete = False
-        self._error: Exception | None = None
-        self._news: asyncio.Future[None] | None = None
-        self._unheard_bytes = 0
-        """So much may arrive before whoever waits is told."""
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether all of it has arrived."""
-        return self._is_complete
-
-    @property
-    def is_over(self) -> bool:
-        """Whether nothing more of it will come."""
-        return self._is_complete or self._error is not None
-
-    async def read_some(self) -> bytes:
-        """What has arrived of the body, at least one byte; empty at its end.
-
-        Raises:
-            BadAnswerError: The rest is no valid HTTP.
-            OSError: The connection broke.
-        """
-        while not self._chunks and not self.is_over:
-            await self._wait()
-        if not self._chunks:
-            if self._error is not None:
-                raise self._error
-            return b""
-        chunk = self._chunks.popleft() if len(self._chunks) == 1 else b"".join(self._chunks)
-        self._chunks.clear()
-        self._buffered_bytes = 0
-        self._connection.resume()
-        return chunk
-
-    async def read_whole(self, limit_bytes: int) -> bytes | None:
-        """What has not been read of the body, to its end; None if that is longer than `limit_bytes`.
-
-        Raises:
-            BadAnswerError: The rest is no valid HTTP.
-            OSError: The connection broke.
-        """
-        parts: list[bytes] = []
-        size_bytes = 0
-        while True:
-            parts += self._chunks
-            size_bytes += self._buffered_bytes
-            self._chunks.clear()
-            self._buffered_bytes = 0
-            if size_bytes > limit_bytes:
-                return None
-            if self.is_over:
-                break
-            self._connection.resume()
-            self._unheard_bytes = min(limit_bytes - size_bytes, _BUFFERED_BYTES)  # not woken for every part
-            await self._wait()
-        if self._error is not None:
-            raise self._error
-        return parts[0] if len(parts) == 1 else b"".join(parts)
-
-    def close(self) -> None:
-        """Gives the answer up; its connection is used again only if all of it has arrived."""
-        if not self.is_over:
-            self._connection.abort()
-
-    def reject(self) -> None:
-        """Gives the answer up as one that belongs to another request; its connection is not used again."""
-        self._connection.retire()
-        self.close()
-
-    async def wait_head(self) -> None:
-        """Returns when status and headers are there; fails if what came with them already makes no sense."""
-        while not self._has_head and self._error is None:
-            await self._wait()
-        if self._error is not None:
-            raise self._error
-
-    async def _wait(self) -> None:
-        self._news = asyncio.get_running_loop().create_future()
-        try:
-            await self._news
-        finally:
-            self._news = None
-
-    # --- what the connection tells
-
-    def begin(self, status: int, reason: str, headers: dict[str, str], cookies: list[str]) -> None:
-        """The head has arrived."""
-        self.status, self.reason, self.headers, self.cookies = status, reason, headers, cookies
-        self._has_head = True
-        self._tell()
-
-    def add(self, chunk: bytes) -> bool:
-        """A part of the body has arrived; returns whether the server should wait."""
-        self._chunks.append(chunk)
-        self._buffered_bytes += len(chunk)
-        if self._buffered_bytes > self._unheard_bytes:
-            self._tell()
-        return self._buffered_bytes > _BUFFERED_BYTES
-
-    def finish(self) -> None:
-        """All of it has arrived."""
-        self._is_complete = True
-        self._tell()
-
-    def fail(self, error: Exception) -> None:
-        """The rest will not come."""
-        if not self.is_over:
-            self._error = error
-            self._tell()
-
-    def _tell(self) -> None:
-        if self._news is not None and not self._news.done():
-            self._news.set_result(None)
 
 
 class Connection(asyncio.BufferedProtocol):

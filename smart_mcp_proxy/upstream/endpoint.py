@@ -10,7 +10,7 @@ from urllib.parse import urljoin, urlsplit
 
 from smart_mcp_proxy.errors import UpstreamAuthError, UpstreamError
 from smart_mcp_proxy.upstream.auth_bearer import Bearer
-from smart_mcp_proxy.upstream.connection import BadAnswerError, RequestBody, Response
+from smart_mcp_proxy.upstream.exchange import BadAnswerError, RequestBody, Response
 from smart_mcp_proxy.upstream.http import Failure, TlsContext, failure_hint, retry_after_s
 from smart_mcp_proxy.upstream.http_client import HttpClient
 

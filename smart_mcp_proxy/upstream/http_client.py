@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Final
 from urllib.parse import SplitResult, urlsplit
 
-from smart_mcp_proxy.upstream.connection import Connection, Origin, RequestBody, Response, connect, encode_head
+from smart_mcp_proxy.upstream.connection import Connection, Origin, connect, encode_head
+from smart_mcp_proxy.upstream.exchange import RequestBody, Response
 from smart_mcp_proxy.upstream.http import TlsContext
 
 __all__ = ["HttpClient"]

@@ -8,8 +8,8 @@ from smart_mcp_proxy.errors import UpstreamError
 from smart_mcp_proxy.models import OnMessage
 from smart_mcp_proxy.telemetry import get_logger, spawn
 from smart_mcp_proxy.upstream.codec import encode_message
-from smart_mcp_proxy.upstream.connection import RequestBody, Response
 from smart_mcp_proxy.upstream.endpoint import Endpoint, media_type
+from smart_mcp_proxy.upstream.exchange import RequestBody, Response
 from smart_mcp_proxy.upstream.http import Failure
 from smart_mcp_proxy.upstream.inbox import Inbox
 from smart_mcp_proxy.upstream.link import timeout_error

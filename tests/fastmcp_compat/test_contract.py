@@ -22,6 +22,7 @@ from fastmcp import FastMCP
 from fastmcp.server.low_level import LowLevelServer
 from mcp.server.connection import Connection
 from mcp.server.lowlevel.server import Server
+from mcp.server.request_state import RequestStateBoundary
 from mcp.server.session import ServerSession
 from mcp.server.streamable_http import StreamableHTTPServerTransport
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
@@ -72,6 +73,7 @@ PINNED_HERE = {
     "_lifespan_manager",
     "_mcp_server",
     "_request_handlers",
+    "_request_outbound",
     "_requests_in_flight",
     "_server_instances",
     "_session_owners",
@@ -151,6 +153,13 @@ def test_a_session_has_a_connection_that_knows_its_beginning_and_end() -> None:
     source = inspect.getsource(Connection.__init__)
     assert "self.session_id = session_id" in source
     assert "self.exit_stack = AsyncExitStack()" in source
+
+
+def test_a_session_object_has_the_channel_of_its_own_request() -> None:
+    """What goes out by it travels on the stream of the request that is being served."""
+    source = inspect.getsource(ServerSession.__init__)
+    assert "self._request_outbound = request_outbound" in source
+    assert isinstance(vars(ServerSession)["client_capabilities"], property)
 
 
 def test_http_sessions_are_made_in_one_place() -> None:
@@ -317,6 +326,14 @@ class Piped:
         message = {"jsonrpc": "2.0", "method": "notifications/initialized"}
         await self._send.send(parse_message(json.dumps(message).encode()))
         return answer
+
+
+def test_fastmcp_seals_request_states_and_the_gateways_server_leaves_that_to_the_gateway(handlers: Handlers) -> None:
+    """A state that is sealed twice could not be opened by another process."""
+    assert any(isinstance(each, RequestStateBoundary) for each in FastMCP("x")._mcp_server.middleware)
+    own = build_server("gate", "7", handlers)._mcp_server.middleware
+    assert not any(isinstance(each, RequestStateBoundary) for each in own)
+    assert len(own) == len(FastMCP("x")._mcp_server.middleware)
 
 
 @pytest.fixture

@@ -13,13 +13,8 @@ from http_fakes import RawAnswer, RawRequest, RawServer, raw_served
 
 from smart_mcp_proxy.errors import UpstreamError
 from smart_mcp_proxy.servers import ServerConfig
-from smart_mcp_proxy.upstream.connection import (
-    BadAnswerError,
-    Connection,
-    RequestBody,
-    Response,
-    encode_head,
-)
+from smart_mcp_proxy.upstream.connection import Connection, encode_head
+from smart_mcp_proxy.upstream.exchange import BadAnswerError, RequestBody, Response
 from smart_mcp_proxy.upstream.http import TlsContext, retry_after_s
 from smart_mcp_proxy.upstream.http_client import HttpClient
 from smart_mcp_proxy.upstream.raw_http import open_raw_http
