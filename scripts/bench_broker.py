@@ -1,4 +1,5 @@
-"""Measures the HTTP broker: one call against the same call by MCP, and how long an event is under way through it.
+"""Measures the HTTP broker: one call against the same call by MCP, how long an event is under way through it, and how
+soon a server knows that the caller has left.
 
 Rounds alternate between the ways, on one kept connection each, one request at a time. The upstream writes the time into
 its events, so what is measured is from its write to our read. Quote ratios: absolute times are this machine's.
@@ -9,6 +10,7 @@ import asyncio
 import http.client
 import json
 import os
+import queue
 import statistics
 import sys
 import tempfile
@@ -23,12 +25,18 @@ from bench.targets import SERVER, free_port, spawn, upstream_command
 ROUNDS = 5
 CALLS = 400
 STREAMS = 60
+LEAVINGS = 40
+NOTICED_S = 10.0
 READY_S = 40.0
 VERSION = "2026-07-28"
 META = "io.modelcontextprotocol/"
 ENVELOPE = {f"{META}protocolVersion": VERSION, f"{META}clientInfo": {"name": "bench", "version": "1"}}
 ENVELOPE[f"{META}clientCapabilities"] = {}
-TOOLS = [{"name": "stream", "description": "Streams.", "inputSchema": {"type": "object"}}]
+TOOLS = [{"name": name, "inputSchema": {"type": "object"}} for name in ("stream", "hang")]
+TARGETS = {"ratio": 1.3, "first_ms": 5.0, "left_ms": 1_000.0}
+"""What the broker is to keep: of one call against the same call by MCP, of a first event, of a caller that leaves."""
+left_ns: queue.SimpleQueue[int] = queue.SimpleQueue()
+"""When the server saw that the connection of `hang` was closed."""
 
 
 class Caller:
@@ -72,6 +80,11 @@ async def stream_events(reader: asyncio.StreamReader, writer: asyncio.StreamWrit
             sizes = [line.split(b":")[1] for line in head.lower().splitlines() if line.startswith(b"content-length")]
             asked = json.loads(await reader.readexactly(int(sizes[0]))) if sizes else {}
             await answer(asked, writer)
+            if asked.get("params", {}).get("name") == "hang":
+                await reader.read(1)  # ends when the caller leaves
+                left_ns.put(time.monotonic_ns())
+                writer.close()
+                return
     except asyncio.IncompleteReadError:
         writer.close()
 
@@ -85,11 +98,14 @@ async def answer(asked: Mapping[str, Any], writer: asyncio.StreamWriter) -> None
     method = asked.get("method")
     if method == "tools/call":
         writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n")
-        for _ in range(3):
+        is_hanging = asked["params"]["name"] == "hang"
+        for _ in range(1 if is_hanging else 3):
             params = {"level": "info", "data": time.monotonic_ns()}
             write_event(writer, {"jsonrpc": "2.0", "method": "notifications/message", "params": params})
             await writer.drain()
             await asyncio.sleep(0.02)
+        if is_hanging:
+            return
         write_event(writer, reply | {"result": {"content": []}})
         writer.write(b"0\r\n\r\n")
         return
@@ -136,15 +152,31 @@ def measure_calls(caller: Caller) -> dict[str, list[float]]:
     return found
 
 
-def measure_events(caller: Caller) -> list[float]:
-    """Milliseconds from the upstream's write of an event to our read of it."""
-    taken = []
+def measure_events(caller: Caller) -> tuple[list[float], list[float]]:
+    """Milliseconds from the upstream's write of an event to our read of it: of all, and of the first of each stream."""
+    taken, firsts = [], []
     for _ in range(STREAMS):
         reply = caller.broker("events", {"name": "stream"})
+        begun = len(taken)
         while line := reply.readline():
             if line.startswith(b"data:") and b"notifications/message" in line:
                 sent_ns = json.loads(line[5:])["params"]["data"]
                 taken.append((time.monotonic_ns() - sent_ns) / 1e6)
+        firsts.append(taken[begun])
+    return sorted(taken), sorted(firsts)
+
+
+def measure_leaving(port: int) -> list[float]:
+    """Milliseconds from our closing of a stream's connection until the upstream sees its own closed."""
+    taken = []
+    for _ in range(LEAVINGS):
+        caller = Caller(port)
+        reply = caller.broker("events", {"name": "hang"})
+        reply.readline()
+        gone_ns = time.monotonic_ns()
+        reply.close()
+        caller.close()
+        taken.append((left_ns.get(timeout=NOTICED_S) - gone_ns) / 1e6)
     return sorted(taken)
 
 
@@ -166,7 +198,7 @@ def await_ready(caller: Caller) -> None:
             time.sleep(0.1)
 
 
-def main() -> None:
+def main() -> int:
     argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     ports = [free_port() for _ in range(3)]
     threading.Thread(target=serve_events, args=(ports[1],), daemon=True).start()
@@ -182,13 +214,29 @@ def main() -> None:
         with spawn(upstream, folder / "upstream.log"), spawn(gateway, folder / "gateway.log"):
             caller = Caller(ports[2])
             await_ready(caller)
-            calls, events = measure_calls(caller), measure_events(caller)
+            calls, (events, firsts) = measure_calls(caller), measure_events(caller)
+            leaving = measure_leaving(ports[2])
     best = {way: min(medians) for way, medians in calls.items()}
     print(f"load {os.getloadavg()[0]:.1f}, best of {ROUNDS} medians of {CALLS} calls:")
     print(f"  broker {best['broker']:.2f} ms, mcp {best['mcp']:.2f} ms, ratio {best['broker'] / best['mcp']:.2f}")
-    p95 = events[int(len(events) * 0.95)]
-    print(f"  an event is under way {statistics.median(events):.2f} ms (p95 {p95:.2f} ms, {len(events)} events)")
+    for words, times in (
+        ("an event is under way", events),
+        ("the first of a stream", firsts),
+        ("the server knows that its caller left after", leaving),
+    ):
+        print(
+            f"  {words} {statistics.median(times):.2f} ms (p95 {p95(times):.2f}, worst {times[-1]:.2f}, n {len(times)})"
+        )
+    found = {"ratio": best["broker"] / best["mcp"], "first_ms": p95(firsts), "left_ms": leaving[-1]}
+    missed = [f"{name} {found[name]:.2f} > {most:g}" for name, most in TARGETS.items() if found[name] > most]
+    print(f"  missed: {', '.join(missed)}" if missed else "  within its targets")
+    return 1 if missed else 0
+
+
+def p95(times: list[float]) -> float:
+    """The 95th percentile of sorted times."""
+    return times[int(len(times) * 0.95)]
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

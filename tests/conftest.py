@@ -6,9 +6,10 @@ import pytest
 from hypothesis import settings
 
 # The same examples on every run of the same code there: a check of a change must not fail by luck. Elsewhere new ones.
-settings.register_profile("ci", derandomize=True)
-if os.environ.get("CI"):
-    settings.load_profile("ci")
+# None has a deadline: how long one takes says something of the machine, which others may be using.
+settings.register_profile("ci", derandomize=True, deadline=None)
+settings.register_profile("elsewhere", deadline=None)
+settings.load_profile("ci" if os.environ.get("CI") else "elsewhere")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -11,6 +11,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PREFIX = ROOT / ".cache" / "clients"
 SERVER_EVERYTHING = "@modelcontextprotocol/server-everything@2026.8.31"
+SERVER_FILESYSTEM = "@modelcontextprotocol/server-filesystem@2026.8.31"
 INSPECTOR = "@modelcontextprotocol/inspector@2.12.0"
 TYPESCRIPT_SDK = "@modelcontextprotocol/sdk@1.32.2"
 INSTALL_S = 300

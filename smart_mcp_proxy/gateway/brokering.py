@@ -152,6 +152,8 @@ class Brokering:
         count.last_s = self._wall()
         await self._ready(server)
         if call is not None:
+            if visible.find(call.name) is None:  # it may be one that is just being listed for the first time
+                await self._listed(server)
             result = await self._calls.call(call, within=visible)
         elif asked.method == "tools/list":
             result = await self._tools(server, asked, visible)
@@ -186,10 +188,18 @@ class Brokering:
         """The server's tools as far as they are approved and visible, in one page."""
         if asked.params.get("cursor") is not None:
             raise RequestError("There is no page with that cursor.", hint="Leave it out: all tools are on one page.")
+        await self._listed(server)
+        return msgspec.json.encode({"tools": [msgspec.Raw(record.raw) for record in visible.of_server(server)]})
+
+    async def _listed(self, server: str) -> None:
+        """Passes when the server's tools are listed, or their listing has failed.
+
+        Raises:
+            UpstreamError: The server is no longer connected.
+        """
         while not self._indexer.is_done(server):
             await self._ready(server)
             await self._indexer.wait_changed()
-        return msgspec.json.encode({"tools": [msgspec.Raw(record.raw) for record in visible.of_server(server)]})
 
     async def _ready(self, server: str) -> None:
         """Passes when the server is connected.

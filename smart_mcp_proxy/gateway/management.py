@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from anyio import to_thread
 
-from smart_mcp_proxy.errors import ProxyError, RequestError
+from smart_mcp_proxy.errors import ConflictError, ProxyError
 from smart_mcp_proxy.gateway.indexer import Indexer
 from smart_mcp_proxy.gateway.refusals import server_quarantined
 from smart_mcp_proxy.gateway.visible import Visible
@@ -230,7 +230,7 @@ class Management:
         Raises:
             ServerNotFoundError: There is none of that name.
             QuarantinedError: It waits for its user's approval.
-            RequestError: It is disabled.
+            ConflictError: It is disabled.
         """
         view = self._startable("restarted", name, by, principal)
         upstream = self._fleet.get(name)
@@ -292,7 +292,7 @@ class Management:
         if view.quarantined:
             raise server_quarantined(name)
         if configured[name].disabled:
-            raise RequestError(f"Server {name!r} is disabled.", hint="Enable it first.", code="server_disabled")
+            raise ConflictError(f"Server {name!r} is disabled.", hint="Enable it first.", code="server_disabled")
         return view
 
     def _operated(self, view: ServerView, words: str, state: str | None = None) -> ServerChange:

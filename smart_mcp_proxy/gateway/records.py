@@ -12,11 +12,15 @@ from smart_mcp_proxy.catalog import ActivityFilter, Catalog
 from smart_mcp_proxy.errors import RequestError
 from smart_mcp_proxy.telemetry import Activity, ActivityKind
 
-__all__ = ["PAGE_LIMIT", "ActivityPage", "ActivityView", "activity_page", "activity_record", "parse_filter"]
+__all__ = ["PAGE_LIMIT", "SINCE", "ActivityPage", "ActivityView", "activity_page", "activity_record", "parse_filter"]
 
 PAGE_LIMIT: Final = 1_000
 """Records of one page."""
 _PAST: Final = re.compile(r"([0-9]{1,6})([smhdw])")
+SINCE: Final[Mapping[str, Any]] = {
+    "anyOf": [{"type": "string", "format": "date-time"}, {"type": "string", "pattern": f"^{_PAST.pattern}$"}]
+}
+"""JSON schema of what `since` takes, but for dates and times without a zone, which are taken too."""
 _UNIT_S: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 
 

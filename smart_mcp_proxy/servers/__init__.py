@@ -14,13 +14,21 @@ from smart_mcp_proxy.servers.config import (
 )
 from smart_mcp_proxy.servers.edit_masks import masked
 from smart_mcp_proxy.servers.edit_review import reviewed, warnings_about
-from smart_mcp_proxy.servers.edit_servers import Author, ServerEdit, ServerEdits, ServerImport, require_named
+from smart_mcp_proxy.servers.edit_servers import (
+    SERVER_NAME,
+    Author,
+    ServerEdit,
+    ServerEdits,
+    ServerImport,
+    require_named,
+)
 from smart_mcp_proxy.servers.expand import UnsetVariableError, expand, secrets_of
 from smart_mcp_proxy.servers.keyring_edge import store_secret, stored_secret
 from smart_mcp_proxy.servers.load import configured_servers, find_config, load_servers
 from smart_mcp_proxy.servers.oauth import OAuthOptions, read_oauth
 
 __all__ = [
+    "SERVER_NAME",
     "Author",
     "Limits",
     "OAuthOptions",

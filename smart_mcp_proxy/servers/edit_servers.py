@@ -17,7 +17,7 @@ from smart_mcp_proxy.servers.jsonc import JsonObject, parse_jsonc
 from smart_mcp_proxy.servers.load import configured_servers, named_entries, parse_named
 from smart_mcp_proxy.settings import Settings
 
-__all__ = ["Author", "ServerEdit", "ServerEdits", "ServerImport", "require_named"]
+__all__ = ["SERVER_NAME", "Author", "ServerEdit", "ServerEdits", "ServerImport", "require_named"]
 
 Author = Literal["agent", "web", "operator"]
 """Who changes the servers: an agent, whoever has the operator's token over HTTP, or the user at the command line.
@@ -30,7 +30,7 @@ _OWN_KEYS = frozenset({"quarantined", "trust", "input_requests"})
 _HARMLESS_KEYS = frozenset({"disabled", "enabled", "timeout", "pin"})
 """What an agent may change of a trusted server: anything else decides what runs, where data goes, or what is kept from
 the agent."""
-_NAME = re.compile(r"[A-Za-z0-9@][A-Za-z0-9@._/ -]{0,63}")
+SERVER_NAME = re.compile(r"[A-Za-z0-9@][A-Za-z0-9@._/ -]{0,63}")
 """Of servers that are added. The user's own file may have others; but names that look alike, or only exist to confuse
 a reader, come from elsewhere."""
 _RESERVED = frozenset({"mcpproxy", "smart-mcp-proxy"})
@@ -330,7 +330,7 @@ def _check_name(name: str, entries: Mapping[str, Any]) -> None:
         raise ConflictError(
             f"Server {name!r} is configured already.", hint="Change it with patch.", code="server_exists"
         )
-    if not _NAME.fullmatch(name) or ".." in name or "__" in name or name.endswith((" ", "/")):
+    if not SERVER_NAME.fullmatch(name) or ".." in name or "__" in name or name.endswith((" ", "/")):
         raise RequestError(
             f"{name[:_NAME_CHARS]!r} cannot be the name of a server.",
             hint="Use up to 64 letters, digits, spaces and . _ - / @, beginning with a letter or digit, without '..' "

@@ -11,7 +11,7 @@ from urllib.parse import urljoin, urlsplit
 from smart_mcp_proxy.errors import UpstreamAuthError, UpstreamError
 from smart_mcp_proxy.upstream.auth_bearer import Bearer
 from smart_mcp_proxy.upstream.exchange import BadAnswerError, RequestBody, Response
-from smart_mcp_proxy.upstream.http import Failure, TlsContext, failure_hint, retry_after_s
+from smart_mcp_proxy.upstream.http import Failure, TlsContext, failure_hint, retry_after_s, too_long
 from smart_mcp_proxy.upstream.http_client import HttpClient
 
 __all__ = ["Endpoint", "media_type"]
@@ -175,7 +175,7 @@ class Endpoint:
         kind = UpstreamAuthError if failure.status == 401 else UpstreamError
         return kind(
             f"Server '{self._server}' {failure.reason}.",
-            hint=failure_hint(self._server, failure.status, is_signed_in=self._bearer is not None),
+            hint=failure.hint or failure_hint(self._server, failure.status, is_signed_in=self._bearer is not None),
             delivery="not_sent" if failure.was_refused else "unknown",
             data={"http_status": failure.status} if failure.status else None,
             retry_after_s=failure.retry_after_s,
@@ -194,7 +194,7 @@ class Endpoint:
 
     def oversized(self) -> UpstreamError:
         """The error for an answer that is too long."""
-        return self.error(Failure(f"sent an answer of more than {self._max_body_bytes:,} bytes"))
+        return self.error(too_long(self._max_body_bytes))
 
 
 def media_type(response: Response) -> str:

@@ -10,7 +10,7 @@ import msgspec
 
 from smart_mcp_proxy.upstream.auth_store import login_hint
 
-__all__ = ["Failure", "GuardedTransport", "TlsContext", "failure_hint", "new_http_client", "retry_after_s"]
+__all__ = ["Failure", "GuardedTransport", "TlsContext", "failure_hint", "new_http_client", "retry_after_s", "too_long"]
 
 _CONNECT_S = 10.0
 _WRITE_S = 60.0
@@ -29,12 +29,20 @@ class Failure:
         status: HTTP status, 0 if there was none.
         was_refused: The server cannot have carried the request out.
         retry_after_s: What it asked for, if it did.
+        hint: What to do about it, where that is not told by the status.
     """
 
     reason: str
     status: int = 0
     was_refused: bool = False
     retry_after_s: float | None = None
+    hint: str = ""
+
+
+def too_long(limit_bytes: int) -> Failure:
+    """Why an answer of more bytes than this is none."""
+    hint = "Ask it for less, or raise MCPPROXY_MAX_MESSAGE_BYTES."
+    return Failure(f"sent an answer of more than {limit_bytes:,} bytes", hint=hint)
 
 
 def failure_hint(server: str, status: int, *, is_signed_in: bool) -> str:
@@ -162,7 +170,7 @@ class _GuardedStream(httpx2.AsyncByteStream):
             async for chunk in self._inner:
                 size += len(chunk)
                 if self._limit_bytes is not None and size > self._limit_bytes:
-                    self._on_failure(Failure(f"sent an answer of more than {self._limit_bytes:,} bytes"))
+                    self._on_failure(too_long(self._limit_bytes))
                     return
                 yield chunk
         except httpx2.TransportError as exc:

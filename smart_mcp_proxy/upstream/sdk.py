@@ -249,7 +249,7 @@ class SdkLink:
         kind: Callable[..., UpstreamError] = UpstreamAuthError if failure.status == 401 else UpstreamError
         return kind(
             f"Server '{self._server}' {failure.reason}.",
-            hint=failure_hint(self._server, failure.status, is_signed_in=self._bearer is not None),
+            hint=failure.hint or failure_hint(self._server, failure.status, is_signed_in=self._bearer is not None),
             delivery="not_sent" if failure.was_refused or not was_sent else "unknown",
             data={"http_status": failure.status} if failure.status else None,
             retry_after_s=failure.retry_after_s,

@@ -1,7 +1,9 @@
 """`ProxyClient` in front of a server that offers a `proxy` tool, of today's form and of the older one."""
 
+import inspect
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -14,7 +16,15 @@ from fastmcp.client.transports import StdioTransport
 from fastmcp.exceptions import ToolError
 from mcp import MCPError
 
-from smart_mcp_proxy.client import ProxyClient, ProxyFastMCP, ProxyResponseInfo, ProxyResult, get_proxy_query_result
+import smart_mcp_proxy
+from smart_mcp_proxy.client import (
+    ProxyClient,
+    ProxyFastMCP,
+    ProxyMCP,
+    ProxyResponseInfo,
+    ProxyResult,
+    get_proxy_query_result,
+)
 from smart_mcp_proxy.errors import RequestError
 
 pytestmark = pytest.mark.anyio
@@ -233,6 +243,57 @@ async def test_without_transparent_mode_it_is_fastmcps_client(client: ProxyClien
         assert await client.read_resource("note://number") == await plain.read_resource("note://number")
         prompt = await plain.get_prompt("greeting", {"name": "A"})
         assert (await client.get_prompt("greeting", {"name": "A"})).messages == prompt.messages
+
+
+@pytest.mark.seed("client-constructor")
+async def test_everything_else_goes_to_fastmcps_client() -> None:
+    """Where to, how, and with which name of the tool."""
+    given = ProxyClient(mixed_server(), timeout=3, name="mine", transparent=True, proxy_tool_name="reach")
+    assert isinstance(given, Client) and given.name == "mine"
+    assert (given.is_transparent, given.proxy_tool_name) == (True, "reach")
+    plain = ProxyClient(mixed_server())
+    assert (plain.is_transparent, plain.proxy_tool_name) == (False, "proxy")
+
+
+@pytest.mark.seed("client-typed")
+def test_every_public_method_says_its_types() -> None:
+    """Parameters and answers, and the package says that it has types."""
+    for cls in (ProxyClient, ProxyFastMCP, ProxyMCP, ProxyResponseInfo):
+        for name, method in vars(cls).items():
+            if inspect.isfunction(method) and not name.startswith("_"):
+                parameters = list(inspect.signature(method).parameters.values())[1:]
+                assert "return" in method.__annotations__, name
+                assert all(each.annotation is not inspect.Parameter.empty for each in parameters), name
+    assert (Path(str(smart_mcp_proxy.__file__)).parent / "py.typed").exists()
+
+
+@pytest.mark.seed("client-overhead")
+@pytest.mark.parametrize(
+    ("method", "arguments"),
+    [
+        *(("list_tools", ()), ("list_resources", ()), ("list_prompts", ()), ("call_tool", ("add", {"a": 1, "b": 2}))),
+        *(("read_resource", ("note://number",)), ("get_prompt", ("greeting", {"name": "Ada"}))),
+    ],
+)
+async def test_transparent_mode_costs_one_call_of_the_tool(method: str, arguments: tuple[Any, ...]) -> None:
+    """Whatever the standard method would have cost."""
+    calls: list[Mapping[str, Any]] = []
+
+    def watched(run: Any) -> Any:
+        async def around(given: Mapping[str, Any]) -> Any:
+            calls.append(given)
+            return await run(given)
+
+        return around
+
+    class Watched(ProxyMCP):
+        mcp = mixed_server()
+
+    Watched()._register_proxy_tool(watched)
+    with anyio.fail_after(LIMIT_S):
+        async with ProxyClient(Watched.mcp, transparent=True) as client:
+            await getattr(client, method)(*arguments)
+    assert len(calls) == 1
 
 
 @pytest.mark.seed("discovery")

@@ -160,7 +160,7 @@ def test_a_mixin_without_a_server_says_what_it_wants() -> None:
 @pytest.mark.seed("mixin-validate")
 def test_the_mixin_checks_action_and_type() -> None:
     """As the tool does."""
-    ProxyMCP.validate_operation("list", "tool")
+    ProxyMCP.validate_operation(action="list", a_type="tool")
     with pytest.raises(RequestError, match="type is 'root'"):
         ProxyMCP.validate_operation("list", "root")
 

@@ -25,6 +25,7 @@ class BrokerUpstream:
         go: `stream` sends its second half when this is set.
         tools: What `tools/list` answers.
         resources: What `resources/list` answers.
+        may_list: `tools/list` is answered when this is set.
     """
 
     def __init__(self) -> None:
@@ -33,6 +34,8 @@ class BrokerUpstream:
         self.waiting = asyncio.Event()
         self.go = asyncio.Event()
         self.go.set()
+        self.may_list = asyncio.Event()
+        self.may_list.set()
         self.open_streams = 0
         self.resources: list[dict[str, Any]] = [{"uri": "memo://1", "name": "one"}]
         self.tools: list[dict[str, Any]] = list(TOOLS)
@@ -75,6 +78,8 @@ class BrokerUpstream:
             "completion/complete": {"completion": {"values": ["you"]}},
             "ping": {},
         }
+        if method == "tools/list":
+            await self.may_list.wait()
         if method == "tools/call":
             await getattr(self, params["name"])(asked, params.get("arguments", {}), receive, send)
         elif method in results:

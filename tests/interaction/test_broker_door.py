@@ -812,10 +812,12 @@ async def test_the_public_address_is_one_name_of_all_endpoints(tmp_path: Path) -
             assert answers[0] == good or good is None, (path, answers)
 
 
-@pytest.mark.requirement("broker-failures")
+@pytest.mark.requirement("broker-one-endpoint")
 @pytest.mark.parametrize(
     ("verb", "path", "status"),
     [
+        ("GET", "/api/mcp/b/tools", 404),
+        ("POST", "/api/mcp/b/tools/call", 404),
         ("GET", "/api/mcp/b/proxy", 405),
         ("PUT", "/api/mcp/b/proxy", 405),
         ("DELETE", "/api/mcp/b/proxy", 405),

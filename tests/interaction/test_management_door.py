@@ -305,6 +305,34 @@ async def test_the_network_is_let_in_by_host_origin_and_the_operators_token(
 
 
 @pytest.mark.requirement("rest-network")
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [
+        ("OPTIONS", "servers", "GET, POST"),
+        ("POST", "servers/mine", "GET, PATCH, PUT, DELETE"),
+        ("PUT", "servers/mine/enable", "POST"),
+        ("DELETE", "servers/mine/logs", "GET"),
+        ("GET", "approvals/approve", "POST"),
+    ],
+)
+async def test_a_method_that_a_path_has_not_is_refused_with_those_it_has(
+    world: World, method: str, path: str, allowed: str
+) -> None:
+    """A change of `servers/mine/enable` is not one of a server of that name."""
+    reply = await world.operator.request(method, path)
+    assert (reply.status_code, reply.headers["allow"]) == (405, allowed)
+    assert reply.json()["error"]["code"] == "http_method_not_allowed"
+
+
+@pytest.mark.requirement("rest-network")
+@pytest.mark.parametrize("query", ["q=a&detail=long", "q=a&read_only=yes", "q=a&why=1", "q=a&limit=0", "q=", ""])
+async def test_a_word_that_a_search_does_not_know_is_an_error(world: World, query: str) -> None:
+    """And not taken for another one."""
+    reply = await world.operator.get(f"search?{query}")
+    assert (reply.status_code, reply.json()["error"]["code"]) == (400, "invalid_request")
+
+
+@pytest.mark.requirement("rest-network")
 @pytest.mark.parametrize("body", [b'{"name": "\xff"}', b"\xff\xfe", b"[" * 100_000, b'{"name": 1}', b""])
 async def test_a_body_that_cannot_be_read_is_the_callers_fault(world: World, body: bytes) -> None:
     """Bytes that are no UTF-8 included: 400, and what to do."""
@@ -376,7 +404,8 @@ async def test_servers_are_managed_over_rest(world: World) -> None:
     done = (await ask.post("servers/web/approve", params={"revision": shown["revision"]})).json()
     assert not done["quarantined"] and "web" in world.gateway.visible.servers
     assert (await ask.post("servers/web/disable")).json()["state"] == "disabled"
-    assert (await ask.post("servers/web/restart")).json()["error"]["code"] == "server_disabled"
+    restarted = await ask.post("servers/web/restart")
+    assert (restarted.status_code, restarted.json()["error"]["code"]) == (409, "server_disabled")
     imported = (
         await ask.post("servers/import", json={"text": '{"i": {"command": "x"}, "mine": {"command": "x"}}'})
     ).json()

@@ -326,6 +326,7 @@ async def test_a_prompt_is_json_in_one_resource() -> None:
     assert source.asked == [("s__hi", {"n": "1", "who": "Ada"})]
 
 
+@pytest.mark.seed("error-format")
 @pytest.mark.parametrize("answer", [b"[]", b'{"contents":7}', b"nothing"])
 async def test_an_answer_that_is_none_is_the_servers_fault(answer: bytes) -> None:
     """And not a failure of the gateway."""
@@ -374,6 +375,29 @@ async def test_a_batch_ends_where_its_answers_fill_it() -> None:
 
 
 @pytest.mark.seed("response-info")
+@pytest.mark.seed("metadata-clean")
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"action": "list", "type": "tool"},
+        {"action": "info", "type": "tool", "path": "a"},
+        {"action": "call", "type": "tool", "path": "a", "args": {"password": "hunter2"}},
+        {"action": "call", "type": "prompt", "path": "a", "args": {"password": "hunter2"}},
+        {"action": "call", "type": "resource", "path": "a://b"},
+        {"action": "batch", "operations": [{"action": "list", "type": "tool"}]},
+    ],
+)
+async def test_metadata_say_what_was_asked_and_what_the_answer_is_and_nothing_else(asked: dict[str, Any]) -> None:
+    """No arguments, and nothing of the servers' own."""
+    answer = b'{"content":[{"type":"text","text":"x"}],"contents":[{"uri":"a://b","text":"{}"}],"messages":[]}'
+    answered = await ask(FakeSource(tools=[tool("a")], answer=answer), **asked)
+    known = {"proxyAction", "proxyType", "proxyPath", "pythonType", "many", "totalCount"}
+    for block in answered["content"]:
+        assert {key.removeprefix(KEY) for key in block["_meta"]} <= known
+        assert block["_meta"].get(KEY + "proxyPath") == asked.get("path")
+        assert "hunter2" not in json.dumps(block["_meta"])
+
+
 def test_metadata_is_read_wherever_it_stands() -> None:
     """`_meta` first, with the prefix or without, then annotations; a value of the wrong type says nothing."""
     read = ProxyResponseInfo.from_content

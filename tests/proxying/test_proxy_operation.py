@@ -128,6 +128,17 @@ def test_what_fits_becomes_a_request() -> None:
     assert parse_operation({"action": "batch", "operations": [1]}) == Batch([1])
 
 
+@pytest.mark.seed("core-parameters")
+def test_what_was_added_leaves_the_first_four_parameters_as_they_were() -> None:
+    """One who knows only those sees them in the schema, and asks as before; the schema tells what else there is."""
+    properties = PARAMETERS["properties"]
+    assert list(properties)[:4] == ["action", "type", "path", "args"]
+    assert properties["action"]["enum"] == ["list", "info", "call", "batch"]
+    assert properties["type"]["enum"] == ["tool", "resource", "prompt"]
+    assert PARAMETERS["required"] == ["action"]
+    assert set(properties) == {"action", "type", "path", "args", "filter", "limit", "cursor", "operations"}
+
+
 def test_null_counts_as_not_given() -> None:
     """Clients in some languages send every parameter they know."""
     sent = dict.fromkeys(PARAMETERS["properties"]) | {"action": "list", "type": "tool"}

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from smart_mcp_proxy.errors import RequestError
@@ -31,6 +31,7 @@ def test_members_of_others_are_not_taken_over() -> None:
     assert parse_message(body) == ("ping", {"a": 1}, "x")
 
 
+@settings(suppress_health_check=[HealthCheck.too_slow])  # the first text waits for a table of all characters
 @given(st.fixed_dictionaries({}, optional=dict.fromkeys(("jsonrpc", "method", "params", "id"), ANYTHING)))
 def test_whatever_is_sent_is_a_message_or_is_refused(message: dict[str, Any]) -> None:
     """And what is taken has the types that the rest counts on, and an id that can be written again."""

@@ -1,10 +1,13 @@
 """REST under `/api/v1`: what the command line and the operator ask a gateway. One table of routes, a file per noun."""
 
+from collections.abc import Mapping
+
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.web.broker import describe_broker
@@ -12,7 +15,7 @@ from smart_mcp_proxy.web.messages import json_response, not_served
 from smart_mcp_proxy.web.rest import activity, agent_tokens, approvals, calls, config, servers, tools
 from smart_mcp_proxy.web.rest.doors import NetworkDoor, PrivateDoor, operator_token
 from smart_mcp_proxy.web.rest.openapi import OPENAPI_PATH, describe
-from smart_mcp_proxy.web.rest.route import PREFIX, Door, Endpoint
+from smart_mcp_proxy.web.rest.route import PREFIX, Answer, Door, Endpoint
 
 __all__ = ["OPENAPI_PATH", "PREFIX", "ROUTES", "NetworkDoor", "build_rest_app", "operator_token"]
 
@@ -40,10 +43,34 @@ def build_rest_app(gateway: Gateway, door: Door = _PRIVATE) -> Starlette:
     async def openapi(request: Request) -> Response:
         return json_response(document)
 
+    answers: dict[str, dict[str, Answer]] = {}
+    for endpoint in ROUTES:
+        answers.setdefault(PREFIX + endpoint.path, {})[endpoint.method] = endpoint.bound_to(gateway, door)
+    # A path that ends in any name would also take in what stands behind it: those come last.
+    paths = sorted(answers, key=lambda path: path.endswith(":path}"))
     return Starlette(
-        routes=[Route(OPENAPI_PATH, openapi), *(endpoint.bound_to(gateway, door) for endpoint in ROUTES)],
+        routes=[Route(OPENAPI_PATH, openapi), *(Route(path, _Resource(answers[path])) for path in paths)],
         exception_handlers={404: _not_served, 405: _not_served},
     )
+
+
+class _Resource:
+    """All that one path answers. A method that it has not is refused here, and not tried on a wider path.
+
+    Args:
+        answers: By HTTP method.
+    """
+
+    def __init__(self, answers: Mapping[str, Answer]) -> None:
+        self._answers = answers
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serves one request."""
+        method = "GET" if scope["method"] == "HEAD" else scope["method"]
+        if method not in self._answers:
+            raise HTTPException(405, headers={"allow": ", ".join(self._answers)})
+        response = await self._answers[method](Request(scope, receive, send))
+        await response(scope, receive, send)
 
 
 async def _not_served(request: Request, exc: Exception) -> Response:

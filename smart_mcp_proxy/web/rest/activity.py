@@ -1,33 +1,42 @@
 """REST: the activity log."""
 
+from collections.abc import Mapping
+from typing import get_args
+
 from starlette.requests import Request
 
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.gateway.records import (
     PAGE_LIMIT,
+    SINCE,
     ActivityPage,
     ActivityView,
     activity_page,
     activity_record,
     parse_filter,
 )
-from smart_mcp_proxy.web.rest.route import Endpoint, integer
+from smart_mcp_proxy.telemetry import ActivityKind
+from smart_mcp_proxy.web.rest.route import Endpoint, Parameter, integer, one_of, whole_number
 
 __all__ = ["ROUTES"]
 
 PAGE = 50
 FURTHEST_PLACE = 2**62
-_QUERY = {
-    "kind": "search, call, approval, config or session.",
+_QUERY: Mapping[str, str | Parameter] = {
+    "kind": one_of("Of this kind only.", get_args(ActivityKind)),
     "server": "A server's name.",
     "tool": "A tool's own or canonical name.",
     "outcome": "An outcome; `failed` for all but ok and empty.",
     "principal": "On whose behalf.",
-    "since": "An ISO 8601 time, or how long ago: 30m, 2h, 7d.",
+    "since": Parameter("An ISO 8601 time, or how long ago: 30m, 2h, 7d.", SINCE),
     "parent": "Id of the record whose parts are asked for.",
-    "limit": f"Records of a page, 1 to {PAGE_LIMIT} ({PAGE}).",
-    "before": "The `next` of the page before this one.",
-    "after": "Only records stored after this place, oldest first: a page's `last`, or `next` with `after`.",
+    "limit": whole_number(f"Records of a page, 1 to {PAGE_LIMIT} ({PAGE}).", 1, PAGE_LIMIT),
+    "before": whole_number("The `next` of the page before this one.", 0, FURTHEST_PLACE),
+    "after": whole_number(
+        "Only records stored after this place, oldest first: a page's `last`, or `next` with `after`.",
+        0,
+        FURTHEST_PLACE,
+    ),
 }
 
 

@@ -1,27 +1,32 @@
 """REST: the tokens that the operator makes for agents."""
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 from starlette.requests import Request
 
 from smart_mcp_proxy.catalog import AgentToken
 from smart_mcp_proxy.gateway import Gateway
-from smart_mcp_proxy.gateway.agent_tokens import NewToken, Scope
+from smart_mcp_proxy.gateway.agent_tokens import LONGEST_LIFE_S, NAME_CHARS, SHORTEST_LIFE_S, NewToken, Scope
 from smart_mcp_proxy.models import CallVariant
 from smart_mcp_proxy.web.rest.route import Endpoint, body_of
 
 __all__ = ["ROUTES", "NewTokenBody", "TokenView", "view_of", "view_of_new"]
 
 
+# What the descriptions say of these, the gateway checks, and words what does not fit.
+_Name = Annotated[str, msgspec.Meta(extra_json_schema={"minLength": 1, "maxLength": NAME_CHARS})]
+_Life = Annotated[float, msgspec.Meta(extra_json_schema={"minimum": SHORTEST_LIFE_S, "maximum": LONGEST_LIFE_S})]
+
+
 class NewTokenBody(msgspec.Struct, frozen=True):
     """A token to make: its name, and what it allows. Without `servers` all, without `expires_in_s` for ever."""
 
-    name: str
+    name: _Name
     servers: list[str] | None = None
     access: CallVariant = "read"
     profile: str | None = None
-    expires_in_s: float | None = None
+    expires_in_s: _Life | None = None
 
     @property
     def scope(self) -> Scope:

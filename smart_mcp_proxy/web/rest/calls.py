@@ -1,5 +1,6 @@
 """REST: searches and calls in the user's own name."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -8,9 +9,22 @@ from starlette.requests import Request
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.gateway.retrieval import Question
 from smart_mcp_proxy.models import CallRequest
-from smart_mcp_proxy.web.rest.route import COMMAND_LINE, Endpoint, body_of, integer
+from smart_mcp_proxy.web.rest.route import (
+    COMMAND_LINE,
+    Endpoint,
+    Parameter,
+    body_of,
+    choice,
+    integer,
+    one_of,
+    whole_number,
+)
 
 __all__ = ["ROUTES"]
+
+MOST_TOOLS = 50
+_DETAILS = ("compact", "full")
+_SWITCH = ("false", "true")
 
 
 async def _search(gateway: Gateway, request: Request) -> dict[str, Any]:
@@ -18,12 +32,12 @@ async def _search(gateway: Gateway, request: Request) -> dict[str, Any]:
     return await gateway.retrieval.retrieve(
         Question(
             query=query.get("q", ""),
-            limit=integer(request, "limit", gateway.settings.top_k, 1, 50),
-            detail="full" if query.get("detail") == "full" else "compact",
+            limit=integer(request, "limit", gateway.settings.top_k, 1, MOST_TOOLS),
+            detail="full" if choice(request, "detail", _DETAILS) == "full" else "compact",
             servers=tuple(query.getlist("server")),
-            read_only=query.get("read_only") == "true",
+            read_only=choice(request, "read_only", _SWITCH) == "true",
             session=COMMAND_LINE,
-            explain=query.get("why") == "true",
+            explain=choice(request, "why", _SWITCH) == "true",
         )
     )
 
@@ -42,13 +56,13 @@ class NamedCall(msgspec.Struct):
     arguments: dict[str, Any] = {}
 
 
-_SEARCH = {
-    "q": "What the tool should do, or its name.",
-    "limit": "Most tools, 1 to 50.",
-    "detail": "compact or full.",
-    "server": "Only this one; may be repeated.",
-    "read_only": "true: only tools marked read-only.",
-    "why": "true: why each was found.",
+_SEARCH: Mapping[str, str | Parameter] = {
+    "q": Parameter("What the tool should do, or its name.", {"type": "string", "pattern": r"\S"}, is_required=True),
+    "limit": whole_number(f"Most tools, 1 to {MOST_TOOLS}.", 1, MOST_TOOLS),
+    "detail": one_of("Of each tool its signature, or its whole schema.", _DETAILS),
+    "server": Parameter("Only this one; may be repeated.", {"type": "array", "items": {"type": "string"}}),
+    "read_only": one_of("true: only tools marked read-only.", _SWITCH),
+    "why": one_of("true: why each was found.", _SWITCH),
 }
 
 ROUTES = (

@@ -8,13 +8,14 @@ import msgspec
 
 from smart_mcp_proxy import __version__
 from smart_mcp_proxy.web.messages import json_content
-from smart_mcp_proxy.web.rest.route import PREFIX, Endpoint
+from smart_mcp_proxy.web.rest.route import PREFIX, Endpoint, Parameter
 
 __all__ = ["OPENAPI_PATH", "describe"]
 
 OPENAPI_PATH = "/openapi.json"
 _PARAMETER = re.compile(r"\{(\w+)(?::\w+)?\}")
 _NOT_WORD = re.compile(r"\W+")
+_NAME = Parameter("", {"type": "string", "minLength": 1}, is_required=True)
 _ERROR: dict[str, Any] = {
     "type": "object",
     "required": ["error"],
@@ -61,8 +62,8 @@ def _operation(endpoint: Endpoint, schema_of: dict[str, Any]) -> dict[str, Any]:
         "operationId": f"{endpoint.method.lower()}_{words}",
         "summary": endpoint.summary,
         "parameters": [
-            *(_parameter("path", name, "") for name in _PARAMETER.findall(endpoint.path)),
-            *(_parameter("query", name, meaning) for name, meaning in endpoint.query.items()),
+            *(_parameter("path", name, _NAME) for name in _PARAMETER.findall(endpoint.path)),
+            *(_parameter("query", name, each) for name, each in endpoint.query.items()),
         ],
         "responses": {
             "200": {"description": "Done.", "content": json_content(schema_of[repr(endpoint.answer)])},
@@ -78,6 +79,7 @@ def _operation(endpoint: Endpoint, schema_of: dict[str, Any]) -> dict[str, Any]:
     return operation
 
 
-def _parameter(place: str, name: str, meaning: str) -> dict[str, Any]:
-    described = {"description": meaning} if meaning else {}
-    return {"name": name, "in": place, "required": place == "path", "schema": {"type": "string"}, **described}
+def _parameter(place: str, name: str, each: str | Parameter) -> dict[str, Any]:
+    found = each if isinstance(each, Parameter) else Parameter(each, {"type": "string"})
+    described = {"description": found.meaning} if found.meaning else {}
+    return {"name": name, "in": place, "required": found.is_required, "schema": dict(found.schema), **described}

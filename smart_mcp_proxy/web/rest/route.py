@@ -1,24 +1,38 @@
 """A route of the REST interface, and what its handlers share."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 import msgspec
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from smart_mcp_proxy.errors import ProxyError, RequestError
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.servers import Author
 from smart_mcp_proxy.web.messages import json_response, read_body
 
-__all__ = ["COMMAND_LINE", "PREFIX", "Door", "Endpoint", "Need", "author_of", "body_of", "integer"]
+__all__ = [
+    "COMMAND_LINE",
+    "PREFIX",
+    "Answer",
+    "Door",
+    "Endpoint",
+    "Need",
+    "Parameter",
+    "author_of",
+    "body_of",
+    "choice",
+    "integer",
+    "one_of",
+    "whole_number",
+]
 
 PREFIX = "/api/v1"
 COMMAND_LINE = "command line"
 """Session of a person's own searches and calls: theirs teach, but not together with an agent's."""
 
+Answer = Callable[[Request], Awaitable[Response]]
 Need = Literal["operator", "nothing"]
 """Whom a route answers over the network: who has the operator's token, or anybody who may connect."""
 BodyT = TypeVar("BodyT")
@@ -35,6 +49,24 @@ class Door(Protocol):
         """
 
 
+class Parameter(NamedTuple):
+    """A parameter of the query: what it means, the JSON schema of its value, and whether it must be there."""
+
+    meaning: str
+    schema: Mapping[str, Any]
+    is_required: bool = False
+
+
+def one_of(meaning: str, known: Sequence[str]) -> Parameter:
+    """A parameter whose value is one of these words."""
+    return Parameter(meaning, {"enum": list(known)})
+
+
+def whole_number(meaning: str, least: int, most: int) -> Parameter:
+    """A parameter whose value is an integer in this range."""
+    return Parameter(meaning, {"type": "integer", "minimum": least, "maximum": most})
+
+
 class Endpoint(NamedTuple):
     """One row of the table.
 
@@ -45,7 +77,7 @@ class Endpoint(NamedTuple):
         summary: What it does, in a line.
         answer: Type of the answer, for the description that programs read.
         body: Type of the request's body; None where it has none.
-        query: Parameters of the query, by name with what they mean.
+        query: Parameters of the query by name; of one that is any text, what it means is enough.
         need: Whom it answers over the network; on the private socket the owner may do everything.
     """
 
@@ -55,11 +87,11 @@ class Endpoint(NamedTuple):
     summary: str
     answer: Any = dict[str, Any]
     body: Any = None
-    query: Mapping[str, str] = {}
+    query: Mapping[str, str | Parameter] = {}
     need: Need = "operator"
 
-    def bound_to(self, gateway: Gateway, door: Door) -> Route:
-        """The route that answers for this gateway."""
+    def bound_to(self, gateway: Gateway, door: Door) -> Answer:
+        """What answers a request for this gateway."""
 
         async def answer(request: Request) -> Response:
             try:
@@ -72,7 +104,7 @@ class Endpoint(NamedTuple):
                 return Response(status_code=400)
             return json_response(value)
 
-        return Route(PREFIX + self.path, answer, methods=[self.method])
+        return answer
 
 
 def author_of(request: Request) -> Author:
@@ -106,3 +138,15 @@ def integer(request: Request, name: str, default: int, least: int, most: int) ->
     if not text.isascii() or not text.isdigit() or not least <= int(text) <= most:
         raise RequestError(f"{name} is {text[:40]!r}.", hint=f"Use an integer from {least} to {most}.")
     return int(text)
+
+
+def choice(request: Request, name: str, known: Sequence[str]) -> str:
+    """A query parameter that is one of these words; the first where it is not given.
+
+    Raises:
+        RequestError: It is something else.
+    """
+    text = request.query_params.get(name, known[0])
+    if text not in known:
+        raise RequestError(f"{name} is {text[:40]!r}.", hint=f"Use one of: {', '.join(known)}.")
+    return text

@@ -1,6 +1,6 @@
 """REST: the gateway, its servers, and what is done with them."""
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 from starlette.requests import Request
@@ -9,33 +9,53 @@ from smart_mcp_proxy.gateway import Gateway, GatewayStatus
 from smart_mcp_proxy.gateway.management import ServerChange, ServerImported, ServerPage, ServersView
 from smart_mcp_proxy.gateway.offer import Session
 from smart_mcp_proxy.models import ServerStatus
-from smart_mcp_proxy.web.rest.route import Endpoint, author_of, body_of, integer
+from smart_mcp_proxy.servers import SERVER_NAME
+from smart_mcp_proxy.web.rest.route import Endpoint, author_of, body_of, integer, whole_number
 
 __all__ = ["ROUTES"]
 
 LOG_LINES = 50
 LOG_LINES_MOST = 1000
 
+# What the descriptions say of these, the handlers check, and word what does not fit.
+_ServerName = Annotated[str, msgspec.Meta(extra_json_schema={"pattern": f"^{SERVER_NAME.pattern}$"})]
+_Entry = Annotated[
+    dict[str, Any],
+    msgspec.Meta(
+        extra_json_schema={
+            "anyOf": [{"required": [key], "properties": {key: {"type": "string"}}} for key in ("command", "url")]
+        }
+    ),
+]
+_Text = Annotated[str, msgspec.Meta(extra_json_schema={"minLength": 1})]
+
 
 class NewServer(msgspec.Struct, frozen=True):
     """A server to add: its name, and its entry as a server file has it."""
 
-    name: str
-    config: dict[str, Any]
+    name: _ServerName
+    config: _Entry
     revision: str | None = None
 
 
 class ServerPatch(msgspec.Struct, frozen=True):
-    """A change of a server's entry (PATCH: merged into it; PUT: instead of it), and the revision it was made for."""
+    """A change that is merged into a server's entry, and the revision of the file that it was made for."""
 
     config: dict[str, Any]
+    revision: str | None = None
+
+
+class ServerEntry(msgspec.Struct, frozen=True):
+    """What a server's entry is to be instead, and the revision of the file that it was made for."""
+
+    config: _Entry
     revision: str | None = None
 
 
 class ImportText(msgspec.Struct, frozen=True):
     """The text of a client's configuration."""
 
-    text: str
+    text: _Text
 
 
 class ServerLogs(msgspec.Struct, frozen=True):
@@ -82,7 +102,7 @@ async def _patch(gateway: Gateway, request: Request) -> ServerChange:
 
 
 async def _replace(gateway: Gateway, request: Request) -> ServerChange:
-    body = await body_of(request, ServerPatch)
+    body = await body_of(request, ServerEntry)
     return await gateway.management.replace(_name(request), body.config, author_of(request), body.revision)
 
 
@@ -173,7 +193,7 @@ ROUTES = (
         _logs,
         "The last lines of a server's stderr and log messages.",
         ServerLogs,
-        query={"lines": f"How many, 1 to {LOG_LINES_MOST} ({LOG_LINES})."},
+        query={"lines": whole_number(f"How many, 1 to {LOG_LINES_MOST} ({LOG_LINES}).", 1, LOG_LINES_MOST)},
     ),
     Endpoint("POST", _ONE + "/enable", _enable, "Takes 'disabled' out of a server's entry.", ServerChange),
     Endpoint("POST", _ONE + "/disable", _disable, "Stops a server until it is enabled.", ServerChange),
@@ -188,6 +208,6 @@ ROUTES = (
         ServerPage,
     ),
     Endpoint("PATCH", _ONE, _patch, "Merges a change into a server's entry.", ServerChange, ServerPatch),
-    Endpoint("PUT", _ONE, _replace, "Gives a server another entry.", ServerChange, ServerPatch),
+    Endpoint("PUT", _ONE, _replace, "Gives a server another entry.", ServerChange, ServerEntry),
     Endpoint("DELETE", _ONE, _remove, "Removes a server.", ServerChange, query=_REVISION),
 )

@@ -7,7 +7,7 @@ from starlette.requests import Request
 from smart_mcp_proxy.catalog import Example
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.gateway.learning import forget_examples
-from smart_mcp_proxy.web.rest.route import Endpoint
+from smart_mcp_proxy.web.rest.route import Endpoint, Parameter
 
 __all__ = ["ROUTES"]
 
@@ -53,6 +53,9 @@ ROUTES = (
         _forget_examples,
         "Forgets what was learned from use, all of it if nothing is named.",
         dict[str, int],
-        query={"tool": "Only about this tool.", "question": "Only this question."},
+        query={
+            "tool": "Only about this tool.",
+            "question": Parameter("Only this question.", {"type": "string", "pattern": r"[A-Za-z0-9]"}),
+        },
     ),
 )
