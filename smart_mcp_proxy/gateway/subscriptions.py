@@ -221,6 +221,8 @@ class Subscriptions:
         except ProxyError as exc:
             log.debug("a subscriber does not hear that %s of '%s' was updated: %s", target.name, target.server, exc)
             return False
+        if target.record is not None and found.record is None:
+            return False  # no longer listed
         return (found.server, found.name) == (target.server, target.name) and uri in subscriber.targets
 
     async def _renew(self, server: str) -> None:
