@@ -80,6 +80,7 @@ class Ear:
         """Stops listening."""
         if self._stream is not None and isinstance(self.agent, StreamAgent):
             await self.agent.notify("notifications/cancelled", requestId=self._stream)
+            await listed(self.agent)  # the gateway has read it
         await self.told.close()
 
     def heard(self) -> list[str]:
