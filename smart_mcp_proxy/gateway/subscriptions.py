@@ -44,6 +44,7 @@ class Subscriber:
     def __init__(self, path: str, principal: Principal, tell: Callable[[str], Awaitable[None]]) -> None:
         self.path = path
         self.principal = principal
+        self.is_gone = False
         self.targets: dict[str, Target] = {}
         """What it has subscribed to, by the URI that it knows."""
         self._tell = tell
@@ -61,6 +62,7 @@ class Subscriber:
 
     def close(self) -> None:
         """Tells nothing more."""
+        self.is_gone = True
         if self._teller is not None:
             self._teller.cancel()
 
@@ -186,14 +188,18 @@ class Subscriptions:
         return b"{}"
 
     def _enter(self, wish: _Wish, target: Target) -> None:
-        wishes = self._wishes.get(target.server, {})
-        if wish.uri not in wish.subscriber.targets and len(wish.subscriber.targets) >= PER_CLIENT:
+        client, wishes = wish.subscriber, self._wishes.get(target.server, {})
+        if client.is_gone:
+            raise RequestError("The session is over.", hint="Open another one.")
+        if (known := client.targets.get(wish.uri)) is not None and not _is_same(known, target):
+            self._drop(wish)
+        if wish.uri not in client.targets and len(client.targets) >= PER_CLIENT:
             raise _too_many(f"This client has subscribed to {PER_CLIENT} resources, the most a client can.")
         if target.name not in wishes and len(wishes) >= PER_SERVER:
             raise _too_many(
                 f"{PER_SERVER} resources of server '{target.server}' are subscribed to, the most there can."
             )
-        wish.subscriber.targets[wish.uri] = target
+        client.targets[wish.uri] = target
         self._wishes.setdefault(target.server, {}).setdefault(target.name, set()).add(wish)
 
     def _drop(self, wish: _Wish) -> None:
@@ -223,7 +229,7 @@ class Subscriptions:
             return False
         if target.record is not None and found.record is None:
             return False  # no longer listed
-        return (found.server, found.name) == (target.server, target.name) and uri in subscriber.targets
+        return _is_same(found, target) and uri in subscriber.targets
 
     async def _renew(self, server: str) -> None:
         """Subscribes anew on a new connection; what was subscribed to may have changed in the gap."""
@@ -232,8 +238,9 @@ class Subscriptions:
             return
         wanted = tuple(self._wishes.get(server, ()))
         failures = await upstream.watch.add(wanted, upstream.config.limits.call_s)
-        for uri, error in failures.items():
-            log.warning("the subscription to %s of '%s' could not be renewed: %s", uri, server, error)
+        if failures:
+            why = next(iter(failures.values()))
+            log.warning("%d subscriptions at '%s' could not be renewed: %s", len(failures), server, why)
         for uri in wanted:
             if uri not in failures:
                 self.updated(server, uri)
@@ -247,6 +254,11 @@ class Subscriptions:
         task = spawn(work, "subscriptions")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def _is_same(one: Target, other: Target) -> bool:
+    """Whether both are the same resource, if not in the same definition."""
+    return (one.server, one.name) == (other.server, other.name)
 
 
 def _concerned(wishes: Mapping[str, set[_Wish]], uri: str) -> Iterator[_Wish]:

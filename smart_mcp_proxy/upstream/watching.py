@@ -93,7 +93,8 @@ class ResourceWatch:
                     return dict.fromkeys(uris, lost_error(self._server, "is not connected", was_sent=False))
                 return await self._present.add(frozenset(uris) - self.uris, timeout_s)
         except TimeoutError:
-            return dict.fromkeys(uris, timeout_error(self._server, "resources/subscribe", timeout_s, was_sent=True))
+            late = timeout_error(self._server, "resources/subscribe", timeout_s, was_sent=True)
+            return dict.fromkeys(frozenset(uris) - self.uris, late)
 
     async def keep(self, wanted: Callable[[], Collection[str]], timeout_s: float) -> None:
         """Watches no others than these any more; what the server thinks of that does not matter.
@@ -135,18 +136,22 @@ class _BySubscription:
 
     async def add(self, uris: frozenset[str], timeout_s: float) -> dict[str, UpstreamError]:
         """Subscribes to each."""
-        failures = await self._each("resources/subscribe", uris, timeout_s)
-        self.uris |= uris - failures.keys()
-        return failures
+
+        def subscribed(uri: str) -> None:
+            self.uris |= {uri}
+
+        return await self._each("resources/subscribe", uris, timeout_s, subscribed)
 
     async def remove(self, uris: frozenset[str], timeout_s: float) -> None:
         """Ends the subscription to each."""
         self.uris -= uris
-        failures = await self._each("resources/unsubscribe", uris, timeout_s)
+        failures = await self._each("resources/unsubscribe", uris, timeout_s, lambda uri: None)
         for uri, error in failures.items():
             _log.debug("server %s did not end the subscription to %s: %s", self._server, uri, error)
 
-    async def _each(self, method: str, uris: frozenset[str], timeout_s: float) -> dict[str, UpstreamError]:
+    async def _each(
+        self, method: str, uris: frozenset[str], timeout_s: float, on_done: Callable[[str], None]
+    ) -> dict[str, UpstreamError]:
         failures: dict[str, UpstreamError] = {}
         places = asyncio.Semaphore(_AT_ONCE)
 
@@ -156,6 +161,8 @@ class _BySubscription:
                     await self._ask(method, {"uri": uri}, timeout_s=timeout_s)
                 except UpstreamError as exc:
                     failures[uri] = exc
+                else:
+                    on_done(uri)
 
         await asyncio.gather(*map(one, sorted(uris)))
         return failures

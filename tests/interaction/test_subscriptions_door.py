@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from test_passthrough_door import Announcements, listed
 
 from smart_mcp_proxy.catalog import ActivityFilter
-from smart_mcp_proxy.gateway import Gateway
+from smart_mcp_proxy.gateway import Gateway, subscriptions
 from smart_mcp_proxy.gateway.agent_tokens import Scope
 from smart_mcp_proxy.gateway.subscriptions import PER_CLIENT
 
@@ -388,6 +388,37 @@ async def test_a_client_has_so_many_subscriptions_and_no_more(era: Era, file: Pa
             assert (await agent.request("resources/subscribe", uri=uris[-1]))["result"] == {}
         assert error["data"]["code"] == "too_many_subscriptions"
         assert str(PER_CLIENT) in error["message"]
+
+
+@pytest.mark.requirement("subscriptions-bounded")
+async def test_a_server_has_so_many_subscriptions_and_no_more(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On behalf of all clients together; what is subscribed to already, others may subscribe to."""
+    monkeypatch.setattr(subscriptions, "PER_SERVER", 2)
+    async with (
+        settled(tmp_path / "data", {"fx": watched("handshake", file)}) as gateway,
+        in_memory(gateway, "handshake") as first,
+        in_memory(gateway, "handshake") as second,
+    ):
+        for uri in (ONE, TWO):
+            assert (await first.request("resources/subscribe", uri=shown(uri)))["result"] == {}
+        assert (await second.request("resources/subscribe", uri=shown(TWO)))["result"] == {}
+        error = (await second.request("resources/subscribe", uri=shown(LAST)))["error"]
+        assert error["data"]["code"] == "too_many_subscriptions"
+        assert "2 resources of server 'fx'" in error["message"]
+
+
+@pytest.mark.requirement("subscriptions-told")
+@pytest.mark.parametrize("mode", ERAS)
+async def test_a_change_of_a_part_is_told_of_the_whole(mode: str, file: Path, tmp_path: Path) -> None:
+    """A server may name the very part; the client hears of what it knows."""
+    async with at(("memory", "handshake"), tmp_path / "data", {"fx": watched(mode, file)}) as agent:
+        ear = Ear(agent)
+        await ear.open(ONE, TWO)
+        await agent.call("call_tool_write", name="fx:touch", args={"uris": [ONE], "part": "/a/b"})
+        await ear.until(ONE)
+        assert ear.heard() == [shown(ONE)]
 
 
 @pytest.mark.requirement("subscriptions-claimed")

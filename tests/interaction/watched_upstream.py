@@ -4,7 +4,8 @@
 
 MODE is `handshake`, `modern`, or `deaf`: the handshake era without subscriptions. FILE holds what it lists, as JSON:
 `resources` and `resourceTemplates`; without the file it ends at once. What it is asked of subscriptions is written to
-FILE.ledger, a line each. Tools: `touch` says that the resources `uris` have changed, to whom that was subscribed to;
+FILE.ledger, a line each. Tools: `touch` says that the resources `uris` have changed, or their part `part`, to whom that
+was subscribed to;
 `poke` says that its list has changed; `end` ends its streams; `die` ends it.
 """
 
@@ -56,14 +57,14 @@ def listen(request_id, wanted):
     send(method="notifications/subscriptions/acknowledged", params=params)
 
 
-def touch(uris):
+def touch(uris, part=""):
     for uri in uris:
         if uri in subscribed:
-            send(method="notifications/resources/updated", params={"uri": uri})
+            send(method="notifications/resources/updated", params={"uri": uri + part})
         for request_id, wanted in streams.items():
             if uri in wanted.get("resourceSubscriptions", []):
                 meta = {META + "subscriptionId": request_id}
-                send(method="notifications/resources/updated", params={"uri": uri, "_meta": meta})
+                send(method="notifications/resources/updated", params={"uri": uri + part, "_meta": meta})
 
 
 def poke():
@@ -84,7 +85,7 @@ def end():
 def call(name, arguments):
     if name == "die":
         os._exit(3)
-    {"touch": lambda: touch(arguments["uris"]), "poke": poke, "end": end}[name]()
+    {"touch": lambda: touch(**arguments), "poke": poke, "end": end}[name]()
     return {"content": []}
 
 
