@@ -1,10 +1,11 @@
-"""Telling clients that the tool list is another one: the one place that announces, for both eras.
+"""Telling clients that a list or a resource is another one: the one place that announces, for both eras.
 
 A modern client hears it on a `subscriptions/listen` stream it has opened, a client of the handshake era on its pipe,
 or on the stream that it keeps open with a GET.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Literal
 
 import anyio
@@ -17,14 +18,16 @@ from mcp.server.subscriptions import (
     ListenHandler,
     PromptsListChanged,
     ResourcesListChanged,
+    ResourceUpdated,
     ServerEvent,
     ToolsListChanged,
 )
+from mcp.shared.exceptions import MCPError
 
 from smart_mcp_proxy.fastmcp_compat.paths import principal, served_path
 from smart_mcp_proxy.models import Principal
 
-__all__ = ["ContentGroup", "ListChangedHub", "tell", "tell_contents"]
+__all__ = ["ContentGroup", "ListChangedHub", "Watching", "tell", "tell_contents", "tell_updated"]
 
 ContentGroup = Literal["prompts", "resources"]
 """What is announced as one besides the tools; templates belong to the resources."""
@@ -33,6 +36,14 @@ _EVENTS: Mapping[ContentGroup, Callable[[], ServerEvent]] = {
     "resources": ResourcesListChanged,
 }
 
+Watching = Callable[
+    [str, Principal, Sequence[str], Callable[[str], Awaitable[None]]], AbstractAsyncContextManager[Sequence[str]]
+]
+"""Subscribes to resources for as long as it is open: path, principal, URIs, and who is to be told of each that changes.
+Gives those that will be told of."""
+
+MAX_STREAMS = 1_024
+"""At one path on behalf of one principal. Source: the SDK's own limit."""
 SEND_S = 5.0
 """A client that does not read for this long misses the announcement; it holds up nobody else."""
 
@@ -60,6 +71,8 @@ class ListChangedHub:
         self._listeners: dict[tuple[str, Principal], _Listeners] = {}
         self.on_place: Callable[[str, Principal], None] = _tell_nobody
         """Told, too, of a path and a principal when the first client listens there on its behalf."""
+        self.watching: Watching = _watch_nothing
+        """Subscribes to the resources that a client names."""
 
     @property
     def places(self) -> tuple[tuple[str, Principal], ...]:
@@ -88,7 +101,8 @@ class ListChangedHub:
     def close(self) -> None:
         """Ends all subscriptions in good order."""
         for listeners in self._listeners.values():
-            listeners.handler.close()
+            for handler in (listeners.handler, *listeners.watchers):
+                handler.close()
 
     async def _listen(
         self, ctx: ServerRequestContext[Any, Any], params: mcp_types.SubscriptionsListenRequestParams
@@ -101,12 +115,42 @@ class ListChangedHub:
             listeners = self._listeners[place] = _Listeners()
         listeners.count += 1
         try:
+            if params.notifications.resource_subscriptions:
+                return await self._watch(listeners, place, ctx, params)
             return await listeners.handler(ctx, params)
         finally:
             listeners.count -= 1
             if not listeners.count:
                 del self._listeners[place]
                 self._on_leave(*place)
+
+    async def _watch(
+        self,
+        listeners: "_Listeners",
+        place: tuple[str, Principal],
+        ctx: ServerRequestContext[Any, Any],
+        params: mcp_types.SubscriptionsListenRequestParams,
+    ) -> mcp_types.SubscriptionsListenResult:
+        """A stream that tells of single resources too."""
+        if len(listeners.watchers) >= MAX_STREAMS:
+            raise MCPError(mcp_types.INTERNAL_ERROR, f"{MAX_STREAMS} streams are open, the most there can. End one.")
+        bus, wanted = _StreamBus(listeners.bus), params.notifications
+        handler = ListenHandler(bus)
+        async with self.watching(*place, wanted.resource_subscriptions or (), bus.tell) as agreed:
+            honored = wanted.model_copy(update={"resource_subscriptions": [*agreed]})
+            listeners.watchers.add(handler)
+            try:
+                return await handler(ctx, params.model_copy(update={"notifications": honored}))
+            finally:
+                listeners.watchers.discard(handler)
+
+
+@asynccontextmanager
+async def _watch_nothing(
+    path: str, whose: Principal, uris: Sequence[str], tell: Callable[[str], Awaitable[None]]
+) -> AsyncIterator[Sequence[str]]:
+    """Where there are no resources."""
+    yield ()
 
 
 def _tell_nobody(path: str, whose: Principal) -> None:
@@ -119,7 +163,35 @@ class _Listeners:
     def __init__(self) -> None:
         self.bus = InMemorySubscriptionBus()
         self.handler = ListenHandler(self.bus)
+        self.watchers: set[ListenHandler] = set()
+        """One for each stream that tells of single resources."""
         self.count = 0
+
+
+class _StreamBus(InMemorySubscriptionBus):
+    """What one stream is told of single resources, beside what all at its place are told.
+
+    Args:
+        place: What all are told.
+    """
+
+    def __init__(self, place: InMemorySubscriptionBus) -> None:
+        super().__init__()
+        self._place = place
+
+    async def tell(self, uri: str) -> None:
+        """Tells this one stream that a resource is another one."""
+        await self.publish(ResourceUpdated(uri))
+
+    def subscribe(self, listener: Callable[[ServerEvent], None]) -> Callable[[], None]:
+        """Begins to tell; what it returns ends that."""
+        ends = super().subscribe(listener), self._place.subscribe(listener)
+
+        def end() -> None:
+            for each in ends:
+                each()
+
+        return end
 
 
 async def tell(connection: Connection) -> None:
@@ -135,3 +207,10 @@ async def tell_contents(connection: Connection, group: ContentGroup) -> None:
         with anyio.move_on_after(SEND_S):
             send = connection.send_prompt_list_changed if group == "prompts" else connection.send_resource_list_changed
             await send()
+
+
+async def tell_updated(connection: Connection, uri: str) -> None:
+    """Tells one client of the handshake era that a resource is another one."""
+    if connection.initialized.is_set():
+        with anyio.move_on_after(SEND_S):
+            await connection.send_resource_updated(uri)

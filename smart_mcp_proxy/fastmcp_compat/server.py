@@ -27,7 +27,13 @@ from pydantic import ValidationError
 
 from smart_mcp_proxy.fastmcp_compat.asking import declared_inputs, input_of, is_askable
 from smart_mcp_proxy.fastmcp_compat.handlers import ClientSession, ContentHandlers, Inbound
-from smart_mcp_proxy.fastmcp_compat.list_changed import ContentGroup, ListChangedHub, tell, tell_contents
+from smart_mcp_proxy.fastmcp_compat.list_changed import (
+    ContentGroup,
+    ListChangedHub,
+    tell,
+    tell_contents,
+    tell_updated,
+)
 from smart_mcp_proxy.fastmcp_compat.paths import principal, served_path
 from smart_mcp_proxy.models import OnProgress, Principal, Progress
 
@@ -86,7 +92,7 @@ _UNSERVED = (
 """Methods FastMCP registers for every server; the gateway answers some of them itself, and claims no others."""
 
 
-async def _tell_nobody(group: ContentGroup) -> None:
+async def _tell_nobody(what: str) -> None:
     """For clients that nobody tells of prompts and resources."""
 
 
@@ -101,6 +107,7 @@ class Client:
         principal: On whose behalf.
         tell_list_changed: Tells it, and nobody else, that its list is another one.
         tell_contents_changed: Likewise of its prompts or resources.
+        tell_resource_updated: Tells it that the resource of this URI is another one.
     """
 
     name: str
@@ -109,6 +116,7 @@ class Client:
     principal: Principal
     tell_list_changed: Callable[[], Awaitable[None]]
     tell_contents_changed: Callable[[ContentGroup], Coroutine[Any, Any, None]] = _tell_nobody
+    tell_resource_updated: Callable[[str], Awaitable[None]] = _tell_nobody
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,6 +247,7 @@ class _RawTools:
             principal(),
             partial(tell, connection),
             partial(tell_contents, connection),
+            partial(tell_updated, connection),
         )
         session = connection.state[_SESSION_STATE] = self._handlers.open_session(client)
         connection.exit_stack.callback(session.close)

@@ -45,6 +45,7 @@ from smart_mcp_proxy.gateway.routing import Routing
 from smart_mcp_proxy.gateway.sandbox import Sandbox
 from smart_mcp_proxy.gateway.shelves import Shelves
 from smart_mcp_proxy.gateway.status import GatewayStatus
+from smart_mcp_proxy.gateway.subscriptions import Subscriptions
 from smart_mcp_proxy.gateway.tools.code_execution import CodeExecution
 from smart_mcp_proxy.gateway.tools.proxy import proxy_tools
 from smart_mcp_proxy.gateway.tools.upstream_servers import UpstreamServers
@@ -133,6 +134,7 @@ class Gateway:
                 uses_examples=settings.learn,
             )
             self.shelves = Shelves(self.catalog, self.approvals.review, self.indexer.catch_up)
+            self.subscriptions = Subscriptions(self.shelves)
             self.learning: Learning | None = None
             if settings.learn:
                 opening = opened_learning(self.catalog, self.indexer, self._clock)
@@ -143,16 +145,18 @@ class Gateway:
             self.gates = open_gates(settings, self._servers, self._clock)
             self.fleet = Fleet(
                 environ=self._environ,
-                on_change=self.gates.hearing(self.shelves.hearing(self.indexer.status_changed)),
+                on_change=self.subscriptions.hearing(
+                    self.gates.hearing(self.shelves.hearing(self.indexer.status_changed))
+                ),
                 on_tools_changed=self.indexer.tools_changed,
                 on_contents_changed=self.shelves.changed,
+                on_resource_updated=self.subscriptions.updated,
                 start_parallel=settings.start_parallel,
                 open_link=dialer,
             )
             await self.fleet.apply(self._servers)
-            stack.push_async_callback(self.fleet.close)
-            stack.push_async_callback(self.indexer.close)
-            stack.push_async_callback(self.shelves.close)
+            for part in (self.fleet, self.indexer, self.shelves, self.subscriptions):
+                stack.push_async_callback(part.close)
             self.embedding = self._keeper_of_vectors()
             if self.embedding is not None:
                 stack.push_async_callback(self.embedding.close)
@@ -190,14 +194,7 @@ class Gateway:
             self.fleet,
             self.outputs,
             self.recorder,
-            # What is passed through is neither changed nor cut: nothing would be listed to read the rest with.
-            CallLimits(
-                settings.intent_strict,
-                0 if self._passthrough else settings.truncate_output_len or 0,
-                settings.activity_args,
-                is_cleaned=settings.clean_results and not self._passthrough,
-                is_fenced=settings.fence_results and not self._passthrough,
-            ),
+            CallLimits.of(settings, is_passing_through=self._passthrough is not None),
             self._clock,
             learning=self.learning,
             gates=self.gates,
@@ -215,7 +212,9 @@ class Gateway:
         )
         self.retrieval = self.fronts.whole.retrieval
         passed, limit = self._passthrough, settings.tool_name_limit
-        self.contents = ContentsDoor(self._contents_visible, self.shelves, self.fleet, self.asks, limit, passed)
+        reading = (self._contents_visible, self.shelves, self.fleet, self.asks, limit, passed)
+        self.contents = ContentsDoor(*reading, self.subscriptions)
+        self.subscriptions.start(self.fleet, self.asks, self.contents.find)
         conduct = Conduct(self._clock)
         self.agent = Agent(
             self._offers(conduct),
@@ -227,6 +226,7 @@ class Gateway:
         )
         self._content_changes = ContentsChanges(self.contents.contents_at, self.agent.list_changes)
         self.agent.on_session.append(self._content_changes.begin)
+        self.agent.list_changes.watching = self.contents.watching
 
     def _front(self, visible: Visible, profile: str) -> Front:
         """The gateway's own tools working on what is visible in one part of the catalog."""

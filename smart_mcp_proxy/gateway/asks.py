@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,12 +23,14 @@ from smart_mcp_proxy.gateway.shelves import Shelves
 from smart_mcp_proxy.gateway.tools.base import Caller
 from smart_mcp_proxy.policy import ArgumentsKept
 from smart_mcp_proxy.telemetry import Activity
-from smart_mcp_proxy.upstream import Fleet
+from smart_mcp_proxy.upstream import Fleet, Upstream
 
 __all__ = ["Ask", "Asks"]
 
 OFF_LOOP_BYTES = 65_536
 """A longer result is cleaned in a thread."""
+_BY_URI = frozenset({"resources/read", "resources/subscribe"})
+"""Methods that take a URI, listed or not."""
 SUBJECT_CHARS = 500
 """Of a URI in the activity log."""
 
@@ -43,6 +45,7 @@ class Ask:
         params: For the server, with its own names, without `_meta`.
         arguments: Those of the agent that the activity log keeps as the policy says.
         caller: Who asks.
+        send: How the server is asked, in the seconds that are left; None for a request of this method.
     """
 
     method: str
@@ -50,6 +53,7 @@ class Ask:
     params: Mapping[str, Any]
     arguments: Mapping[str, Any]
     caller: Caller
+    send: Callable[[Upstream, float | None], Awaitable[bytes]] | None = None
 
 
 class Asks:
@@ -116,7 +120,7 @@ class Asks:
             outcome, delivery = "cancelled", "unknown"
             raise
         finally:
-            self._note(ask, outcome, delivery, self._clock() - started)
+            self.note(ask, outcome, delivery, self._clock() - started)
         if is_complete:
             return await self._shaped(raw)
         input = ask.caller.input
@@ -148,7 +152,7 @@ class Asks:
         """Passes if the server's present connection lists what is asked for as it was approved."""
         if ask.target.record is not None:
             await self._shelves.confirm(ask.target.record)
-        elif ask.method == "resources/read":  # not listed: but what is, decides whether it may be read
+        elif ask.method in _BY_URI:  # not listed: but what is, decides whether it may be asked for
             await self._shelves.wait_listed(ask.target.server)
 
     async def _send(self, ask: Ask, snapshot: Snapshot, round: Round | None) -> bytes:
@@ -162,13 +166,15 @@ class Asks:
             require_connected(upstream)
             if (now := self._shelves.catalog.snapshot) is not snapshot:
                 require_unchanged(now, ask.target)
+            if ask.send is not None:
+                return await ask.send(upstream, left_s)
             if round is not None:
                 params = round.params(params, upstream.status.era or "handshake")
             return await upstream.request(
                 ask.method, params, timeout_s=left_s, on_progress=caller.on_progress, on_message=caller.on_message
             )
 
-    def _note(self, ask: Ask, outcome: str, delivery: str, seconds: float) -> None:
+    def note(self, ask: Ask, outcome: str, delivery: str, seconds: float) -> None:
         """Writes the request down. It is on record before its answer leaves."""
         target, caller = ask.target, ask.caller
         self._recorder.record(

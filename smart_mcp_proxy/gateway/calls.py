@@ -24,6 +24,7 @@ from smart_mcp_proxy.gateway.schemas import ArgumentSchemas
 from smart_mcp_proxy.gateway.visible import Visible
 from smart_mcp_proxy.models import CallRequest, ToolRecord
 from smart_mcp_proxy.policy import ArgumentsKept
+from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.telemetry import Activity
 from smart_mcp_proxy.upstream import Fleet
 
@@ -52,6 +53,20 @@ class CallLimits:
     arguments: ArgumentsKept = "shape"
     is_cleaned: bool = False
     is_fenced: bool = False
+
+    @classmethod
+    def of(cls, settings: Settings, *, is_passing_through: bool) -> "CallLimits":
+        """Those that the settings ask for.
+
+        What is passed through is neither changed nor cut: nothing would be listed to read the rest with.
+        """
+        return cls(
+            settings.intent_strict,
+            0 if is_passing_through else settings.truncate_output_len or 0,
+            settings.activity_args,
+            is_cleaned=settings.clean_results and not is_passing_through,
+            is_fenced=settings.fence_results and not is_passing_through,
+        )
 
 
 class Calls:

@@ -1,8 +1,10 @@
 """Prompts, resources and completions as agents meet them over MCP, both eras."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import msgspec
 from mcp.shared.exceptions import MCPError
@@ -12,11 +14,14 @@ from smart_mcp_proxy.fastmcp_compat.paths import principal, served_path
 from smart_mcp_proxy.fastmcp_compat.server import Inbound, request_error
 from smart_mcp_proxy.gateway.asks import Ask, Asks
 from smart_mcp_proxy.gateway.contents import Contents, Target
+from smart_mcp_proxy.gateway.offer import Session
 from smart_mcp_proxy.gateway.results import fit_to_era, is_input_required, rewritten
 from smart_mcp_proxy.gateway.shelves import Shelves
+from smart_mcp_proxy.gateway.subscriptions import Subscriber, Subscriptions
 from smart_mcp_proxy.gateway.tools.base import Caller
 from smart_mcp_proxy.gateway.visible import Visible
 from smart_mcp_proxy.models import ContentKind, Era, Principal, ServerState
+from smart_mcp_proxy.names import shelf
 from smart_mcp_proxy.telemetry import get_logger
 from smart_mcp_proxy.upstream import Fleet
 
@@ -31,6 +36,9 @@ _LISTS: Mapping[str, tuple[ContentKind, str]] = {
     "resources/list": ("resources", "resources"),
     "resources/templates/list": ("templates", "resourceTemplates"),
 }
+RESOURCES: tuple[ContentKind, ...] = ("resources", "templates")
+_SUBSCRIBING = frozenset({"resources/subscribe", "resources/unsubscribe"})
+_DONE = b"{}"
 _READ_CACHE = {"ttlMs": 0, "cacheScope": "private"}
 
 log = get_logger("contents")
@@ -46,6 +54,7 @@ class ContentsDoor:
         asks: The one path to a server.
         name_limit: Longest name of a prompt, in characters.
         passed: The one server that is shown as it is; None for all under the gateway's names.
+        subscriptions: Who hears of which resource.
     """
 
     def __init__(
@@ -56,6 +65,7 @@ class ContentsDoor:
         asks: Asks,
         name_limit: int,
         passed: str | None,
+        subscriptions: Subscriptions,
     ) -> None:
         self._look = look
         self._shelves = shelves
@@ -63,11 +73,15 @@ class ContentsDoor:
         self._asks = asks
         self._name_limit = name_limit
         self._passed = passed
+        self._subscriptions = subscriptions
+        self._subscribers: WeakKeyDictionary[Session, Subscriber] = WeakKeyDictionary()
         self._answers: Mapping[str, Callable[[Contents, Inbound], Awaitable[bytes]]] = {
             **dict.fromkeys(_LISTS, self._list),
             "prompts/get": self._get,
             "resources/read": self._read,
             "completion/complete": self._complete,
+            "resources/subscribe": self._subscribe,
+            "resources/unsubscribe": self._unsubscribe,
         }
 
     @property
@@ -84,7 +98,7 @@ class ContentsDoor:
         if self._has(contents, "prompts"):
             found["prompts"] = {"listChanged": True}
         if self._has(contents, "resources"):
-            found["resources"] = {"subscribe": False, "listChanged": True}
+            found["resources"] = {"subscribe": self._may_subscribe(contents), "listChanged": True}
         if found and any(map(self._may_complete, contents.servers)):
             found["completions"] = {}
         return found
@@ -99,6 +113,8 @@ class ContentsDoor:
         kind = "prompts" if method.startswith("prompts/") else "resources"
         kinds = ("prompts", "resources") if method == "completion/complete" else (kind,)
         if contents is None or not any(self._has(contents, each) for each in kinds):
+            raise MCPError(code=METHOD_NOT_FOUND, message="Method not found", data=method)
+        if method in _SUBSCRIBING and not self._may_subscribe(contents):
             raise MCPError(code=METHOD_NOT_FOUND, message="Method not found", data=method)
         try:
             if self._passed is not None:
@@ -116,15 +132,40 @@ class ContentsDoor:
         catalog, limit, passed = self._shelves.catalog, self._name_limit, self._passed
         return visible.once((Contents, passed), lambda: Contents(catalog, visible, limit, passed))
 
+    def find(self, path: str, who: Principal, uri: str) -> Target:
+        """What a URI leads to at a path on behalf of a principal; a look-up.
+
+        Raises:
+            ProxyError: Nowhere, or it may not be read.
+        """
+        contents = self.contents_at(path, who)
+        if contents is None:
+            raise RequestError("There are no resources here.", code="not_found")
+        return contents.resource(uri)
+
     def _has(self, contents: Contents, member: str) -> bool:
         """Whether a server has prompts, or resources; or may have, for nobody has listened to it yet."""
-        kinds: tuple[ContentKind, ...] = ("prompts",) if member == "prompts" else ("resources", "templates")
+        kinds: tuple[ContentKind, ...] = ("prompts",) if member == "prompts" else RESOURCES
         if any(contents.of(kind) for kind in kinds):
             return True
         upstreams = [upstream for name in contents.servers if (upstream := self._fleet.get(name)) is not None]
         return any(
             upstream.capabilities.get(member) is not None
             or (upstream.status.state is not ServerState.READY and self._shelves.is_expected(upstream.name, kinds[0]))
+            for upstream in upstreams
+        )
+
+    def _may_subscribe(self, contents: Contents) -> bool:
+        """Whether a server tells of single resources; or may, for it is not connected."""
+        upstreams = [upstream for name in contents.servers if (upstream := self._fleet.get(name)) is not None]
+        stored = self._shelves.catalog.snapshot.by_server
+        return any(
+            upstream.watch.is_offered
+            if upstream.status.state is ServerState.READY
+            else any(
+                stored.get(shelf(upstream.name, kind)) or self._shelves.is_expected(upstream.name, kind)
+                for kind in RESOURCES
+            )
             for upstream in upstreams
         )
 
@@ -155,6 +196,53 @@ class ContentsDoor:
             return raw
         uri_of = None if self._passed is not None else contents.uri_of
         return await rewritten(raw, partial(_readable, target=target, uri_of=uri_of, era=inbound.era))
+
+    async def _subscribe(self, contents: Contents, inbound: Inbound) -> bytes:
+        uri = inbound.params["uri"]
+        target = contents.resource(uri)
+        await self._subscriptions.subscribe(self._subscriber(inbound), uri, target, _caller(inbound))
+        return _DONE
+
+    async def _unsubscribe(self, contents: Contents, inbound: Inbound) -> bytes:
+        uri = inbound.params["uri"]
+        if not self._subscriptions.unsubscribe(self._subscriber(inbound), uri, _caller(inbound)):
+            contents.resource(uri)  # or says why there is none
+        return _DONE
+
+    def _subscriber(self, inbound: Inbound) -> Subscriber:
+        session = inbound.session
+        assert isinstance(session, Session)  # the handshake era, which alone has these methods, has one
+        if (known := self._subscribers.get(session)) is None:
+            known = Subscriber(session.client.path, session.client.principal, session.client.tell_resource_updated)
+            self._subscribers[session] = known
+            session.on_close.append(lambda _: self._subscriptions.leave(known))
+        return known
+
+    @asynccontextmanager
+    async def watching(
+        self, path: str, who: Principal, uris: Sequence[str], tell: Callable[[str], Awaitable[None]]
+    ) -> AsyncIterator[Sequence[str]]:
+        """Subscribes a stream of the modern era to resources while open; gives those that it will be told of.
+
+        Raises:
+            MCPError: One of them cannot be subscribed to: as the server said it, or as the gateway says it.
+        """
+        contents = self.contents_at(path, who)
+        if contents is None or not self._may_subscribe(contents):
+            yield ()
+            return
+        subscriber, caller = Subscriber(path, who, tell), Caller(who.id, {}, None)
+        try:
+            try:
+                if self._passed is not None:
+                    await self._shelves.wait_listed(self._passed)
+                for uri in dict.fromkeys(uris):
+                    await self._subscriptions.subscribe_in_time(subscriber, uri, contents.resource(uri), caller)
+            except ProxyError as error:
+                raise _rpc_error("subscriptions/listen", error, "modern") from error
+            yield tuple(subscriber.targets)
+        finally:
+            self._subscriptions.leave(subscriber)
 
     async def _complete(self, contents: Contents, inbound: Inbound) -> bytes:
         ref = inbound.params["ref"]
@@ -215,7 +303,7 @@ def _rpc_error(method: str, error: ProxyError, era: Era) -> MCPError:
     if "rpc_code" in facts:
         return request_error(facts["rpc_code"], facts["rpc_message"], facts.get("rpc_data"))
     log.debug("%s failed: %s", method, error)
-    is_missing = error.error_code == "not_found" and method == "resources/read" and era == "handshake"
+    is_missing = error.error_code == "not_found" and method.startswith("resources/") and era == "handshake"
     code = RESOURCE_NOT_FOUND if is_missing else error.jsonrpc_code
     return request_error(code, str(error), error.to_dict())
 

@@ -144,7 +144,8 @@ class Session(Audience):
         self.client = client
         self.routed = routed
         self._watch = watch
-        self._on_close = on_close
+        self.on_close = [on_close]
+        """Each is told when the client is gone."""
 
     async def _tell_client(self) -> None:
         self._watch.told()
@@ -164,7 +165,8 @@ class Session(Audience):
     def close(self) -> None:
         """The client is gone."""
         self._watch.closed()
-        self._on_close(self)
+        for told in self.on_close:
+            told(self)
 
 
 def activity_of(session: Session) -> Activity:

@@ -10,6 +10,7 @@ from smart_mcp_proxy.telemetry import get_logger
 from smart_mcp_proxy.upstream.dial import Dialer
 from smart_mcp_proxy.upstream.link import OpenLink
 from smart_mcp_proxy.upstream.supervisor import OnChange, OnToolsChanged, Upstream
+from smart_mcp_proxy.upstream.watching import OnResourceUpdated
 
 __all__ = ["Fleet"]
 
@@ -31,6 +32,7 @@ class Fleet:
         start_parallel: How many stdio servers may start up at a time.
         open_link: Opens sessions.
         on_contents_changed: Told the name of a server whose prompts or resources may be other ones.
+        on_resource_updated: Told server and URI of a resource that may be another one.
     """
 
     def __init__(
@@ -42,11 +44,13 @@ class Fleet:
         start_parallel: int = _START_PARALLEL,
         open_link: OpenLink | None = None,
         on_contents_changed: OnToolsChanged = lambda name: None,
+        on_resource_updated: OnResourceUpdated = lambda name, uri: None,
     ) -> None:
         self._environ = environ
         self._on_change = on_change
         self._on_tools_changed = on_tools_changed
         self._on_contents_changed = on_contents_changed
+        self._on_resource_updated = on_resource_updated
         self._open_link = open_link or Dialer()
         self._start_gate = asyncio.Semaphore(start_parallel)
         self._upstreams: dict[str, Upstream] = {}
@@ -118,6 +122,7 @@ class Fleet:
             open_link=self._open_link,
             start_gate=self._start_gate,
             on_contents_changed=self._on_contents_changed,
+            on_resource_updated=self._on_resource_updated,
         )
 
 

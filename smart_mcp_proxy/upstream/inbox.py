@@ -8,12 +8,13 @@ from mcp_types import METHOD_NOT_FOUND
 
 from smart_mcp_proxy.telemetry import get_logger
 from smart_mcp_proxy.upstream.codec import BrokenMessage, Envelope, cleaned, decode_messages
-from smart_mcp_proxy.upstream.link import CHANGES, LogLine, OnEvent
+from smart_mcp_proxy.upstream.link import Acknowledged, LogLine, OnEvent, announced_event
 from smart_mcp_proxy.upstream.pending import PendingCalls
 
 __all__ = ["Inbox"]
 
 _LOG_TEXT_CHARS: Final = 2_000
+_ACKNOWLEDGED: Final = "notifications/subscriptions/acknowledged"
 
 _log = get_logger("upstream")
 
@@ -24,7 +25,7 @@ class Inbox:
     Args:
         server: Configured name, for messages.
         on_event: Told of changes and log lines.
-        on_subscribed: Told when the server confirms a subscription.
+        on_subscribed: Told when the server confirms the subscription to changes of its lists.
         answer: Sends an answer to a request of the server's; does not wait.
 
     Attributes:
@@ -84,13 +85,18 @@ class Inbox:
             self._answer(_answer_to(message))
         elif message.method == "notifications/progress":
             self.pending.report(bytes(message.params))
-        elif message.method in CHANGES:
-            self._on_event(CHANGES[message.method])
         elif message.method == "notifications/message":
             self._on_event(LogLine(bytes(message.params)[:_LOG_TEXT_CHARS].decode(errors="replace")))
-        elif message.method == "notifications/subscriptions/acknowledged":
-            self._on_subscribed()
+        else:
+            self._announce(message)
         return False
+
+    def _announce(self, message: Envelope) -> None:
+        event = announced_event(message.method, bytes(message.params))
+        if event is not None:
+            self._on_event(event)
+        if message.method == _ACKNOWLEDGED and not isinstance(event, Acknowledged):
+            self._on_subscribed()
 
     def _settle(self, message: Envelope, request_id: int | None) -> bool:
         """Hands a reply over if it came as the answer to the request it names, or names none."""

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
+import msgspec
 from mcp_types import MISSING_REQUIRED_CLIENT_CAPABILITY
 
 from smart_mcp_proxy import __version__
@@ -13,16 +14,20 @@ from smart_mcp_proxy.models import Era, OnMessage, OnProgress
 from smart_mcp_proxy.servers import ServerConfig
 
 __all__ = [
-    "CHANGES",
     "CLIENT_INFO",
+    "Acknowledged",
     "ContentsChanged",
     "Link",
     "LinkEvent",
     "LogLine",
     "OnEvent",
     "OpenLink",
+    "ResourceUpdated",
     "ToolsChanged",
+    "UpdatesMissed",
     "after_gap",
+    "announced_event",
+    "has_updates",
     "lost_error",
     "next_request_id",
     "rpc_error",
@@ -62,8 +67,35 @@ class ContentsChanged:
     """The server says that its prompts or resources are other ones now."""
 
 
-LinkEvent = ToolsChanged | ContentsChanged | LogLine
-CHANGES: Final[Mapping[str, LinkEvent]] = {
+@dataclass(frozen=True, slots=True)
+class ResourceUpdated:
+    """The server says that a resource is another one now.
+
+    Attributes:
+        uri: As the server knows it.
+    """
+
+    uri: str
+
+
+@dataclass(frozen=True, slots=True)
+class UpdatesMissed:
+    """Nobody listened for a while: any resource may be another one now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledged:
+    """The server has confirmed a stream of changed resources.
+
+    Attributes:
+        uris: Those that it agreed to tell of.
+    """
+
+    uris: frozenset[str]
+
+
+LinkEvent = ToolsChanged | ContentsChanged | LogLine | ResourceUpdated | UpdatesMissed | Acknowledged
+_CHANGES: Final[Mapping[str, LinkEvent]] = {
     "notifications/tools/list_changed": ToolsChanged(),
     "notifications/prompts/list_changed": ContentsChanged(),
     "notifications/resources/list_changed": ContentsChanged(),
@@ -76,7 +108,52 @@ OnEvent = Callable[[LinkEvent], None]
 def after_gap(capabilities: Mapping[str, Any]) -> tuple[LinkEvent, ...]:
     """What may have happened while nobody listened to a server that declares these."""
     has_contents = not {"prompts", "resources"}.isdisjoint(capabilities)
-    return (ToolsChanged(), ContentsChanged()) if has_contents else (ToolsChanged(),)
+    contents = (ContentsChanged(),) if has_contents else ()
+    return (ToolsChanged(), *contents, *((UpdatesMissed(),) if has_updates(capabilities) else ()))
+
+
+def has_updates(capabilities: Mapping[str, Any]) -> bool:
+    """Whether a server that declares these tells of single resources."""
+    resources = capabilities.get("resources")
+    return isinstance(resources, Mapping) and resources.get("subscribe") is True
+
+
+def announced_event(method: str, params: bytes) -> LinkEvent | None:
+    """What a notification says of lists and resources; None where it says nothing of them, or cannot be read."""
+    if method in _CHANGES:
+        return _CHANGES[method]
+    try:
+        if method == "notifications/resources/updated":
+            return ResourceUpdated(_updated.decode(params).uri)
+        if method == "notifications/subscriptions/acknowledged":
+            agreed = _acknowledged.decode(params).notifications
+            # The stream that tells of changed lists is confirmed too, in the same words.
+            if agreed.resourceSubscriptions or agreed == _Agreed():
+                return Acknowledged(frozenset(agreed.resourceSubscriptions))
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    return None
+
+
+class _UpdatedParams(msgspec.Struct):
+    uri: str
+
+
+class _Agreed(msgspec.Struct):
+    """What a server agreed to announce, in the protocol's names."""
+
+    toolsListChanged: bool = False  # noqa: N815
+    promptsListChanged: bool = False  # noqa: N815
+    resourcesListChanged: bool = False  # noqa: N815
+    resourceSubscriptions: tuple[str, ...] = ()  # noqa: N815
+
+
+class _AcknowledgedParams(msgspec.Struct):
+    notifications: _Agreed
+
+
+_updated = msgspec.json.Decoder(_UpdatedParams)
+_acknowledged = msgspec.json.Decoder(_AcknowledgedParams)
 
 
 class Link(Protocol):

@@ -18,11 +18,11 @@ from smart_mcp_proxy.upstream.auth_transport import BearerTransport
 from smart_mcp_proxy.upstream.handshake import announces_tools, server_label
 from smart_mcp_proxy.upstream.http import Failure, GuardedTransport, TlsContext, failure_hint, new_http_client
 from smart_mcp_proxy.upstream.link import (
-    CHANGES,
     CLIENT_INFO,
     LogLine,
     OnEvent,
     ToolsChanged,
+    announced_event,
     lost_error,
     next_request_id,
     rpc_error,
@@ -204,10 +204,10 @@ class SdkLink:
 
     def _notified(self, method: str, params: Mapping[str, Any]) -> None:
         # In the modern era the subscription reports changes of the list.
-        if method in CHANGES and self.era == "handshake":
-            self._on_event(CHANGES[method])
-        elif method == "notifications/message":
+        if method == "notifications/message":
             self._on_event(LogLine(str(params.get("data"))))
+        elif self.era == "handshake" and (event := announced_event(method, msgspec.json.encode(params))) is not None:
+            self._on_event(event)
 
     async def _listen(self, session: Session) -> None:
         """Keeps a subscription to tool list changes open; each new one counts as a change, for the gap before it."""

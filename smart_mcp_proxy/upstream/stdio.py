@@ -23,10 +23,10 @@ from smart_mcp_proxy.upstream.codec import (
 from smart_mcp_proxy.upstream.handshake import Agreement, announced, enveloped, modern_meta, negotiate
 from smart_mcp_proxy.upstream.lines import LineSplitter, OverlongLine
 from smart_mcp_proxy.upstream.link import (
-    CHANGES,
     LogLine,
     OnEvent,
     after_gap,
+    announced_event,
     lost_error,
     next_request_id,
     timeout_error,
@@ -325,10 +325,10 @@ class StdioLink:
             self._answer(message)
         elif message.method == "notifications/progress":
             self._pending.report(bytes(message.params))
-        elif message.method in CHANGES:
-            self._on_event(CHANGES[message.method])
         elif message.method == "notifications/message":
             self._on_event(LogLine(bytes(message.params)[:_LOG_TEXT_CHARS].decode(errors="replace")))
+        elif (event := announced_event(message.method, bytes(message.params))) is not None:
+            self._on_event(event)
 
     def _answer(self, message: Envelope) -> None:
         """Answers a request of the server's: it may ask whether we are there, and nothing else."""

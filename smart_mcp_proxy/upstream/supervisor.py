@@ -18,6 +18,7 @@ from smart_mcp_proxy.telemetry import get_logger, printable, redact, secrets_hid
 from smart_mcp_proxy.upstream.link import ContentsChanged, Link, LinkEvent, LogLine, OpenLink, ToolsChanged
 from smart_mcp_proxy.upstream.listing import ToolListing, fetch_contents, fetch_tools
 from smart_mcp_proxy.upstream.states import check_transition
+from smart_mcp_proxy.upstream.watching import OnResourceUpdated, ResourceWatch
 
 __all__ = ["OnChange", "OnToolsChanged", "Upstream", "backoff_s"]
 
@@ -66,6 +67,7 @@ class Upstream:
         clock: Monotonic seconds.
         rng: Source of jitter.
         on_contents_changed: Told when its prompts or resources may be other ones.
+        on_resource_updated: Told when one resource may be another one.
     """
 
     def __init__(  # noqa: PLR0913  (each is told of another thing, or replaced in tests)
@@ -80,12 +82,15 @@ class Upstream:
         clock: Callable[[], float] = time.monotonic,
         rng: random.Random | None = None,
         on_contents_changed: OnToolsChanged = lambda name: None,
+        on_resource_updated: OnResourceUpdated = lambda name, uri: None,
     ) -> None:
         self.config = config
         self._environ = environ
         self._on_change = on_change
         self._on_tools_changed = on_tools_changed
         self._on_contents_changed = on_contents_changed
+        self.watch = ResourceWatch(config.name, on_resource_updated)
+        """The resources that the server tells of one by one."""
         self._open_link = open_link
         self._start_gate = start_gate
         self._clock = clock
@@ -326,6 +331,7 @@ class Upstream:
             restarts=self._connections - 1,
         )
         self._link = link
+        self.watch.attach(link, partial(self._asked, link))
         self._told = ""
         ended = self._end = asyncio.get_running_loop().create_future()
         watcher = spawn(_watch(link, ended), f"upstream-end-{self.name}")
@@ -335,6 +341,7 @@ class Upstream:
             end = await ended
         finally:
             self._link = None
+            self.watch.detach()
             watcher.cancel()
             await link.close()
         if self._clock() - ready_at >= min(_HEALTHY_S, self._pause_s):
@@ -375,6 +382,8 @@ class Upstream:
             self._tell(self._on_tools_changed)
         elif isinstance(event, ContentsChanged):
             self._tell(self._on_contents_changed)
+        else:
+            self.watch.hear(event)
 
     def _tell(self, listener: OnToolsChanged) -> None:
         try:

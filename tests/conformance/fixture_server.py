@@ -17,6 +17,7 @@ from fixture_inputs import register_inputs
 from fixture_others import register_others
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
+from mcp.server.mcpserver.prompts import Prompt
 from mcp.server.mcpserver.tools import Tool
 from mcp.shared.exceptions import MCPDeprecationWarning, MCPError
 from mcp_types import (
@@ -168,6 +169,18 @@ async def test_trigger_tool_change(ctx: Context) -> str:
         app.add_tool(lambda: "here", "test_coming_and_going", description="Comes and goes", **plain)
     await ctx.notify_tools_changed()
     await ctx.session.send_tool_list_changed()
+    return "The list is another one."
+
+
+@app.tool(description="Adds a prompt to the list, or takes it away again", **plain)
+async def test_trigger_prompt_change(ctx: Context) -> str:
+    name = "test_coming_and_going"
+    if any(prompt.name == name for prompt in await app.list_prompts()):
+        app.remove_prompt(name)
+    else:
+        app.add_prompt(Prompt.from_function(lambda: "here", name=name, description="Comes and goes"))
+    await ctx.notify_prompts_changed()
+    await ctx.session.send_prompt_list_changed()
     return "The list is another one."
 
 

@@ -21,7 +21,7 @@ async def test_the_contents_of_a_view_go_when_the_view_goes(parts: Parts) -> Non
     views: dict[str, Visible] = {}
     shelves: Any = SimpleNamespace(catalog=parts.catalog)
     nothing: Any = None
-    door = ContentsDoor(lambda path, who: views.get(path), shelves, nothing, nothing, 60, None)
+    door = ContentsDoor(lambda path, who: views.get(path), shelves, nothing, nothing, 60, None, nothing)
     seen: WeakSet[Contents] = WeakSet()
     for number in range(50):
         views["p/work"] = Narrowed(parts.visible, Reach(frozenset({str(number)})), {}.get)

@@ -43,7 +43,7 @@ LISTED: dict[str, Any] = {
     "declares": {
         "tools": {"listChanged": True},
         "prompts": {"listChanged": True},
-        "resources": {"listChanged": True},
+        "resources": {"listChanged": True, "subscribe": True},
         "completions": {},
     },
     "tools": [{"name": "poke", "inputSchema": {"type": "object"}}],
@@ -152,7 +152,7 @@ async def test_what_an_agent_sees_is_the_servers_own(
     async with at(door, tmp_path / "data", {"fx": server(mode, file)}, passed) as agent:
         claimed = agent.greeting["result"]["capabilities"]
         assert claimed["prompts"] == {"listChanged": True}
-        assert claimed["resources"] == {"subscribe": False, "listChanged": True}
+        assert claimed["resources"] == {"subscribe": True, "listChanged": True}
         assert claimed["completions"] == {}
         for method, kind in METHODS.items():
             expected = [shown(kind, item, passed) for item in LISTED[kind]]
