@@ -118,17 +118,18 @@ class HttpSession(StreamableHTTPServerTransport):
         """Whether a request with this id has not been answered yet; the SDK takes 7 and "7" for one."""
         return coerce_request_id(request_id) in self._ids_in_use
 
-    def serving(self, request_id: int | str) -> "_Serving":
+    @contextmanager
+    def serving(self, request_id: int | str) -> Iterator[None]:
         """Keeps the id in use while open."""
-        return _Serving(self, request_id)
-
-    def in_use(self, request_id: int | str) -> "_Serving":
-        """Keeps the session from idling out while a request is served past the SDK; as `handle_request` does."""
-        return _Serving(self, request_id, is_past_sdk=True)
+        self.begin_request(request_id, is_past_sdk=False)
+        try:
+            yield
+        finally:
+            self.end_request(request_id, is_past_sdk=False)
 
     def begin_request(self, request_id: int | str, *, is_past_sdk: bool) -> None:
-        """A request is being served."""
-        self._ids_in_use.add(request_id)
+        """A request is being served; past the SDK that keeps the session from idling out, as `handle_request` does."""
+        self._ids_in_use.add(coerce_request_id(request_id))
         if is_past_sdk and self.idle_scope is not None and self._idle_timeout is not None:
             self._requests_in_flight += 1
             if self._requests_in_flight == 1:
@@ -136,28 +137,11 @@ class HttpSession(StreamableHTTPServerTransport):
 
     def end_request(self, request_id: int | str, *, is_past_sdk: bool) -> None:
         """It is answered."""
-        self._ids_in_use.discard(request_id)
+        self._ids_in_use.discard(coerce_request_id(request_id))
         if is_past_sdk and self.idle_scope is not None and self._idle_timeout is not None:
             self._requests_in_flight -= 1
             if not self._requests_in_flight:
                 self.idle_scope.deadline = anyio.current_time() + self._idle_timeout
-
-
-class _Serving:
-    """While open, a session serves a request. No generator: that takes longer than all it does here."""
-
-    __slots__ = ("_is_past_sdk", "_request_id", "_session")
-
-    def __init__(self, session: HttpSession, request_id: int | str, *, is_past_sdk: bool = False) -> None:
-        self._session = session
-        self._request_id = coerce_request_id(request_id)
-        self._is_past_sdk = is_past_sdk
-
-    def __enter__(self) -> None:
-        self._session.begin_request(self._request_id, is_past_sdk=self._is_past_sdk)
-
-    def __exit__(self, *exc_info: object) -> None:
-        self._session.end_request(self._request_id, is_past_sdk=self._is_past_sdk)
 
 
 class HttpApp:

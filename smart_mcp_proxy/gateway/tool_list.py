@@ -9,6 +9,7 @@ import msgspec
 from mcp.shared.inbound import x_mcp_header_map
 
 from smart_mcp_proxy import policy
+from smart_mcp_proxy.errors import ToolNotFoundError
 from smart_mcp_proxy.gateway.calls import Calls
 from smart_mcp_proxy.gateway.offer import fit_to_handshake
 from smart_mcp_proxy.gateway.tools.base import Caller, Registered
@@ -112,8 +113,11 @@ class ToolList(ABC):
         """The result of a listed tool, whosever it is."""
         if self._own.has(name):
             return await self._own.call(name, arguments, caller)
+        record = self._now().records.get(name)
+        if record is None:  # it left the list after the client's door had looked
+            raise ToolNotFoundError(f"The tool '{name}' is no longer in your list.", hint=self.hint(name))
         request = CallRequest(
-            name=str(self._now().records[name].key),
+            name=str(record.key),
             arguments=arguments,
             variant=None,  # the client sees the tool's own annotations and asks its user by them
             principal=caller.principal,

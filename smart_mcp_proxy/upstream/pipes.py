@@ -6,7 +6,7 @@ from typing import Final
 __all__ = ["LineSink"]
 
 _JOINED_BYTES: Final = 65_536
-"""A longer line leaves by itself: to copy it costs more than the system call that it would save."""
+"""So much is held back at most: what a pipe takes at a time, and more would be counted as sent that is not."""
 
 
 class LineSink:
@@ -23,6 +23,7 @@ class LineSink:
         self._stream = stream
         self._loop = asyncio.get_running_loop()
         self._held: list[bytes] = []
+        self._held_bytes = 0
         self._is_in_turn = False
 
     @property
@@ -32,7 +33,7 @@ class LineSink:
 
     @property
     def waiting_bytes(self) -> int:
-        """What was written and the pipe has not taken."""
+        """What was handed to the pipe and it has not taken; what this turn holds back does not count."""
         return self._stream.transport.get_write_buffer_size()
 
     def write(self, line: bytes) -> None:
@@ -41,17 +42,18 @@ class LineSink:
             self._is_in_turn = True
             self._loop.call_soon(self._end_turn)
             self._put(line)
-        elif len(line) > _JOINED_BYTES:
-            self.flush()
-            self._put(line)
         else:
             self._held.append(line)
+            self._held_bytes += len(line)
+            if self._held_bytes > _JOINED_BYTES:
+                self.flush()
 
     def flush(self) -> None:
         """Writes what is held back until the end of the turn."""
         if self._held:
             lines = self._held[0] if len(self._held) == 1 else b"".join(self._held)
             self._held.clear()
+            self._held_bytes = 0
             self._put(lines)
 
     async def drain(self) -> None:

@@ -203,14 +203,12 @@ class StdioLink:
             is_sent = True
             return await reply
         except TimeoutError:
-            if is_sent:
-                self._cancel(request_id, method)
             if self._heard_s < began_s and (self._doubter is None or self._doubter.done()):
                 self._doubter = spawn(self._doubt(), f"upstream-doubt-{self._server}")
             raise timeout_error(self._server, method, timeout_s, was_sent=is_sent) from None
         finally:
             timer.cancel()
-            if (is_sent and not reply.done()) or reply.cancelled():
+            if is_sent and not _is_answered(reply):
                 self._cancel(request_id, method)
             self._forget(request_id, reply)
 
@@ -383,6 +381,11 @@ class StdioLink:
 def _expire(reply: "asyncio.Future[bytes]") -> None:
     if not reply.done():
         reply.set_exception(TimeoutError())
+
+
+def _is_answered(reply: "asyncio.Future[bytes]") -> bool:
+    """Whether the server, or its end, has decided: not we, by giving up."""
+    return reply.done() and not reply.cancelled() and not isinstance(reply.exception(), TimeoutError)
 
 
 def _exit_words(code: int) -> str:

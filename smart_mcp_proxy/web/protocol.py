@@ -59,8 +59,8 @@ class _JoinedWrites:
         return getattr(self._transport, name)
 
     def _flush(self) -> None:
-        if self._head:
-            data, self._head = self._head, b""
+        data, self._head = self._head, b""
+        if data and not self._transport.is_closing():
             self._transport.write(data)
 
 

@@ -68,6 +68,16 @@ class TakenCall(NamedTuple):
     session: HttpSession | None
     era: Era
 
+    def begin(self) -> None:
+        """From now on the id is in use. To be called in the turn in which the call was taken."""
+        if self.session is not None:
+            self.session.begin_request(self.call.id, is_past_sdk=True)
+
+    def end(self) -> None:
+        """The call is answered, or never will be."""
+        if self.session is not None:
+            self.session.end_request(self.call.id, is_past_sdk=True)
+
     def leave(self) -> None:
         """The client has closed the connection: in the modern era that cancels the call."""
         if self.session is None:
@@ -76,12 +86,11 @@ class TakenCall(NamedTuple):
     async def answer(self) -> tuple[int, bytes]:
         """HTTP status and JSON body of the reply."""
         call, status = self.call, 200
-        with self.session.in_use(call.id) if self.session is not None else nullcontext():
-            try:
-                reply = await self.calls.answer(call, self.era, self.who.id)
-            except MCPError as failure:
-                reply = error_reply(call, failure)
-                status = ERROR_CODE_HTTP_STATUS.get(failure.error.code, 200) if self.era == "modern" else 200
+        try:
+            reply = await self.calls.answer(call, self.era, self.who.id)
+        except MCPError as failure:
+            reply = error_reply(call, failure)
+            status = ERROR_CODE_HTTP_STATUS.get(failure.error.code, 200) if self.era == "modern" else 200
         if reply is None:
             reply = b'{"jsonrpc":"2.0","id":%b,"error":{"code":%d,"message":"Request cancelled"}}' % (
                 msgspec.json.encode(call.id),
@@ -130,8 +139,12 @@ class WireHttp:
         if taken is None:
             await self._hand_on(scope, body, messages, receive, send)
         elif isinstance(taken, TakenCall):
-            with Abandonment(receive, taken.leave) if taken.session is None else nullcontext():
-                status, reply = await taken.answer()
+            taken.begin()
+            try:
+                with Abandonment(receive, taken.leave) if taken.session is None else nullcontext():
+                    status, reply = await taken.answer()
+            finally:
+                taken.end()
             await _respond(send, reply, status)
         else:
             await _respond(send, b"", 202)

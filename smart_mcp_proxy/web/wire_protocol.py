@@ -11,12 +11,15 @@ from typing import Any, cast
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
 
 from smart_mcp_proxy.fastmcp_compat.paths import serving_path
-from smart_mcp_proxy.telemetry import spawn
+from smart_mcp_proxy.telemetry import get_logger, spawn
 from smart_mcp_proxy.web.messages import BODY_LIMIT_BYTES
 from smart_mcp_proxy.web.protocol import BoundedProtocol
+from smart_mcp_proxy.web.wire import WireCancel
 from smart_mcp_proxy.web.wire_http import JSON_FIELDS, Fields, TakenCall, WireHttp
 
 __all__ = ["WireDoor", "WireProtocol"]
+
+log = get_logger("http")
 
 
 class WireDoor:
@@ -63,9 +66,8 @@ class WireProtocol(BoundedProtocol):
     def __init__(self, *args: Any, door: WireDoor, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._door = door
-        self._held: list[bytes] | None = None
+        self._held: bytearray | None = None
         """The body so far of a message that may be a call; None where uvicorn has it already."""
-        self._held_bytes = 0
         self._exchange: _Exchange | None = None
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -80,19 +82,20 @@ class WireProtocol(BoundedProtocol):
 
     def on_headers_complete(self) -> None:
         """The head is whole."""
+        # A request that was sent together with the one before begins after that one's answer has set the timer.
+        self._unset_keepalive_if_required()
         if not self._may_be_call():
             super().on_headers_complete()
             return
-        self._held, self._held_bytes = [], 0
+        self._held = bytearray()
         self.headers = []  # see BoundedProtocol
 
     def on_body(self, body: bytes) -> None:
         """A part of the body."""
         if self._held is not None:
-            self._held.append(body)
-            self._held_bytes += len(body)
+            self._held += body
             self._wordless_bytes = 0
-            if self._held_bytes > BODY_LIMIT_BYTES:
+            if len(self._held) > BODY_LIMIT_BYTES:
                 self._hand_on()
         else:
             super().on_body(body)
@@ -100,7 +103,7 @@ class WireProtocol(BoundedProtocol):
     def on_message_complete(self) -> None:
         """A request is whole."""
         if self._held is not None:
-            taken = self._door.wire.take(self._fields(), b"".join(self._held))
+            taken = self._taken(bytes(self._held))
             if taken is None:
                 self._hand_on()
             else:
@@ -110,6 +113,21 @@ class WireProtocol(BoundedProtocol):
                 self._start(taken if isinstance(taken, TakenCall) else None)
                 return
         super().on_message_complete()
+
+    def shutdown(self) -> None:
+        """The server stops: what is on its way is still answered."""
+        if self._held is not None:
+            self._hand_on()
+        super().shutdown()
+
+    def _taken(self, body: bytes) -> TakenCall | WireCancel | None:
+        try:
+            # The event loop may call in the context of an earlier request, which came in elsewhere.
+            with serving_path(""):
+                return self._door.wire.take(self._fields(), body)
+        except Exception:  # boundary: a callback, whose caller would take it for a request that is not valid
+            log.exception("a call could not be judged at the door")
+            return None
 
     def _may_be_call(self) -> bool:
         parser = self.parser
@@ -125,10 +143,11 @@ class WireProtocol(BoundedProtocol):
 
     def _hand_on(self) -> None:
         """Makes a request of what was held back, as if nothing had been."""
-        held, self._held = self._held or [], None
+        held, self._held = self._held or b"", None
+        self.expect_100_continue = False  # it was when the head was whole; a field after the body says nothing
         super().on_headers_complete()
         if held:
-            super().on_body(b"".join(held))
+            super().on_body(bytes(held))
 
     # --- answering
 
@@ -138,9 +157,14 @@ class WireProtocol(BoundedProtocol):
         if taken is None:  # a cancellation, which was heeded
             self._send(exchange, 202, b"")
             return
+        taken.begin()
         task = spawn(self._answer(taken, exchange, self._fields()), "wire call")
-        task.add_done_callback(self.tasks.discard)
+        task.add_done_callback(partial(self._end, taken))
         self.tasks.add(task)
+
+    def _end(self, taken: TakenCall, task: "asyncio.Task[None]") -> None:
+        taken.end()
+        self.tasks.discard(task)
 
     async def _answer(self, taken: TakenCall, exchange: _Exchange, fields: Fields) -> None:
         try:

@@ -174,7 +174,7 @@ def test_http_sessions_are_made_in_one_place() -> None:
 
 
 async def test_an_http_session_keeps_count_of_its_requests_until_it_idles_out() -> None:
-    """The members that `HttpSession.in_use` moves exist and mean what they are used for."""
+    """The members that `HttpSession.begin_request` moves exist and mean what they are used for."""
     made = StreamableHTTPServerTransport(mcp_session_id="0" * 32, idle_timeout=5)
     assert (made._terminated, made._idle_timeout, made._requests_in_flight, made.idle_scope) == (False, 5, 0, None)
     session: Any = made
@@ -182,9 +182,10 @@ async def test_an_http_session_keeps_count_of_its_requests_until_it_idles_out() 
     assert session.is_open
     session.idle_scope = anyio.CancelScope()
     session.begin()
-    with session.in_use(1), session.in_use("2"):
-        assert session.is_serving("1")
-        assert (session._requests_in_flight, session.idle_scope.deadline) == (2, float("inf"))
+    session.begin_request(1, is_past_sdk=True)
+    session.begin_request("2", is_past_sdk=True)
+    assert session.is_serving("1")
+    assert (session._requests_in_flight, session.idle_scope.deadline) == (2, float("inf"))
 
 
 async def test_an_http_session_counts_its_idle_time_anew_after_a_request() -> None:
@@ -192,8 +193,8 @@ async def test_an_http_session_counts_its_idle_time_anew_after_a_request() -> No
     session = HttpSession(mcp_session_id="0" * 32, idle_timeout=5)
     session.idle_scope = anyio.CancelScope()
     session.begin()
-    with session.in_use(1):
-        pass
+    session.begin_request(1, is_past_sdk=True)
+    session.end_request(1, is_past_sdk=True)
     assert session._requests_in_flight == 0
     assert session.idle_scope.deadline == pytest.approx(anyio.current_time() + 5, abs=1)
     session.idle_scope.cancel()
@@ -579,11 +580,12 @@ async def test_where_every_session_is_in_use_a_new_one_is_refused(handlers: Hand
         async with http_client(app) as client:
             session_id = await opened_session(client)
             session = await called_session(app, client, session_id)
-            with session.in_use(9):
-                hello = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": HELLO}
-                reply = await client.post("/mcp", json=hello)
-                assert reply.status_code == 503
-                assert "Too many open sessions" in reply.json()["error"]["message"]
+            session.begin_request(9, is_past_sdk=True)
+            hello = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": HELLO}
+            reply = await client.post("/mcp", json=hello)
+            assert reply.status_code == 503
+            assert "Too many open sessions" in reply.json()["error"]["message"]
+            session.end_request(9, is_past_sdk=True)
             assert await opened_session(client) != session_id
 
 

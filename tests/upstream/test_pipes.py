@@ -61,6 +61,17 @@ async def test_a_long_line_overtakes_nothing() -> None:
         assert b"".join(writer.writes) == b"1\n2\n" + long + b"3\n"
 
 
+async def test_what_the_pipe_does_not_take_is_known_within_the_turn() -> None:
+    """Else calls of one turn would count as sent by the megabyte that their server never reads."""
+    line = b"x" * (LIMIT_BYTES // 2) + b"\n"
+    async with piped() as (sink, _, _source):
+        accepted = 0
+        while not sink.waiting_bytes:
+            sink.write(line)
+            accepted += 1
+        assert accepted <= 8
+
+
 async def test_what_is_held_leaves_before_the_pipe_is_closed() -> None:
     async with piped() as (sink, _, source):
         sink.write(b"1\n")

@@ -11,8 +11,9 @@ from starlette.types import Receive, Scope, Send
 from uvicorn import Config
 from uvicorn.server import ServerState
 
-from smart_mcp_proxy.fastmcp_compat.paths import served_endpoint
+from smart_mcp_proxy.fastmcp_compat.paths import served_endpoint, served_path, serving_path
 from smart_mcp_proxy.web.messages import BODY_LIMIT_BYTES
+from smart_mcp_proxy.web.wire import WireCancel
 from smart_mcp_proxy.web.wire_http import TakenCall
 from smart_mcp_proxy.web.wire_protocol import WireDoor, WireProtocol
 
@@ -25,6 +26,13 @@ class Call(TakenCall):
     go_on: asyncio.Event
     has_left: asyncio.Event
     problem: Exception | None = None
+    is_under_way = False
+
+    def begin(self) -> None:
+        self.is_under_way = True
+
+    def end(self) -> None:
+        self.is_under_way = False
 
     def leave(self) -> None:
         self.has_left.set()
@@ -41,8 +49,14 @@ class Wires:
 
     def __init__(self) -> None:
         self.calls: list[Call] = []
+        self.paths: list[str] = []
 
     def take(self, fields: Sequence[tuple[bytes, bytes]], body: bytes) -> Any:
+        if body == b"cancel":
+            return WireCancel(cast(Any, None))
+        if body == b"break":
+            raise ValueError("the door is broken")
+        self.paths.append(served_path())
         if not body.startswith(b"call"):
             return None
         call = Call(*[cast(Any, None)] * 5)
@@ -179,6 +193,71 @@ async def test_a_failure_of_our_own_closes_the_connection(caplog: pytest.LogCapt
     protocol.connection_lost(None)
     assert wire.is_closed and not wire.packets
     await _logged(caplog, lambda text: "the gateway failed" in text)
+
+
+async def test_a_call_is_under_way_from_the_moment_it_is_taken() -> None:
+    """A second one with the same id, on another connection, must not slip in before its task has begun."""
+    protocol, wire, wires = connected()
+    protocol.data_received(post(b"call"))
+    [call] = wires.calls
+    assert call.is_under_way
+    await wire.sent()
+    with anyio.fail_after(5):
+        while call.is_under_way:
+            await anyio.lowlevel.checkpoint()
+    protocol.connection_lost(None)
+
+
+async def test_a_connection_is_not_idle_while_a_call_behind_a_cancellation_is_under_way() -> None:
+    protocol, wire, wires = connected()
+    protocol.data_received(post(b"cancel") + post(b"call later"))
+    assert wire.text.startswith(b"HTTP/1.1 202")
+    assert protocol.timeout_keep_alive_task is None
+    wires.calls[0].go_on.set()
+    await wire.sent(2)
+    assert protocol.timeout_keep_alive_task is not None
+    protocol.connection_lost(None)
+
+
+async def test_a_server_that_stops_answers_a_message_that_is_still_arriving() -> None:
+    protocol, wire, _ = connected()
+    message = post(b"call or not")
+    protocol.data_received(message[:-3])
+    protocol.shutdown()
+    protocol.data_received(message[-3:])
+    await wire.sent()
+    protocol.connection_lost(None)
+    assert b"from the app" in wire.text and b"connection: close" in wire.text
+
+
+async def test_a_door_that_breaks_leaves_the_message_to_the_app(caplog: pytest.LogCaptureFixture) -> None:
+    protocol, wire, _ = connected()
+    protocol.data_received(post(b"break"))
+    await wire.sent()
+    protocol.connection_lost(None)
+    assert b"from the app" in wire.text
+    assert "the door is broken" in caplog.text
+
+
+async def test_a_field_after_the_body_asks_for_nothing() -> None:
+    protocol, wire, _ = connected()
+    protocol.data_received(
+        b"POST /mcp HTTP/1.1\r\nhost: here\r\ntransfer-encoding: chunked\r\n\r\n"
+        b"4\r\nelse\r\n0\r\nexpect: 100-continue\r\n\r\n"
+    )
+    await wire.sent()
+    protocol.connection_lost(None)
+    assert wire.text.startswith(b"HTTP/1.1 200") and b"100 Continue" not in wire.text
+
+
+async def test_where_a_message_came_in_is_its_own_matter() -> None:
+    """The event loop may call in whatever context the last request left behind."""
+    protocol, wire, wires = connected()
+    with serving_path("p/work"):
+        protocol.data_received(post(b"call"))
+    await wire.sent()
+    protocol.connection_lost(None)
+    assert wires.paths == [""]
 
 
 async def _logged(caplog: pytest.LogCaptureFixture, is_there: Callable[[str], bool]) -> None:
