@@ -1,14 +1,14 @@
 """Hides the secrets of a server's entry from who reads it, and puts them back where who changes it left the masks."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit, urlunsplit
 
 from smart_mcp_proxy.errors import RequestError
 from smart_mcp_proxy.servers.edit import is_same
 
-__all__ = ["MASK", "masked", "unmasked"]
+__all__ = ["MASK", "hidden_in", "masked", "unmasked"]
 
 MASK = "***"
 
@@ -63,6 +63,20 @@ def unmasked(new: Mapping[str, Any], stored: Mapping[str, Any]) -> dict[str, Any
     filled: dict[str, Any] = _fill(new, stored, masked(stored), "")
     _require_hidden(new, masked(filled), "")
     return filled
+
+
+def hidden_in(value: Any, shown: Any) -> Iterator[str]:
+    """The secrets of an entry, or of a part of it: what stands where `masked` shows masks."""
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from hidden_in(inner, shown[key])
+    elif isinstance(value, list):
+        for inner, seen in zip(value, shown, strict=True):
+            yield from hidden_in(inner, seen)
+    elif isinstance(value, str) and MASK in shown:
+        pattern = "(.*?)".join(map(re.escape, shown.split(MASK)))
+        found = re.fullmatch(pattern, value, re.DOTALL)
+        yield from (value,) if found is None else found.groups()
 
 
 def _mask_member(key: str, value: Any, *, is_secret: bool = False) -> Any:
