@@ -294,6 +294,9 @@ def tell_stories(count: int) -> None:
             lengths.append((len(steps), len(story.ledger())))
 
     lengths: list[tuple[int, int]] = []
+    assert len({hash_of({"name": "a", **variant}) for variant in VARIANTS}) == len(VARIANTS), (
+        "each is another definition"
+    )
     tell()
     steps, calls = map(sum, zip(*lengths, strict=True))
     print(f"\n{len(lengths)} stories of two processes, {steps} steps, {calls} calls that reached the server")
