@@ -1,6 +1,7 @@
 """Instruments: logs on stderr (stdout belongs to the protocol), background tasks that report their end, activity."""
 
 import asyncio
+import base64
 import json
 import logging
 import os
@@ -12,6 +13,7 @@ from collections.abc import Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import quote, quote_plus
 
 import msgspec
 
@@ -32,12 +34,14 @@ _HIDDEN = "[hidden]"
 _SECRET_MIN_CHARS = 6
 """Shorter values ("1", "true") would blank out half of every sentence."""
 
+_URL_SAFE = str.maketrans("+/", "-_")
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 """Terminal commands, ends of lines, and marks that reverse the direction of text."""
 
 _secrets: dict[str, int] = {}
-_longest_first: list[str] = []
-"""The same; one secret may be the beginning of another."""
+"""Every spelling of the secrets in use, and how often it was asked to be hidden."""
+_spelled: tuple[str, ...] = ()
+"""The same, longest first: one secret may be the beginning of another."""
 _tasks: set[asyncio.Task[Any]] = set()
 _random = random.Random(os.urandom(32))
 
@@ -48,11 +52,38 @@ def get_logger(room: str) -> logging.Logger:
 
 
 def redact(text: str) -> str:
-    """`text` without any of the secret values in use."""
-    # A copy, because logs come from all threads.
-    for secret in _longest_first[:]:
+    """`text` without any of the secret values in use, also where they are written in base64, in JSON or an address."""
+    for secret in _spelled:  # replaced as a whole, never changed: logs come from all threads
         text = text.replace(secret, _HIDDEN)
     return text
+
+
+def _spellings(secret: str) -> set[str]:
+    """How a value is commonly written."""
+    raw = secret.encode("utf-8", "surrogateescape")
+    # Without the last one or two bytes, whose characters depend on what follows them.
+    in_base64 = base64.b64encode(raw[: len(raw) // 3 * 3]).decode()
+    in_json = json.dumps(secret)[1:-1]
+    unescaped = json.dumps(secret, ensure_ascii=False)[1:-1]
+    addresses = {quote(raw), quote(raw, safe=""), quote_plus(raw)}
+    return {
+        secret,
+        in_json,
+        unescaped,
+        json.dumps(in_json)[1:-1],
+        in_base64,
+        in_base64.translate(_URL_SAFE),
+        *addresses,
+    }
+
+
+def _count(spellings: list[str], change: int) -> None:
+    global _spelled  # noqa: PLW0603
+    for word in spellings:
+        _secrets[word] = _secrets.get(word, 0) + change
+        if not _secrets[word]:
+            del _secrets[word]
+    _spelled = tuple(sorted(_secrets, key=len, reverse=True))
 
 
 def printable(text: str) -> str:
@@ -63,18 +94,12 @@ def printable(text: str) -> str:
 @contextmanager
 def secrets_hidden(values: Iterator[str] | list[str] | tuple[str, ...]) -> Iterator[None]:
     """While open, `redact()` and every log line hide these values (shorter than 6 characters are left alone)."""
-    hidden = [value for value in values if len(value) >= _SECRET_MIN_CHARS]
-    for value in hidden:
-        _secrets[value] = _secrets.get(value, 0) + 1
-    _longest_first[:] = sorted(_secrets, key=len, reverse=True)
+    hidden = [word for value in values if len(value) >= _SECRET_MIN_CHARS for word in _spellings(value)]
+    _count(hidden, 1)
     try:
         yield
     finally:
-        for value in hidden:
-            _secrets[value] -= 1
-            if not _secrets[value]:
-                del _secrets[value]
-        _longest_first[:] = sorted(_secrets, key=len, reverse=True)
+        _count(hidden, -1)
 
 
 class _ConsoleFormatter(logging.Formatter):

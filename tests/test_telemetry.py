@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -56,6 +57,25 @@ def test_a_secret_stays_hidden_until_its_last_user_is_gone() -> None:
         with secrets_hidden(["hunter22"]):
             pass
         assert redact("hunter22") == "[hidden]"
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        'p"a+s/wörd=1',
+        "p%22a%2Bs/w%C3%B6rd%3D1",
+        "p%22a%2Bs%2Fw%C3%B6rd%3D1",
+        r"p\"a+s/wörd=1",
+        r"p\"a+s/w\u00f6rd=1",
+        r"p\\\"a+s/w\\u00f6rd=1",
+        "cCJhK3Mvd8O2cmQ9MQ==",
+    ],
+)
+def test_a_secret_is_hidden_however_it_is_written(written: str) -> None:
+    """In addresses, in JSON, in JSON inside JSON, and in base64 up to its last characters."""
+    with secrets_hidden(['p"a+s/wörd=1']):
+        assert re.fullmatch(r"before \[hidden\].{0,4} after", redact(f"before {written} after"))
+    assert redact(written) == written
 
 
 def test_secrets_are_uncovered_after_a_failure_too() -> None:

@@ -51,6 +51,8 @@ class Shelves:
         self._failed: set[str] = set()
         self._changed = asyncio.Event()
         self._problems: dict[str, tuple[str, ...]] = {}
+        self._missed: set[str] = set()
+        """Shelves whose first list did not arrive while nothing of their servers was known."""
 
     def __repr__(self) -> str:
         return f"<Shelves of {len(self._fresh)} servers>"
@@ -92,6 +94,7 @@ class Shelves:
         keep = set(keep)
         self._fresh &= keep
         self._failed &= keep
+        self._missed = {place for place in self._missed if server_of(place) in keep}
         for server in self._workers.keys() - keep:
             self._workers.pop(server).cancel()
             del self._dirty[server]
@@ -172,19 +175,30 @@ class Shelves:
         Raises:
             ProxyError: It cannot be listed, or not stored.
         """
-        server, place = upstream.name, shelf(upstream.name, kind)
+        place = shelf(upstream.name, kind)
+        if place in self._missed:
+            await self._close_first_list(place)
         try:
             listing = await _listed(upstream, kind)
-        except UpstreamError:
-            # A first list is agreed to with its server, not at whatever later time the server likes to give it: one
-            # that fails while the server's tools are known counts as empty, and what comes later waits for the user.
-            # Known servers that were never asked, those of a catalog without shelves, still have their first list.
-            if self.catalog.is_known(server) and not self.catalog.is_known(place):
-                await self.catalog.sync(place, [])
+        except UpstreamError as exc:
+            self._missed.add(place)
+            await self._close_first_list(place, has_answered=exc.delivery == "executed")
             raise
+        self._missed.discard(place)
         review = await self._review(place, listing.definitions)
         await self.catalog.sync(place, listing.definitions, review)
         return listing.problems
+
+    async def _close_first_list(self, place: str, *, has_answered: bool = False) -> None:
+        """Counts a first list that failed as empty, so that what comes later waits for the user.
+
+        A first list is agreed to with its server, not at whatever later time the server likes to give it. That one
+        failed is forgiven only where nothing of the server is known yet and it did not answer at all: its connection
+        broke. Known servers that were never asked, those of a catalog without shelves, still have their first list.
+        """
+        is_late = has_answered or self.catalog.is_known(server_of(place))
+        if is_late and not self.catalog.is_known(place):
+            await self.catalog.sync(place, [])
 
     def _report(self, server: str, problems: tuple[str, ...]) -> None:
         if problems != self._problems.get(server, ()):

@@ -1,14 +1,14 @@
 """Hides the secrets of a server's entry from who reads it, and puts them back where who changes it left the masks."""
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit, urlunsplit
 
 from smart_mcp_proxy.errors import RequestError
 from smart_mcp_proxy.servers.edit import is_same
 
-__all__ = ["MASK", "masked", "unmasked"]
+__all__ = ["MASK", "hidden_in", "masked", "unmasked"]
 
 MASK = "***"
 
@@ -65,6 +65,20 @@ def unmasked(new: Mapping[str, Any], stored: Mapping[str, Any]) -> dict[str, Any
     return filled
 
 
+def hidden_in(value: Any, shown: Any) -> Iterator[str]:
+    """The secrets of an entry, or of a part of it: what stands where `masked` shows masks."""
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from hidden_in(inner, shown[key])
+    elif isinstance(value, list):
+        for inner, seen in zip(value, shown, strict=True):
+            yield from hidden_in(inner, seen)
+    elif isinstance(value, str) and MASK in shown:
+        pattern = "(.*?)".join(map(re.escape, shown.split(MASK)))
+        found = re.fullmatch(pattern, value, re.DOTALL)
+        yield from (value,) if found is None else found.groups()
+
+
 def _mask_member(key: str, value: Any, *, is_secret: bool = False) -> Any:
     is_secret = is_secret or key in _HIDDEN_OBJECTS or (key not in _PUBLIC_NAMES and bool(_SECRET_WORDS.search(key)))
     if isinstance(value, Mapping):
@@ -93,7 +107,7 @@ def _mask_words(words: Sequence[Any]) -> list[Any]:
             found.append(MASK if _SECRET_WORDS.search(option) else word)
         else:
             found.append(_mask_word(option, word))
-        option = word if isinstance(word, str) and word.startswith("-") and "=" not in word else ""
+        option = word if _is_option(word) else ""
     return found
 
 
@@ -178,20 +192,67 @@ def _fill(new: Any, stored: Any, shown: Any, name: str) -> Any:
     )
 
 
+class _Slot(NamedTuple):
+    """A stored element of an array: the option it stands behind, how it is shown, and what it is."""
+
+    option: str
+    shown: Any
+    stored: Any
+
+
 def _fill_list(new: Sequence[Any], stored: Any, shown: Any, name: str) -> list[Any]:
-    """Each mask in an array stands for the stored element that is shown like it, wherever that stood."""
-    pairs = list(zip(shown, stored, strict=True)) if isinstance(stored, list) and isinstance(shown, list) else []
-    left = list(pairs)
-    filled = []
-    for place, value in enumerate(new):
-        here = next((pair for pair in left if is_same(pair[0], value)), None)
-        if here is not None:
-            left.remove(here)
-            filled.append(here[1])
+    """Each mask in an array stands for the stored element that is shown like it behind the same option, wherever that
+    stood. Of several that are shown alike, all or none are there: nobody could tell which one was left out.
+    """
+    is_known = isinstance(stored, list) and isinstance(shown, list)
+    slots = [*map(_Slot, _options(shown), shown, stored)] if is_known else []
+    groups = [_alike(slots, option, value) for option, value in zip(_options(new), new, strict=True)]
+    filled: list[Any] = []
+    for place, (value, group) in enumerate(zip(new, groups, strict=True)):
+        where = f"{name}[{place}]"
+        if not _has_mask(value):
+            filled.append(value)
+        elif not group:
+            slot = _counterpart(slots, new, place)
+            filled.append(_fill(value, slot.stored, slot.shown, where))
+        elif groups.count(group) == len(group) or all(is_same(group[0].stored, slot.stored) for slot in group):
+            filled.append(group[groups[:place].count(group) % len(group)].stored)
         else:
-            seen, old = pairs[place] if place < len(pairs) else (None, None)
-            filled.append(_fill(value, old, seen, f"{name}[{place}]"))
+            raise RequestError(
+                f"{where} holds the mask {MASK}, and {len(group)} stored values are shown like that.",
+                hint="Send the whole value, or all of them in the order in which they are stored.",
+            )
     return filled
+
+
+def _counterpart(slots: Sequence[_Slot], new: Sequence[Any], place: int) -> _Slot:
+    """The stored element that the one at `place` was changed from: none if it may as well have come from elsewhere."""
+    slot = slots[place] if len(slots) == len(new) else None
+    if slot is None or any(is_same(slot.shown, other) for other in new):
+        return _Slot("", None, None)
+    return slot
+
+
+def _options(words: Sequence[Any]) -> list[str]:
+    """The option whose value each element of an array is; empty for what says by itself what it is."""
+    before = ["", *(word if _is_option(word) else "" for word in words[:-1])]
+    return ["" if str(word).startswith("-") else option for option, word in zip(before, words, strict=False)]
+
+
+def _is_option(word: Any) -> bool:
+    return isinstance(word, str) and word.startswith("-") and "=" not in word
+
+
+def _alike(slots: Sequence[_Slot], option: str, value: Any) -> list[_Slot]:
+    """The stored elements that `value` may stand for: behind its option, or, if none is there, behind any."""
+    same = [slot for slot in slots if is_same(slot.shown, value)]
+    return [slot for slot in same if slot.option == option] or same
+
+
+def _has_mask(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return any(map(_has_mask, value.values()))
+    return any(map(_has_mask, value)) if isinstance(value, list) else isinstance(value, str) and MASK in value
 
 
 def _require_hidden(sent: Any, shown: Any, name: str) -> None:

@@ -1,12 +1,14 @@
 """Puts variables, files and stored secrets into a server's entry, when it is about to be connected."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 from smart_mcp_proxy.errors import ConfigError
 from smart_mcp_proxy.servers.config import ServerConfig
+from smart_mcp_proxy.servers.edit_masks import hidden_in, masked
 from smart_mcp_proxy.servers.fields import check_headers, check_text, check_url
 from smart_mcp_proxy.servers.keyring_edge import KEYRING_SERVICE, stored_secret
 from smart_mcp_proxy.servers.oauth import read_oauth
@@ -102,7 +104,7 @@ def secrets_of(expanded: ServerConfig) -> list[str]:
     """Every value of an expanded configuration that no log may show, the longest first.
 
     These are the values that `expand()` put in, the values of env and headers however they came there, the bare
-    credentials of an Authorization header, and the secret of an OAuth client.
+    credentials of an Authorization header, the secret of an OAuth client, and what is masked in arguments and address.
     """
     values = {*expanded.secrets, *expanded.env.values(), *expanded.headers.values()}
     for name, value in expanded.headers.items():
@@ -110,7 +112,19 @@ def secrets_of(expanded: ServerConfig) -> list[str]:
             values.add(value.partition(" ")[2])
     if expanded.oauth and isinstance(secret := expanded.oauth.get("client_secret"), str):
         values.add(secret)
+    values |= {*_hidden(args=[*expanded.args]), *_in_address(expanded.url)}
     return sorted(values - {""}, key=lambda value: (-len(value), value))
+
+
+def _hidden(**part: object) -> Iterator[str]:
+    return hidden_in(part, masked(part))
+
+
+def _in_address(url: str) -> set[str]:
+    """The secrets of an address, as they are written there and as they are meant; a plain word in its query is none."""
+    written = {text for text in _hidden(url=url) if any(map(str.isdigit, text))}
+    written.add(urlsplit(url).password or "")
+    return written | set(map(unquote, written))
 
 
 class _Expansion:

@@ -12,6 +12,7 @@ from smart_mcp_proxy import __version__
 from smart_mcp_proxy.errors import UpstreamError, UpstreamTimeoutError
 from smart_mcp_proxy.models import Era, OnMessage, OnProgress
 from smart_mcp_proxy.servers import ServerConfig
+from smart_mcp_proxy.telemetry import redact
 
 __all__ = [
     "CLIENT_INFO",
@@ -227,13 +228,26 @@ class OpenLink(Protocol):
 
 
 def rpc_error(server: str, method: str, code: int, message: str, data: Any = None) -> UpstreamError:
-    """The error for a server that answered with a JSON-RPC error: it saw the request and dealt with it."""
+    """The error for a server that answered with a JSON-RPC error: it saw the request and dealt with it.
+
+    A server that repeats what it was trusted with there is not repeated.
+    """
+    message = redact(message)
     facts = {"rpc_code": code, "rpc_message": message}
     if data is not None:
-        facts["rpc_data"] = data
+        facts["rpc_data"] = _redacted(data)
     hint = _NEEDS_INPUT if code == MISSING_REQUIRED_CLIENT_CAPABILITY else ""
     told = f"Server '{server}' answered '{method}' with error {code}: {message}"
     return UpstreamError(told, hint=hint, delivery="executed", data=facts)
+
+
+def _redacted(data: Any) -> Any:
+    """JSON data without the secrets in use."""
+    if isinstance(data, dict):
+        return {redact(key): _redacted(value) for key, value in data.items()}
+    if isinstance(data, list):
+        return [_redacted(value) for value in data]
+    return redact(data) if isinstance(data, str) else data
 
 
 def timeout_error(server: str, method: str, timeout_s: float, *, was_sent: bool) -> UpstreamTimeoutError:

@@ -24,7 +24,7 @@ from smart_mcp_proxy.gateway.results import SERVER_NAME
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.web.auth import Admission, Keys
 from smart_mcp_proxy.web.broker import BrokerBeside
-from smart_mcp_proxy.web.hosts import allowed_hosts
+from smart_mcp_proxy.web.hosts import PlainAddress, allowed_hosts
 from smart_mcp_proxy.web.paths import Places, not_found
 from smart_mcp_proxy.web.refusals import Refusals
 from smart_mcp_proxy.web.signed_tokens import SCOPES, resource_url, signed_tokens
@@ -75,7 +75,12 @@ def build_app(gateway: Gateway, *, token: str | None, is_over: asyncio.Event) ->
 
     health = _Health(gateway)
     app = Starlette(
-        routes=[*well_known, Route("/healthz", health.live), Route("/readyz", health.ready), Mount("/", app=mcp)],
+        routes=[
+            *well_known,
+            Route("/healthz", health.live),
+            Route("/readyz", health.ready),
+            Mount("/", app=PlainAddress(mcp)),
+        ],
         lifespan=lifespan,
     )
     behind = EndingStreams(Refusals(app, metadata_url), is_over)

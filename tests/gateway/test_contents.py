@@ -29,6 +29,7 @@ PLAN = {"uri": "file:///srv/plan", "name": "plan"}
 KEYS = {"uri": "file:///srv/secret/keys", "name": "keys"}
 ANY = {"uriTemplate": "file:///srv/{path}", "name": "any"}
 BROKEN = UpstreamError("It said no.", delivery="executed")
+LOST = UpstreamError("It went away.", delivery="unknown")
 
 
 class Library:
@@ -102,10 +103,42 @@ async def test_a_first_list_that_fails_is_not_agreed_to_later(tmp_path: Path) ->
         assert ToolKey("alpha:resources", PLAN["uri"]) in library.catalog.snapshot.withheld
 
 
-async def test_the_first_lists_of_a_known_server_that_was_never_asked_are_trusted(tmp_path: Path) -> None:
-    """As in a catalog that is older than its shelves; and so is one that failed while nothing of it was known."""
+@pytest.mark.parametrize("failure", [BROKEN, LOST], ids=["refused", "lost"])
+async def test_a_first_list_that_fails_before_the_tools_are_known_is_not_agreed_to_after_them(
+    tmp_path: Path, failure: UpstreamError
+) -> None:
+    """Otherwise a server gains a list that is trusted unseen by failing the first one in time."""
+    async with opened(tmp_path) as library:
+        await library.listed(resources=failure)
+        await library.catalog.sync("alpha", [definition("look")])
+        await library.listed(resources=[PLAN])
+        assert library.seen("resources") == set()
+        assert ToolKey("alpha:resources", PLAN["uri"]) in library.catalog.snapshot.withheld
+
+
+async def test_a_first_list_that_a_server_refuses_is_its_first_one_even_if_the_gateway_ends_at_once(
+    tmp_path: Path,
+) -> None:
+    """It answered, and what it answered is on record."""
     async with opened(tmp_path) as library:
         await library.listed(resources=BROKEN)
+    async with opened(tmp_path) as library:
+        await library.catalog.sync("alpha", [definition("look")])
+        await library.listed(resources=[PLAN])
+        assert library.seen("resources") == set()
+
+
+async def test_a_connection_that_breaks_before_anything_is_known_costs_no_first_list(tmp_path: Path) -> None:
+    """The next one is where the server is heard first, with its tools."""
+    async with opened(tmp_path) as library:
+        await library.listed(prompts=[{"name": "greet"}], resources=LOST)
+        await library.listed(prompts=[{"name": "greet"}], resources=[PLAN])
+        assert library.seen("resources") == {PLAN["uri"]}
+
+
+async def test_the_first_lists_of_a_known_server_that_was_never_asked_are_trusted(tmp_path: Path) -> None:
+    """As in a catalog that is older than its shelves."""
+    async with opened(tmp_path) as library:
         await library.catalog.sync("alpha", [definition("look")])
         await library.listed(resources=[PLAN])
         assert library.seen("resources") == {PLAN["uri"]}

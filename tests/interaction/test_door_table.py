@@ -69,7 +69,7 @@ async def base(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[str]:
     ledger: Path = directory / "ledger"
     ledger.touch()
     async with (
-        opened_gateway(directory / "data", odd_servers(ledger)) as gateway,
+        opened_gateway(directory / "data", odd_servers(ledger), profiles={"work": {"servers": ["old"]}}) as gateway,
         served(gateway, token=OWN) as address,
     ):
         assert await gateway.wait_settled(20)
@@ -133,6 +133,47 @@ async def test_a_request_to_the_older_transport_is_checked_alike(base: str, path
         headers = {name: value for name, value in given.items() if value != ABSENT}
         reply = await client.request(method, base + path, headers=headers)
     assert reply.status_code == row.status, reply.text
+
+
+PATHS = [
+    ("POST", "/mcp"),
+    ("GET", "/mcp"),
+    ("DELETE", "/mcp"),
+    ("POST", "/mcp/p/work"),
+    ("GET", "/sse"),
+    ("POST", "/messages/?session_id=" + "0" * 32),
+    ("POST", "/api/mcp/old/proxy"),
+    ("GET", "/api/mcp/old/proxy/status"),
+    ("GET", "/api/connections"),
+    ("GET", "/api/v1/status"),
+    ("POST", "/api/v1/servers"),
+    ("GET", "/openapi.json"),
+]
+STRANGERS = [
+    ([("host", "evil.example")], 421),
+    ([("host", "127.0.0.1.evil.example")], 421),
+    ([("host", "[::1]evil.example")], 421),
+    ([("host", "[::1]:80@evil.example")], 421),
+    ([("host", "user@127.0.0.1")], 421),
+    ([("origin", "http://evil.example")], 403),
+    ([("origin", "null")], 403),
+    ([("origin", "http://127.0.0.1@evil.example")], 403),
+    ([("origin", "http://127.0.0.1"), ("origin", "http://evil.example")], 403),
+    ([("origin", "http://evil.example"), ("origin", "http://127.0.0.1")], 403),
+]
+
+
+@pytest.mark.parametrize(("method", "path"), PATHS)
+@pytest.mark.parametrize(("headers", "status"), STRANGERS, ids=str)
+async def test_no_page_of_elsewhere_is_let_in_anywhere(
+    base: str, method: str, path: str, headers: list[tuple[str, str]], status: int
+) -> None:
+    """Whatever it asks for and with whichever token, also where it names two hosts or origins, one of them good."""
+    sent = [("authorization", f"Bearer {OWN}"), ("content-type", "application/json"), ("accept", BOTH), *headers]
+    async with httpx2.AsyncClient(trust_env=False) as client:
+        reply = await client.request(method, base + path, headers=sent, content="{}" if method == "POST" else None)
+    assert reply.status_code == status, reply.text
+    assert "access-control-allow-origin" not in reply.headers
 
 
 REST_ROWS = [

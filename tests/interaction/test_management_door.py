@@ -2,11 +2,13 @@
 
 import asyncio
 import json
+import subprocess
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import anyio
 import httpx2
@@ -255,6 +257,51 @@ async def test_no_word_of_an_agent_starts_a_process(world: World, tmp_path: Path
         while not (proofs / "imported").exists():
             await world.gateway.indexer.wait_changed()
     assert [found.name for found in proofs.iterdir()] == ["imported"]
+
+
+def filled(schema: dict[str, Any], text: str) -> list[Any]:
+    """Values of a schema that hold `text` wherever it allows any."""
+    kinds = schema.get("type", [])
+    found: list[Any] = [text] if "string" in kinds and "enum" not in schema else []
+    if "array" in kinds:
+        found += [[value] for value in filled(schema.get("items", {}), text)]
+    if "object" in kinds:
+        found.append({"command": text, "args": ["-c", text], text: text, "mcpServers": {"x": {"command": text}}})
+    return found
+
+
+@pytest.mark.requirement("manage-no-spawn")
+async def test_no_argument_of_any_tool_and_no_body_starts_a_process(tmp_path: Path) -> None:
+    """Every tool that an agent is listed, every argument of it, and every address that it could ask over HTTP."""
+    shell = f"touch {tmp_path}/proof"
+    words = (shell, f"$({shell})", f"`{shell}`", f"; {shell} #", f"file:///bin/sh?{shell}", f"mine:{shell}")
+    settings: dict[str, Any] = {"proxy_tool": "proxy", "code": "python"}
+    async with opened_world(tmp_path, SERVERS, **settings) as world:
+        agent = world.agents["modern"]
+        tools = (await agent.request("tools/list"))["result"]["tools"]
+        assert {"retrieve_tools", "call_tool_write", "upstream_servers", "proxy", "code_execution"} <= {
+            tool["name"] for tool in tools
+        }
+        asked = 0
+        for tool in tools:
+            members = tool["inputSchema"]["properties"]
+            given = {name: "mine:tool" if name == "name" else "x" for name in tool["inputSchema"].get("required", ())}
+            for name, schema in members.items():
+                for word in words:
+                    for value in filled(schema, word):
+                        answer = await agent.request("tools/call", name=tool["name"], arguments={**given, name: value})
+                        assert answer.keys() & {"result", "error"}
+                        asked += 1
+        base = str(world.web.base_url).removesuffix("/api/v1/")
+        for word in words:
+            call = {"jsonrpc": "2.0", "id": 1, "method": word, "params": {"name": word, "command": word}}
+            for path in ("mcp", "mcp/p/x", "api/mcp/mine/proxy", "api/mcp/far/proxy", f"api/mcp/{quote(word)}/proxy"):
+                reply = await world.web.post(f"{base}/{path}", json=call, headers={"accept": "*/*"})
+                assert 400 <= reply.status_code < 600, (path, reply.text)
+        assert asked > 100
+        assert not (tmp_path / "proof").exists()
+    subprocess.run(["/bin/sh", "-c", shell], check=True)
+    assert (tmp_path / "proof").exists(), "the words are a command after all"
 
 
 @pytest.mark.requirement("rest-network")

@@ -121,6 +121,78 @@ def test_a_mask_is_not_moved_to_where_its_value_would_be_read(sent: list[str]) -
     assert CANARY not in str(caught.value)
 
 
+FIRST, SECOND = "canary-first-1", "canary-second-2"
+
+
+@pytest.mark.parametrize(
+    ("stored", "sent", "filled"),
+    [
+        (
+            ["--key", FIRST, "--key", SECOND],
+            ["-v", "--key", MASK, "--key", MASK],
+            ["-v", "--key", FIRST, "--key", SECOND],
+        ),
+        (["--key", FIRST, "--token", SECOND], ["--token", MASK], ["--token", SECOND]),
+        (["--key", FIRST, "--token", SECOND], ["--token", MASK, "--key", MASK], ["--token", SECOND, "--key", FIRST]),
+        (["--key", FIRST, "--key", FIRST], ["--key", MASK], ["--key", FIRST]),
+        (["-e", f"KEY={FIRST}", "-e", f"PASSWORD={SECOND}"], ["-e", f"PASSWORD={MASK}"], ["-e", f"PASSWORD={SECOND}"]),
+        (
+            ["--api-key", 1234, "--token", FIRST],
+            ["--api-key", MASK, "--token", MASK],
+            ["--api-key", 1234, "--token", FIRST],
+        ),
+        (
+            [{"token": FIRST, "at": "a"}, {"token": SECOND, "at": "b"}],
+            [{"token": MASK, "at": "b"}],
+            [{"token": SECOND, "at": "b"}],
+        ),
+        (
+            [{"token": FIRST, "at": "a"}, {"token": SECOND, "at": "b"}],
+            [{"token": MASK, "at": "a"}, {"token": MASK, "at": "c"}],
+            [{"token": FIRST, "at": "a"}, {"token": SECOND, "at": "c"}],
+        ),
+    ],
+    ids=str,
+)
+def test_each_mask_in_a_list_keeps_the_secret_of_its_own_option(
+    stored: list[Any], sent: list[Any], filled: list[Any]
+) -> None:
+    """Wherever it stands now, and whatever stands around it."""
+    assert unmasked({"args": sent}, {"args": stored}) == {"args": filled}
+
+
+@pytest.mark.parametrize(
+    ("stored", "sent"),
+    [
+        ([FIRST, "x", SECOND], [MASK]),
+        (["--key", FIRST, "--key", SECOND], ["--key", MASK]),
+        (["--key", FIRST, "--key", SECOND], ["--key", MASK, "--key", MASK, "--key", MASK]),
+        ([f"--key={FIRST}", f"--key={SECOND}"], [f"--key={MASK}"]),
+        (["-e", f"KEY={FIRST}", "-i", f"KEY={SECOND}"], [f"KEY={MASK}"]),
+        ([{"token": FIRST, "at": "a"}, {"token": SECOND, "at": "b"}], [{"token": MASK, "at": "c"}]),
+        (
+            [{"token": FIRST, "at": "a"}, {"token": SECOND, "at": "b"}],
+            [{"token": MASK, "at": "b"}, {"token": MASK, "at": "c"}],
+        ),
+    ],
+    ids=str,
+)
+def test_a_mask_that_could_stand_for_two_secrets_is_refused(stored: list[Any], sent: list[Any]) -> None:
+    """A guess would start the server with the wrong one."""
+    field = "args" if str(stored[0])[0] in "-{" else "tokens"
+    with pytest.raises(RequestError, match="mask") as caught:
+        unmasked({field: sent}, {field: stored})
+    assert FIRST not in str(caught.value) and SECOND not in str(caught.value)
+
+
+def test_the_refusal_of_a_mask_says_what_to_send_instead() -> None:
+    """Which element, and what is stored alike."""
+    with pytest.raises(RequestError) as caught:
+        unmasked({"args": ["-v", "--key", MASK]}, {"args": ["--key", FIRST, "--key", SECOND]})
+    assert caught.value.message == "args[2] holds the mask ***, and 2 stored values are shown like that."
+    assert "whole value" in caught.value.hint
+
+
 @given(st.lists(st.sampled_from([MASK, f"--token={MASK}", f"A: {MASK}", "--token", "--note", "-H", "-u", "x"])))
 def test_no_list_of_arguments_gets_a_secret_shown(sent: list[str]) -> None:
     """Whatever is sent is refused, or shown as it was sent."""

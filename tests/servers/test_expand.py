@@ -179,3 +179,14 @@ def test_places_are_no_secrets() -> None:
     """Home and workspace would blank out half of every log line."""
     config = ServerConfig("s", "stdio", command="${userHome}/${workspaceFolder}/${NONE:-default}")
     assert secrets_of(expand(config, ENVIRON)) == []
+
+
+def test_what_is_masked_in_arguments_and_address_is_a_secret_too() -> None:
+    """Values of options, passwords in addresses, as they are written there and as they are meant."""
+    program = ServerConfig(
+        "s", "stdio", command="run", args=("--api-key", "option-1", "--token=word-22", "-v", "plain-33")
+    )
+    assert secrets_of(program) == ["option-1", "word-22"]
+    remote = ServerConfig("s", "http", url="https://user:pass%2Fword@example.com/mcp?key=query%2D1&page=second")
+    assert {"pass/word", "pass%2Fword", "query-1", "query%2D1"} <= set(secrets_of(remote))
+    assert "second" not in secrets_of(remote)

@@ -40,8 +40,9 @@ def addresses(reading: Reading) -> Iterator[Evidence]:
     text = reading.text
     if ":" not in text:
         return
-    for match in _ACTIVE.finditer(text):
-        yield reading.evidence("address", DECISIVE, match.start(), match.end(), "An address holds a program.")
+    if "script:" in text or "data:" in text:
+        for match in _ACTIVE.finditer(text):
+            yield reading.evidence("address", DECISIVE, match.start(), match.end(), "An address holds a program.")
     if "://" not in text:
         return
     for match in _URL.finditer(text):

@@ -52,6 +52,9 @@ _TAG_BASE = 0xE0000
 
 def hidden_text(passages: tuple[Passage, ...]) -> Iterator[Evidence]:
     """Evidence of everything in the passages that is there for the model alone."""
+    whole = "\n".join(passage.text for passage in passages)
+    if whole.isascii() and _CONTROL.search(whole) is None and _PUSHED.search(whole) is None:
+        return
     for passage in passages:
         text = passage.text
         for match in _CONTROL.finditer(text):

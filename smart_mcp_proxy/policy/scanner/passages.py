@@ -62,25 +62,29 @@ def passages(definition: Mapping[str, Any]) -> tuple[tuple[Passage, ...], bool]:
     """The strings of a definition, keys of the server's own included, and whether that is all of them."""
     found: list[Passage] = []
     room = MOST_CHARS
-    for passage in _walk(definition, "$", 0):
-        room -= len(passage.text)
-        if room < 0:
-            return tuple(found), False
-        found.append(passage)
+    pending: list[tuple[str, Any, int]] = [("$", definition, 0)]
+    while pending:
+        place, value, depth = pending.pop()
+        if isinstance(value, str):
+            room -= len(value)
+            if room < 0:
+                return tuple(found), False
+            found.append(Passage(place, value))
+        elif depth < _MOST_DEPTH:
+            pending += reversed([*_members(place, value, depth + 1)])
     return tuple(found), True
 
 
-def _walk(value: Any, place: str, depth: int) -> Iterator[Passage]:
-    if isinstance(value, str):
-        yield Passage(place, value)
-    elif depth >= _MOST_DEPTH:
-        return
-    elif isinstance(value, Mapping):
+def _members(place: str, value: Any, depth: int) -> Iterator[tuple[str, Any, int]]:
+    """What an object or array holds, keys of the server's own before their values."""
+    if isinstance(value, (dict, Mapping)):
         for key, inner in value.items():
+            if key in _SCHEMA_WORDS:
+                yield f"{place}.{key}", inner, depth
+                continue
             below = f"{place}.{key}" if _PLAIN_KEY.fullmatch(key) else f"{place}[{ascii(key)[:60]}]"
-            if key not in _SCHEMA_WORDS:
-                yield Passage(below + "~", key)
-            yield from _walk(inner, below, depth + 1)
+            yield below + "~", key, depth
+            yield below, inner, depth
     elif isinstance(value, list):
         for position, inner in enumerate(value):
-            yield from _walk(inner, f"{place}[{position}]", depth + 1)
+            yield f"{place}[{position}]", inner, depth

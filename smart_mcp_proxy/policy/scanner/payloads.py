@@ -5,10 +5,12 @@ import binascii
 import codecs
 import html
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
 from urllib.parse import unquote
 
 from smart_mcp_proxy.policy.scanner.findings import DECISIVE, Evidence, Passage, escaped
+from smart_mcp_proxy.policy.scanner.phrases import stands
 
 __all__ = ["encoded_text"]
 
@@ -69,12 +71,15 @@ _TURNED = {
 
 def encoded_text(passages: tuple[Passage, ...]) -> Iterator[Evidence]:
     """Evidence of encoded text in the passages: decisive where it is an order or a command."""
+    whole = "\n".join(passage.text for passage in passages)
+    is_turned = any(True for _ in _turned(whole))
+    kinds = [kind for kind in _KINDS if kind.is_possible(whole)]
     for passage in passages:
         if len(passage.text) < _LEAST_ENCODED_CHARS:
             continue
-        for kind, said in _turned(passage.text):
+        for kind, said in _turned(passage.text) if is_turned else ():
             yield _evidence(passage, kind, said)
-        for kind, said in _decoded(passage.text, _DEPTH):
+        for kind, said in _decoded(passage.text, _DEPTH, kinds):
             yield _evidence(passage, kind, said)
 
 
@@ -89,21 +94,21 @@ def _evidence(passage: Passage, kind: str, said: str) -> Evidence:
 
 def _turned(text: str) -> Iterator[tuple[str, str]]:
     lower = text.lower()
-    if any(word in lower for word in _TURNED["rot13"]):
+    if stands(lower, _TURNED["rot13"]):
         yield "rot13", codecs.encode(text, "rot13")
-    if any(word in lower for word in _TURNED["reversed"]):
+    if stands(lower, _TURNED["reversed"]):
         yield "reversed writing", text[::-1]
 
 
-def _decoded(text: str, depth: int) -> Iterator[tuple[str, str]]:
+def _decoded(text: str, depth: int, kinds: Iterable["_Kind"]) -> Iterator[tuple[str, str]]:
     """Kind and plain text of every encoded run, runs inside runs included."""
-    for kind, is_possible, pattern, decode in _KINDS:
+    for kind, is_possible, pattern, decode in kinds:
         if not is_possible(text):
             continue
         for match in pattern.finditer(text):
             said = _readable(decode(match[0][:_MOST_CHARS]))
             if said and said != match[0]:
-                inner = list(_decoded(said, depth - 1)) if depth > 1 else []
+                inner = list(_decoded(said, depth - 1, _KINDS)) if depth > 1 else []
                 yield from inner or [(kind, said)]
 
 
@@ -163,14 +168,29 @@ def _has(pattern: str) -> Callable[[str], object]:
     return re.compile(pattern).search
 
 
-_KINDS: tuple[tuple[str, Callable[[str], object], re.Pattern[str], Callable[[str], bytes | str | None]], ...] = (
-    ("base64", _has(r"[A-Za-z0-9+/_-]{12}"), _BASE64, _from_base64),
-    ("base32", _has(r"[A-Z2-7]{16}"), _BASE32, _from_base32),
-    ("hexadecimal", _has(r"[0-9A-Fa-f]{2}[ :,]?[0-9A-Fa-f]{2}[ :,]?[0-9A-Fa-f]{2}[ :,]?[0-9]"), _HEX, _from_hex),
-    ("escapes", lambda text: "\\" in text, _ESCAPES, _from_escapes),
-    ("character references", lambda text: "&#" in text, _ENTITIES, html.unescape),
-    ("percent encoding", lambda text: "%" in text, _PERCENT, unquote),
-    ("character codes", _has(r"\d\d"), _NUMBERS, _from_numbers),
-    ("bits", _has(r"[01]{8}"), _BITS, _from_bits),
+class _Kind(NamedTuple):
+    """An encoding.
+
+    Attributes:
+        name: For the reason.
+        is_possible: A quick look whether it is there at all; true for every text around one for which it is true.
+        pattern: Its runs.
+        decode: Reads one.
+    """
+
+    name: str
+    is_possible: Callable[[str], object]
+    pattern: re.Pattern[str]
+    decode: Callable[[str], bytes | str | None]
+
+
+_KINDS = (
+    _Kind("base64", _has(r"[A-Za-z0-9+/_-]{12}"), _BASE64, _from_base64),
+    _Kind("base32", _has(r"[A-Z2-7]{16}"), _BASE32, _from_base32),
+    _Kind("hexadecimal", _has(r"[0-9A-Fa-f]{2}[ :,]?[0-9A-Fa-f]{2}[ :,]?[0-9A-Fa-f]{2}[ :,]?[0-9]"), _HEX, _from_hex),
+    _Kind("escapes", lambda text: "\\" in text, _ESCAPES, _from_escapes),
+    _Kind("character references", lambda text: "&#" in text, _ENTITIES, html.unescape),
+    _Kind("percent encoding", lambda text: "%" in text, _PERCENT, unquote),
+    _Kind("character codes", _has(r"\d\d"), _NUMBERS, _from_numbers),
+    _Kind("bits", _has(r"[01]{8}"), _BITS, _from_bits),
 )
-"""Each encoding, a quick look whether it is there at all, its runs, and how one is read."""

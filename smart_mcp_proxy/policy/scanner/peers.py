@@ -20,7 +20,9 @@ SIBLING_SHARE = 0.5
 SIBLING_TOOLS = 3
 """Two servers with so many names in common are two of a kind, as two accounts of one service are."""
 _WORD = re.compile(r"\w{3,}")
-_TOKEN = re.compile(r"[a-z][a-z0-9]*(?:[_-][a-z0-9]+)+", re.ASCII)
+_TOKEN = re.compile(r"(?<![a-z])[a-z][a-z0-9]*+(?:[_-][a-z0-9]++)++", re.ASCII)
+"""Possessive and from the start of a word only: nothing is tried twice."""
+_SEPARATORS = re.compile(r"[\W_]+")
 _DISTINCTIVE_CHARS = 6
 _DIGITS = str.maketrans("01", "ol")
 
@@ -110,8 +112,10 @@ class Peers:
 
 def skeleton(name: str) -> str:
     """What is left of a name when look-alike letters, case and separators are one."""
+    if name.isascii():
+        return _SEPARATORS.sub("", name.lower().translate(_DIGITS))
     plain = unicodedata.normalize("NFKC", name).casefold().translate(LOOKALIKES).translate(_DIGITS)
-    return re.sub(r"[\W_]+", "", plain)
+    return _SEPARATORS.sub("", plain)
 
 
 def _words(text: str) -> frozenset[str]:

@@ -3,7 +3,7 @@
 import re
 from typing import NamedTuple
 
-__all__ = ["MARKS", "MIDDLE", "PLAIN_PURPOSE", "STRONG", "WEAK", "Phrase", "phrase"]
+__all__ = ["MARKS", "MIDDLE", "PLAIN_PURPOSE", "STRONG", "WEAK", "Phrase", "phrase", "stands"]
 
 STRONG, MIDDLE, WEAK = 1.0, 0.6, 0.35
 """Alone enough; enough with anything else; enough with two others. Set by hand, see tests/policy/scanner_set."""
@@ -25,6 +25,14 @@ class Phrase(NamedTuple):
     reason: str
     anchors: tuple[str, ...]
     pattern: re.Pattern[str]
+
+
+def stands(text: str, anchors: tuple[str, ...]) -> bool:
+    """Whether any of the anchors stands in the text; a plain loop, because a tool is asked hundreds of them."""
+    for anchor in anchors:  # noqa: SIM110
+        if anchor in text:
+            return True
+    return False
 
 
 def phrase(check: str, weight: float, reason: str, anchors: str, *patterns: str) -> Phrase:

@@ -10,7 +10,7 @@ from smart_mcp_proxy.policy.scanner.data_words import ASKED_NAMES, PRIVATE, SECR
 from smart_mcp_proxy.policy.scanner.findings import DECISIVE, Evidence, Passage, excerpt
 from smart_mcp_proxy.policy.scanner.lookalikes import LOOKALIKES
 from smart_mcp_proxy.policy.scanner.orders import ORDERS
-from smart_mcp_proxy.policy.scanner.phrases import MARKS, PLAIN_PURPOSE
+from smart_mcp_proxy.policy.scanner.phrases import MARKS, PLAIN_PURPOSE, stands
 from smart_mcp_proxy.policy.scanner.secrecy import SECRECY
 
 __all__ = ["Reading", "read", "wording"]
@@ -37,6 +37,9 @@ _QUOTED = re.compile(r"(?<!`)['\"`\u2018\u201c\u00ab]\s*$")
 _MIXED = re.compile(
     "(?<![^\\W\\d_])(?:[a-z]+[\u0370-\u03ff\u0400-\u04ff]|[\u0370-\u03ff\u0400-\u04ff]+[a-z])[^\\W\\d_]*"
 )
+
+
+_PHRASES = (*ORDERS, *SECRECY, *ASTRAY)
 
 
 class Reading:
@@ -71,8 +74,8 @@ def read(passages: Sequence[Passage]) -> Reading:
 def wording(reading: Reading) -> Iterator[Evidence]:
     """Evidence of what the words say."""
     text = reading.text
-    for phrase in (*ORDERS, *SECRECY, *ASTRAY):
-        if any(anchor in text for anchor in phrase.anchors):
+    for phrase in _PHRASES:
+        if stands(text, phrase.anchors):
             for match in phrase.pattern.finditer(text):
                 weight = phrase.weight * (TALKED_ABOUT if _is_talked_about(text, match.start()) else 1)
                 yield reading.evidence(phrase.check, weight, match.start(), match.end(), phrase.reason)
@@ -105,7 +108,7 @@ def _data(reading: Reading) -> Iterator[Evidence]:
 
 def _leaks(reading: Reading, private: Sequence[re.Match[str]], secrets: Sequence[re.Match[str]]) -> Iterator[Evidence]:
     text = reading.text
-    if not any(anchor in text for anchor in WAYS_OUT.anchors):
+    if not stands(text, WAYS_OUT.anchors):
         return
     for way in WAYS_OUT.pattern.finditer(text):
         if _is_talked_about(text, way.start()):
@@ -124,7 +127,7 @@ def _said(text: str, names: Sequence[Words]) -> list[re.Match[str]]:
     found = [
         match
         for words in names
-        if any(anchor in text for anchor in words.anchors)
+        if stands(text, words.anchors)
         for match in words.pattern.finditer(text)
         if not _is_talked_about(text, match.start())
     ]

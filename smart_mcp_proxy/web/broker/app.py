@@ -26,7 +26,7 @@ from smart_mcp_proxy.web.abandonment import Abandonment
 from smart_mcp_proxy.web.auth import Keys
 from smart_mcp_proxy.web.broker.answer import Answer, failure
 from smart_mcp_proxy.web.broker.message import BrokerMessage, parse_message
-from smart_mcp_proxy.web.hosts import allowed_hosts
+from smart_mcp_proxy.web.hosts import PlainAddress, allowed_hosts
 from smart_mcp_proxy.web.messages import (
     BODY_LIMIT_BYTES,
     UnauthorizedError,
@@ -62,11 +62,13 @@ class BrokerBeside:
         settings = gateway.settings
         origins = list(settings.cors_origins)
         broker: ASGIApp = _Guarded(
-            HostOriginGuardMiddleware(
-                _endpoints(gateway, keys),
-                allowed_hosts=list(allowed_hosts(settings)) or None,
-                allowed_origins=origins or None,
-                mode="strict",
+            PlainAddress(
+                HostOriginGuardMiddleware(
+                    _endpoints(gateway, keys),
+                    allowed_hosts=list(allowed_hosts(settings)) or None,
+                    allowed_origins=origins or None,
+                    mode="strict",
+                )
             )
         )
         if origins:

@@ -9,7 +9,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from smart_mcp_proxy.errors import ConfigError
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.telemetry import get_logger
-from smart_mcp_proxy.web.hosts import allowed_hosts
+from smart_mcp_proxy.web.hosts import PlainAddress, allowed_hosts
 from smart_mcp_proxy.web.refusals import Refusals
 from smart_mcp_proxy.web.rest import OPENAPI_PATH, PREFIX, build_rest_app
 from smart_mcp_proxy.web.rest.doors import NetworkDoor, operator_token
@@ -33,7 +33,7 @@ class RestBeside:
         guarded = HostOriginGuardMiddleware(
             build_rest_app(gateway, door), allowed_hosts=list(allowed_hosts(gateway.settings)) or None, mode="strict"
         )
-        self._rest = Refusals(guarded, is_rest=True)
+        self._rest = Refusals(PlainAddress(guarded), is_rest=True)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serves one request."""
