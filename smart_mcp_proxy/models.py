@@ -1,9 +1,9 @@
 """The nouns that every room of the house shares. Values only: no I/O, no clock."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol
 
 import msgspec
 
@@ -12,6 +12,7 @@ __all__ = [
     "WHOLE",
     "CallRequest",
     "CallVariant",
+    "ClientLine",
     "ContentKind",
     "Decision",
     "Document",
@@ -231,6 +232,25 @@ OnMessage = Callable[[bytes], Awaitable[None]]
 """Takes a notification that belongs to one request, as the server wrote it."""
 
 
+class ClientLine(Protocol):
+    """The way back to a client of the handshake era: on the stream of one of its requests, or outside of any."""
+
+    @property
+    def client(self) -> Hashable:
+        """Stands for the client for as long as it is connected: the same on all its lines."""
+
+    async def ask(self, method: str, params: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
+        """The client's result.
+
+        Raises:
+            RequestError: It cannot be asked, did not answer in time, or answered with an error, which `data` holds as
+                `client_code` and `client_message`.
+        """
+
+    async def tell(self, method: str, params: Mapping[str, Any]) -> None:
+        """Sends it a notification; one that cannot be delivered is dropped."""
+
+
 @dataclass(frozen=True, slots=True)
 class CallRequest:
     """One call of an upstream tool, whoever asked for it and through whichever door.
@@ -249,6 +269,7 @@ class CallRequest:
         on_message: Where the notifications go that come on the call's own exchange, progress among them, on transports
             where each call has one; None if nobody asked for them.
         parent: Id of the activity record of the call that this one is a part of; None where it stands alone.
+        line: The way back to the caller, for what the server asks it meanwhile; None where there is none.
     """
 
     name: str
@@ -263,6 +284,7 @@ class CallRequest:
     on_progress: OnProgress | None = None
     on_message: OnMessage | None = None
     parent: str | None = None
+    line: ClientLine | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ from smart_mcp_proxy.upstream.link import (
     CHANGES,
     LogLine,
     OnEvent,
+    Peer,
     after_gap,
     lost_error,
     next_request_id,
@@ -61,6 +62,7 @@ async def open_stdio(
     on_event: OnEvent,
     max_message_bytes: int,
     watchdog: Watchdog | None = None,
+    peer: Peer | None = None,
 ) -> "StdioLink":
     """Starts the server and agrees on an era with it.
 
@@ -69,14 +71,14 @@ async def open_stdio(
         UpstreamTimeoutError: It does not answer within `limits.init_s`.
     """
     deadline = asyncio.get_running_loop().time() + config.limits.init_s
-    link = await _started(config, environ, on_event, max_message_bytes, watchdog)
+    link = await _started(config, environ, on_event, max_message_bytes, watchdog, peer)
     try:
         return await link.opened(era, deadline)
     except UpstreamError:
         # Some servers of the handshake era end when anything but `initialize` comes first: once more, without probe.
         if era == "handshake" or not link.is_lost:
             raise
-    link = await _started(config, environ, on_event, max_message_bytes, watchdog)
+    link = await _started(config, environ, on_event, max_message_bytes, watchdog, peer)
     return await link.opened("handshake", deadline)
 
 
@@ -86,9 +88,10 @@ async def _started(
     on_event: OnEvent,
     max_message_bytes: int,
     watchdog: Watchdog | None,
+    peer: Peer | None,
 ) -> "StdioLink":
     child = await ChildProcess.start(config, environ, lambda line: on_event(LogLine(line)), watchdog)
-    return StdioLink(config, child, on_event, max_message_bytes)
+    return StdioLink(config, child, on_event, max_message_bytes, peer)
 
 
 class StdioLink:
@@ -99,6 +102,7 @@ class StdioLink:
         child: Its process, just started.
         on_event: Told of changes and log lines.
         max_message_bytes: Longer messages are refused.
+        peer: The one client that the session is for; None where many share it.
     """
 
     era: Era
@@ -106,10 +110,18 @@ class StdioLink:
     capabilities: Mapping[str, Any]
     server_info: str
 
-    def __init__(self, config: ServerConfig, child: ChildProcess, on_event: OnEvent, max_message_bytes: int) -> None:
+    def __init__(
+        self,
+        config: ServerConfig,
+        child: ChildProcess,
+        on_event: OnEvent,
+        max_message_bytes: int,
+        peer: Peer | None = None,
+    ) -> None:
         self._server = config.name
         self._init_s = config.limits.init_s
         self._child = child
+        self._peer = peer
         self._on_event = on_event
         self._max_message_bytes = max_message_bytes
         self._pending = PendingCalls(config.name)
@@ -147,7 +159,7 @@ class StdioLink:
 
         try:
             async with asyncio.timeout_at(deadline):
-                agreement = await negotiate(self._server, post, known)
+                agreement = await negotiate(self._server, post, known, self._peer.capabilities if self._peer else {})
                 self._adopt(agreement)
                 if agreement.era == "handshake":
                     await self.notify("notifications/initialized", {})
@@ -306,6 +318,8 @@ class StdioLink:
         if not message.method:
             if not self._pending.settle(message):
                 _log.debug("server %s: dropped a reply that nobody waits for", self._server)
+        elif self._peer is not None and self._peer.take(message, self._reply_soon):
+            return
         elif bytes(message.id):
             self._answer(message)
         elif message.method == "notifications/progress":
@@ -322,6 +336,9 @@ class StdioLink:
             reply["result"] = {}
         else:
             reply["error"] = {"code": METHOD_NOT_FOUND, "message": f"Method not found: {message.method}"}
+        self._reply_soon(reply)
+
+    def _reply_soon(self, reply: Mapping[str, Any]) -> None:
         self._child.write_soon(msgspec.json.encode(reply) + b"\n")
 
     def _warn_of_noise(self) -> None:

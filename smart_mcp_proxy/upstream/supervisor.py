@@ -1,6 +1,7 @@
 """One server, kept connected: connects, watches, reconnects, and never gives up."""
 
 import asyncio
+import contextlib
 import itertools
 import logging
 import random
@@ -12,12 +13,22 @@ from functools import partial
 from typing import Any, Final
 
 from smart_mcp_proxy.errors import ConfigError, UpstreamAuthError, UpstreamError
-from smart_mcp_proxy.models import ContentKind, OnMessage, OnProgress, ServerState, ServerStatus
+from smart_mcp_proxy.models import ContentKind, Era, OnMessage, OnProgress, ServerState, ServerStatus
 from smart_mcp_proxy.servers import ServerConfig, UnsetVariableError, expand, secrets_of
 from smart_mcp_proxy.telemetry import get_logger, printable, redact, secrets_hidden, spawn
-from smart_mcp_proxy.upstream.link import ContentsChanged, Link, LinkEvent, LogLine, OpenLink, ToolsChanged
+from smart_mcp_proxy.upstream.link import (
+    ContentsChanged,
+    Link,
+    LinkEvent,
+    LogLine,
+    OnEvent,
+    OpenLink,
+    Peer,
+    ToolsChanged,
+)
 from smart_mcp_proxy.upstream.listing import ToolListing, fetch_contents, fetch_tools
-from smart_mcp_proxy.upstream.states import check_transition
+from smart_mcp_proxy.upstream.own import OwnConnections
+from smart_mcp_proxy.upstream.states import backoff_s, check_transition
 
 __all__ = ["OnChange", "OnToolsChanged", "Upstream", "backoff_s"]
 
@@ -26,8 +37,6 @@ OnChange = Callable[[ServerStatus], None]
 OnToolsChanged = Callable[[str], None]
 """Told the name of a server whose tool list may be another one now."""
 
-_FIRST_PAUSE_S: Final = 0.5
-_LONGEST_PAUSE_S: Final = 60.0
 _HEALTHY_S: Final = 30.0
 """A connection that held this long, or longer than the pause before it, starts the pauses anew: a server that is killed
 now and then is back at once, one that dies of its first call is waited for longer and longer."""
@@ -40,17 +49,6 @@ _SAID_CHARS: Final = 200
 """Of the last line that a server wrote before it failed; most name the reason within it."""
 
 _log = get_logger("upstream")
-
-
-def backoff_s(failures: int, rng: random.Random) -> float:
-    """The pause before the next try: 0.5 s doubling up to 60 s, of which a random half is left out.
-
-    Args:
-        failures: Tries that failed in a row, at least 1.
-        rng: Spreads the servers, so that they do not all come back at once.
-    """
-    longest = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2.0 ** min(failures - 1, 16))
-    return longest * rng.uniform(0.5, 1.0)
 
 
 class Upstream:
@@ -66,6 +64,9 @@ class Upstream:
         clock: Monotonic seconds.
         rng: Source of jitter.
         on_contents_changed: Told when its prompts or resources may be other ones.
+
+    Attributes:
+        own: Sessions of single clients, where each has its own besides the one that is kept here; else None.
     """
 
     def __init__(  # noqa: PLR0913  (each is told of another thing, or replaced in tests)
@@ -106,6 +107,9 @@ class Upstream:
         """What the server wrote last on its present connection."""
         self._end: asyncio.Future[UpstreamError] | None = None
         """Why the present connection is over, as soon as it is."""
+        self.own: OwnConnections | None = None
+        if config.connection == "per_client":
+            self.own = OwnConnections(lambda: self.config, self._expanded, self._opened, self._heard, clock)
 
     def __repr__(self) -> str:
         return f"<Upstream {self.config.name}, {self._status.state}>"
@@ -154,6 +158,9 @@ class Upstream:
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
+        if self.own is not None:
+            await self.own.close()
+        if task is not None:
             await asyncio.wait({task})
         if self._status.state is not ServerState.DISCONNECTED:
             self._move(ServerState.DISCONNECTED)
@@ -292,8 +299,7 @@ class Upstream:
         self._last_try = self._clock()
         self._last_said = ""
         try:
-            # In a thread: a value may come from a file or from the system's keyring.
-            config = await asyncio.to_thread(expand, self.config, self._environ)
+            config = await self._expanded()
         except UnsetVariableError as exc:
             _log.warning("%s", exc.message)
             self._move(ServerState.NEEDS_ENV, exc.message, exc.hint)
@@ -302,17 +308,19 @@ class Upstream:
             return self._failed(exc.message, exc.hint)
         with secrets_hidden(secrets_of(config)):
             try:
-                link = await self._opened(config)
+                link = await self._opened(config, self._status.era, self._heard)
             except UpstreamError as exc:
                 return self._failed(exc.message, exc.hint, needs_auth=isinstance(exc, UpstreamAuthError))
             return await self._hold(link)
 
-    async def _opened(self, config: ServerConfig) -> Link:
-        era = self._status.era
-        if config.transport != "stdio":
-            return await self._open_link(config, environ=self._environ, era=era, on_event=self._heard)
-        async with self._start_gate:
-            return await self._open_link(config, environ=self._environ, era=era, on_event=self._heard)
+    async def _expanded(self) -> ServerConfig:
+        # In a thread: a value may come from a file or from the system's keyring.
+        return await asyncio.to_thread(expand, self.config, self._environ)
+
+    async def _opened(self, config: ServerConfig, era: Era | None, on_event: OnEvent, peer: Peer | None = None) -> Link:
+        open_link = self._open_link if peer is None else partial(self._open_link, peer=peer)
+        async with self._start_gate if config.transport == "stdio" else contextlib.nullcontext():
+            return await open_link(config, environ=self._environ, era=era, on_event=on_event)
 
     async def _hold(self, link: Link) -> float:
         """Serves over an open session until it ends."""

@@ -1,0 +1,137 @@
+"""Asking a client of the handshake era: its user, its model, its roots, on the stream of the request it waits for.
+
+Private name used: `ServerSession._request_outbound`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import mcp_types
+from mcp.server.session import ServerSession
+from mcp.shared.dispatcher import Outbound
+from mcp.shared.exceptions import MCPError, NoBackChannelError
+from mcp_types import methods as wire_methods
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import ValidationError
+
+from smart_mcp_proxy.errors import RequestError
+
+__all__ = ["CAPABILITY_OF", "Asking", "asking_of", "declared_inputs"]
+
+CAPABILITY_OF: Final[Mapping[str, str]] = {
+    "elicitation/create": "elicitation",
+    "sampling/createMessage": "sampling",
+    "roots/list": "roots",
+}
+"""What a client declares that can be asked so, by method."""
+_CONNECTION_PREFIX: Final = "io.modelcontextprotocol/"
+_MESSAGE_CHARS: Final = 300
+"""Of a client's own error message, no more is repeated."""
+
+
+def declared_inputs(capabilities: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The part of a client's declared capabilities that says what it can be asked for; empty where it is nothing."""
+    found = {name: (capabilities or {}).get(name) for name in CAPABILITY_OF.values()}
+    return {name: value for name, value in found.items() if isinstance(value, Mapping)}
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """The way to ask one client, for as long as the request that it waits for is under way.
+
+    Attributes:
+        capabilities: What it declared that it can be asked for: elicitation, sampling, roots, as it wrote them.
+        protocol_version: That of its session.
+        channel: Carries the question; the SDK's side of one request, or of a whole session.
+    """
+
+    capabilities: Mapping[str, Any]
+    protocol_version: str
+    channel: Outbound
+
+    async def elicit(self, params: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
+        """What the user answered (`action`, `content`); see `ask`."""
+        return await self.ask("elicitation/create", params, timeout_s)
+
+    async def sample(self, params: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
+        """What the client's model said (`role`, `content`, `model`); see `ask`."""
+        return await self.ask("sampling/createMessage", params, timeout_s)
+
+    async def roots(self, timeout_s: float) -> dict[str, Any]:
+        """The client's roots (`roots`); see `ask`."""
+        return await self.ask("roots/list", {}, timeout_s)
+
+    async def ask(self, method: str, params: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
+        """The client's result as it sent it. Cancelling the caller, and the deadline, tell the client to stop.
+
+        Args:
+            method: `elicitation/create`, `sampling/createMessage` or `roots/list`.
+            params: As a server wrote them; what its `_meta` says of its own connection is left out.
+            timeout_s: How long the client may take.
+
+        Raises:
+            RequestError: It cannot be asked, did not answer in time, or answered with an error or with nonsense.
+                Its own error is in `data` as `client_code` and `client_message`.
+        """
+        try:
+            result = await self.channel.send_raw_request(method, _passed_on(params), {"timeout": timeout_s})
+            wire_methods.validate_client_result(method, self.protocol_version, result)
+        except NoBackChannelError as exc:
+            raise RequestError(
+                f"The client cannot be asked for '{method}': its request is answered without a stream.",
+                hint="Let it accept text/event-stream.",
+                delivery="unknown",
+                code="input_unavailable",
+            ) from exc
+        except MCPError as exc:
+            raise _client_error(method, exc, timeout_s) from exc
+        except (KeyError, ValidationError) as exc:
+            raise RequestError(
+                f"What the client answered to '{method}' is not a result that the protocol knows.",
+                hint="The client is at fault; the server did not get it.",
+                delivery="unknown",
+                code="input_failed",
+            ) from exc
+        return result
+
+
+def asking_of(session: ServerSession) -> Asking | None:
+    """The way to ask the client whose request this session object belongs to; None where it cannot be asked.
+
+    The modern era has no requests to clients: a server's question is a result there.
+    """
+    if session.protocol_version in MODERN_PROTOCOL_VERSIONS or session.client_capabilities is None:
+        return None
+    declared = session.client_capabilities.model_dump(by_alias=True, mode="json", exclude_none=True)
+    if not (inputs := declared_inputs(declared)):
+        return None
+    return Asking(inputs, session.protocol_version, session._request_outbound)
+
+
+def _passed_on(params: Mapping[str, Any]) -> dict[str, Any]:
+    passed = {key: value for key, value in params.items() if key != "_meta"}
+    if isinstance(meta := params.get("_meta"), Mapping):
+        passed["_meta"] = {
+            key: value
+            for key, value in meta.items()
+            if key != "progressToken" and not key.startswith(_CONNECTION_PREFIX)
+        }
+    return passed
+
+
+def _client_error(method: str, exc: MCPError, timeout_s: float) -> RequestError:
+    if exc.error.code == mcp_types.REQUEST_TIMEOUT:
+        return RequestError(
+            f"The client did not answer '{method}' within {timeout_s:g} s.",
+            hint="Call again when somebody is there to answer.",
+            delivery="unknown",
+            code="input_timeout",
+        )
+    return RequestError(
+        f"The client answered '{method}' with error {exc.error.code}: {exc.error.message[:_MESSAGE_CHARS]}",
+        hint="The server needs this answer to go on; it did not get one.",
+        delivery="unknown",
+        code="input_failed",
+        data={"client_code": exc.error.code, "client_message": exc.error.message[:_MESSAGE_CHARS]},
+    )
