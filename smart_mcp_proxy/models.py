@@ -10,8 +10,10 @@ import msgspec
 __all__ = [
     "LOCAL",
     "WHOLE",
+    "AskClient",
     "CallRequest",
     "CallVariant",
+    "ClientInput",
     "ClientLine",
     "ContentKind",
     "Decision",
@@ -251,6 +253,29 @@ class ClientLine(Protocol):
         """Sends it a notification; one that cannot be delivered is dropped."""
 
 
+AskClient = Callable[[str, Mapping[str, Any], float], Awaitable[Mapping[str, Any]]]
+"""Asks a client: method, params, and the seconds that it may take; gives its result as it sent it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClientInput:
+    """How the client behind one request can be asked for more while the request is served.
+
+    Attributes:
+        capabilities: What it declared that it can be asked for: elicitation, sampling, roots, as it wrote them.
+        ask: Asks a client of the handshake era; None in the modern era, where questions are results.
+        responses: What a modern client answers to the questions it got before, by their keys.
+        state: What it was given together with them.
+        pending: Questions that a client of the handshake era is to be asked first, as a result's JSON text.
+    """
+
+    capabilities: Mapping[str, Any]
+    ask: AskClient | None = None
+    responses: Mapping[str, Any] | None = None
+    state: str | None = None
+    pending: bytes | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class CallRequest:
     """One call of an upstream tool, whoever asked for it and through whichever door.
@@ -270,6 +295,7 @@ class CallRequest:
             where each call has one; None if nobody asked for them.
         parent: Id of the activity record of the call that this one is a part of; None where it stands alone.
         line: The way back to the caller, for what the server asks it meanwhile; None where there is none.
+        input: How its client can be asked for more; None where nobody can be.
     """
 
     name: str
@@ -285,6 +311,7 @@ class CallRequest:
     on_message: OnMessage | None = None
     parent: str | None = None
     line: ClientLine | None = None
+    input: ClientInput | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import mcp_types
+from mcp.server.connection import Connection
+from mcp.server.context import ServerRequestContext
 from mcp.server.session import ServerSession
 from mcp.shared.dispatcher import Outbound
 from mcp.shared.exceptions import MCPError, NoBackChannelError
@@ -16,8 +18,9 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from smart_mcp_proxy.errors import RequestError
+from smart_mcp_proxy.models import ClientInput
 
-__all__ = ["CAPABILITY_OF", "Asking", "asking_of", "declared_inputs"]
+__all__ = ["CAPABILITY_OF", "Asking", "asking_of", "declared_inputs", "input_of", "is_askable"]
 
 CAPABILITY_OF: Final[Mapping[str, str]] = {
     "elicitation/create": "elicitation",
@@ -32,7 +35,7 @@ _MESSAGE_CHARS: Final = 300
 
 def declared_inputs(capabilities: Mapping[str, Any] | None) -> dict[str, Any]:
     """The part of a client's declared capabilities that says what it can be asked for; empty where it is nothing."""
-    found = {name: (capabilities or {}).get(name) for name in CAPABILITY_OF.values()}
+    found = {name: capabilities.get(name) for name in CAPABILITY_OF.values()} if capabilities else {}
     return {name: value for name, value in found.items() if isinstance(value, Mapping)}
 
 
@@ -96,17 +99,41 @@ class Asking:
         return result
 
 
+def input_of(ctx: ServerRequestContext[Any]) -> ClientInput | None:
+    """How the client of this request can be asked for more, and what a modern one answers; None if it cannot be."""
+    if ctx.method not in wire_methods.INPUT_REQUIRED_METHODS:
+        return None
+    if ctx.protocol_version not in MODERN_PROTOCOL_VERSIONS:
+        asking = asking_of(ctx.session)
+        return ClientInput(asking.capabilities, ask=asking.ask) if asking is not None else None
+    params = ctx.params or {}
+    declared = declared_inputs((params.get("_meta") or {}).get(mcp_types.CLIENT_CAPABILITIES_META_KEY))
+    responses, state = params.get("inputResponses"), params.get("requestState")
+    if not declared and responses is None and state is None:
+        return None
+    return ClientInput(declared, responses=responses, state=state)
+
+
 def asking_of(session: ServerSession) -> Asking | None:
     """The way to ask the client whose request this session object belongs to; None where it cannot be asked.
 
-    The modern era has no requests to clients: a server's question is a result there.
+    The modern era has no requests to clients, and a reply that is one body has no room for a question.
     """
-    if session.protocol_version in MODERN_PROTOCOL_VERSIONS or session.client_capabilities is None:
+    if session.protocol_version in MODERN_PROTOCOL_VERSIONS or not session.can_send_request:
         return None
-    declared = session.client_capabilities.model_dump(by_alias=True, mode="json", exclude_none=True)
-    if not (inputs := declared_inputs(declared)):
-        return None
-    return Asking(inputs, session.protocol_version, session._request_outbound)
+    inputs = _declared_by(session.client_capabilities)
+    return Asking(inputs, session.protocol_version, session._request_outbound) if inputs else None
+
+
+def is_askable(connection: Connection) -> bool:
+    """Whether the client at the other end declared anything that it can be asked for."""
+    return bool(_declared_by(connection.client_capabilities))
+
+
+def _declared_by(capabilities: mcp_types.ClientCapabilities | None) -> dict[str, Any]:
+    if capabilities is None:
+        return {}
+    return declared_inputs(capabilities.model_dump(by_alias=True, mode="json", exclude_none=True))
 
 
 def _passed_on(params: Mapping[str, Any]) -> dict[str, Any]:

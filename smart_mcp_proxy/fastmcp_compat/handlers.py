@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from smart_mcp_proxy.models import Era, OnProgress, Principal
+from smart_mcp_proxy.models import ClientInput, Era, OnProgress, Principal
 
 __all__ = ["ClientSession", "ContentHandlers", "Inbound"]
 
@@ -31,6 +31,7 @@ class Inbound:
         session: What is kept for its sender; None in the modern era.
         session_id: The session's id; None on a pipe and in the modern era.
         method: What is asked for.
+        input: How its sender can be asked for more; None where it cannot be.
     """
 
     params: Mapping[str, Any]
@@ -43,6 +44,7 @@ class Inbound:
     session: ClientSession | None = None
     session_id: str | None = None
     method: str = ""
+    input: ClientInput | None = None
 
 
 class ContentHandlers(Protocol):

@@ -27,7 +27,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from smart_mcp_proxy.fastmcp_compat.paths import principal, served_path
 from smart_mcp_proxy.fastmcp_compat.screen import refuse, refuse_used_id, request_id_of
-from smart_mcp_proxy.fastmcp_compat.server import CheckedClient, checked_clients
+from smart_mcp_proxy.fastmcp_compat.server import CheckedClient, askable_sessions, checked_clients
 from smart_mcp_proxy.models import LOCAL, Principal
 
 __all__ = ["HttpApp", "HttpSession", "accepted_replies", "owned_by", "replying_with_json"]
@@ -178,6 +178,7 @@ class HttpApp:
         self._refuse_place = refuse_place
         self._is_sse = is_sse
         self._checked = checked_clients(server)
+        self._askable = askable_sessions(server)
         self._manager: StreamableHTTPSessionManager | None = None
         self._app = server.http_app(
             path=path,
@@ -214,6 +215,10 @@ class HttpApp:
             return None
         session.client = client
         return session
+
+    def is_askable(self, session_id: str) -> bool:
+        """Whether the client of the session declared that it can be asked for something."""
+        return session_id in self._askable
 
     def _find_manager(self) -> StreamableHTTPSessionManager:
         for route in self._app.routes:

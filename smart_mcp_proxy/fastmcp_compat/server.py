@@ -6,7 +6,7 @@ SDK's own handlers rebuild every result as a model and lose what the model does 
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Set
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any, Protocol, cast
@@ -17,6 +17,7 @@ from fastmcp import FastMCP
 from fastmcp.server.low_level import LowLevelServer
 from mcp.server.connection import Connection
 from mcp.server.context import ServerRequestContext
+from mcp.server.request_state import RequestStateBoundary
 from mcp.shared._context_streams import create_context_streams
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import SessionMessage
@@ -24,6 +25,7 @@ from mcp_types import methods as wire_methods
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
+from smart_mcp_proxy.fastmcp_compat.asking import input_of, is_askable
 from smart_mcp_proxy.fastmcp_compat.handlers import ClientSession, ContentHandlers, Inbound
 from smart_mcp_proxy.fastmcp_compat.list_changed import ContentGroup, ListChangedHub, tell, tell_contents
 from smart_mcp_proxy.fastmcp_compat.paths import principal, served_path
@@ -37,6 +39,7 @@ __all__ = [
     "ContentGroup",
     "ContentHandlers",
     "Inbound",
+    "askable_sessions",
     "build_server",
     "checked_clients",
     "dump_message",
@@ -115,10 +118,12 @@ class CheckedClient:
     Attributes:
         protocol_version: Its own.
         session: What is kept for it; None in the modern era.
+        is_askable: Whether it declared that it can be asked for something.
     """
 
     protocol_version: str
     session: ClientSession | None
+    is_askable: bool = False
 
 
 class AgentHandlers(Protocol):
@@ -183,6 +188,7 @@ def _inbound(ctx: ServerRequestContext[Any]) -> Inbound:
         path=served_path(),
         session=_session_of(ctx.session._connection),
         method=ctx.method,
+        input=input_of(ctx),
     )
 
 
@@ -199,6 +205,7 @@ class _RawTools:
         self._contents = contents
         self._methods = {"tools/list", "tools/call"} | (contents.methods if contents is not None else frozenset())
         self.checked: dict[str | None, CheckedClient] = {}
+        self.askable: set[str] = set()
 
     async def __call__(
         self, ctx: ServerRequestContext[Any], call_next: Callable[[ServerRequestContext[Any]], Awaitable[Any]]
@@ -234,6 +241,9 @@ class _RawTools:
         )
         session = connection.state[_SESSION_STATE] = self._handlers.open_session(client)
         connection.exit_stack.callback(session.close)
+        if connection.session_id is not None and is_askable(connection):
+            self.askable.add(connection.session_id)
+            connection.exit_stack.callback(self.askable.discard, connection.session_id)
 
     def _check(self, ctx: ServerRequestContext[Any]) -> None:
         try:
@@ -250,7 +260,8 @@ class _RawTools:
                 message=f"{ctx.method} came before initialize. Send initialize first.",
             )
         if connection.session_id not in self.checked:
-            self.checked[connection.session_id] = CheckedClient(ctx.protocol_version, _session_of(connection))
+            known = CheckedClient(ctx.protocol_version, _session_of(connection), is_askable(connection))
+            self.checked[connection.session_id] = known
             # Only a session can end before the server does: a pipe has one client, and modern HTTP keeps nothing.
             if connection.session_id is not None:
                 connection.exit_stack.callback(self.checked.pop, connection.session_id, None)
@@ -278,6 +289,8 @@ def build_server(name: str, version: str, handlers: AgentHandlers, contents: Con
         del low._request_handlers[method]
     _claim_only_tools(low, is_announcing=handlers.list_changes.is_announcing)
     handlers.list_changes.serve(low)
+    # FastMCP's own seal of request states holds in this process alone; ours are sealed for the whole data directory.
+    low.middleware[:] = [each for each in low.middleware if not isinstance(each, RequestStateBoundary)]
     low.middleware.append(_RawTools(handlers, contents))
     low.get_tool_input_schema = handlers.input_schema
     return server
@@ -298,7 +311,16 @@ def _claim_only_tools(low: LowLevelServer[Any], *, is_announcing: bool) -> None:
 
 def checked_clients(server: FastMCP) -> Mapping[str | None, CheckedClient]:
     """The clients that the SDK has let call a tool, by session id (None: the one client of a pipe)."""
-    return next(each.checked for each in server._mcp_server.middleware if isinstance(each, _RawTools))
+    return _raw_tools(server).checked
+
+
+def askable_sessions(server: FastMCP) -> Set[str]:
+    """Ids of the open sessions whose clients declared that they can be asked for something."""
+    return _raw_tools(server).askable
+
+
+def _raw_tools(server: FastMCP) -> _RawTools:
+    return next(each for each in server._mcp_server.middleware if isinstance(each, _RawTools))
 
 
 async def serve_streams(server: FastMCP, read_stream: Any, write_stream: Any) -> None:

@@ -17,6 +17,7 @@ from smart_mcp_proxy.fastmcp_compat.paths import principal, served_path
 from smart_mcp_proxy.fastmcp_compat.server import Client, ClientSession, Inbound, request_error
 from smart_mcp_proxy.gateway.conduct import Conduct
 from smart_mcp_proxy.gateway.offer import Audience, Offer, Offers, Session
+from smart_mcp_proxy.gateway.request_states import INVALID_STATE
 from smart_mcp_proxy.gateway.results import error_result, fit_to_era
 from smart_mcp_proxy.gateway.tools import Caller
 from smart_mcp_proxy.models import Era, Principal
@@ -52,6 +53,7 @@ class Agent:
         conduct: Learns how clients take announcements.
         on_list_changed: Called whenever clients are told that a list has changed.
         on_session: Each is called with every client of the handshake era that connects.
+        may_ask: Whether any server may ask a client something while it is called; a look-up.
     """
 
     def __init__(
@@ -61,8 +63,10 @@ class Agent:
         conduct: Conduct | None = None,
         on_list_changed: Callable[[], None] | None = None,
         on_session: Sequence[Callable[[Session], None]] = (),
+        may_ask: Callable[[], bool] = lambda: False,
     ) -> None:
         self.offers = offers
+        self.may_ask = may_ask
         self._on_list_changed = on_list_changed
         self.on_session = list(on_session)
         self.conduct = conduct or Conduct()
@@ -151,7 +155,8 @@ class Agent:
         await offer.wait_listed()
         if not offer.has(name):
             raise request_error(UNKNOWN_TOOL, f"Unknown tool {name[:NAME_CHARS]!r}. {offer.hint(name[:NAME_CHARS])}")
-        caller = Caller(inbound.principal.id, inbound.meta, inbound.on_progress, inbound.session_id)
+        sender = (inbound.principal.id, inbound.meta, inbound.on_progress, inbound.session_id)
+        caller = Caller(*sender, input=inbound.input)
         raw = await self.answer(offer, name, inbound.params.get("arguments") or {}, caller, inbound.era)
         return _read(name, raw, inbound.era)
 
@@ -199,7 +204,8 @@ class Agent:
         """The result of a listed tool as one era's JSON text; a failure is a result with `isError`.
 
         Raises:
-            MCPError: The offer passes JSON-RPC errors on, and the server answered with one.
+            MCPError: The offer passes JSON-RPC errors on, and the server answered with one; or the request brings a
+                requestState that is not its own.
         """
         task = asyncio.current_task()
         assert task is not None
@@ -217,6 +223,8 @@ class Agent:
             task.uncancel()  # our own wish, see drain(): its client gets an answer
             return _failed(name, _shutting_down("unknown"), era)
         except ProxyError as error:
+            if error.error_code == INVALID_STATE:
+                raise request_error(error.jsonrpc_code, str(error), error.data) from error
             return _failed(name, error, era)
         except RecursionError as exc:
             return _failed(name, _unreadable(name, exc), era)

@@ -31,12 +31,14 @@ from smart_mcp_proxy.gateway.fronts import Fronts
 from smart_mcp_proxy.gateway.gates import open_gates
 from smart_mcp_proxy.gateway.hook import ListChangedHook
 from smart_mcp_proxy.gateway.indexer import Indexer
+from smart_mcp_proxy.gateway.inputs import Inputs
 from smart_mcp_proxy.gateway.learning import Learning, opened_learning
 from smart_mcp_proxy.gateway.management import Management
 from smart_mcp_proxy.gateway.offer import Offers, OneOffer, activity_of
 from smart_mcp_proxy.gateway.outputs import Outputs
 from smart_mcp_proxy.gateway.own_tools import own_tools
 from smart_mcp_proxy.gateway.passthrough import Passthrough
+from smart_mcp_proxy.gateway.request_states import RequestStates
 from smart_mcp_proxy.gateway.results import SERVER_NAME
 from smart_mcp_proxy.gateway.retrieval import Retrieval
 from smart_mcp_proxy.gateway.routing import Routing
@@ -182,6 +184,7 @@ class Gateway:
         )
         self.outputs = Outputs(self._clock)
         self.agent_tokens = AgentTokens(self.catalog)
+        self.inputs = Inputs(RequestStates(settings.data_dir), self._servers, is_cleaned=settings.clean_results)
         self.calls = Calls(
             self.visible,
             self.fleet,
@@ -199,10 +202,11 @@ class Gateway:
             learning=self.learning,
             gates=self.gates,
             confirm=self.indexer.confirm,
+            inputs=self.inputs,
         )
         self.toolsets = Toolsets(self.catalog, self._visible_in, self.calls, self._clock)
         parts = (self.shelves, self.fleet, self.gates, self.recorder, settings.activity_args, self._clock)
-        self.asks = Asks(*parts, is_cleaned=settings.clean_results and not self._passthrough)
+        self.asks = Asks(*parts, is_cleaned=settings.clean_results and not self._passthrough, inputs=self.inputs)
         self.fronts = Fronts(
             self.visible,
             lambda profile: Visible(self.catalog, self._servers, self.index.nearest_names, profile),
@@ -219,6 +223,7 @@ class Gateway:
             conduct,
             on_list_changed=None if self._hook is None else self._hook.fire,
             on_session=[lambda session: self.recorder.record(activity_of(session))],
+            may_ask=lambda: self.inputs.is_on,
         )
         self._content_changes = ContentsChanges(self.contents.contents_at, self.agent.list_changes)
         self.agent.on_session.append(self._content_changes.begin)
@@ -308,6 +313,7 @@ class Gateway:
             self._profiles = profiles
         self.fronts.reconfigure(self._servers, self._profiles)
         self.gates.configure(self._servers)
+        self.inputs.configure(self._servers)
         await self.fleet.apply(self._servers)
         self.shelves.forget(self._servers)
         await self.indexer.forget(self._configured)

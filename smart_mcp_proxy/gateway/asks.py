@@ -3,18 +3,20 @@
 import asyncio
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from smart_mcp_proxy import policy
 from smart_mcp_proxy.catalog import Snapshot
-from smart_mcp_proxy.errors import ProxyError, UpstreamError
+from smart_mcp_proxy.errors import ProxyError
 from smart_mcp_proxy.gateway.cleaning import clean, may_need_cleaning
 from smart_mcp_proxy.gateway.connected import connected, require_connected
 from smart_mcp_proxy.gateway.contents import Target, require_unchanged
 from smart_mcp_proxy.gateway.gates import Gates
+from smart_mcp_proxy.gateway.inputs import Inputs, Round, incomplete
 from smart_mcp_proxy.gateway.recorder import Recorder
-from smart_mcp_proxy.gateway.results import RawResult, facts_of
+from smart_mcp_proxy.gateway.request_states import Subject
+from smart_mcp_proxy.gateway.results import INPUT_REQUIRED, RawResult, facts_of
 from smart_mcp_proxy.gateway.shelves import Shelves
 from smart_mcp_proxy.gateway.tools.base import Caller
 from smart_mcp_proxy.policy import ArgumentsKept
@@ -59,6 +61,7 @@ class Asks:
         kept: What the activity log keeps of arguments.
         clock: Monotonic seconds.
         is_cleaned: Whether what steers a terminal or hides from the eye is taken out of results.
+        inputs: What servers ask of clients; None where none may ask.
     """
 
     def __init__(
@@ -71,6 +74,7 @@ class Asks:
         clock: Callable[[], float],
         *,
         is_cleaned: bool = False,
+        inputs: Inputs | None = None,
     ) -> None:
         self._shelves = shelves
         self._fleet = fleet
@@ -79,28 +83,30 @@ class Asks:
         self._kept = kept
         self._clock = clock
         self._is_cleaned = is_cleaned
+        self._inputs = inputs
 
     async def ask(self, ask: Ask) -> bytes:
         """The server's result as it sent it (JSON text), cleaned where the settings ask for it.
 
+        A server's question to a modern client is a result; a client of the handshake era is asked, and the request made
+        again with what it says.
+
         Raises:
             RefusedError: What the server lists is not what was approved, or there are too many requests.
-            UpstreamError: The server failed, or answered with an error.
+            RequestError: The client did not answer, or hands back what does not belong to this request.
+            UpstreamError: The server failed, answered with an error, or asks what it may not.
         """
         started = self._clock()
         outcome, delivery = "internal", ""
         snapshot = self._shelves.catalog.snapshot  # what the target was found in, a moment ago
         try:
             await self._confirm(ask)
-            raw = RawResult(await self._send(ask, snapshot))
+            round = await self._round(ask) if ask.caller.input is not None else None
+            raw = RawResult(await self._send(ask, snapshot, round))
             facts = facts_of(raw)
-            if facts is None or facts.resultType != "complete":
-                raise UpstreamError(
-                    f"Server '{ask.target.server}' answered '{ask.method}' with what is not a complete result.",
-                    hint="Look at it with: mcpproxy server logs " + ask.target.server,
-                    delivery="executed",
-                )
-            outcome = "ok"
+            is_complete = facts is not None and facts.resultType == "complete"
+            result = raw if is_complete else await self._asked(raw, ask, round)
+            outcome = "ok" if is_complete else INPUT_REQUIRED
         except ProxyError as error:
             outcome, delivery = error.error_code, error.delivery
             raise
@@ -109,9 +115,32 @@ class Asks:
             raise
         finally:
             self._note(ask, outcome, delivery, self._clock() - started)
+        if is_complete:
+            return await self._shaped(raw)
+        input = ask.caller.input
+        if input is None or input.ask is None:
+            return result
+        return await self.ask(replace(ask, caller=replace(ask.caller, input=replace(input, pending=result))))
+
+    async def _shaped(self, raw: bytes) -> bytes:
         if not self._is_cleaned or not may_need_cleaning(raw):
             return raw
         return await asyncio.to_thread(clean, raw) if len(raw) > OFF_LOOP_BYTES else clean(raw)
+
+    async def _round(self, ask: Ask) -> Round | None:
+        """What this request adds because its client can be asked."""
+        if self._inputs is None or ask.caller.input is None:
+            return None
+        target = ask.target
+        definition = target.record.change_hash if target.record is not None else ""
+        subject = Subject(ask.caller.principal, target.server, ask.method, target.name, ask.arguments, definition)
+        return await self._inputs.begin(subject, ask.caller.input)
+
+    async def _asked(self, raw: bytes, ask: Ask, round: Round | None) -> bytes:
+        """What the server asks, as its client is asked."""
+        if self._inputs is None:
+            raise incomplete(ask.target.server, ask.method)
+        return await self._inputs.passed_on(raw, ask.target.server, ask.method, round)
 
     async def _confirm(self, ask: Ask) -> None:
         """Passes if the server's present connection lists what is asked for as it was approved."""
@@ -120,7 +149,7 @@ class Asks:
         elif ask.method == "resources/read":  # not listed: but what is, decides whether it may be read
             await self._shelves.wait_listed(ask.target.server)
 
-    async def _send(self, ask: Ask, snapshot: Snapshot) -> bytes:
+    async def _send(self, ask: Ask, snapshot: Snapshot, round: Round | None) -> bytes:
         caller = ask.caller
         params = {**ask.params, "_meta": caller.meta} if caller.meta else ask.params
         server = ask.target.server
@@ -131,6 +160,8 @@ class Asks:
             require_connected(upstream)
             if (now := self._shelves.catalog.snapshot) is not snapshot:
                 require_unchanged(now, ask.target)
+            if round is not None:
+                params = round.params(params, upstream.status.era or "handshake")
             return await upstream.request(
                 ask.method, params, timeout_s=left_s, on_progress=caller.on_progress, on_message=caller.on_message
             )

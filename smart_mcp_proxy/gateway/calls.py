@@ -3,19 +3,21 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from smart_mcp_proxy import policy
-from smart_mcp_proxy.errors import ProxyError, RefusedError, RequestError, UpstreamError
+from smart_mcp_proxy.errors import ProxyError, RefusedError, RequestError
 from smart_mcp_proxy.gateway.cleaning import clean, fence, may_need_cleaning
 from smart_mcp_proxy.gateway.connected import connected, require_connected
 from smart_mcp_proxy.gateway.gates import Gates
+from smart_mcp_proxy.gateway.inputs import Inputs, Round, incomplete
 from smart_mcp_proxy.gateway.learning import Learning
 from smart_mcp_proxy.gateway.outputs import Outputs, truncate
 from smart_mcp_proxy.gateway.recorder import Recorder
-from smart_mcp_proxy.gateway.results import RawResult, facts_of, rewritten
+from smart_mcp_proxy.gateway.request_states import Subject
+from smart_mcp_proxy.gateway.results import INPUT_REQUIRED, RawResult, ResultFacts, facts_of, rewritten
 from smart_mcp_proxy.gateway.schemas import ArgumentSchemas
 from smart_mcp_proxy.gateway.visible import Visible
 from smart_mcp_proxy.models import CallRequest, ToolRecord
@@ -63,6 +65,7 @@ class Calls:
         learning: Told of successful calls; None where nothing is learned.
         gates: Limits and breakers; None where there are none.
         confirm: Refuses a tool that its server does not list as it was approved.
+        inputs: What servers ask of clients; None where none may ask.
     """
 
     def __init__(  # noqa: PLR0913  (the one path: whatever a call meets is handed in)
@@ -77,6 +80,7 @@ class Calls:
         learning: Learning | None = None,
         gates: Gates | None = None,
         confirm: Callable[[ToolRecord], Awaitable[None]] | None = None,
+        inputs: Inputs | None = None,
     ) -> None:
         self._visible = visible
         self._fleet = fleet
@@ -87,12 +91,14 @@ class Calls:
         self._learning = learning
         self._gates = gates or Gates(clock=clock)
         self._confirm = confirm
+        self._inputs = inputs
         self._schemas = ArgumentSchemas()
 
     async def call(self, request: CallRequest, within: Visible | None = None) -> bytes:
         """The tool's result as the upstream sent it (JSON text), cut where the settings ask for it.
 
-        A tool's own failure (`isError`) is a result.
+        A tool's own failure (`isError`) is a result, and so is a server's question to a modern client. A client of the
+        handshake era is asked, and the call made again with what it says.
 
         Args:
             request: What is called.
@@ -102,7 +108,7 @@ class Calls:
             ToolNotFoundError: No visible tool has that name.
             RefusedError: Policy, or a definition that is not the one the caller saw.
             RequestError: The arguments do not fit.
-            UpstreamError: The server failed; `delivery` says whether the call may have run.
+            UpstreamError: The server failed, or asks what it may not; `delivery` says whether the call may have run.
         """
         started = self._clock()
         outcome, delivery = "internal", ""
@@ -112,18 +118,15 @@ class Calls:
             if self._confirm is not None:
                 await self._confirm(record)
             self._admit(record, request)
-            raw = RawResult(await self._send(record, request, within or self._visible))
+            round = await self._round(record, request) if request.input is not None else None
+            raw = RawResult(await self._send(record, request, within or self._visible, round))
             facts = facts_of(raw)
-            if facts is None or facts.resultType != "complete":
-                raise UpstreamError(
-                    f"Server '{record.key.server}' answered the call with something that is not a complete result.",
-                    hint="Look at it with: mcpproxy server logs " + record.key.server,
-                    delivery="executed",
-                )
-            outcome = "tool_error" if facts.isError else "ok"
-            if self._learning is not None and not facts.isError:
-                self._learning.called(request.principal, request.session, record.key)
-            return await self._shaped(raw, request)
+            if facts is not None and facts.resultType == "complete":
+                outcome = "tool_error" if facts.isError else "ok"
+                self._learn(record, request, facts)
+                return await self._shaped(raw, request)
+            asked = await self._asked(raw, record, round)
+            outcome = INPUT_REQUIRED
         except ProxyError as error:
             outcome, delivery = error.error_code, error.delivery
             raise
@@ -132,6 +135,27 @@ class Calls:
             raise
         finally:
             self._note(request, record, outcome, delivery, self._clock() - started)
+        if request.input is None or request.input.ask is None:
+            return asked
+        return await self.call(replace(request, input=replace(request.input, pending=asked)), within)
+
+    def _learn(self, record: ToolRecord, request: CallRequest, facts: ResultFacts) -> None:
+        if self._learning is not None and not facts.isError:
+            self._learning.called(request.principal, request.session, record.key)
+
+    async def _round(self, record: ToolRecord, request: CallRequest) -> Round | None:
+        """What this call adds to the request because its client can be asked."""
+        if self._inputs is None or request.input is None:
+            return None
+        server, tool = record.key
+        subject = Subject(request.principal, server, "tools/call", tool, request.arguments, record.change_hash)
+        return await self._inputs.begin(subject, request.input)
+
+    async def _asked(self, raw: bytes, record: ToolRecord, round: Round | None) -> bytes:
+        """What the server asks, as its client is asked."""
+        if self._inputs is None:
+            raise incomplete(record.key.server, "tools/call")
+        return await self._inputs.passed_on(raw, record.key.server, "tools/call", round)
 
     async def _shaped(self, raw: bytes, request: CallRequest) -> bytes:
         """The result as the agent gets it: cleaned, then cut, then fenced, each where the settings ask for it."""
@@ -188,7 +212,7 @@ class Calls:
         if request.is_checked:
             self._schemas.check(record, request.arguments)
 
-    async def _send(self, record: ToolRecord, request: CallRequest, visible: Visible) -> bytes:
+    async def _send(self, record: ToolRecord, request: CallRequest, visible: Visible, round: Round | None) -> bytes:
         params: dict[str, Any] = {"name": record.key.tool, "arguments": request.arguments}
         if request.meta:
             params["_meta"] = request.meta
@@ -204,7 +228,7 @@ class Calls:
                 raise _definition_changed(now)
             return await upstream.request(
                 "tools/call",
-                params,
+                params if round is None else round.params(params, upstream.status.era or "handshake"),
                 timeout_s=left_s,
                 on_progress=request.on_progress,
                 on_message=request.on_message,

@@ -12,7 +12,7 @@ from smart_mcp_proxy.fastmcp_compat.paths import principal, served_path
 from smart_mcp_proxy.fastmcp_compat.server import Inbound, request_error
 from smart_mcp_proxy.gateway.asks import Ask, Asks
 from smart_mcp_proxy.gateway.contents import Contents, Target
-from smart_mcp_proxy.gateway.results import fit_to_era, rewritten
+from smart_mcp_proxy.gateway.results import fit_to_era, is_input_required, rewritten
 from smart_mcp_proxy.gateway.shelves import Shelves
 from smart_mcp_proxy.gateway.tools.base import Caller
 from smart_mcp_proxy.gateway.visible import Visible
@@ -151,6 +151,8 @@ class ContentsDoor:
     async def _read(self, contents: Contents, inbound: Inbound) -> bytes:
         target = contents.resource(inbound.params["uri"])
         raw = await self._asks.ask(Ask(inbound.method, target, {"uri": target.name}, {}, _caller(inbound)))
+        if is_input_required(raw):
+            return raw
         uri_of = None if self._passed is not None else contents.uri_of
         return await rewritten(raw, partial(_readable, target=target, uri_of=uri_of, era=inbound.era))
 
@@ -168,7 +170,8 @@ class ContentsDoor:
 
 
 def _caller(inbound: Inbound) -> Caller:
-    return Caller(inbound.principal.id, inbound.meta, inbound.on_progress, inbound.session_id)
+    sender = (inbound.principal.id, inbound.meta, inbound.on_progress, inbound.session_id)
+    return Caller(*sender, input=inbound.input)
 
 
 def _readable(raw: bytes, target: Target, uri_of: Callable[[str, str], str] | None, era: Era) -> bytes:

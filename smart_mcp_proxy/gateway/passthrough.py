@@ -100,6 +100,7 @@ class Passthrough:
             session=caller.session,
             meta=caller.meta,
             on_progress=caller.on_progress,
+            input=caller.input,
         )
         try:
             return await self._calls.call(request, within=self._visible)

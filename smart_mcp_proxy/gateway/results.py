@@ -13,12 +13,14 @@ from smart_mcp_proxy.errors import ProxyError
 from smart_mcp_proxy.models import Era
 
 __all__ = [
+    "INPUT_REQUIRED",
     "SERVER_NAME",
     "RawResult",
     "ResultFacts",
     "error_result",
     "facts_of",
     "fit_to_era",
+    "is_input_required",
     "is_said",
     "rewritten",
     "structured_result",
@@ -35,6 +37,7 @@ class ResultFacts(msgspec.Struct):
     resultType: str = "complete"  # noqa: N815  (MCP's spelling)
 
 
+INPUT_REQUIRED = "input_required"
 OFF_LOOP_BYTES = 65_536
 """A longer result is rewritten in a thread (measured: cleaning takes 3 ms for this much)."""
 SHORT_BYTES = 16_384
@@ -75,6 +78,12 @@ def facts_of(raw: bytes) -> ResultFacts | None:
         return _facts.decode(msgspec.json.encode({name: members[name] for name in _FACTS if name in members}))
     except msgspec.MsgspecError:
         return None
+
+
+def is_input_required(raw: bytes) -> bool:
+    """Whether the server wants to know more before it answers."""
+    facts = facts_of(raw)
+    return facts is not None and facts.resultType == INPUT_REQUIRED
 
 
 def _members_of(raw: bytes) -> dict[str, msgspec.Raw]:

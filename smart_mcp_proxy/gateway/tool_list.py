@@ -119,6 +119,7 @@ class ToolList(ABC):
             principal=caller.principal,
             meta=caller.meta,
             on_progress=caller.on_progress,
+            input=caller.input,
         )
         return await self._calls.call(request, within=self._visible)
 

@@ -37,6 +37,7 @@ _KNOWN_KEYS = frozenset(
             "quarantined",
             "trust",
             "connection",
+            "input_requests",
             "proxy",
             "authorization_token",
             "tool_configuration",
@@ -91,6 +92,7 @@ def parse_entry(name: str, raw: Mapping[str, Any]) -> tuple[ServerConfig, list[P
         quarantined=entry.flag("quarantined", default=False),
         trust=_trust(entry),
         connection=_connection(entry, transport),
+        input_requests=entry.flag("input_requests", default=False),
         unknown=unknown,
         raw=raw,
     )

@@ -19,7 +19,7 @@ from smart_mcp_proxy.errors import UpstreamError
 from smart_mcp_proxy.models import Era
 from smart_mcp_proxy.upstream.link import CLIENT_INFO
 
-__all__ = ["Agreement", "announced", "announces_tools", "modern_meta", "negotiate", "server_label"]
+__all__ = ["Agreement", "announced", "announces_tools", "enveloped", "modern_meta", "negotiate", "server_label"]
 
 Post = Callable[[str, Mapping[str, Any]], Awaitable["asyncio.Future[bytes]"]]
 """Sends one request and returns the future of its result."""
@@ -40,12 +40,20 @@ class Agreement:
 
 def modern_meta(version: str) -> dict[str, Any]:
     """What every request of the modern era carries in `_meta`. No capability is declared: one session serves many
-    agents, and nobody could tell whose answer a server would get."""
+    agents. What one of them can be asked is declared with its own requests, see `enveloped`."""
     return {
         PROTOCOL_VERSION_META_KEY: version,
         CLIENT_INFO_META_KEY: CLIENT_INFO,
         CLIENT_CAPABILITIES_META_KEY: {},
     }
+
+
+def enveloped(meta: Mapping[str, Any], envelope: Mapping[str, Any]) -> dict[str, Any]:
+    """`meta` with the envelope of a modern request; the capabilities that `meta` declares for this request stay."""
+    whole = {**meta, **envelope}
+    if CLIENT_CAPABILITIES_META_KEY in meta and CLIENT_CAPABILITIES_META_KEY in envelope:
+        whole[CLIENT_CAPABILITIES_META_KEY] = meta[CLIENT_CAPABILITIES_META_KEY]
+    return whole
 
 
 def announces_tools(capabilities: Mapping[str, Any]) -> bool:

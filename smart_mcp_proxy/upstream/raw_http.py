@@ -18,7 +18,7 @@ from smart_mcp_proxy.upstream.auth_bearer import Bearer
 from smart_mcp_proxy.upstream.codec import encode_message
 from smart_mcp_proxy.upstream.connection import RequestBody, Response
 from smart_mcp_proxy.upstream.endpoint import Endpoint
-from smart_mcp_proxy.upstream.handshake import Agreement, announced, modern_meta, negotiate
+from smart_mcp_proxy.upstream.handshake import Agreement, announced, enveloped, modern_meta, negotiate
 from smart_mcp_proxy.upstream.header_rules import HeaderRules
 from smart_mcp_proxy.upstream.http import Failure, TlsContext
 from smart_mcp_proxy.upstream.http_session import HttpSession
@@ -260,7 +260,7 @@ class RawHttpLink:
         if self._reason is not None:
             raise self._lost_error(was_sent=False)
         request_id = next_request_id()
-        meta = {**(params.get("_meta") or {}), **self._meta}
+        meta = enveloped(params.get("_meta") or {}, self._meta)
         if wants_progress:
             meta["progressToken"] = request_id
         if meta:

@@ -20,7 +20,7 @@ from smart_mcp_proxy.upstream.codec import (
     encode_message,
     recovered_id,
 )
-from smart_mcp_proxy.upstream.handshake import Agreement, announced, modern_meta, negotiate
+from smart_mcp_proxy.upstream.handshake import Agreement, announced, enveloped, modern_meta, negotiate
 from smart_mcp_proxy.upstream.lines import LineSplitter, OverlongLine
 from smart_mcp_proxy.upstream.link import (
     CHANGES,
@@ -197,7 +197,7 @@ class StdioLink:
             request_id, reply = self._expect(method, feed)
             meta = dict(params.get("_meta") or {})
             if self.era == "modern":
-                meta |= modern_meta(self.protocol_version)
+                meta = enveloped(meta, modern_meta(self.protocol_version))
             if on_progress is not None:
                 meta["progressToken"] = request_id
             is_sent, began_s = False, asyncio.get_running_loop().time()

@@ -77,9 +77,8 @@ def build_app(gateway: Gateway, *, token: str | None, is_over: asyncio.Event) ->
         routes=[*well_known, Route("/healthz", health.live), Route("/readyz", health.ready), Mount("/", app=mcp)],
         lifespan=lifespan,
     )
-    wire = WireHttp(
-        EndingStreams(Refusals(app, metadata_url), is_over), streamable.session, MCP_PATH, gateway.agent, keys
-    )
+    behind = EndingStreams(Refusals(app, metadata_url), is_over)
+    wire = WireHttp(behind, streamable.session, MCP_PATH, gateway.agent, keys, streamable.is_askable)
     places = Places(wire, MCP_PATH, gateway.serves_at, keys.check, resource_url(settings))
     return BrokerBeside(places, gateway, keys)
 

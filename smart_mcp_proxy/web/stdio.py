@@ -196,7 +196,9 @@ class _Client:
         if not (call.is_modern if is_modern else call.version is None):
             return None
         if self._calls is None:
-            self._calls = CallsInFlight(self._agent, self._agent.offer_to(client.session, served_path(), LOCAL))
+            offer = self._agent.offer_to(client.session, served_path(), LOCAL)
+            is_askable = client.is_askable and not is_modern  # a modern one says it anew with each call
+            self._calls = CallsInFlight(self._agent, offer, is_askable=is_askable)
         return (self._calls, "modern" if is_modern else "handshake") if self._calls.takes(call) else None
 
     async def _answer(self, call: WireCall, calls: CallsInFlight, era: Era) -> None:

@@ -14,6 +14,7 @@ from mcp.shared.dispatcher import coerce_request_id
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import LATEST_MODERN_VERSION
 
+from smart_mcp_proxy.fastmcp_compat.asking import declared_inputs
 from smart_mcp_proxy.fastmcp_compat.screen import has_odd_members
 from smart_mcp_proxy.fastmcp_compat.server import has_good_envelope
 from smart_mcp_proxy.gateway.agent import Agent
@@ -74,6 +75,11 @@ class WireCall(msgspec.Struct, forbid_unknown_fields=True, tag_field="method", t
             and has_good_envelope(LATEST_MODERN_VERSION, meta)
         )
 
+    @property
+    def is_askable(self) -> bool:
+        """Whether its envelope declares that the client can be asked for something."""
+        return bool(declared_inputs(self.params.meta.get(mcp_types.CLIENT_CAPABILITIES_META_KEY)))
+
     def caller(self, principal: str, session: str | None) -> Caller:
         """Who calls."""
         meta = self.params.meta
@@ -122,16 +128,20 @@ class CallsInFlight:
         agent: Answers.
         offer: What the client is offered.
         session: The client's session, where it has one.
+        is_askable: Whether the session's client declared that it can be asked for something.
     """
 
-    def __init__(self, agent: Agent, offer: Offer, session: str | None = None) -> None:
+    def __init__(self, agent: Agent, offer: Offer, session: str | None = None, *, is_askable: bool = False) -> None:
         self.offer = offer
+        self._is_askable = is_askable
         self._agent = agent
         self._session = session
         self._tasks: dict[int | str, asyncio.Task[Any]] = {}
 
     def takes(self, call: WireCall) -> bool:
-        """Whether this call can be answered here: a listed tool, and an id that is not in use."""
+        """Whether this call is answered here: a listed tool, an id that is not in use, no client that may be asked."""
+        if self._agent.may_ask() and (self._is_askable or call.is_askable):
+            return False
         return coerce_request_id(call.id) not in self._tasks and self.offer.has(call.params.name)
 
     def add(self, call: WireCall, task: "asyncio.Task[None]") -> None:

@@ -8,6 +8,7 @@ from weakref import WeakKeyDictionary
 import msgspec
 from mcp.shared.exceptions import MCPError
 from mcp.shared.inbound import ERROR_CODE_HTTP_STATUS
+from mcp_types.methods import INPUT_REQUIRED_METHODS
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_MODERN_VERSION
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -41,6 +42,9 @@ _HEADERS_READ = frozenset(
     }
 )
 
+_ASKING = tuple(method.encode() for method in INPUT_REQUIRED_METHODS)
+"""What a server may answer with a question."""
+
 Headers = Mapping[bytes, bytes]
 
 
@@ -53,6 +57,7 @@ class WireHttp:
         path: Where MCP is served.
         agent: Answers calls.
         keys: Says who callers are.
+        is_askable: Whether the client of a session, by id, declared that it can be asked for something.
     """
 
     def __init__(
@@ -62,8 +67,10 @@ class WireHttp:
         path: str,
         agent: Agent,
         keys: Keys,
+        is_askable: Callable[[str], bool] = lambda session_id: False,
     ) -> None:
         self._app = app
+        self._is_askable = is_askable
         self._find_session = find_session
         self._path = path
         self._agent = agent
@@ -124,7 +131,9 @@ class WireHttp:
         calls = self._session_calls.get(session)
         if calls is None:
             offer = self._agent.offer_to(session.client.session, session.path, who)
-            calls = self._session_calls[session] = CallsInFlight(self._agent, offer, session.mcp_session_id)
+            is_askable = session.client.is_askable
+            calls = CallsInFlight(self._agent, offer, session.mcp_session_id, is_askable=is_askable)
+            self._session_calls[session] = calls
         return (calls, session, "handshake") if calls.takes(call) else None
 
     def _session(self, headers: Headers, who: Principal) -> HttpSession | None:
@@ -184,8 +193,16 @@ class WireHttp:
             await send(message)
 
         # The word may also stand in an argument; then a stream is used where a body would have done.
-        with replying_with_json(body is not None and b'"progressToken"' not in body):
+        is_told_more = body is None or b'"progressToken"' in body or self._may_be_asked(body, headers)
+        with replying_with_json(not is_told_more):
             await self._app(scope, replay, watch)
+
+    def _may_be_asked(self, body: bytes, headers: Headers | None) -> bool:
+        """Whether a server may have a question to the session's client before it answers."""
+        if headers is None or not self._agent.may_ask() or not any(name in body for name in _ASKING):
+            return False
+        session_id = headers.get(b"mcp-session-id", b"").decode("latin-1")
+        return self._is_askable(session_id) and accepted_replies(headers.get(b"accept", b""))[1]
 
 
 async def _read(receive: Receive) -> tuple[bytes | None, list[Message]]:

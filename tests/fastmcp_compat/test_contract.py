@@ -72,6 +72,7 @@ PINNED_HERE = {
     "_lifespan_manager",
     "_mcp_server",
     "_request_handlers",
+    "_request_outbound",
     "_requests_in_flight",
     "_server_instances",
     "_session_owners",
@@ -151,6 +152,13 @@ def test_a_session_has_a_connection_that_knows_its_beginning_and_end() -> None:
     source = inspect.getsource(Connection.__init__)
     assert "self.session_id = session_id" in source
     assert "self.exit_stack = AsyncExitStack()" in source
+
+
+def test_a_session_object_has_the_channel_of_its_own_request() -> None:
+    """What goes out by it travels on the stream of the request that is being served."""
+    source = inspect.getsource(ServerSession.__init__)
+    assert "self._request_outbound = request_outbound" in source
+    assert isinstance(vars(ServerSession)["client_capabilities"], property)
 
 
 def test_http_sessions_are_made_in_one_place() -> None:

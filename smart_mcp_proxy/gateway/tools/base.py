@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
 
 from smart_mcp_proxy.errors import RequestError
-from smart_mcp_proxy.models import Hit, OnMessage, OnProgress, ToolRecord
+from smart_mcp_proxy.models import ClientInput, Hit, OnMessage, OnProgress, ToolRecord
 
 __all__ = ["AgentTool", "Arguments", "Caller", "Registered", "Registry"]
 
@@ -73,6 +73,7 @@ class Caller:
         session: Its session; None on a pipe, which has one client, and where each request stands alone.
         registry: Where tools that it finds are registered; None where none are.
         on_message: Where the notifications go that come on the request's own exchange; see `CallRequest`.
+        input: How it can be asked for more; None where it cannot be.
     """
 
     principal: str
@@ -81,6 +82,7 @@ class Caller:
     session: str | None = None
     registry: Registry | None = None
     on_message: OnMessage | None = None
+    input: ClientInput | None = None
 
 
 class AgentTool(ABC, Generic[ArgumentsT]):

@@ -64,6 +64,7 @@ class _CallTool(AgentTool[CallArguments]):
                 digest=arguments.digest or None,
                 meta=caller.meta,
                 on_progress=caller.on_progress,
+                input=caller.input,
             ),
             within=self._visible,
         )

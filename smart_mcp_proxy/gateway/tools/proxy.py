@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from pydantic import ConfigDict
@@ -78,6 +79,8 @@ class Proxy(AgentTool[ProxyArguments]):
         Source: seeds/1_proxy_extension_spec.md, section 7.1.
         """
         request = parse_operation(arguments.model_extra or {})
+        # What comes back is rewritten, and may be one of many: there is no place in it for a server's question.
+        caller = replace(caller, input=None)
         source = CallerSource(self._visible, self._calls, self._reader, caller, frozenset({self.name}))
         started, outcome = self._clock(), "internal"
         try:
