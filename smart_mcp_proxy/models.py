@@ -1,6 +1,6 @@
 """The nouns that every room of the house shares. Values only: no I/O, no clock."""
 
-from collections.abc import Awaitable, Callable, Hashable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal, NamedTuple, Protocol
@@ -238,7 +238,7 @@ class ClientLine(Protocol):
     """The way back to a client of the handshake era: on the stream of one of its requests, or outside of any."""
 
     @property
-    def client(self) -> Hashable:
+    def client(self) -> object:
         """Stands for the client for as long as it is connected: the same on all its lines."""
 
     async def ask(self, method: str, params: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:

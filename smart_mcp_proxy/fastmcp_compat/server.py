@@ -25,8 +25,10 @@ from mcp_types import methods as wire_methods
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
-from smart_mcp_proxy.fastmcp_compat.asking import input_of, is_askable
-from smart_mcp_proxy.fastmcp_compat.handlers import ClientSession, ContentHandlers, Inbound
+from smart_mcp_proxy.fastmcp_compat.asking import Asking, input_of, is_askable
+from smart_mcp_proxy.fastmcp_compat.client_words import ClientWords
+from smart_mcp_proxy.fastmcp_compat.handlers import ClientHandlers, ClientSession, ContentHandlers, Inbound
+from smart_mcp_proxy.fastmcp_compat.lines import Line, keep_line, line_of, standing_asking
 from smart_mcp_proxy.fastmcp_compat.list_changed import ContentGroup, ListChangedHub, tell, tell_contents
 from smart_mcp_proxy.fastmcp_compat.paths import principal, served_path
 from smart_mcp_proxy.models import OnProgress, Principal, Progress
@@ -101,6 +103,7 @@ class Client:
         principal: On whose behalf.
         tell_list_changed: Tells it, and nobody else, that its list is another one.
         tell_contents_changed: Likewise of its prompts or resources.
+        asking: Asks it outside of its requests, and says what it can be asked for.
     """
 
     name: str
@@ -109,6 +112,7 @@ class Client:
     principal: Principal
     tell_list_changed: Callable[[], Awaitable[None]]
     tell_contents_changed: Callable[[ContentGroup], Coroutine[Any, Any, None]] = _tell_nobody
+    asking: Asking | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +193,7 @@ def _inbound(ctx: ServerRequestContext[Any]) -> Inbound:
         session=_session_of(ctx.session._connection),
         method=ctx.method,
         input=input_of(ctx),
+        line=line_of(ctx),
     )
 
 
@@ -216,7 +221,7 @@ class _RawTools:
         if ctx.method in ("initialize", "server/discover"):
             answer = await call_next(ctx)
             if ctx.method == "initialize":
-                self._open_session(ctx.session._connection, (ctx.params or {})["clientInfo"])
+                self._open_session(ctx.session._connection, ctx.params or {})
             self._handlers.first_answered()
             more = self._contents.capabilities() if self._contents is not None else {}
             capabilities = {**answer["capabilities"], **more}
@@ -230,7 +235,8 @@ class _RawTools:
             return await self._contents.answer(ctx.method, _inbound(ctx))
         return await self._handlers.call_tool(_inbound(ctx))
 
-    def _open_session(self, connection: Connection, info: Mapping[str, Any]) -> None:
+    def _open_session(self, connection: Connection, greeting: Mapping[str, Any]) -> None:
+        info, asking = greeting["clientInfo"], standing_asking(connection, greeting["capabilities"])
         client = Client(
             info["name"],
             info["version"],
@@ -238,8 +244,10 @@ class _RawTools:
             principal(),
             partial(tell, connection),
             partial(tell_contents, connection),
+            asking,
         )
         session = connection.state[_SESSION_STATE] = self._handlers.open_session(client)
+        keep_line(connection, Line(session, asking))
         connection.exit_stack.callback(session.close)
         if connection.session_id is not None and is_askable(connection):
             self.askable.add(connection.session_id)
@@ -267,7 +275,13 @@ class _RawTools:
                 connection.exit_stack.callback(self.checked.pop, connection.session_id, None)
 
 
-def build_server(name: str, version: str, handlers: AgentHandlers, contents: ContentHandlers | None = None) -> FastMCP:
+def build_server(
+    name: str,
+    version: str,
+    handlers: AgentHandlers,
+    contents: ContentHandlers | None = None,
+    clients: ClientHandlers | None = None,
+) -> FastMCP:
     """A FastMCP server whose tools are answered by `handlers`. Who may come in is for the app that serves it to say.
 
     Args:
@@ -275,6 +289,7 @@ def build_server(name: str, version: str, handlers: AgentHandlers, contents: Con
         version: Ours.
         handlers: Answers `tools/list` and `tools/call`.
         contents: Answers what is asked of prompts and resources; None where there are tools alone.
+        clients: Hears what clients say of themselves; None where nobody wants to know.
     """
     # FastMCP's rich log handler wraps lines at 80 columns; our own handlers format everything.
     logging.getLogger("fastmcp").handlers.clear()
@@ -291,6 +306,8 @@ def build_server(name: str, version: str, handlers: AgentHandlers, contents: Con
     handlers.list_changes.serve(low)
     # FastMCP's own seal of request states holds in this process alone; ours are sealed for the whole data directory.
     low.middleware[:] = [each for each in low.middleware if not isinstance(each, RequestStateBoundary)]
+    if clients is not None:
+        low.middleware.append(ClientWords(clients))
     low.middleware.append(_RawTools(handlers, contents))
     low.get_tool_input_schema = handlers.input_schema
     return server

@@ -21,6 +21,7 @@ from smart_mcp_proxy.gateway.agent_tokens import AgentTokens
 from smart_mcp_proxy.gateway.approvals import Approvals
 from smart_mcp_proxy.gateway.asks import Asks
 from smart_mcp_proxy.gateway.calls import CallLimits, Calls
+from smart_mcp_proxy.gateway.clients import Clients
 from smart_mcp_proxy.gateway.conduct import Conduct
 from smart_mcp_proxy.gateway.contents_changes import ContentsChanges
 from smart_mcp_proxy.gateway.contents_door import ContentsDoor
@@ -185,28 +186,24 @@ class Gateway:
         self.outputs = Outputs(self._clock)
         self.agent_tokens = AgentTokens(self.catalog)
         self.inputs = Inputs(RequestStates(settings.data_dir), self._servers, is_cleaned=settings.clean_results)
+        self.clients = Clients(self.fleet, self.recorder, self._contents_visible, is_cleaned=settings.clean_results)
+        limits = CallLimits.of(settings, is_whole=self._passthrough is not None)
         self.calls = Calls(
             self.visible,
             self.fleet,
             self.outputs,
             self.recorder,
-            # What is passed through is neither changed nor cut: nothing would be listed to read the rest with.
-            CallLimits(
-                settings.intent_strict,
-                0 if self._passthrough else settings.truncate_output_len or 0,
-                settings.activity_args,
-                is_cleaned=settings.clean_results and not self._passthrough,
-                is_fenced=settings.fence_results and not self._passthrough,
-            ),
+            limits,
             self._clock,
             learning=self.learning,
             gates=self.gates,
             confirm=self.indexer.confirm,
             inputs=self.inputs,
+            clients=self.clients,
         )
         self.toolsets = Toolsets(self.catalog, self._visible_in, self.calls, self._clock)
         parts = (self.shelves, self.fleet, self.gates, self.recorder, settings.activity_args, self._clock)
-        self.asks = Asks(*parts, is_cleaned=settings.clean_results and not self._passthrough, inputs=self.inputs)
+        self.asks = Asks(*parts, is_cleaned=limits.is_cleaned, inputs=self.inputs, clients=self.clients)
         self.fronts = Fronts(
             self.visible,
             lambda profile: Visible(self.catalog, self._servers, self.index.nearest_names, profile),
@@ -224,9 +221,10 @@ class Gateway:
             on_list_changed=None if self._hook is None else self._hook.fire,
             on_session=[lambda session: self.recorder.record(activity_of(session))],
             may_ask=lambda: self.inputs.is_on,
+            may_need_line=lambda: bool(self.visible.per_client),
         )
         self._content_changes = ContentsChanges(self.contents.contents_at, self.agent.list_changes)
-        self.agent.on_session.append(self._content_changes.begin)
+        self.agent.on_session += [self._content_changes.begin, self.clients.begin]
 
     def _front(self, visible: Visible, profile: str) -> Front:
         """The gateway's own tools working on what is visible in one part of the catalog."""
@@ -292,7 +290,7 @@ class Gateway:
 
     def mcp_server(self) -> FastMCP:
         """A FastMCP server that agents can be connected to. It lets everyone in."""
-        return build_server(SERVER_NAME, __version__, self.agent, self.contents)
+        return build_server(SERVER_NAME, __version__, self.agent, self.contents, self.clients)
 
     async def serves_at(self, place: str) -> bool:
         """Whether a list of tools is served at `/mcp/{place}`."""

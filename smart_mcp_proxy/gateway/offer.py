@@ -62,6 +62,9 @@ class Offer(Protocol):
     def demands_headers(self, name: str) -> bool:
         """Whether a listed tool wants some arguments in HTTP headers too, for which the SDK has the rules."""
 
+    def may_need_line(self, name: str, arguments: Mapping[str, Any]) -> bool:
+        """Whether a call of a listed tool may lead to a server that knows each client; a look-up."""
+
     def state(self) -> Hashable:
         """Equal as long as the list is the same one; None while there is none to show; a look-up."""
 
@@ -145,6 +148,8 @@ class Session(Audience):
         self.routed = routed
         self._watch = watch
         self._on_close = on_close
+        self.on_closed: Callable[[Session], None] = _tell_nobody
+        """Told, too, when it is gone."""
 
     async def _tell_client(self) -> None:
         self._watch.told()
@@ -165,6 +170,11 @@ class Session(Audience):
         """The client is gone."""
         self._watch.closed()
         self._on_close(self)
+        self.on_closed(self)
+
+
+def _tell_nobody(session: Session) -> None:
+    """Where nothing is kept for single clients."""
 
 
 def activity_of(session: Session) -> Activity:

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Final, Literal
@@ -184,7 +184,7 @@ class OwnConnections:
         self._open_link = open_link
         self._on_log = on_log
         self._clock = clock
-        self._places: dict[Hashable, _Place] = {}
+        self._places: dict[object, _Place] = {}
         self._keepers: set[asyncio.Task[None]] = set()
         self._is_modern = False
 
@@ -194,14 +194,14 @@ class OwnConnections:
     def __len__(self) -> int:
         return len(self._places)
 
-    def find(self, client: Hashable) -> OwnConnection | None:
+    def find(self, client: object) -> OwnConnection | None:
         """The client's open session, None if it has none."""
         place = self._places.get(client)
         is_open = place is not None and place.opened.done() and not place.opened.cancelled()
         return place.opened.result() if place is not None and is_open and place.opened.exception() is None else None
 
     @asynccontextmanager
-    async def used_by(self, client: Hashable, side: ClientSide) -> AsyncIterator[OwnConnection | None]:
+    async def used_by(self, client: object, side: ClientSide) -> AsyncIterator[OwnConnection | None]:
         """The client's session, opened if need be, kept while in use; None if the server has left the handshake era.
 
         Raises:
@@ -221,7 +221,7 @@ class OwnConnections:
             place.users -= 1
             place.used_s = self._clock()
 
-    async def drop(self, client: Hashable) -> None:
+    async def drop(self, client: object) -> None:
         """Closes the session of a client that is gone."""
         if (place := self._places.pop(client, None)) is not None and place.keeper is not None:
             place.keeper.cancel()
@@ -236,7 +236,7 @@ class OwnConnections:
                 keeper.cancel()
             await asyncio.wait(keepers)
 
-    def _new_place(self, client: Hashable, side: ClientSide) -> _Place:
+    def _new_place(self, client: object, side: ClientSide) -> _Place:
         config = self._config()
         if len(self._places) >= config.limits.client_connections:
             raise RateLimitedError(
@@ -252,7 +252,7 @@ class OwnConnections:
         keeper.add_done_callback(self._keepers.discard)
         return place
 
-    async def _keep(self, client: Hashable, place: _Place, side: ClientSide) -> None:
+    async def _keep(self, client: object, place: _Place, side: ClientSide) -> None:
         """One session of one client, from beginning to end."""
         conversation = Conversation(self._config().name, side)
         try:
@@ -264,7 +264,7 @@ class OwnConnections:
             _fail(place, lost_error(self._config().name, "was stopped", was_sent=False))
             await conversation.close()
 
-    async def _hold(self, client: Hashable, place: _Place, conversation: Conversation) -> None:
+    async def _hold(self, client: object, place: _Place, conversation: Conversation) -> None:
         connection: OwnConnection | None = None
 
         def hear(event: LinkEvent) -> None:
@@ -286,7 +286,7 @@ class OwnConnections:
             finally:
                 await link.close()
 
-    async def _wait_over(self, client: Hashable, place: _Place, link: Link) -> None:
+    async def _wait_over(self, client: object, place: _Place, link: Link) -> None:
         """Returns when the session has ended, or nobody has used it for long; the place is free then."""
         ended = spawn(_wait_closed(link), f"upstream-own-end-{self._config().name}")
         try:
@@ -300,7 +300,7 @@ class OwnConnections:
             self._leave(client, place)  # before anything waits: the next request opens a new one
             ended.cancel()
 
-    def _leave(self, client: Hashable, place: _Place) -> None:
+    def _leave(self, client: object, place: _Place) -> None:
         if self._places.get(client) is place:
             del self._places[client]
 
