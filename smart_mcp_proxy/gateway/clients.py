@@ -169,12 +169,17 @@ class Clients:
         for connection in self._connections(session):
             spawn(connection.notify("notifications/roots/list_changed", {}), "roots changed")
 
+    def stop_asking(self, session: ClientSession | None) -> None:
+        """Has no server wait for an answer of a client that will send nothing more."""
+        for connection in self._connections(session):
+            connection.stop_asking()
+
     def is_wanted(self, session: ClientSession, level: object) -> bool:
         """Whether the client wants log messages of this level."""
         least = self._levels.get(session)
         return least is None or level not in _LEVELS or _LEVELS.index(str(level)) >= _LEVELS.index(least)
 
-    def _connections(self, session: ClientSession) -> Iterator[OwnConnection]:
+    def _connections(self, session: ClientSession | None) -> Iterator[OwnConnection]:
         for upstream in self._fleet:
             if upstream.own is not None and (connection := upstream.own.find(session)) is not None:
                 yield connection

@@ -2,9 +2,10 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
+from functools import partial
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -30,6 +31,7 @@ _MOST_QUESTIONS: Final = 8
 """Without an answer at the same time: nobody answers more, and each takes memory of ours."""
 _MOST_WAITING: Final = 256
 """Notifications that a client has not read yet; the oldest of more are dropped."""
+_GONE: Final = "The client cannot answer any more."
 _TELL_S: Final = 5.0
 """A client that does not read for so long misses the notification."""
 _LAST_WORD_S: Final = 1.0
@@ -121,6 +123,7 @@ class Conversation:
         self._questions: dict[bytes, asyncio.Task[None]] = {}
         self._waiting: deque[tuple[str, Mapping[str, Any], ClientLine | None]] = deque(maxlen=_MOST_WAITING)
         self._pump: asyncio.Task[None] | None = None
+        self._is_unanswerable = False
 
     def __repr__(self) -> str:
         return f"<Conversation with {self._server}, {len(self._questions)} questions>"
@@ -145,7 +148,7 @@ class Conversation:
         if bytes(message.id):
             return self._take_question(message, reply)
         if message.method == "notifications/cancelled":
-            if (question := self._questions.get(_id_in(message))) is not None:
+            if (question := self._questions.get(_key(_object(message.params).get("requestId")))) is not None:
                 question.cancel()
             return True
         if message.method not in _TOLD:
@@ -155,6 +158,12 @@ class Conversation:
         if self._pump is None or self._pump.done():
             self._pump = spawn(self._tell_all(), f"upstream-tell-{self._server}")
         return True
+
+    def stop_asking(self) -> None:
+        """Refuses questions from now on, and those that are open: nobody can answer them any more."""
+        self._is_unanswerable = True
+        for question in tuple(self._questions.values()):
+            question.cancel()
 
     async def flush(self) -> None:
         """Returns when the client was told what the server said up to now, or does not read it."""
@@ -180,29 +189,44 @@ class Conversation:
         needed = _ASKED.get(message.method)
         if needed is None or (needed and needed not in self.capabilities):
             return False
-        key = bytes(message.id)
+        if self._is_unanswerable:
+            reply(_refusal(message.id, INVALID_REQUEST, _GONE))
+            return True
+        key = _key(_value(message.id))
         if key in self._questions or len(self._questions) >= _MOST_QUESTIONS:
             reply(_refusal(message.id, INVALID_REQUEST, f"{_MOST_QUESTIONS} questions are open, or this one is."))
             return True
         exchange, is_certain = self._exchange()
-        question = spawn(self._ask(message, exchange, reply), f"upstream-ask-{self._server}")
+        # Where nobody can tell which request the question belongs to, it may be any of them.
+        waiting = [exchange] if exchange is not None and is_certain else list(self._exchanges)
+        question = spawn(self._ask(message, exchange, waiting, reply), f"upstream-ask-{self._server}")
         self._questions[key] = question
-        question.add_done_callback(lambda _: self._questions.pop(key, None))
+        question.add_done_callback(partial(self._settled, key, message.id, reply))
         if exchange is not None and is_certain:
             exchange.questions.add(question)
             question.add_done_callback(exchange.questions.discard)
         return True
 
-    async def _ask(
-        self, message: Envelope, exchange: Exchange | None, reply: Callable[[Mapping[str, Any]], None]
+    def _settled(
+        self, key: bytes, id_: msgspec.Raw, reply: Callable[[Mapping[str, Any]], None], question: "asyncio.Task[None]"
     ) -> None:
-        params = _object(message.params)
+        del self._questions[key]
+        if question.cancelled() and self._is_unanswerable:
+            reply(_refusal(id_, INVALID_REQUEST, _GONE))
+
+    async def _ask(
+        self,
+        message: Envelope,
+        exchange: Exchange | None,
+        waiting: Sequence[Exchange],
+        reply: Callable[[Mapping[str, Any]], None],
+    ) -> None:
+        params, line = _object(message.params), exchange.line if exchange is not None else None
         try:
-            if exchange is None:
-                result = await self._side.answer(message.method, params, None)
-            else:
-                with exchange.asking():
-                    result = await self._side.answer(message.method, params, exchange.line)
+            with ExitStack() as stopped:
+                for each in waiting:
+                    stopped.enter_context(each.asking())
+                result = await self._side.answer(message.method, params, line)
             reply({"jsonrpc": "2.0", "id": message.id, "result": result})
         except ProxyError as error:
             facts = error.data or {}
@@ -226,14 +250,18 @@ def _refusal(id_: msgspec.Raw, code: int, message: str) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "id": id_, "error": {"code": code, "message": message}}
 
 
-def _object(text: msgspec.Raw) -> Mapping[str, Any]:
+def _value(text: msgspec.Raw) -> Any:
     try:
-        value = msgspec.json.decode(text) if bytes(text) else {}
+        return msgspec.json.decode(text) if bytes(text) else None
     except (msgspec.DecodeError, RecursionError):
-        return {}
+        return None
+
+
+def _object(text: msgspec.Raw) -> Mapping[str, Any]:
+    value = _value(text)
     return value if isinstance(value, dict) else {}
 
 
-def _id_in(message: Envelope) -> bytes:
-    """The id of the request that is cancelled, as JSON text."""
-    return msgspec.json.encode(_object(message.params).get("requestId"))
+def _key(request_id: Any) -> bytes:
+    """The id of a request of the server's in its one spelling."""
+    return msgspec.json.encode(request_id)

@@ -145,6 +145,10 @@ class OwnConnection:
         except UpstreamError as exc:
             _log.warning("server %s did not take the client's log level: %s", self._config.name, exc)
 
+    def stop_asking(self) -> None:
+        """Refuses what the server asks from now on, and what is open: the client cannot answer any more."""
+        self._conversation.stop_asking()
+
     async def _doubt(self) -> None:
         with contextlib.suppress(UpstreamError):
             await self._link.request("ping", {}, timeout_s=_PROBE_S)
@@ -167,7 +171,6 @@ class OwnConnections:
         config: The server as it is configured now.
         expanded: The same with its variables filled in.
         open_link: Opens one.
-        on_log: Told what the servers' programs write for people.
         clock: Monotonic seconds.
     """
 
@@ -176,13 +179,11 @@ class OwnConnections:
         config: Callable[[], ServerConfig],
         expanded: Callable[[], Awaitable[ServerConfig]],
         open_link: Callable[[ServerConfig, Era, OnEvent, Peer], Awaitable[Link]],
-        on_log: Callable[[LogLine], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._config = config
         self._expanded = expanded
         self._open_link = open_link
-        self._on_log = on_log
         self._clock = clock
         self._places: dict[object, _Place] = {}
         self._keepers: set[asyncio.Task[None]] = set()
@@ -268,8 +269,8 @@ class OwnConnections:
         connection: OwnConnection | None = None
 
         def hear(event: LinkEvent) -> None:
-            if isinstance(event, LogLine):
-                self._on_log(event)
+            if isinstance(event, LogLine):  # not among the server's lines, which agents may read: it is of one client
+                _log.debug("server %s, for one client: %s", self._config().name, event.text)
             elif isinstance(event, ToolsChanged | ContentsChanged) and connection is not None:
                 connection.forget_lists()
 

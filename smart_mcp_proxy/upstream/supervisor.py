@@ -109,7 +109,7 @@ class Upstream:
         """Why the present connection is over, as soon as it is."""
         self.own: OwnConnections | None = None
         if config.connection == "per_client":
-            self.own = OwnConnections(lambda: self.config, self._expanded, self._opened, self._heard, clock)
+            self.own = OwnConnections(lambda: self.config, self._expanded, self._opened, clock)
 
     def __repr__(self) -> str:
         return f"<Upstream {self.config.name}, {self._status.state}>"
