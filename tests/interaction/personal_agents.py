@@ -14,7 +14,7 @@ from doors import _running, opened_gateway, served, spawned
 
 from smart_mcp_proxy.gateway import Gateway
 
-UPSTREAM = Path(__file__).parent / "asking_upstream.py"
+UPSTREAM = Path(__file__).parent / "personal_upstream.py"
 EVERYTHING = {"elicitation": {}, "sampling": {}, "roots": {"listChanged": True}}
 
 OnAsked = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]

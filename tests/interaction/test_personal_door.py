@@ -9,7 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from asked_agents import (
+from doors import over_http, spawned
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from personal_agents import (
     asked_at,
     asked_on_stdio,
     asked_over_http,
@@ -20,9 +23,6 @@ from asked_agents import (
     wait_listed,
     wait_until,
 )
-from doors import over_http, spawned
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from smart_mcp_proxy.catalog.activity import ActivityFilter
 from smart_mcp_proxy.gateway import Gateway

@@ -1,6 +1,6 @@
 """A raw MCP server of the handshake era on stdin and stdout that asks its client while it works.
 
-Usage: asking_upstream.py LEDGER KIND
+Usage: personal_upstream.py LEDGER KIND
 
 LEDGER is a file that gets one line when a process starts and one when its input ends. KIND is plain, or changed: then
 whoever declares elicitation is listed another definition of `ask`.
