@@ -18,8 +18,8 @@ _SHORTEST_END_CHARS = 6
 """Of an id that is given by its end: random hex digits, of which so many tell a day's records apart."""
 
 FAILED = "failed"
-"""As an outcome to filter by: whatever was neither answered well nor just found nothing."""
-_GOOD = ("ok", "empty")
+"""As an outcome to filter by: whatever was neither answered, nor just found nothing, nor asked for input."""
+_GOOD = ("ok", "empty", "input_required")
 
 _COLUMNS = (
     "uid, kind, principal, session, server, tool, subject, digest, outcome, delivery, duration_ms, at_s, detail, "
@@ -38,7 +38,7 @@ class ActivityFilter:
         kind: Only of this kind.
         server: Only about this server.
         tool: Only about this tool, by its own or its canonical name.
-        outcome: Only with this outcome; `failed` is every one but `ok` and `empty`.
+        outcome: Only with this outcome; `failed` is every one but `ok`, `empty` and `input_required`.
         principal: Only on this one's behalf.
         since_s: Only from then on, in seconds since the epoch.
         parent: Only parts of the record with this id.

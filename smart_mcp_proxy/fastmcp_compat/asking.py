@@ -150,7 +150,7 @@ def _passed_on(params: Mapping[str, Any]) -> dict[str, Any]:
 def _client_error(method: str, exc: MCPError, timeout_s: float) -> RequestError:
     if exc.error.code == mcp_types.REQUEST_TIMEOUT:
         return RequestError(
-            f"The client did not answer '{method}' within {timeout_s:g} s.",
+            f"The client did not answer '{method}' within {timeout_s:.0f} s.",
             hint="Call again when somebody is there to answer.",
             delivery="unknown",
             code="input_timeout",

@@ -249,7 +249,7 @@ class _RawTools:
         session = connection.state[_SESSION_STATE] = self._handlers.open_session(client)
         keep_line(connection, Line(session, asking))
         connection.exit_stack.callback(session.close)
-        if connection.session_id is not None and is_askable(connection):
+        if connection.session_id is not None and asking.capabilities:
             self.askable.add(connection.session_id)
             connection.exit_stack.callback(self.askable.discard, connection.session_id)
 

@@ -15,7 +15,7 @@ from smart_mcp_proxy.fastmcp_compat.handlers import ClientSession
 from smart_mcp_proxy.fastmcp_compat.lines import Line
 from smart_mcp_proxy.fastmcp_compat.paths import principal, served_path
 from smart_mcp_proxy.gateway.cleaning import clean
-from smart_mcp_proxy.gateway.inputs import ANSWER_S
+from smart_mcp_proxy.gateway.inputs import ANSWER_S, QUESTIONS_BYTES
 from smart_mcp_proxy.gateway.offer import Session
 from smart_mcp_proxy.gateway.recorder import Recorder
 from smart_mcp_proxy.gateway.refusals import content_differs_here, tool_differs_here
@@ -220,8 +220,12 @@ class Clients:
         Raises:
             ProxyError: It is not passed on.
         """
+        written = msgspec.json.encode({"asked": params})
+        if len(written) > QUESTIONS_BYTES:
+            what = f"it has {len(written):,} bytes, of which {QUESTIONS_BYTES:,} are passed on"
+            raise _refused(server, InputFault("malformed", what))
         if self._is_cleaned:
-            params = msgspec.json.decode(clean(msgspec.json.encode({"asked": params})))["asked"]
+            params = msgspec.json.decode(clean(written))["asked"]
         question = {"question": {"method": method, "params": params}}
         if (fault := input_fault(question, declared)) is not None:
             log.warning("server %s: a question (%s) was not passed on: %s", server, method, fault.what)
@@ -252,7 +256,7 @@ class _Side:
         if method == "ping":
             return await way.ask(method, {}, PING_S)
         with self._clients.recorded(self._server, method, self._session) as detail:
-            shown = self._clients.shown(self._server, method, params, self.capabilities)
+            shown = await asyncio.to_thread(self._clients.shown, self._server, method, params, self.capabilities)
             answer = await way.ask(method, shown, ANSWER_S)
             if isinstance(action := answer.get("action"), str):
                 detail["action"] = action

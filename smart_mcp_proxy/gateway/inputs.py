@@ -28,6 +28,8 @@ MAX_ROUNDS: Final = 10
 """How often a server may ask in one request. Source: the same as the SDK's client, `max_rounds`."""
 ANSWER_S: Final = 300.0
 """How long a client may take for the questions of one round: long enough for a person to look something up."""
+QUESTIONS_BYTES: Final = 1 << 20
+"""Of one result with questions: a picture for the client's model has room in it."""
 _ELICITATION_ID_BYTES: Final = 16
 
 
@@ -126,21 +128,16 @@ class Inputs:
             raise self._uncalled_for(server)
         if round.number > MAX_ROUNDS:
             raise _fault(server, f"asks for input for the {round.number}th time in one call")
-        members, requests, state = self._questions(raw, server)
-        fault = input_fault(requests, round.declared)
-        if fault is not None:
-            raise _refused(server, fault)
-        shown = shown_inputs(server, requests)
+        if len(raw) > QUESTIONS_BYTES:
+            raise _fault(server, f"asks for input with {len(raw):,} bytes, of which {QUESTIONS_BYTES:,} are passed on")
+        members, state = await asyncio.to_thread(self._judged, raw, server, round.declared)
         sealed = await self._states.seal(round.subject, state, round.number)
-        if shown:
-            members["inputRequests"] = msgspec.Raw(msgspec.json.encode(shown))
-        members["requestState"] = msgspec.Raw(msgspec.json.encode(sealed))
-        return msgspec.json.encode(members)
+        return msgspec.json.encode(members | {"requestState": sealed})
 
-    def _questions(self, raw: bytes, server: str) -> tuple[dict[str, msgspec.Raw], Any, str | None]:
-        """The members of the result, the questions in it, and the server's state."""
+    def _judged(self, raw: bytes, server: str, declared: Mapping[str, Any]) -> tuple[dict[str, Any], str | None]:
+        """The members of the result with its questions as a client gets them, and the server's own state."""
         try:
-            members = _members.decode(raw)
+            members: dict[str, Any] = dict(_members.decode(raw))
             asked = bytes(members.get("inputRequests", b"{}"))
             if self._is_cleaned:
                 asked = bytes(_members.decode(clean(b'{"asked":' + asked + b"}"))["asked"])
@@ -150,7 +147,11 @@ class Inputs:
             raise _fault(server, "asks for input in a form that cannot be read") from exc
         if not requests and state is None:
             raise _fault(server, "says that it needs input, and not which")
-        return members, requests or {}, state
+        if (fault := input_fault(requests or {}, declared)) is not None:
+            raise _refused(server, fault)
+        if requests:
+            members["inputRequests"] = shown_inputs(server, requests)
+        return members, state
 
     def _uncalled_for(self, server: str) -> ProxyError:
         """The error for questions of a server to which nothing was declared."""

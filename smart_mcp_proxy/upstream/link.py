@@ -5,6 +5,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
+from mcp_types import MISSING_REQUIRED_CLIENT_CAPABILITY
+
 from smart_mcp_proxy import __version__
 from smart_mcp_proxy.errors import UpstreamError, UpstreamTimeoutError
 from smart_mcp_proxy.models import Era, OnMessage, OnProgress
@@ -30,6 +32,11 @@ __all__ = [
 ]
 
 CLIENT_INFO: Final = {"name": "smart-mcp-proxy", "version": __version__}
+
+_NEEDS_INPUT: Final = (
+    'It wants to ask the client something. Its user can allow it, with "input_requests": true in the server\'s entry; '
+    "and the client must be one that can be asked."
+)
 
 _request_ids = itertools.count(1)
 
@@ -175,9 +182,9 @@ def rpc_error(server: str, method: str, code: int, message: str, data: Any = Non
     facts = {"rpc_code": code, "rpc_message": message}
     if data is not None:
         facts["rpc_data"] = data
-    return UpstreamError(
-        f"Server '{server}' answered '{method}' with error {code}: {message}", delivery="executed", data=facts
-    )
+    hint = _NEEDS_INPUT if code == MISSING_REQUIRED_CLIENT_CAPABILITY else ""
+    told = f"Server '{server}' answered '{method}' with error {code}: {message}"
+    return UpstreamError(told, hint=hint, delivery="executed", data=facts)
 
 
 def timeout_error(server: str, method: str, timeout_s: float, *, was_sent: bool) -> UpstreamTimeoutError:

@@ -22,6 +22,7 @@ from fastmcp import FastMCP
 from fastmcp.server.low_level import LowLevelServer
 from mcp.server.connection import Connection
 from mcp.server.lowlevel.server import Server
+from mcp.server.request_state import RequestStateBoundary
 from mcp.server.session import ServerSession
 from mcp.server.streamable_http import StreamableHTTPServerTransport
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
@@ -325,6 +326,14 @@ class Piped:
         message = {"jsonrpc": "2.0", "method": "notifications/initialized"}
         await self._send.send(parse_message(json.dumps(message).encode()))
         return answer
+
+
+def test_fastmcp_seals_request_states_and_the_gateways_server_leaves_that_to_the_gateway(handlers: Handlers) -> None:
+    """A state that is sealed twice could not be opened by another process."""
+    assert any(isinstance(each, RequestStateBoundary) for each in FastMCP("x")._mcp_server.middleware)
+    own = build_server("gate", "7", handlers)._mcp_server.middleware
+    assert not any(isinstance(each, RequestStateBoundary) for each in own)
+    assert len(own) == len(FastMCP("x")._mcp_server.middleware)
 
 
 @pytest.fixture

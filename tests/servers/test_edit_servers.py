@@ -103,7 +103,11 @@ def test_an_agent_disables_a_server_freely(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("by", OTHERS)
-@pytest.mark.parametrize("change", [{"quarantined": False}, {"quarantined": None}, {"trust": "trusted"}], ids=str)
+@pytest.mark.parametrize(
+    "change",
+    [{"quarantined": False}, {"quarantined": None}, {"trust": "trusted"}, {"input_requests": True}],
+    ids=str,
+)
 def test_others_cannot_say_that_a_server_is_trusted(tmp_path: Path, by: Author, change: dict[str, Any]) -> None:
     """Not by a patch, not by another entry, not when they add it, not by adding it anew."""
     entry = {"command": "x", "quarantined": True}

@@ -258,6 +258,16 @@ def test_an_entry_in_quarantine_is_another_one_than_without() -> None:
     assert quarantined != config_of({"command": "x"})
 
 
+def test_a_server_may_ask_for_input_where_its_entry_says_so() -> None:
+    """And nowhere else; a typo allows nothing."""
+    written: list[dict[str, Any]] = [{}, {"input_requests": True}, {"input_requests": False}]
+    allowed = [config_of({"command": "x", **each}).input_requests for each in written]
+    assert allowed == [False, True, False]
+    assert refusal({"command": "x", "input_requests": "yes"}) == (
+        "Server 's': 'input_requests' is text. Expected true or false."
+    )
+
+
 def test_a_trust_that_does_not_exist_is_refused() -> None:
     """A typo must not mean more trust than was asked for."""
     assert refusal({"command": "x", "trust": "truster"}) == (

@@ -1,0 +1,142 @@
+"""What a server may ask a client while it is called, and how the question is shown."""
+
+from typing import Any
+
+import pytest
+
+from smart_mcp_proxy.policy.inputs import SERVER_META_KEY, input_fault, shown_inputs
+
+
+def form(message: str = "Who are you?", **fields: Any) -> dict[str, Any]:
+    schema = {"type": "object", "properties": fields or {"name": {"type": "string"}}}
+    return {"method": "elicitation/create", "params": {"message": message, "requestedSchema": schema}}
+
+
+URL = {"method": "elicitation/create", "params": {"mode": "url", "message": "Sign in", "url": "https://a.example/x"}}
+SAMPLE = {"method": "sampling/createMessage", "params": {"messages": [], "maxTokens": 5}}
+ROOTS = {"method": "roots/list"}
+
+
+@pytest.mark.parametrize(
+    ("request_", "declared", "undeclared"),
+    [
+        (form(), {"elicitation": {}}, None),
+        (form(), {"elicitation": {"form": {}}}, None),
+        (form(), {"elicitation": {"form": {}, "url": {}}}, None),
+        (form(), {"elicitation": {"url": {}}}, "elicitation by form"),
+        (form(), {"sampling": {}}, "elicitation"),
+        (form(), {"elicitation": None}, "elicitation"),
+        (URL, {"elicitation": {"url": {}}}, None),
+        (URL, {"elicitation": {}}, "elicitation by url"),
+        (SAMPLE, {"sampling": {}}, None),
+        (SAMPLE, {"elicitation": {}}, "sampling"),
+        (SAMPLE | {"params": SAMPLE["params"] | {"tools": []}}, {"sampling": {}}, "sampling with tools"),
+        (SAMPLE | {"params": SAMPLE["params"] | {"tools": []}}, {"sampling": {"tools": {}}}, None),
+        (ROOTS, {"roots": {"listChanged": True}}, None),
+        (ROOTS, {}, "roots"),
+    ],
+)
+def test_a_server_may_ask_only_for_what_the_client_declared(
+    request_: dict[str, Any], declared: dict[str, Any], undeclared: str | None
+) -> None:
+    """Also where other questions beside it are in order."""
+    fault = input_fault({"k": request_}, declared)
+    assert (fault.what if fault else None) == undeclared
+    assert fault is None or fault.kind == "undeclared"
+
+
+@pytest.mark.parametrize(
+    "requests",
+    [
+        None,
+        [form()],
+        {"k": None},
+        {"k": {"method": "tools/call", "params": {}}},
+        {"k": {"method": ["roots/list"]}},
+        {"k": {"method": "elicitation/create"}},
+        {"k": {"method": "elicitation/create", "params": {"message": "m"}}},
+        {"k": {"method": "elicitation/create", "params": {"message": 5, "requestedSchema": {"properties": {}}}}},
+        {"k": {"method": "elicitation/create", "params": {"mode": "song", "message": "m"}}},
+        {"k": URL | {"params": URL["params"] | {"url": "javascript:alert(1)"}}},
+        {"k": URL | {"params": URL["params"] | {"url": "https://[broken"}}},
+        {"k": SAMPLE | {"params": None}},
+        {str(number): form() for number in range(17)},
+    ],
+)
+def test_what_the_protocol_does_not_know_is_not_passed_on(requests: Any) -> None:
+    """Whatever was declared."""
+    fault = input_fault(requests, {"elicitation": {"form": {}, "url": {}}, "sampling": {}, "roots": {}})
+    assert fault is not None and fault.kind == "malformed"
+
+
+TYPED = {"type": "string"}
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        form(password=TYPED),
+        form(userPassword=TYPED),
+        form(user_pass_phrase=TYPED),
+        form(p4=TYPED | {"title": "Your PASSWORD"}),
+        form(p4=TYPED | {"description": "the pass\u200bword of this account"}),
+        form(p4=TYPED | {"title": "Pa\u017fsword"}),
+        form(apiKey=TYPED),
+        form(api_key=TYPED),
+        form(github_token=TYPED),
+        form(token=TYPED),
+        form(clientSecret=TYPED),
+        form(pin=TYPED),
+        form(code=TYPED | {"title": "Verification code"}),
+        form(cvc={"type": "integer"}),
+        form(n={"type": "number", "title": "Credit card number"}),
+        form(x=TYPED | {"format": "password"}),
+        form(x=TYPED | {"writeOnly": True}),
+        form("Please enter your password", value=TYPED),
+        form("Bitte gib dein Passwort ein", value=TYPED),
+        form("Introduzca su contraseña", value=TYPED),
+        form("Введите пароль", value=TYPED),
+        form("请输入密码", value=TYPED),
+        form("パスワードを入力", value=TYPED),
+        form("비밀번호를 입력하세요", value=TYPED),
+        form(x={"title": "password"}),
+    ],
+)
+def test_no_form_may_ask_for_a_password_or_the_like(asked: dict[str, Any]) -> None:
+    """By the name of a field, its title, its description or the question, in several languages."""
+    fault = input_fault({"k": asked}, {"elicitation": {}})
+    assert fault is not None and fault.kind == "secret"
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        form(name=TYPED, email=TYPED | {"format": "email"}),
+        form(max_tokens={"type": "integer"}),
+        form(tokens={"type": "integer", "description": "How many tokens to keep"}),
+        form("Your password was changed. Was it you?", ok={"type": "boolean"}),
+        form("Which password policy?", policy={"type": "string", "enum": ["strict", "lax"]}),
+        form("Where should the password reset be sent?", to=TYPED | {"format": "email"}),
+        form(passenger=TYPED, compass=TYPED, keyboard=TYPED, secretary=TYPED, pinned={"type": "boolean"}),
+        form(topic=TYPED | {"description": "What the note is about; pin it where it fits"}),
+        form(country_code=TYPED, zip_code=TYPED),
+    ],
+)
+def test_ordinary_forms_are_passed_on(asked: dict[str, Any]) -> None:
+    """Also where their words resemble those of secrets, or nothing secret can be typed."""
+    assert input_fault({"k": asked}, {"elicitation": {}}) is None
+
+
+def test_a_question_begins_with_the_name_of_the_server_and_is_otherwise_unchanged() -> None:
+    """The name in the user's own configuration; every kind carries it where programs look."""
+    meta = {"example.org/kept": 1}
+    asked = {"a": form(), "b": URL, "c": SAMPLE | {"params": SAMPLE["params"] | {"_meta": meta}}, "d": ROOTS}
+    shown = shown_inputs("git", asked)
+    assert shown["a"]["params"]["message"] == "Server 'git' asks: Who are you?"
+    assert shown["a"]["params"]["requestedSchema"] == asked["a"]["params"]["requestedSchema"]
+    assert shown["b"]["params"] == URL["params"] | {
+        "message": "Server 'git' asks: Sign in",
+        "_meta": {SERVER_META_KEY: "git"},
+    }
+    assert shown["c"]["params"] == SAMPLE["params"] | {"_meta": meta | {SERVER_META_KEY: "git"}}
+    assert shown["d"] == ROOTS
