@@ -76,7 +76,7 @@ class Exchange:
     def __init__(self, line: ClientLine, deadline: asyncio.Timeout) -> None:
         self.line = line
         self.questions: set[asyncio.Task[None]] = set()
-        """Those that came on the request's own exchange with the server: with it they are over."""
+        """Those that can belong to no other request: with it they are over."""
         self.is_over = False
         self._deadline = deadline
         self._asking = 0
@@ -179,11 +179,11 @@ class Conversation:
             await asyncio.wait(tasks)
 
     def _exchange(self) -> tuple[Exchange | None, bool]:
-        """The request that what is read now belongs to, or most likely does, and whether that is certain."""
+        """The request that what is read now belongs to, or most likely does, and whether it can be no other one."""
         own = _own_exchange.get()
         if own in self._exchanges:
             return own, True
-        return (self._exchanges[-1] if self._exchanges else None), False
+        return (self._exchanges[-1] if self._exchanges else None), len(self._exchanges) == 1
 
     def _take_question(self, message: Envelope, reply: Callable[[Mapping[str, Any]], None]) -> bool:
         needed = _ASKED.get(message.method)

@@ -224,18 +224,26 @@ class OwnConnections:
 
     async def drop(self, client: object) -> None:
         """Closes the session of a client that is gone."""
-        if (place := self._places.pop(client, None)) is not None and place.keeper is not None:
-            place.keeper.cancel()
-            await asyncio.wait({place.keeper})
+        if (place := self._places.pop(client, None)) is not None:
+            await self._end([place])
 
     async def close(self) -> None:
         """Closes all; requests under way fail."""
+        places = list(self._places.values())
         self._places.clear()
         self._is_modern = False
-        if keepers := tuple(self._keepers):
-            for keeper in keepers:
-                keeper.cancel()
+        await self._end(places)
+        if self._keepers:  # of sessions that were ending by themselves
+            await asyncio.wait(self._keepers)
+
+    async def _end(self, places: list[_Place]) -> None:
+        keepers = {place.keeper for place in places if place.keeper is not None}
+        for keeper in keepers:
+            keeper.cancel()
+        if keepers:
             await asyncio.wait(keepers)
+        for place in places:  # of one that had not even begun, nobody else says so
+            _fail(place, lost_error(self._config().name, "was stopped", was_sent=False))
 
     def _new_place(self, client: object, side: ClientSide) -> _Place:
         config = self._config()

@@ -5,6 +5,7 @@ Usage: personal_upstream.py LEDGER KIND
 LEDGER is a file that gets one line when a process starts and one when its input ends. KIND is plain, or changed: then
 whoever declares elicitation is listed another definition of `ask`.
 """
+# ruff: noqa: C901  (a flat list of behaviours reads best)
 
 import json
 import os
@@ -86,10 +87,20 @@ def receive(message):
         case "initialize":
             state["capabilities"] = params["capabilities"]
             greeting = {"protocolVersion": params["protocolVersion"], "serverInfo": {"name": "asking", "version": "1"}}
-            greeting["capabilities"] = {"tools": {"listChanged": True}, "logging": {}}
+            greeting["capabilities"] = {"tools": {"listChanged": True}, "prompts": {}, "logging": {}}
             send({"id": request_id, "result": greeting})
         case "tools/list":
             send({"id": request_id, "result": tools()})
+        case "prompts/list":
+            send(
+                {
+                    "id": request_id,
+                    "result": {"prompts": [{"name": "whose", "description": tools()["tools"][0]["description"]}]},
+                }
+            )
+        case "prompts/get":
+            text = {"type": "text", "text": str(os.getpid())}
+            send({"id": request_id, "result": {"messages": [{"role": "user", "content": text}]}})
         case "tools/call":
             call(request_id, params)
         case "logging/setLevel":
@@ -100,7 +111,6 @@ def receive(message):
         case "notifications/cancelled":
             asking.pop(f"q-{params['requestId']}", None)
             note("cancelled")
-            send({"method": "notifications/cancelled", "params": {"requestId": f"q-{params['requestId']}"}})
         case _ if request_id is not None:
             send({"id": request_id, "error": {"code": -32601, "message": "Method not found"}})
 

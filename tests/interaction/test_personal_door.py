@@ -18,6 +18,7 @@ from personal_agents import (
     asked_over_http,
     asking_gateway,
     asking_server,
+    echoed,
     living,
     never,
     wait_listed,
@@ -195,13 +196,37 @@ async def test_at_the_end_of_input_a_question_that_nobody_can_answer_holds_nothi
 @pytest.mark.requirement("own-cancelled")
 async def test_a_call_that_is_cancelled_takes_its_question_back(tmp_path: Path) -> None:
     """The server is told of the one, and the client of the other."""
-    async with asking_gateway(tmp_path) as (_, base), asked_over_http(base) as agent:
+    async with asked_at("stdio", tmp_path) as agent:
         agent.on_asked = never
         call = await agent.begin("tools/call", name="call_tool_write", arguments={"name": "asking:ask"})
-        await asyncio.wait_for(agent.asked.get(), 30)
+        question = await asyncio.wait_for(agent.asked.get(), 30)
         await agent.cancel(call)
         await wait_until(lambda: "cancelled" in (tmp_path / "ledger").read_text())
-        call.answer.cancel()
+        await wait_until(lambda: agent.told[-1]["method"] == "notifications/cancelled")
+        assert agent.told[-1]["params"]["requestId"] == question["id"]
+        agent.on_asked = echoed
+        assert not (await agent.use("ask", "again")).get("isError")
+
+
+@pytest.mark.requirement("own-gone")
+async def test_what_is_no_longer_configured_keeps_no_clients_process(tmp_path: Path) -> None:
+    """A server that is removed ends with all its connections."""
+    async with asking_gateway(tmp_path) as (gateway, base), asked_over_http(base) as agent:
+        await agent.use("pid")
+        assert len(living(tmp_path / "ledger")) == 2
+        await gateway.apply({})
+        await wait_until(lambda: not living(tmp_path / "ledger"))
+
+
+@pytest.mark.requirement("own-apart")
+async def test_prompts_are_got_over_the_clients_own_connection(tmp_path: Path) -> None:
+    """The same one as for tools; and only as they were approved."""
+    async with asking_gateway(tmp_path) as (_, base), asked_over_http(base) as agent:
+        got = await agent.request("prompts/get", name="asking__whose")
+        assert got["result"]["messages"][0]["content"]["text"] == text_of(await agent.use("pid"))
+    async with asking_gateway(tmp_path / "changed", kind="changed") as (_, base), asked_over_http(base) as agent:
+        error = (await agent.request("prompts/get", name="asking__whose"))["error"]
+        assert error["data"]["code"] == "quarantined"
 
 
 @pytest.mark.requirement("own-gone")

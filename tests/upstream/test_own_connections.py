@@ -204,6 +204,22 @@ async def test_one_client_too_many_is_refused_and_let_in_when_another_has_left()
             assert connection is not None
 
 
+async def test_whoever_waits_for_a_session_of_a_client_that_leaves_is_told() -> None:
+    """Even where its opening had not begun."""
+    async with pool(Opener()) as own:
+
+        async def use() -> None:
+            async with own.used_by("a", FakeSide()):
+                raise AssertionError("the client is gone")
+
+        waiting = asyncio.create_task(use())
+        while not len(own):
+            await asyncio.sleep(0)
+        await own.drop("a")
+        with anyio.fail_after(5), pytest.raises(UpstreamError, match="was stopped"):
+            await waiting
+
+
 async def test_a_list_is_fetched_once_and_again_when_the_server_says_that_it_changed() -> None:
     """Also where it says so while the list is on its way."""
     opener = Opener()
