@@ -198,8 +198,9 @@ class OwnConnections:
     def find(self, client: object) -> OwnConnection | None:
         """The client's open session, None if it has none."""
         place = self._places.get(client)
-        is_open = place is not None and place.opened.done() and not place.opened.cancelled()
-        return place.opened.result() if place is not None and is_open and place.opened.exception() is None else None
+        if place is None or not place.opened.done() or place.opened.exception() is not None:
+            return None
+        return place.opened.result()
 
     @asynccontextmanager
     async def used_by(self, client: object, side: ClientSide) -> AsyncIterator[OwnConnection | None]:
