@@ -124,7 +124,7 @@ def compare(suite: str, folder: Path) -> list[Comparison]:
     with ExitStack() as stack:
         fixture = stack.enter_context(started([sys.executable, str(FIXTURE)], folder / "fixture.log"))
         # Trusted: the suite has the server add a tool, and nobody is there to approve it.
-        entry = {"type": "http", "url": fixture, "trust": "trusted", "input_requests": True}
+        entry = {"type": "http", "url": fixture, "trust": "trusted", "input_requests": True, "connection": "per_client"}
         servers = {"mcpServers": {"fixture": entry}}
         options = ["serve", "--passthrough", "fixture", "--http", "--port", "0", "--json"]
         report = stack.enter_context(

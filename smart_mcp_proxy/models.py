@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol
 
 import msgspec
 
@@ -15,6 +15,7 @@ __all__ = [
     "CallRequest",
     "CallVariant",
     "ClientInput",
+    "ClientLine",
     "ContentKind",
     "Decision",
     "Document",
@@ -234,6 +235,25 @@ OnMessage = Callable[[bytes], Awaitable[None]]
 """Takes a notification that belongs to one request, as the server wrote it."""
 
 
+class ClientLine(Protocol):
+    """The way back to a client of the handshake era: on the stream of one of its requests, or outside of any."""
+
+    @property
+    def client(self) -> object:
+        """Stands for the client for as long as it is connected: the same on all its lines."""
+
+    async def ask(self, method: str, params: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
+        """The client's result.
+
+        Raises:
+            RequestError: It cannot be asked, did not answer in time, or answered with an error, which `data` holds as
+                `client_code` and `client_message`.
+        """
+
+    async def tell(self, method: str, params: Mapping[str, Any]) -> None:
+        """Sends it a notification; one that cannot be delivered is dropped."""
+
+
 AskClient = Callable[[str, Mapping[str, Any], float], Awaitable[Mapping[str, Any]]]
 """Asks a client: method, params, and the seconds that it may take; gives its result as it sent it."""
 
@@ -274,6 +294,7 @@ class CallRequest(msgspec.Struct, frozen=True):
         on_message: Where the notifications go that come on the call's own exchange, progress among them, on transports
             where each call has one; None if nobody asked for them.
         parent: Id of the activity record of the call that this one is a part of; None where it stands alone.
+        line: The way back to the caller, for what the server asks it meanwhile; None where there is none.
         input: How its client can be asked for more; None where nobody can be.
     """
 
@@ -289,6 +310,7 @@ class CallRequest(msgspec.Struct, frozen=True):
     on_progress: OnProgress | None = None
     on_message: OnMessage | None = None
     parent: str | None = None
+    line: ClientLine | None = None
     input: ClientInput | None = None
 
 

@@ -176,7 +176,7 @@ def _report_end(task: asyncio.Task[None]) -> None:
         get_logger("tasks").error("background task %s ended: %s", task.get_name(), exc, exc_info=exc)
 
 
-ActivityKind = Literal["search", "call", "approval", "config", "session"]
+ActivityKind = Literal["search", "call", "approval", "config", "session", "question"]
 
 
 def new_activity_id() -> str:
@@ -185,7 +185,7 @@ def new_activity_id() -> str:
 
 
 class Activity(msgspec.Struct, frozen=True):
-    """One record of the activity log: a search, a call, an approval, a change of the configuration, a session.
+    """One record of the activity log: a search, a call, an approval, a configuration change, a session, a question.
 
     Attributes:
         kind: What happened.

@@ -41,7 +41,7 @@ ID_END_CHARS = 8
 """Shown of an id in a table; `show` takes it."""
 SAMPLE_CHARS = 80
 
-Kind = Literal["search", "call", "approval", "config", "session"]
+Kind = Literal["search", "call", "approval", "config", "session", "question"]
 Limit = Annotated[int, Parameter(name=["--limit", "-n"], validator=Number(gte=1, lte=1000))]
 _COLUMNS = (
     *("at", "kind", "principal", "session", "server", "tool", "subject", "outcome", "delivery", "duration_ms"),

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from smart_mcp_proxy.models import ClientInput, Era, OnProgress, Principal
+from smart_mcp_proxy.models import ClientInput, ClientLine, Era, OnProgress, Principal
 
-__all__ = ["ClientSession", "ContentHandlers", "Inbound"]
+__all__ = ["ClientHandlers", "ClientSession", "ContentHandlers", "Inbound"]
 
 
 class ClientSession(Protocol):
@@ -32,6 +32,7 @@ class Inbound:
         session_id: The session's id; None on a pipe and in the modern era.
         method: What is asked for.
         input: How its sender can be asked for more; None where it cannot be.
+        line: The way back to its sender, for what servers ask and tell it meanwhile; None in the modern era.
     """
 
     params: Mapping[str, Any]
@@ -45,6 +46,20 @@ class Inbound:
     session_id: str | None = None
     method: str = ""
     input: ClientInput | None = None
+    line: ClientLine | None = None
+
+
+class ClientHandlers(Protocol):
+    """What clients of the handshake era say of themselves, for servers that know each of them."""
+
+    def capabilities(self) -> dict[str, Any]:
+        """What is offered for that to a client that greets, at the place where the present request came in."""
+
+    async def set_level(self, session: ClientSession, level: str) -> None:
+        """The client wants log messages from this level on."""
+
+    def roots_changed(self, session: ClientSession) -> None:
+        """The client's roots are other ones."""
 
 
 class ContentHandlers(Protocol):

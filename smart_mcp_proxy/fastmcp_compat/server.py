@@ -25,15 +25,12 @@ from mcp_types import methods as wire_methods
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
-from smart_mcp_proxy.fastmcp_compat.asking import declared_inputs, input_of, is_askable
-from smart_mcp_proxy.fastmcp_compat.handlers import ClientSession, ContentHandlers, Inbound
-from smart_mcp_proxy.fastmcp_compat.list_changed import (
-    ContentGroup,
-    ListChangedHub,
-    tell,
-    tell_contents,
-    tell_updated,
-)
+from smart_mcp_proxy.fastmcp_compat import list_changed
+from smart_mcp_proxy.fastmcp_compat.asking import Asking, input_of, is_askable
+from smart_mcp_proxy.fastmcp_compat.client_words import ClientWords
+from smart_mcp_proxy.fastmcp_compat.handlers import ClientHandlers, ClientSession, ContentHandlers, Inbound
+from smart_mcp_proxy.fastmcp_compat.lines import Line, keep_line, line_of, standing_asking
+from smart_mcp_proxy.fastmcp_compat.list_changed import ContentGroup, ListChangedHub
 from smart_mcp_proxy.fastmcp_compat.paths import principal, served_path
 from smart_mcp_proxy.models import OnProgress, Principal, Progress
 
@@ -108,6 +105,7 @@ class Client:
         tell_list_changed: Tells it, and nobody else, that its list is another one.
         tell_contents_changed: Likewise of its prompts or resources.
         tell_resource_updated: Tells it that the resource of this URI is another one.
+        asking: Asks it outside of its requests, and says what it can be asked for.
     """
 
     name: str
@@ -117,6 +115,7 @@ class Client:
     tell_list_changed: Callable[[], Awaitable[None]]
     tell_contents_changed: Callable[[ContentGroup], Coroutine[Any, Any, None]] = _tell_nobody
     tell_resource_updated: Callable[[str], Awaitable[None]] = _tell_nobody
+    asking: Asking | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +196,7 @@ def _inbound(ctx: ServerRequestContext[Any]) -> Inbound:
         session=_session_of(ctx.session._connection),
         method=ctx.method,
         input=input_of(ctx),
+        line=line_of(ctx),
     )
 
 
@@ -239,19 +239,21 @@ class _RawTools:
         return await self._handlers.call_tool(_inbound(ctx))
 
     def _open_session(self, connection: Connection, greeting: Mapping[str, Any]) -> None:
-        info = greeting["clientInfo"]
+        info, asking = greeting["clientInfo"], standing_asking(connection, greeting["capabilities"])
         client = Client(
             info["name"],
             info["version"],
             served_path(),
             principal(),
-            partial(tell, connection),
-            partial(tell_contents, connection),
-            partial(tell_updated, connection),
+            partial(list_changed.tell, connection),
+            partial(list_changed.tell_contents, connection),
+            partial(list_changed.tell_updated, connection),
+            asking,
         )
         session = connection.state[_SESSION_STATE] = self._handlers.open_session(client)
+        keep_line(connection, Line(session, asking))
         connection.exit_stack.callback(session.close)
-        if connection.session_id is not None and declared_inputs(greeting["capabilities"]):
+        if connection.session_id is not None and asking.capabilities:
             self.askable.add(connection.session_id)
             connection.exit_stack.callback(self.askable.discard, connection.session_id)
 
@@ -277,7 +279,13 @@ class _RawTools:
                 connection.exit_stack.callback(self.checked.pop, connection.session_id, None)
 
 
-def build_server(name: str, version: str, handlers: AgentHandlers, contents: ContentHandlers | None = None) -> FastMCP:
+def build_server(
+    name: str,
+    version: str,
+    handlers: AgentHandlers,
+    contents: ContentHandlers | None = None,
+    clients: ClientHandlers | None = None,
+) -> FastMCP:
     """A FastMCP server whose tools are answered by `handlers`. Who may come in is for the app that serves it to say.
 
     Args:
@@ -285,6 +293,7 @@ def build_server(name: str, version: str, handlers: AgentHandlers, contents: Con
         version: Ours.
         handlers: Answers `tools/list` and `tools/call`.
         contents: Answers what is asked of prompts and resources; None where there are tools alone.
+        clients: Hears what clients say of themselves; None where nobody wants to know.
     """
     # FastMCP's rich log handler wraps lines at 80 columns; our own handlers format everything.
     logging.getLogger("fastmcp").handlers.clear()
@@ -301,6 +310,8 @@ def build_server(name: str, version: str, handlers: AgentHandlers, contents: Con
     handlers.list_changes.serve(low)
     # FastMCP's own seal of request states holds in this process alone; ours are sealed for the whole data directory.
     low.middleware[:] = [each for each in low.middleware if not isinstance(each, RequestStateBoundary)]
+    if clients is not None:
+        low.middleware.append(ClientWords(clients))
     low.middleware.append(_RawTools(handlers, contents))
     low.get_tool_input_schema = handlers.input_schema
     return server

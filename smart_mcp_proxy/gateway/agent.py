@@ -54,6 +54,7 @@ class Agent:
         on_list_changed: Called whenever clients are told that a list has changed.
         on_session: Each is called with every client of the handshake era that connects.
         may_ask: Whether any server may ask a client something while it is called; a look-up.
+        may_need_line: Whether any server knows each client of the handshake era; a look-up.
     """
 
     def __init__(
@@ -64,9 +65,11 @@ class Agent:
         on_list_changed: Callable[[], None] | None = None,
         on_session: Sequence[Callable[[Session], None]] = (),
         may_ask: Callable[[], bool] = lambda: False,
+        may_need_line: Callable[[], bool] = lambda: False,
     ) -> None:
         self.offers = offers
         self.may_ask = may_ask
+        self.may_need_line = may_need_line
         self._on_list_changed = on_list_changed
         self.on_session = list(on_session)
         self.conduct = conduct or Conduct()
@@ -156,7 +159,7 @@ class Agent:
         if not offer.has(name):
             raise request_error(UNKNOWN_TOOL, f"Unknown tool {name[:NAME_CHARS]!r}. {offer.hint(name[:NAME_CHARS])}")
         sender = (inbound.principal.id, inbound.meta, inbound.on_progress, inbound.session_id)
-        caller = Caller(*sender, input=inbound.input)
+        caller = Caller(*sender, input=inbound.input, line=inbound.line)
         raw = await self.answer(offer, name, inbound.params.get("arguments") or {}, caller, inbound.era)
         return _read(name, raw, inbound.era)
 

@@ -21,6 +21,7 @@ from smart_mcp_proxy.gateway.agent_tokens import AgentTokens
 from smart_mcp_proxy.gateway.approvals import Approvals
 from smart_mcp_proxy.gateway.asks import Asks
 from smart_mcp_proxy.gateway.calls import CallLimits, Calls
+from smart_mcp_proxy.gateway.clients import Clients
 from smart_mcp_proxy.gateway.conduct import Conduct
 from smart_mcp_proxy.gateway.contents_changes import ContentsChanges
 from smart_mcp_proxy.gateway.contents_door import ContentsDoor
@@ -145,9 +146,7 @@ class Gateway:
             self.gates = open_gates(settings, self._servers, self._clock)
             self.fleet = Fleet(
                 environ=self._environ,
-                on_change=self.subscriptions.hearing(
-                    self.gates.hearing(self.shelves.hearing(self.indexer.status_changed))
-                ),
+                on_change=self._hearing(),
                 on_tools_changed=self.indexer.tools_changed,
                 on_contents_changed=self.shelves.changed,
                 on_resource_updated=self.subscriptions.updated,
@@ -180,6 +179,10 @@ class Gateway:
     async def __aexit__(self, *exc_info: object) -> None:
         await self._stack.aclose()
 
+    def _hearing(self) -> Callable[[ServerStatus], None]:
+        """Everybody who hears of a change of a server's state."""
+        return self.subscriptions.hearing(self.gates.hearing(self.shelves.hearing(self.indexer.status_changed)))
+
     def _assemble(self) -> None:
         settings = self.settings
         edits = ServerEdits(settings, Path.cwd())
@@ -189,21 +192,24 @@ class Gateway:
         self.outputs = Outputs(self._clock)
         self.agent_tokens = AgentTokens(self.catalog)
         self.inputs = Inputs(RequestStates(settings.data_dir), self._servers, is_cleaned=settings.clean_results)
+        self.clients = Clients(self.fleet, self.recorder, self._contents_visible, is_cleaned=settings.clean_results)
+        limits = CallLimits.of(settings, is_passing_through=self._passthrough is not None)
         self.calls = Calls(
             self.visible,
             self.fleet,
             self.outputs,
             self.recorder,
-            CallLimits.of(settings, is_passing_through=self._passthrough is not None),
+            limits,
             self._clock,
             learning=self.learning,
             gates=self.gates,
             confirm=self.indexer.confirm,
             inputs=self.inputs,
+            clients=self.clients,
         )
         self.toolsets = Toolsets(self.catalog, self._visible_in, self.calls, self._clock)
         parts = (self.shelves, self.fleet, self.gates, self.recorder, settings.activity_args, self._clock)
-        self.asks = Asks(*parts, is_cleaned=settings.clean_results and not self._passthrough, inputs=self.inputs)
+        self.asks = Asks(*parts, is_cleaned=limits.is_cleaned, inputs=self.inputs, clients=self.clients)
         self.fronts = Fronts(
             self.visible,
             lambda profile: Visible(self.catalog, self._servers, self.index.nearest_names, profile),
@@ -223,9 +229,10 @@ class Gateway:
             on_list_changed=None if self._hook is None else self._hook.fire,
             on_session=[lambda session: self.recorder.record(activity_of(session))],
             may_ask=lambda: self.inputs.is_on,
+            may_need_line=lambda: bool(self.visible.per_client),
         )
         self._content_changes = ContentsChanges(self.contents.contents_at, self.agent.list_changes)
-        self.agent.on_session.append(self._content_changes.begin)
+        self.agent.on_session += [self._content_changes.begin, self.clients.begin]
         self.agent.list_changes.watching = self.contents.watching
 
     def _front(self, visible: Visible, profile: str) -> Front:
@@ -256,18 +263,12 @@ class Gateway:
         return None if visible is None else self.fronts.narrowed(visible, reach)
 
     def _contents_visible(self, path: str, principal: Principal) -> Visible | None:
-        """Whose prompts and resources are shown at a path: those of the servers whose tools are; none to a toolset."""
-        kind, _, name = path.partition("/")
-        front = self.fronts.of(name or None, principal.reach) if kind in ("", "p") else None
-        return None if front is None else front.visible
+        return self.fronts.contents_at(path, principal.reach)
 
     def _offers(self, conduct: Conduct) -> Offers:
         settings = self.settings
         if self._passthrough is not None:
             return OneOffer(partial(self._passed_through, self._passthrough), is_changing=True)
-        is_pinning = any(config.pin for config in self._servers.values()) or any(
-            profile.pin for profile in self._profiles.values()
-        )
         return Routing(
             settings.routing_type,
             self.fronts.of,
@@ -275,7 +276,9 @@ class Gateway:
             conduct,
             limit=settings.tools_limit,
             clock=self._clock,
-            is_changing=settings.routing_type != "CALL_TOOL" or is_pinning or settings.list_all_below_tokens > 0,
+            is_changing=settings.routing_type != "CALL_TOOL"
+            or self.fronts.is_pinning
+            or settings.list_all_below_tokens > 0,
         )
 
     def _passed_through(self, server: str, reach: Reach) -> Passthrough:
@@ -292,7 +295,7 @@ class Gateway:
 
     def mcp_server(self) -> FastMCP:
         """A FastMCP server that agents can be connected to. It lets everyone in."""
-        return build_server(SERVER_NAME, __version__, self.agent, self.contents)
+        return build_server(SERVER_NAME, __version__, self.agent, self.contents, self.clients)
 
     async def serves_at(self, place: str) -> bool:
         """Whether a list of tools is served at `/mcp/{place}`."""

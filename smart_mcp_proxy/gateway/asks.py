@@ -12,6 +12,7 @@ from smart_mcp_proxy import policy
 from smart_mcp_proxy.catalog import Snapshot
 from smart_mcp_proxy.errors import ProxyError
 from smart_mcp_proxy.gateway.cleaning import clean, may_need_cleaning
+from smart_mcp_proxy.gateway.clients import Clients
 from smart_mcp_proxy.gateway.connected import connected, require_connected
 from smart_mcp_proxy.gateway.contents import Target, require_unchanged
 from smart_mcp_proxy.gateway.gates import Gates
@@ -68,9 +69,10 @@ class Asks:
         clock: Monotonic seconds.
         is_cleaned: Whether what steers a terminal or hides from the eye is taken out of results.
         inputs: What servers ask of clients; None where none may ask.
+        clients: The clients that some servers know each of; None where none does.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  (as for calls: whatever a request meets is handed in)
         self,
         shelves: Shelves,
         fleet: Fleet,
@@ -81,6 +83,7 @@ class Asks:
         *,
         is_cleaned: bool = False,
         inputs: Inputs | None = None,
+        clients: Clients | None = None,
     ) -> None:
         self._shelves = shelves
         self._fleet = fleet
@@ -90,6 +93,7 @@ class Asks:
         self._clock = clock
         self._is_cleaned = is_cleaned
         self._inputs = inputs
+        self._clients = clients
 
     async def ask(self, ask: Ask) -> bytes:
         """The server's result as it sent it (JSON text), cleaned where the settings ask for it.
@@ -161,6 +165,14 @@ class Asks:
         server = ask.target.server
         async with self._gates.admitted_to(server, caller.principal) as granted_s:
             upstream, left_s = await connected(self._fleet, server, granted_s, self._clock)
+            if caller.line is not None and self._clients is not None and upstream.own is not None:
+                async with self._clients.sender(upstream, caller.line, left_s) as sender:
+                    if sender is not None:
+                        await self._confirm(ask)
+                        if ask.target.record is not None:
+                            await sender.confirm(ask.target.record)
+                        require_unchanged(self._shelves.catalog.snapshot, ask.target)
+                        return await sender.request(ask.method, params, on_progress=caller.on_progress)
             # The request may have waited; from here on nothing does until it is sent.
             await self._confirm(ask)
             require_connected(upstream)

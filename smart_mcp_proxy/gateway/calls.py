@@ -12,6 +12,7 @@ from msgspec import structs
 from smart_mcp_proxy import policy
 from smart_mcp_proxy.errors import ProxyError, RefusedError, RequestError
 from smart_mcp_proxy.gateway.cleaning import clean, fence, may_need_cleaning
+from smart_mcp_proxy.gateway.clients import Clients, Sender
 from smart_mcp_proxy.gateway.connected import connected, require_connected
 from smart_mcp_proxy.gateway.gates import Gates
 from smart_mcp_proxy.gateway.inputs import Inputs, Round, incomplete
@@ -83,6 +84,7 @@ class Calls:
         gates: Limits and breakers; None where there are none.
         confirm: Refuses a tool that its server does not list as it was approved.
         inputs: What servers ask of clients; None where none may ask.
+        clients: The clients that some servers know each of; None where none does.
     """
 
     def __init__(  # noqa: PLR0913  (the one path: whatever a call meets is handed in)
@@ -98,6 +100,7 @@ class Calls:
         gates: Gates | None = None,
         confirm: Callable[[ToolRecord], Awaitable[None]] | None = None,
         inputs: Inputs | None = None,
+        clients: Clients | None = None,
     ) -> None:
         self._visible = visible
         self._fleet = fleet
@@ -109,6 +112,7 @@ class Calls:
         self._gates = gates or Gates(clock=clock)
         self._confirm = confirm
         self._inputs = inputs
+        self._clients = clients
         self._schemas = ArgumentSchemas()
 
     async def call(self, request: CallRequest, within: Visible | None = None) -> bytes:
@@ -235,6 +239,11 @@ class Calls:
             params["_meta"] = request.meta
         async with self._gates.admitted(request, record) as granted_s:
             upstream, left_s = await connected(self._fleet, record.key.server, granted_s, self._clock)
+            if request.line is not None and self._clients is not None and upstream.own is not None:
+                async with self._clients.sender(upstream, request.line, left_s) as sender:
+                    if sender is not None:
+                        await self._confirm_own(record, sender, visible)
+                        return await sender.request("tools/call", params, on_progress=request.on_progress)
             # The call may have waited: for its turn, for the connection. What was decided before is looked at again,
             # and from there on nothing waits until it is sent.
             if self._confirm is not None:
@@ -250,6 +259,15 @@ class Calls:
                 on_progress=request.on_progress,
                 on_message=request.on_message,
             )
+
+    async def _confirm_own(self, record: ToolRecord, sender: Sender, visible: Visible) -> None:
+        """Passes if the tool may still be called as it was when the call came in, on its client's own session too."""
+        if self._confirm is not None:
+            await self._confirm(record)
+        await sender.confirm(record)
+        now = visible.by_id(record.id)
+        if now is None or now.change_hash != record.change_hash:
+            raise _definition_changed(now or record)
 
 
 def _definition_changed(record: ToolRecord) -> RefusedError:

@@ -259,7 +259,7 @@ class ContentsDoor:
 
 def _caller(inbound: Inbound) -> Caller:
     sender = (inbound.principal.id, inbound.meta, inbound.on_progress, inbound.session_id)
-    return Caller(*sender, input=inbound.input)
+    return Caller(*sender, input=inbound.input, line=inbound.line)
 
 
 def _readable(raw: bytes, target: Target, uri_of: Callable[[str, str], str] | None, era: Era) -> bytes:

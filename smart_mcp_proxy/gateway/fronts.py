@@ -42,6 +42,18 @@ class Fronts:
         """Those that the configuration names."""
         return self._profiles.values()
 
+    @property
+    def is_pinning(self) -> bool:
+        """Whether the configuration always lists some tool."""
+        servers = self.whole.visible.servers.values()
+        return any(config.pin for config in servers) or any(profile.pin for profile in self.profiles)
+
+    def contents_at(self, path: str, reach: Reach) -> Visible | None:
+        """Whose prompts and resources are shown at a path: those of the servers whose tools are; none to a toolset."""
+        kind, _, name = path.partition("/")
+        front = self.of(name or None, reach) if kind in ("", "p") else None
+        return None if front is None else front.visible
+
     def of(self, profile: str | None, reach: Reach = WHOLE) -> Front | None:
         """A profile's front, or with None the whole catalog's, as far as a reach goes; a look-up.
 

@@ -62,6 +62,9 @@ class Offer(Protocol):
     def demands_headers(self, name: str) -> bool:
         """Whether a listed tool wants some arguments in HTTP headers too, for which the SDK has the rules."""
 
+    def may_need_line(self, name: str, arguments: Mapping[str, Any]) -> bool:
+        """Whether a call of a listed tool may lead to a server that knows each client; a look-up."""
+
     def state(self) -> Hashable:
         """Equal as long as the list is the same one; None while there is none to show; a look-up."""
 

@@ -80,6 +80,10 @@ class Passthrough:
         self._now()
         return name in self._demanding
 
+    def may_need_line(self, name: str, arguments: Mapping[str, Any]) -> bool:
+        """Whether the server knows each client."""
+        return self._server in self._visible.per_client
+
     def hint(self, name: str) -> str:
         """Names that are close."""
         close = get_close_matches(name, self._now(), n=CLOSE_NAMES)
@@ -101,6 +105,7 @@ class Passthrough:
             meta=caller.meta,
             on_progress=caller.on_progress,
             input=caller.input,
+            line=caller.line,
         )
         try:
             return await self._calls.call(request, within=self._visible)

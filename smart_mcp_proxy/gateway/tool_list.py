@@ -97,6 +97,13 @@ class ToolList(ABC):
         """Whether the schema wants some arguments of this tool in HTTP headers too."""
         return name in self._now().demanding
 
+    def may_need_line(self, name: str, arguments: Mapping[str, Any]) -> bool:
+        """Whether the call may lead to a server that knows each client."""
+        if self._own.has(name):
+            return self._own.may_need_line(name, arguments)
+        record = self._now().records.get(name)
+        return record is not None and record.key.server in self._visible.per_client
+
     def state(self) -> Hashable:
         """Names and definitions in their order."""
         return tuple((record.listed_name, record.digest) for record in self.chosen())
@@ -124,6 +131,7 @@ class ToolList(ABC):
             meta=caller.meta,
             on_progress=caller.on_progress,
             input=caller.input,
+            line=caller.line,
         )
         return await self._calls.call(request, within=self._visible)
 

@@ -160,6 +160,7 @@ class Visible:
         self._seen = _Seen(Snapshot(), self._rules, {}, {})
         self._looked = _Looked(self._seen.snapshot, self._rules, {})
         self._made: dict[Hashable, Any] = {}
+        self._per_client: tuple[object, frozenset[str]] = (None, frozenset())
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
         """What `make` returned when this was first asked for `key`; kept for as long as this object lives, no longer.
@@ -179,6 +180,15 @@ class Visible:
     def servers(self) -> Mapping[str, ServerConfig]:
         """The configured servers, as far as they are seen here, by name."""
         return self._current().servers
+
+    @property
+    def per_client(self) -> frozenset[str]:
+        """The servers seen here that know each client; the same object until the configuration changes."""
+        rules = self._current()
+        if self._per_client[0] is not rules:
+            names = frozenset(name for name, each in rules.servers.items() if each.connection == "per_client")
+            self._per_client = (rules, names)
+        return self._per_client[1]
 
     def sees_content(self, server: str, name: str) -> bool:
         """Whether a server's prompt of this name, or resource or template of this URI, may be seen and used here."""

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from smart_mcp_proxy.models import Trust
 
 __all__ = [
+    "ConnectionKind",
     "Limits",
     "Problem",
     "Profile",
@@ -22,6 +23,8 @@ __all__ = [
 
 Transport = Literal["stdio", "http", "sse"]
 """http is MCP's streamable HTTP; sse the older transport of two endpoints."""
+ConnectionKind = Literal["shared", "per_client"]
+"""Who uses a connection to a server: all clients, or each client of the handshake era one of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +39,8 @@ class Limits:
         init_s: Seconds until the handshake is done.
         list_s: Seconds until its definitions are listed.
         call_s: Seconds until a call is answered.
+        client_connections: Connections of single clients at the same time, where each has its own.
+        client_idle_s: Seconds without a request after which such a connection is closed.
 
     Source: contract.md, Config file; product.md, Upstreams (30 s discovery).
     """
@@ -47,6 +52,8 @@ class Limits:
     init_s: float = 20.0
     list_s: float = 30.0
     call_s: float = 60.0
+    client_connections: int = 16
+    client_idle_s: float = 900.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +92,7 @@ class ServerConfig:
         disabled: Configured but not to be connected.
         quarantined: Waits for its user: not to be connected, and nothing of it is shown to agents.
         trust: Who approves what it lists after its first list; None for the gateway's own setting.
+        connection: Whether its clients share one connection, or each has one on which the server can ask it.
         input_requests: Whether it may ask the user, the model or the roots of a client that lets itself be asked.
         unknown: Keys of the entry that mean nothing here, with their values.
         raw: The entry as it was written.
@@ -108,6 +116,7 @@ class ServerConfig:
     disabled: bool = False
     quarantined: bool = False
     trust: Trust | None = None
+    connection: ConnectionKind = "shared"
     input_requests: bool = False
     # Not compared: a change in one of these is no reason to restart a server.
     unknown: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)

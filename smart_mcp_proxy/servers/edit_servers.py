@@ -25,7 +25,7 @@ Author = Literal["agent", "web", "operator"]
 What the first two add or lead elsewhere starts in quarantine, and what the first enables; the last two lift it.
 """
 
-_OWN_KEYS = frozenset({"quarantined", "trust", "input_requests"})
+_OWN_KEYS = frozenset({"quarantined", "trust", "input_requests", "connection"})
 """Keys that say whether a server is trusted: set by the user's own hand alone."""
 _HARMLESS_KEYS = frozenset({"disabled", "enabled", "timeout", "pin"})
 """What an agent may change of a trusted server: anything else decides what runs, where data goes, or what is kept from

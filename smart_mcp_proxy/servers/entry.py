@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from smart_mcp_proxy.errors import ConfigError
 from smart_mcp_proxy.models import Trust
-from smart_mcp_proxy.servers.config import Limits, Problem, ServerConfig, ToolFilter, Transport
+from smart_mcp_proxy.servers.config import ConnectionKind, Limits, Problem, ServerConfig, ToolFilter, Transport
 from smart_mcp_proxy.servers.fields import EntryReader, check_headers, check_url
 from smart_mcp_proxy.servers.oauth import OAUTH_KEYS, read_oauth
 
@@ -36,6 +36,7 @@ _KNOWN_KEYS = frozenset(
             "enabled",
             "quarantined",
             "trust",
+            "connection",
             "input_requests",
             "proxy",
             "authorization_token",
@@ -90,6 +91,7 @@ def parse_entry(name: str, raw: Mapping[str, Any]) -> tuple[ServerConfig, list[P
         disabled=entry.flag("disabled", default=False) or not entry.flag("enabled", default=True),
         quarantined=entry.flag("quarantined", default=False),
         trust=_trust(entry),
+        connection=_connection(entry, transport),
         input_requests=entry.flag("input_requests", default=False),
         unknown=unknown,
         raw=raw,
@@ -208,6 +210,8 @@ def _limits(entry: EntryReader, timeout_ms: int | None) -> Limits:
         init_s=given.number("init_s") or default.init_s,
         list_s=given.number("list_s") or default.list_s,
         call_s=call_s or default.call_s,
+        client_connections=given.integer("client_connections", at_least=1) or default.client_connections,
+        client_idle_s=given.number("client_idle_s") or default.client_idle_s,
     )
 
 
@@ -239,6 +243,22 @@ def _trust(entry: EntryReader) -> Trust | None:
         raise ConfigError(
             f"Server {entry.server!r}: 'trust' is {written!r:.40}.",
             hint=f"Expected one of {', '.join(get_args(Trust))}.",
+        )
+    return found
+
+
+def _connection(entry: EntryReader, transport: Transport) -> ConnectionKind:
+    written = entry.text("connection").lower() or "shared"
+    found: ConnectionKind | None = next((kind for kind in get_args(ConnectionKind) if kind == written), None)
+    if found is None:
+        raise ConfigError(
+            f"Server {entry.server!r}: 'connection' is {written!r:.40}.",
+            hint=f"Expected one of {', '.join(get_args(ConnectionKind))}.",
+        )
+    if found == "per_client" and transport == "sse":
+        raise ConfigError(
+            f"Server {entry.server!r}: 'connection' is 'per_client', which is not available over SSE.",
+            hint="Reach it over streamable HTTP or stdio, or leave 'connection' out.",
         )
     return found
 

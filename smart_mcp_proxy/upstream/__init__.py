@@ -5,6 +5,7 @@ from smart_mcp_proxy.upstream.auth_callback import LOGIN_TIMEOUT_S, CallbackServ
 from smart_mcp_proxy.upstream.dial import Dialer
 from smart_mcp_proxy.upstream.fleet import Fleet
 from smart_mcp_proxy.upstream.listing import ToolListing
+from smart_mcp_proxy.upstream.own import OwnConnection
 from smart_mcp_proxy.upstream.supervisor import Upstream
 
 __all__ = [
@@ -12,6 +13,7 @@ __all__ = [
     "CallbackServer",
     "Dialer",
     "Fleet",
+    "OwnConnection",
     "SignIns",
     "SignedOut",
     "ToolListing",

@@ -9,7 +9,7 @@ from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.upstream.auth import SignIns
 from smart_mcp_proxy.upstream.auth_bearer import Bearer
 from smart_mcp_proxy.upstream.http import TlsContext
-from smart_mcp_proxy.upstream.link import Link, OnEvent
+from smart_mcp_proxy.upstream.link import Link, OnEvent, Peer
 from smart_mcp_proxy.upstream.raw_http import open_raw_http
 from smart_mcp_proxy.upstream.sdk import open_http
 from smart_mcp_proxy.upstream.stdio import open_stdio
@@ -45,7 +45,13 @@ class Dialer:
         await self.watchdog.__aexit__(*exc_info)
 
     async def __call__(
-        self, config: ServerConfig, *, environ: Mapping[str, str], era: Era | None, on_event: OnEvent
+        self,
+        config: ServerConfig,
+        *,
+        environ: Mapping[str, str],
+        era: Era | None,
+        on_event: OnEvent,
+        peer: Peer | None = None,
     ) -> Link:
         """An open session; see `OpenLink`."""
         limit = self._max_message_bytes
@@ -57,18 +63,21 @@ class Dialer:
                 on_event=on_event,
                 max_message_bytes=limit,
                 watchdog=self.watchdog,
+                peer=peer,
             )
         bearer = None if config.oauth is None else await self._bearer(config)
-        opened = open_raw_http if config.transport == "http" else open_http
         try:
-            link: Link = await opened(
-                config, era=era, on_event=on_event, max_message_bytes=limit, tls=self._tls, bearer=bearer
+            if config.transport == "sse":
+                return await open_http(
+                    config, era=era, on_event=on_event, max_message_bytes=limit, tls=self._tls, bearer=bearer
+                )
+            return await open_raw_http(
+                config, era=era, on_event=on_event, max_message_bytes=limit, tls=self._tls, bearer=bearer, peer=peer
             )
         except BaseException:
             if bearer is not None:
                 await bearer.close()
             raise
-        return link
 
     async def _bearer(self, config: ServerConfig) -> Bearer:
         if self._sign_ins is None:

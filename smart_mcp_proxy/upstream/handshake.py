@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Final
 
 import msgspec
@@ -77,7 +78,9 @@ def server_label(info: object) -> str:
     return " ".join(str(info[key]) for key in ("name", "version") if info.get(key))
 
 
-async def negotiate(server: str, post: Post, known: Era | None) -> Agreement:
+async def negotiate(
+    server: str, post: Post, known: Era | None, capabilities: Mapping[str, Any] = MappingProxyType({})
+) -> Agreement:
     """Agrees on an era. The caller limits the time.
 
     `server/discover` first. If it is not answered soon, `initialize` is sent as well and the first good answer counts,
@@ -87,6 +90,7 @@ async def negotiate(server: str, post: Post, known: Era | None) -> Agreement:
         server: Configured name, for messages.
         post: Sends a request.
         known: The era of the last connection; a server of the handshake era is not probed again.
+        capabilities: What is declared in the handshake; none for a session that many clients share.
 
     Raises:
         UpstreamError: It refuses both, or its versions are unknown to us.
@@ -99,7 +103,7 @@ async def negotiate(server: str, post: Post, known: Era | None) -> Agreement:
             return agreement
     greeting = await post(
         "initialize",
-        {"protocolVersion": LATEST_HANDSHAKE_VERSION, "capabilities": {}, "clientInfo": CLIENT_INFO},
+        {"protocolVersion": LATEST_HANDSHAKE_VERSION, "capabilities": dict(capabilities), "clientInfo": CLIENT_INFO},
     )
     if probe is not None and not probe.done():
         await asyncio.wait({probe, greeting}, return_when=asyncio.FIRST_COMPLETED)
@@ -111,7 +115,7 @@ async def negotiate(server: str, post: Post, known: Era | None) -> Agreement:
     except UpstreamError as exc:
         if exc.delivery != "executed" or known != "handshake":
             raise
-        return await negotiate(server, post, None)  # it was updated since the last connection
+        return await negotiate(server, post, None, capabilities)  # it was updated since the last connection
     finally:
         if probe is not None:
             probe.cancel()

@@ -8,7 +8,7 @@ from mcp_types import METHOD_NOT_FOUND
 
 from smart_mcp_proxy.telemetry import get_logger
 from smart_mcp_proxy.upstream.codec import BrokenMessage, Envelope, cleaned, decode_messages
-from smart_mcp_proxy.upstream.link import Acknowledged, LogLine, OnEvent, announced_event
+from smart_mcp_proxy.upstream.link import Acknowledged, LogLine, OnEvent, Peer, announced_event
 from smart_mcp_proxy.upstream.pending import PendingCalls
 
 __all__ = ["Inbox"]
@@ -27,6 +27,7 @@ class Inbox:
         on_event: Told of changes and log lines.
         on_subscribed: Told when the server confirms the subscription to changes of its lists.
         answer: Sends an answer to a request of the server's; does not wait.
+        peer: The one client that the session is for; None where many share it.
 
     Attributes:
         pending: The requests under way.
@@ -38,12 +39,14 @@ class Inbox:
         on_event: OnEvent,
         on_subscribed: Callable[[], None],
         answer: Callable[[Mapping[str, Any]], None],
+        peer: Peer | None = None,
     ) -> None:
         self.pending = PendingCalls(server)
         self._server = server
         self._on_event = on_event
         self._on_subscribed = on_subscribed
         self._answer = answer
+        self._peer = peer
 
     def take(self, text: bytes, request_id: int | None = None) -> bool:
         """Deals with the messages in one body or one event.
@@ -81,6 +84,8 @@ class Inbox:
     def _receive(self, message: Envelope, request_id: int | None) -> bool:
         if not message.method:
             return self._settle(message, request_id)
+        if self._peer is not None and self._peer.take(message, self._answer):
+            return False
         if bytes(message.id):
             self._answer(_answer_to(message))
         elif message.method == "notifications/progress":

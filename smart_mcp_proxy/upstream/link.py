@@ -13,6 +13,7 @@ from smart_mcp_proxy.errors import UpstreamError, UpstreamTimeoutError
 from smart_mcp_proxy.models import Era, OnMessage, OnProgress
 from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.telemetry import redact
+from smart_mcp_proxy.upstream.codec import Envelope
 
 __all__ = [
     "CLIENT_INFO",
@@ -23,6 +24,7 @@ __all__ = [
     "LogLine",
     "OnEvent",
     "OpenLink",
+    "Peer",
     "ResourceUpdated",
     "ToolsChanged",
     "UpdatesMissed",
@@ -210,11 +212,36 @@ class Link(Protocol):
         ...
 
 
+class Peer(Protocol):
+    """The one client that a session belongs to. A session that many share has none: nobody could tell whom the server
+    means.
+
+    Attributes:
+        capabilities: What the client declared that it can be asked for.
+    """
+
+    capabilities: Mapping[str, Any]
+
+    def take(self, message: Envelope, reply: "Callable[[Mapping[str, Any]], None]") -> bool:
+        """Takes what the server asks or tells the client; False for what is not for it.
+
+        Args:
+            message: A request or notification of the server's.
+            reply: Sends the server a message without waiting.
+        """
+
+
 class OpenLink(Protocol):
     """Opens sessions."""
 
     def __call__(
-        self, config: ServerConfig, *, environ: Mapping[str, str], era: Era | None, on_event: OnEvent
+        self,
+        config: ServerConfig,
+        *,
+        environ: Mapping[str, str],
+        era: Era | None,
+        on_event: OnEvent,
+        peer: Peer | None = None,
     ) -> Awaitable[Link]:
         """A negotiated session with the server that `config` (already expanded) describes.
 
@@ -223,6 +250,7 @@ class OpenLink(Protocol):
             environ: The gateway's own environment.
             era: What the server spoke last time, to save the probe.
             on_event: Told of changes and log lines.
+            peer: The one client that the session is for; None where many share it.
         """
         ...
 

@@ -12,7 +12,7 @@ from smart_mcp_proxy.upstream.codec import BrokenMessage, Envelope, RpcError
 from smart_mcp_proxy.upstream.link import rpc_error
 from smart_mcp_proxy.upstream.progress import ProgressFeed
 
-__all__ = ["SUBSCRIBE", "PendingCall", "PendingCalls"]
+__all__ = ["SUBSCRIBE", "PendingCall", "PendingCalls", "expire", "is_answered"]
 
 SUBSCRIBE: Final = "subscriptions/listen"
 """A request that stays open for as long as the session: no reply without a usable id is ever meant for it."""
@@ -123,3 +123,14 @@ def _error_of(server: str, method: str, text: bytes) -> UpstreamError:
     except (msgspec.DecodeError, RecursionError):  # a bare string, say: show it as it is
         error = RpcError(0, text[:500].decode(errors="replace"))
     return rpc_error(server, method, error.code, error.message, error.data)
+
+
+def expire(reply: "asyncio.Future[bytes]") -> None:
+    """Ends the wait for a reply that did not come in time, with a TimeoutError."""
+    if not reply.done():
+        reply.set_exception(TimeoutError())
+
+
+def is_answered(reply: "asyncio.Future[bytes]") -> bool:
+    """Whether the server, or its end, has decided: not we, by giving up."""
+    return reply.done() and not reply.cancelled() and not isinstance(reply.exception(), TimeoutError)

@@ -23,7 +23,7 @@ from smart_mcp_proxy.upstream.header_rules import HeaderRules
 from smart_mcp_proxy.upstream.http import Failure, TlsContext
 from smart_mcp_proxy.upstream.http_session import HttpSession
 from smart_mcp_proxy.upstream.inbox import Inbox
-from smart_mcp_proxy.upstream.link import OnEvent, after_gap, next_request_id, timeout_error
+from smart_mcp_proxy.upstream.link import OnEvent, Peer, after_gap, next_request_id, timeout_error
 from smart_mcp_proxy.upstream.pending import SUBSCRIBE, PendingCall
 from smart_mcp_proxy.upstream.progress import NO_FEED, ProgressFeed
 
@@ -50,6 +50,7 @@ async def open_raw_http(
     max_message_bytes: int,
     tls: TlsContext | None = None,
     bearer: Bearer | None = None,
+    peer: Peer | None = None,
 ) -> "RawHttpLink":
     """Connects to the server and agrees on an era with it; `bearer` is closed with the session.
 
@@ -58,7 +59,7 @@ async def open_raw_http(
         UpstreamError: It cannot be reached or refuses; the message has the HTTP status.
         UpstreamTimeoutError: It does not answer within `limits.init_s`.
     """
-    link = RawHttpLink(config, on_event, max_message_bytes, tls or TlsContext(), bearer)
+    link = RawHttpLink(config, on_event, max_message_bytes, tls or TlsContext(), bearer, peer)
     await link.open(era)
     return link
 
@@ -72,6 +73,7 @@ class RawHttpLink:
         max_message_bytes: Larger messages are refused.
         tls: For https.
         bearer: The sign-in that every request carries.
+        peer: The one client that the session is for; None where many share it.
     """
 
     def __init__(
@@ -81,6 +83,7 @@ class RawHttpLink:
         max_message_bytes: int,
         tls: TlsContext,
         bearer: Bearer | None = None,
+        peer: Peer | None = None,
     ) -> None:
         self.era: Era = "handshake"
         self.protocol_version = ""
@@ -94,10 +97,11 @@ class RawHttpLink:
         if bearer is not None:
             bearer.on_lost = self._lose_sign_in
         self._lost_sign_in: UpstreamAuthError | None = None
-        self._inbox = Inbox(config.name, on_event, self._stream_opened, self._answer)
+        self._inbox = Inbox(config.name, on_event, self._stream_opened, self._answer, peer)
         self._session = HttpSession(config.name, self._endpoint, self._inbox, max_message_bytes, self._lose)
         self._header_rules = HeaderRules(config.name)
         self._meta: Mapping[str, Any] = {}
+        self._declared: Mapping[str, Any] = peer.capabilities if peer is not None else {}
         self._slots = asyncio.Semaphore(_MAX_EXCHANGES)
         self._deadlines: set[asyncio.Timeout] = set()
         self._has_ended_calls = asyncio.Event()
@@ -189,7 +193,7 @@ class RawHttpLink:
             return reply
 
         try:
-            return await negotiate(self._server, post, known)
+            return await negotiate(self._server, post, known, self._declared)
         finally:
             for task in tasks:
                 task.cancel()

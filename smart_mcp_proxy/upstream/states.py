@@ -1,11 +1,15 @@
-"""Which state of a server may follow which."""
+"""Which state of a server may follow which, and how long a failed one waits for its next try."""
 
+import random
 from collections.abc import Mapping
 from typing import Final
 
 from smart_mcp_proxy.models import ServerState as State
 
-__all__ = ["TRANSITIONS", "check_transition"]
+__all__ = ["TRANSITIONS", "backoff_s", "check_transition"]
+
+_FIRST_PAUSE_S: Final = 0.5
+_LONGEST_PAUSE_S: Final = 60.0
 
 TRANSITIONS: Final[Mapping[State, frozenset[State]]] = {
     State.DISCONNECTED: frozenset({State.CONNECTING, State.DISABLED, State.QUARANTINED}),
@@ -34,3 +38,14 @@ def check_transition(server: str, old: State, new: State) -> None:
     """Raises RuntimeError if `new` may not follow `old`: that is a bug of ours, never of a server."""
     if new not in TRANSITIONS[old]:
         raise RuntimeError(f"server {server}: state {new} cannot follow {old}")
+
+
+def backoff_s(failures: int, rng: random.Random) -> float:
+    """The pause before the next try: 0.5 s doubling up to 60 s, of which a random half is left out.
+
+    Args:
+        failures: Tries that failed in a row, at least 1.
+        rng: Spreads the servers, so that they do not all come back at once.
+    """
+    longest = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2.0 ** min(failures - 1, 16))
+    return longest * rng.uniform(0.5, 1.0)

@@ -25,13 +25,14 @@ from smart_mcp_proxy.upstream.lines import LineSplitter, OverlongLine
 from smart_mcp_proxy.upstream.link import (
     LogLine,
     OnEvent,
+    Peer,
     after_gap,
     announced_event,
     lost_error,
     next_request_id,
     timeout_error,
 )
-from smart_mcp_proxy.upstream.pending import SUBSCRIBE, PendingCall, PendingCalls
+from smart_mcp_proxy.upstream.pending import SUBSCRIBE, PendingCall, PendingCalls, expire, is_answered
 from smart_mcp_proxy.upstream.process import ChildProcess
 from smart_mcp_proxy.upstream.progress import NO_FEED, ProgressFeed
 from smart_mcp_proxy.upstream.watchdog import Watchdog
@@ -61,6 +62,7 @@ async def open_stdio(
     on_event: OnEvent,
     max_message_bytes: int,
     watchdog: Watchdog | None = None,
+    peer: Peer | None = None,
 ) -> "StdioLink":
     """Starts the server and agrees on an era with it.
 
@@ -69,14 +71,14 @@ async def open_stdio(
         UpstreamTimeoutError: It does not answer within `limits.init_s`.
     """
     deadline = asyncio.get_running_loop().time() + config.limits.init_s
-    link = await _started(config, environ, on_event, max_message_bytes, watchdog)
+    link = await _started(config, environ, on_event, max_message_bytes, watchdog, peer)
     try:
         return await link.opened(era, deadline)
     except UpstreamError:
         # Some servers of the handshake era end when anything but `initialize` comes first: once more, without probe.
         if era == "handshake" or not link.is_lost:
             raise
-    link = await _started(config, environ, on_event, max_message_bytes, watchdog)
+    link = await _started(config, environ, on_event, max_message_bytes, watchdog, peer)
     return await link.opened("handshake", deadline)
 
 
@@ -86,9 +88,10 @@ async def _started(
     on_event: OnEvent,
     max_message_bytes: int,
     watchdog: Watchdog | None,
+    peer: Peer | None,
 ) -> "StdioLink":
     child = await ChildProcess.start(config, environ, lambda line: on_event(LogLine(line)), watchdog)
-    return StdioLink(config, child, on_event, max_message_bytes)
+    return StdioLink(config, child, on_event, max_message_bytes, peer)
 
 
 class StdioLink:
@@ -99,6 +102,7 @@ class StdioLink:
         child: Its process, just started.
         on_event: Told of changes and log lines.
         max_message_bytes: Longer messages are refused.
+        peer: The one client that the session is for; None where many share it.
     """
 
     era: Era
@@ -106,11 +110,19 @@ class StdioLink:
     capabilities: Mapping[str, Any]
     server_info: str
 
-    def __init__(self, config: ServerConfig, child: ChildProcess, on_event: OnEvent, max_message_bytes: int) -> None:
+    def __init__(
+        self,
+        config: ServerConfig,
+        child: ChildProcess,
+        on_event: OnEvent,
+        max_message_bytes: int,
+        peer: Peer | None = None,
+    ) -> None:
         self._server = config.name
         self._init_s = config.limits.init_s
         self._child = child
         self._loop = asyncio.get_running_loop()
+        self._peer = peer
         self._on_event = on_event
         self._max_message_bytes = max_message_bytes
         self._pending = PendingCalls(config.name)
@@ -148,7 +160,7 @@ class StdioLink:
 
         try:
             async with asyncio.timeout_at(deadline):
-                agreement = await negotiate(self._server, post, known)
+                agreement = await negotiate(self._server, post, known, self._peer.capabilities if self._peer else {})
                 self._adopt(agreement)
                 if agreement.era == "handshake":
                     await self.notify("notifications/initialized", {})
@@ -197,7 +209,7 @@ class StdioLink:
         is_sent, began_s = False, self._loop.time()
         deadline_s = began_s + timeout_s
         # A timer, not asyncio.timeout around it all: that costs several times as much.
-        timer = self._loop.call_at(deadline_s, _expire, reply)
+        timer = self._loop.call_at(deadline_s, expire, reply)
         try:
             await self._send_request(request_id, method, {**params, "_meta": meta} if meta else params, deadline_s)
             is_sent = True
@@ -208,7 +220,7 @@ class StdioLink:
             raise timeout_error(self._server, method, timeout_s, was_sent=is_sent) from None
         finally:
             timer.cancel()
-            if is_sent and not _is_answered(reply):
+            if is_sent and not is_answered(reply):
                 self._cancel(request_id, method)
             self._forget(request_id, reply)
 
@@ -319,6 +331,8 @@ class StdioLink:
         if not message.method:
             if not self._pending.settle(message):
                 _log.debug("server %s: dropped a reply that nobody waits for", self._server)
+        elif self._peer is not None and self._peer.take(message, self._reply_soon):
+            return
         elif bytes(message.id):
             self._answer(message)
         elif message.method == "notifications/progress":
@@ -335,6 +349,9 @@ class StdioLink:
             reply["result"] = {}
         else:
             reply["error"] = {"code": METHOD_NOT_FOUND, "message": f"Method not found: {message.method}"}
+        self._reply_soon(reply)
+
+    def _reply_soon(self, reply: Mapping[str, Any]) -> None:
         self._child.write_soon(msgspec.json.encode(reply) + b"\n")
 
     def _warn_of_noise(self) -> None:
@@ -376,16 +393,6 @@ class StdioLink:
             self._reason = reason
             self._pending.fail_all(lambda: lost_error(self._server, reason, was_sent=True))
             self._lost.set()
-
-
-def _expire(reply: "asyncio.Future[bytes]") -> None:
-    if not reply.done():
-        reply.set_exception(TimeoutError())
-
-
-def _is_answered(reply: "asyncio.Future[bytes]") -> bool:
-    """Whether the server, or its end, has decided: not we, by giving up."""
-    return reply.done() and not reply.cancelled() and not isinstance(reply.exception(), TimeoutError)
 
 
 def _exit_words(code: int) -> str:

@@ -1,23 +1,33 @@
 """One server, kept connected: connects, watches, reconnects, and never gives up."""
 
 import asyncio
-import itertools
+import contextlib
 import logging
 import random
 import time
-from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
 from smart_mcp_proxy.errors import ConfigError, UpstreamAuthError, UpstreamError
-from smart_mcp_proxy.models import ContentKind, OnMessage, OnProgress, ServerState, ServerStatus
+from smart_mcp_proxy.models import ContentKind, Era, OnMessage, OnProgress, ServerState, ServerStatus
 from smart_mcp_proxy.servers import ServerConfig, UnsetVariableError, expand, secrets_of
-from smart_mcp_proxy.telemetry import get_logger, printable, redact, secrets_hidden, spawn
-from smart_mcp_proxy.upstream.link import ContentsChanged, Link, LinkEvent, LogLine, OpenLink, ToolsChanged
+from smart_mcp_proxy.telemetry import get_logger, redact, secrets_hidden, spawn
+from smart_mcp_proxy.upstream.link import (
+    ContentsChanged,
+    Link,
+    LinkEvent,
+    LogLine,
+    OnEvent,
+    OpenLink,
+    Peer,
+    ToolsChanged,
+)
 from smart_mcp_proxy.upstream.listing import ToolListing, fetch_contents, fetch_tools
-from smart_mcp_proxy.upstream.states import check_transition
+from smart_mcp_proxy.upstream.own import OwnConnections
+from smart_mcp_proxy.upstream.server_log import ServerLog
+from smart_mcp_proxy.upstream.states import backoff_s, check_transition
 from smart_mcp_proxy.upstream.watching import OnResourceUpdated, ResourceWatch
 
 __all__ = ["OnChange", "OnToolsChanged", "Upstream", "backoff_s"]
@@ -27,8 +37,6 @@ OnChange = Callable[[ServerStatus], None]
 OnToolsChanged = Callable[[str], None]
 """Told the name of a server whose tool list may be another one now."""
 
-_FIRST_PAUSE_S: Final = 0.5
-_LONGEST_PAUSE_S: Final = 60.0
 _HEALTHY_S: Final = 30.0
 """A connection that held this long, or longer than the pause before it, starts the pauses anew: a server that is killed
 now and then is back at once, one that dies of its first call is waited for longer and longer."""
@@ -36,22 +44,8 @@ _AUTH_PAUSE_S: Final = 60.0
 """Between tries at a server that wants a sign-in: it will not change its mind, and must not be stormed."""
 _NUDGE_S: Final = 2.0
 """A call for a failed server brings its next try forward, but not sooner than this after the last."""
-_LOG_LINES: Final = 1_000
-_SAID_CHARS: Final = 200
-"""Of the last line that a server wrote before it failed; most name the reason within it."""
 
 _log = get_logger("upstream")
-
-
-def backoff_s(failures: int, rng: random.Random) -> float:
-    """The pause before the next try: 0.5 s doubling up to 60 s, of which a random half is left out.
-
-    Args:
-        failures: Tries that failed in a row, at least 1.
-        rng: Spreads the servers, so that they do not all come back at once.
-    """
-    longest = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2.0 ** min(failures - 1, 16))
-    return longest * rng.uniform(0.5, 1.0)
 
 
 class Upstream:
@@ -68,6 +62,9 @@ class Upstream:
         rng: Source of jitter.
         on_contents_changed: Told when its prompts or resources may be other ones.
         on_resource_updated: Told when one resource may be another one.
+
+    Attributes:
+        own: Sessions of single clients, where each has its own besides the one that is kept here; else None.
     """
 
     def __init__(  # noqa: PLR0913  (each is told of another thing, or replaced in tests)
@@ -106,11 +103,12 @@ class Upstream:
         self._pause_s = _HEALTHY_S
         self._told = ""
         self._last_try = clock()
-        self._log_lines: deque[str] = deque(maxlen=_LOG_LINES)
-        self._last_said = ""
-        """What the server wrote last on its present connection."""
+        self._written = ServerLog()
         self._end: asyncio.Future[UpstreamError] | None = None
         """Why the present connection is over, as soon as it is."""
+        self.own: OwnConnections | None = None
+        if config.connection == "per_client":
+            self.own = OwnConnections(lambda: self.config, self._expanded, self._opened, clock)
 
     def __repr__(self) -> str:
         return f"<Upstream {self.config.name}, {self._status.state}>"
@@ -132,8 +130,7 @@ class Upstream:
 
     def logs(self, count: int) -> list[str]:
         """The last lines the server wrote for people, oldest first, secrets hidden."""
-        start = max(0, len(self._log_lines) - count)
-        return list(itertools.islice(self._log_lines, start, None))
+        return self._written.last(count)
 
     # --- lifetime
 
@@ -159,6 +156,9 @@ class Upstream:
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
+        if self.own is not None:
+            await self.own.close()
+        if task is not None:
             await asyncio.wait({task})
         if self._status.state is not ServerState.DISCONNECTED:
             self._move(ServerState.DISCONNECTED)
@@ -295,10 +295,9 @@ class Upstream:
     async def _connect_once(self) -> float | None:
         """One connection from beginning to end; returns the pause before the next, None for no next one."""
         self._last_try = self._clock()
-        self._last_said = ""
+        self._written.last_said = ""
         try:
-            # In a thread: a value may come from a file or from the system's keyring.
-            config = await asyncio.to_thread(expand, self.config, self._environ)
+            config = await self._expanded()
         except UnsetVariableError as exc:
             _log.warning("%s", exc.message)
             self._move(ServerState.NEEDS_ENV, exc.message, exc.hint)
@@ -307,17 +306,19 @@ class Upstream:
             return self._failed(exc.message, exc.hint)
         with secrets_hidden(secrets_of(config)):
             try:
-                link = await self._opened(config)
+                link = await self._opened(config, self._status.era, self._heard)
             except UpstreamError as exc:
                 return self._failed(exc.message, exc.hint, needs_auth=isinstance(exc, UpstreamAuthError))
             return await self._hold(link)
 
-    async def _opened(self, config: ServerConfig) -> Link:
-        era = self._status.era
-        if config.transport != "stdio":
-            return await self._open_link(config, environ=self._environ, era=era, on_event=self._heard)
-        async with self._start_gate:
-            return await self._open_link(config, environ=self._environ, era=era, on_event=self._heard)
+    async def _expanded(self) -> ServerConfig:
+        # In a thread: a value may come from a file or from the system's keyring.
+        return await asyncio.to_thread(expand, self.config, self._environ)
+
+    async def _opened(self, config: ServerConfig, era: Era | None, on_event: OnEvent, peer: Peer | None = None) -> Link:
+        open_link = self._open_link if peer is None else partial(self._open_link, peer=peer)
+        async with self._start_gate if config.transport == "stdio" else contextlib.nullcontext():
+            return await open_link(config, environ=self._environ, era=era, on_event=on_event)
 
     async def _hold(self, link: Link) -> float:
         """Serves over an open session until it ends."""
@@ -351,7 +352,7 @@ class Upstream:
     def _failed(self, error: str, hint: str, *, needs_auth: bool = False) -> float:
         """Notes a failure and returns the pause it asks for."""
         self._failures += 1
-        said = f" It last wrote: {self._last_said}" if self._last_said else ""
+        said = f" It last wrote: {self._written.last_said}" if self._written.last_said else ""
         # The same failure again and again is one line of the log, not one every minute.
         level = logging.DEBUG if error == self._told else logging.WARNING
         self._told = error
@@ -374,10 +375,8 @@ class Upstream:
 
     def _heard(self, event: LinkEvent) -> None:
         if isinstance(event, LogLine):
-            text = redact(event.text)  # now: later the secrets in use are other ones
-            self._log_lines.append(text)
-            if self.config.transport == "stdio":  # elsewhere it is no word about the connection
-                self._last_said = printable(text.strip()[:_SAID_CHARS]) or self._last_said
+            # Over other transports it is no word about the connection.
+            self._written.add(event.text, is_said=self.config.transport == "stdio")
         elif isinstance(event, ToolsChanged):
             self._tell(self._on_tools_changed)
         elif isinstance(event, ContentsChanged):

@@ -73,6 +73,7 @@ class _Client:
         self._server = gateway.mcp_server()
         self._checked = checked_clients(self._server)
         self._agent = gateway.agent
+        self._clients = gateway.clients
         self._calls: CallsInFlight | None = None
         """Of the client, once the SDK has let it call a tool."""
         self._reader = reader
@@ -104,6 +105,8 @@ class _Client:
 
     async def _finish(self) -> None:
         """Lets the answers to what was read leave."""
+        if (client := self._checked.get(None)) is not None:
+            self._clients.stop_asking(client.session)
         # At the end of the input nothing new can come, so nothing is refused; after a signal all calls have ended.
         with anyio.move_on_after(FLUSH_S if self._stop.is_set() else DRAIN_S):
             await self._all_answered.wait()

@@ -139,10 +139,12 @@ class CallsInFlight:
         self._tasks: dict[int | str, asyncio.Task[Any]] = {}
 
     def takes(self, call: WireCall) -> bool:
-        """Whether this call is answered here: a listed tool, an id that is not in use, no client that may be asked."""
+        """Whether this call is answered here: a listed tool, an id that is not in use, nobody to be asked."""
         if self._agent.may_ask() and (self._is_askable or call.is_askable):
             return False
-        return coerce_request_id(call.id) not in self._tasks and self.offer.has(call.params.name)
+        if coerce_request_id(call.id) in self._tasks or not self.offer.has(call.params.name):
+            return False
+        return not (self._agent.may_need_line() and self.offer.may_need_line(call.params.name, call.params.arguments))
 
     def add(self, call: WireCall, task: "asyncio.Task[None]") -> None:
         """Lets the client cancel a call that `task` is going to answer, before it has begun."""

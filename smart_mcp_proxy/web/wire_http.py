@@ -239,11 +239,13 @@ class WireHttp:
             await self._app(scope, replay, watch)
 
     def _may_be_asked(self, body: bytes, headers: Headers | None) -> bool:
-        """Whether a server may have a question to the session's client before it answers."""
-        if headers is None or not self._agent.may_ask() or not any(name in body for name in _ASKING):
+        """Whether a server may have something to ask or tell the session's client before it answers."""
+        may_ask, may_need_line = self._agent.may_ask(), self._agent.may_need_line()
+        if headers is None or not (may_ask or may_need_line) or not any(name in body for name in _ASKING):
             return False
         session_id = headers.get(b"mcp-session-id", b"").decode("latin-1")
-        return self._is_askable(session_id) and accepted_replies(headers.get(b"accept", b""))[1]
+        is_known = bool(session_id) if may_need_line else self._is_askable(session_id)
+        return is_known and accepted_replies(headers.get(b"accept", b""))[1]
 
 
 async def _read(receive: Receive) -> tuple[bytes | None, list[Message]]:

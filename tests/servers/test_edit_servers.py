@@ -105,7 +105,13 @@ def test_an_agent_disables_a_server_freely(tmp_path: Path) -> None:
 @pytest.mark.parametrize("by", OTHERS)
 @pytest.mark.parametrize(
     "change",
-    [{"quarantined": False}, {"quarantined": None}, {"trust": "trusted"}, {"input_requests": True}],
+    [
+        {"quarantined": False},
+        {"quarantined": None},
+        {"trust": "trusted"},
+        {"input_requests": True},
+        {"connection": "per_client"},
+    ],
     ids=str,
 )
 def test_others_cannot_say_that_a_server_is_trusted(tmp_path: Path, by: Author, change: dict[str, Any]) -> None:

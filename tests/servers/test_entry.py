@@ -274,3 +274,26 @@ def test_a_trust_that_does_not_exist_is_refused() -> None:
         "Server 's': 'trust' is 'truster'. Expected one of manual, scan, trusted."
     )
     assert "'quarantined' is text" in refusal({"command": "x", "quarantined": "no"})
+
+
+@pytest.mark.parametrize(
+    ("written", "connection"),
+    [({}, "shared"), ({"connection": "shared"}, "shared"), ({"connection": "per_client"}, "per_client")],
+)
+def test_an_entry_says_who_uses_its_connection(written: dict[str, Any], connection: str) -> None:
+    """All clients, unless it says otherwise."""
+    assert config_of({"command": "x", **written}).connection == connection
+
+
+def test_connections_of_clients_are_limited_in_number_and_idle_time() -> None:
+    """Both under the limits of the entry."""
+    limits = config_of({"command": "x", "limits": {"client_connections": 2, "client_idle_s": 7}}).limits
+    assert (limits.client_connections, limits.client_idle_s) == (2, 7.0)
+
+
+def test_a_connection_that_cannot_be_is_refused() -> None:
+    """An unknown word, and the transport on which no client can be asked."""
+    assert refusal({"command": "x", "connection": "mine"}) == (
+        "Server 's': 'connection' is 'mine'. Expected one of shared, per_client."
+    )
+    assert "not available over SSE" in refusal({"url": "http://localhost/sse", "connection": "per_client"})

@@ -80,6 +80,7 @@ class CallerSource:
             session=caller.session,
             meta=caller.meta,
             on_progress=caller.on_progress,
+            line=caller.line,
         )
         return await self._calls.call(request, within=self._visible)
 

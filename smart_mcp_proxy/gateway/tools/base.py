@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
 
 from smart_mcp_proxy.errors import RequestError
-from smart_mcp_proxy.models import ClientInput, Hit, OnMessage, OnProgress, ToolRecord
+from smart_mcp_proxy.models import ClientInput, ClientLine, Hit, OnMessage, OnProgress, ToolRecord
 
 __all__ = ["AgentTool", "Arguments", "Caller", "Registered", "Registry"]
 
@@ -74,6 +74,7 @@ class Caller(msgspec.Struct, frozen=True):
         registry: Where tools that it finds are registered; None where none are.
         on_message: Where the notifications go that come on the request's own exchange; see `CallRequest`.
         input: How it can be asked for more; None where it cannot be.
+        line: The way back to it, for what servers ask and tell it meanwhile; None where there is none.
     """
 
     principal: str
@@ -83,6 +84,7 @@ class Caller(msgspec.Struct, frozen=True):
     registry: Registry | None = None
     on_message: OnMessage | None = None
     input: ClientInput | None = None
+    line: ClientLine | None = None
 
 
 class AgentTool(ABC, Generic[ArgumentsT]):
@@ -116,6 +118,10 @@ class AgentTool(ABC, Generic[ArgumentsT]):
             RequestError: The arguments do not fit this tool.
         """
         return await self.run(self.parse(arguments), caller)
+
+    def may_need_line(self, arguments: Mapping[str, Any]) -> bool:
+        """Whether the call may lead to a server that knows each client; a look-up."""
+        return False
 
     def parse(self, arguments: Mapping[str, Any]) -> ArgumentsT:
         """The arguments, checked."""

@@ -1,5 +1,6 @@
 """`call_tool_read`, `call_tool_write`, `call_tool_destructive`: one call path, three sets of annotations."""
 
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
@@ -49,6 +50,12 @@ class _CallTool(AgentTool[CallArguments]):
         self._calls = calls
         self._visible = visible
 
+    def may_need_line(self, arguments: Mapping[str, Any]) -> bool:
+        """Whether the tool is one of a server that knows each client."""
+        name, servers = arguments.get("name"), self._visible.per_client
+        record = self._visible.find(name) if servers and isinstance(name, str) else None
+        return record is not None and record.key.server in servers
+
     async def run(self, arguments: CallArguments, caller: Caller) -> bytes:
         """Calls the upstream tool."""
         if caller.registry is not None and (record := self._visible.find(arguments.name)) is not None:
@@ -65,6 +72,7 @@ class _CallTool(AgentTool[CallArguments]):
                 meta=caller.meta,
                 on_progress=caller.on_progress,
                 input=caller.input,
+                line=caller.line,
             ),
             within=self._visible,
         )

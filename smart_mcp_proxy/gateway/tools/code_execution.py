@@ -157,6 +157,10 @@ class CodeExecution(AgentTool[CodeArguments]):
             max_calls=asked["max_calls"],
         )
 
+    def may_need_line(self, arguments: Mapping[str, Any]) -> bool:
+        """Whether any server knows each client: a script may call all."""
+        return bool(self._visible.per_client)
+
     def _most(self) -> dict[str, int]:
         """The limits that a call may lower, and how high they are."""
         return {"timeout_ms": self._settings.code_timeout_s * 1000, "max_calls": self._settings.code_max_calls}
@@ -187,6 +191,7 @@ class CodeExecution(AgentTool[CodeArguments]):
             session=caller.session,
             meta=caller.meta,
             parent=id,
+            line=caller.line,
         )
 
 

@@ -51,6 +51,10 @@ class OwnTools:
         """No argument of these tools must travel as a header."""
         return False
 
+    def may_need_line(self, name: str, arguments: Mapping[str, Any]) -> bool:
+        """Whether the call may lead to a server that knows each client."""
+        return self._tools[name].may_need_line(arguments)
+
     def state(self) -> Hashable:
         """Always the same."""
         return None

@@ -73,6 +73,10 @@ class Proxy(AgentTool[ProxyArguments]):
             "annotations": dict(self.annotations),
         }
 
+    def may_need_line(self, arguments: Mapping[str, Any]) -> bool:
+        """Whether any server knows each client: what is called is found out later."""
+        return bool(self._visible.per_client)
+
     async def run(self, arguments: ProxyArguments, caller: Caller) -> bytes:
         """Lists, describes or calls. All but a call is written down here; a call is where it is made.
 

@@ -1,0 +1,66 @@
+"""The way back to a client of the handshake era, on the stream of one of its requests or outside of any.
+
+Private name used: `ServerSession._request_outbound`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from mcp.server.connection import Connection
+from mcp.server.context import ServerRequestContext
+from mcp.server.session import ServerSession
+
+from smart_mcp_proxy.fastmcp_compat.asking import Asking, declared_inputs
+from smart_mcp_proxy.fastmcp_compat.handlers import ClientSession
+
+__all__ = ["Line", "keep_line", "line_of", "standing_asking"]
+
+_STATE = "smart_mcp_proxy.line"
+"""Where a connection's own scratch space holds the way back to its client."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """Asks and tells one client.
+
+    Attributes:
+        client: What is kept for it while it is connected.
+        asking: Asks it, and says what it can be asked for.
+    """
+
+    client: ClientSession
+    asking: Asking
+
+    def on(self, session: ServerSession) -> "Line":
+        """The same client, on the stream of the request that this session object belongs to."""
+        return replace(self, asking=replace(self.asking, channel=session._request_outbound))
+
+    async def ask(self, method: str, params: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
+        """The client's result; see `Asking.ask`."""
+        return await self.asking.ask(method, params, timeout_s)
+
+    async def tell(self, method: str, params: Mapping[str, Any]) -> None:
+        """Sends it a notification; one that cannot be delivered is dropped."""
+        await self.asking.channel.notify(method, dict(params))
+
+
+def standing_asking(connection: Connection, capabilities: Mapping[str, Any]) -> Asking:
+    """The way to ask a client outside of its requests.
+
+    Args:
+        connection: The client's.
+        capabilities: What it declared in its `initialize`, as it wrote them.
+    """
+    return Asking(declared_inputs(capabilities), connection.protocol_version, connection.outbound)
+
+
+def keep_line(connection: Connection, line: Line) -> None:
+    """Remembers the way back to the client of a connection for as long as it lasts."""
+    connection.state[_STATE] = line
+
+
+def line_of(ctx: ServerRequestContext[Any]) -> Line | None:
+    """The way back to the client of this request, on the request's own stream; None in the modern era."""
+    standing: Line | None = ctx.session._connection.state.get(_STATE)
+    return standing.on(ctx.session) if standing is not None else None

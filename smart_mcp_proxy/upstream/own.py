@@ -1,0 +1,325 @@
+"""Sessions with one server that belong to one client each: opened when needed, closed when nobody needs them."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any, Final, Literal
+
+from smart_mcp_proxy.errors import ProxyError, RateLimitedError, UpstreamError
+from smart_mcp_proxy.models import ClientLine, ContentKind, Era, OnMessage, OnProgress
+from smart_mcp_proxy.servers import ServerConfig, secrets_of
+from smart_mcp_proxy.telemetry import get_logger, secrets_hidden, spawn
+from smart_mcp_proxy.upstream.conversation import ClientSide, Conversation
+from smart_mcp_proxy.upstream.link import (
+    ContentsChanged,
+    Link,
+    LinkEvent,
+    LogLine,
+    OnEvent,
+    Peer,
+    ToolsChanged,
+    lost_error,
+    timeout_error,
+)
+from smart_mcp_proxy.upstream.listing import ToolListing, fetch_contents, fetch_tools
+
+__all__ = ["ListKind", "OwnConnection", "OwnConnections"]
+
+_LONGEST_ASKED_S: Final = 3_600.0
+"""A request whose deadline stands still again and again ends after this time all the same."""
+_PROBE_S: Final = 1.0
+"""What a server that did not answer in time gets to answer a ping; the session itself then looks closer."""
+_LIST_AGAIN_S: Final = 300.0
+"""Lists that are older are looked at again. Source: seeds/3_mcp_protocol_surface.md, Tool Change Notifications."""
+
+ListKind = Literal["tools"] | ContentKind
+
+_log = get_logger("upstream")
+
+
+class OwnConnection:
+    """An open session that belongs to one client.
+
+    Args:
+        config: The server.
+        link: The session.
+        conversation: What the server asks and tells the client on it.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(
+        self, config: ServerConfig, link: Link, conversation: Conversation, clock: Callable[[], float]
+    ) -> None:
+        self._config = config
+        self._link = link
+        self._conversation = conversation
+        self._clock = clock
+        self._lists: dict[ListKind, tuple[float, ToolListing]] = {}
+        self._changes = 0
+        self._listing = asyncio.Lock()
+
+    @property
+    def capabilities(self) -> Mapping[str, Any]:
+        """What the server declared."""
+        return self._link.capabilities
+
+    def forget_lists(self) -> None:
+        """The server says that it lists something else now."""
+        self._changes += 1
+        self._lists.clear()
+
+    def known(self, kind: ListKind) -> ToolListing | None:
+        """What the server lists on this session, as far as that is known now."""
+        at_s, listing = self._lists.get(kind, (0.0, None))
+        return listing if self._clock() - at_s < _LIST_AGAIN_S else None
+
+    async def listing(self, kind: ListKind) -> ToolListing:
+        """What the server lists on this session: asked for once, and again when it says that it has changed.
+
+        Raises:
+            UpstreamError: The list cannot be had.
+        """
+        async with self._listing:
+            while (listing := self.known(kind)) is None:
+                changes, fetched = self._changes, await self._fetch(kind)
+                if changes == self._changes:
+                    self._lists[kind] = (self._clock(), fetched)
+        return listing
+
+    async def _fetch(self, kind: ListKind) -> ToolListing:
+        name, limit_s = self._config.name, self._config.limits.list_s
+        if self.capabilities.get("resources" if kind == "templates" else kind) is None:
+            return ToolListing()
+        ask = partial(self._link.request, timeout_s=limit_s)
+        if kind == "tools":
+            return await fetch_tools(name, ask, timeout_s=limit_s)
+        return await fetch_contents(name, kind, ask, timeout_s=limit_s)
+
+    async def request(
+        self,
+        method: str,
+        params: Mapping[str, Any],
+        line: ClientLine,
+        *,
+        timeout_s: float,
+        on_progress: OnProgress | None = None,
+        on_message: OnMessage | None = None,
+    ) -> bytes:
+        """The `result` of one request as JSON text; see `Link.request`.
+
+        The time in which the client itself is asked does not count.
+
+        Args:
+            line: The way back to the client while the request is under way.
+        """
+        try:
+            async with asyncio.timeout(timeout_s) as deadline:
+                with self._conversation.under_way(line, deadline):
+                    result = await self._link.request(
+                        method,
+                        params,
+                        timeout_s=timeout_s + _LONGEST_ASKED_S,
+                        on_progress=on_progress,
+                        on_message=on_message,
+                    )
+        except TimeoutError:
+            spawn(self._doubt(), f"upstream-doubt-{self._config.name}")
+            raise timeout_error(self._config.name, method, timeout_s, was_sent=True) from None
+        await self._conversation.flush()
+        return result
+
+    async def notify(self, method: str, params: Mapping[str, Any]) -> None:
+        """Sends one notification; a session that is ending does not get it."""
+        with contextlib.suppress(UpstreamError):
+            await self._link.notify(method, params)
+
+    async def set_level(self, level: str) -> None:
+        """Tells the server from which level on it is to send log messages, where it sends any."""
+        if self.capabilities.get("logging") is None:
+            return
+        try:
+            await self._link.request("logging/setLevel", {"level": level}, timeout_s=self._config.limits.init_s)
+        except UpstreamError as exc:
+            _log.warning("server %s did not take the client's log level: %s", self._config.name, exc)
+
+    def stop_asking(self) -> None:
+        """Refuses what the server asks from now on, and what is open: the client cannot answer any more."""
+        self._conversation.stop_asking()
+
+    async def _doubt(self) -> None:
+        with contextlib.suppress(UpstreamError):
+            await self._link.request("ping", {}, timeout_s=_PROBE_S)
+
+
+class _Place:
+    """A client's place at a server, from before its session is opened until after it is closed."""
+
+    def __init__(self, now_s: float) -> None:
+        self.opened: asyncio.Future[OwnConnection | None] = asyncio.get_running_loop().create_future()
+        self.users = 0
+        self.used_s = now_s
+        self.keeper: asyncio.Task[None] | None = None
+
+
+class OwnConnections:
+    """The sessions of single clients with one server.
+
+    Args:
+        config: The server as it is configured now.
+        expanded: The same with its variables filled in.
+        open_link: Opens one.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        config: Callable[[], ServerConfig],
+        expanded: Callable[[], Awaitable[ServerConfig]],
+        open_link: Callable[[ServerConfig, Era, OnEvent, Peer], Awaitable[Link]],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._config = config
+        self._expanded = expanded
+        self._open_link = open_link
+        self._clock = clock
+        self._places: dict[object, _Place] = {}
+        self._keepers: set[asyncio.Task[None]] = set()
+        self._is_modern = False
+
+    def __repr__(self) -> str:
+        return f"<OwnConnections to {self._config().name}, {len(self)} of clients>"
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def find(self, client: object) -> OwnConnection | None:
+        """The client's open session, None if it has none."""
+        place = self._places.get(client)
+        if place is None or not place.opened.done() or place.opened.exception() is not None:
+            return None
+        return place.opened.result()
+
+    @asynccontextmanager
+    async def used_by(self, client: object, side: ClientSide) -> AsyncIterator[OwnConnection | None]:
+        """The client's session, opened if need be, kept while in use; None if the server has left the handshake era.
+
+        Raises:
+            RateLimitedError: As many clients as may have one already.
+            UpstreamError: It cannot be opened.
+        """
+        if self._is_modern:
+            yield None
+            return
+        place = self._places.get(client)
+        if place is None:
+            place = self._new_place(client, side)
+        place.users += 1
+        try:
+            yield await asyncio.shield(place.opened)
+        finally:
+            place.users -= 1
+            place.used_s = self._clock()
+
+    async def drop(self, client: object) -> None:
+        """Closes the session of a client that is gone."""
+        if (place := self._places.pop(client, None)) is not None:
+            await self._end([place])
+
+    async def close(self) -> None:
+        """Closes all; requests under way fail."""
+        places = list(self._places.values())
+        self._places.clear()
+        self._is_modern = False
+        await self._end(places)
+        if self._keepers:  # of sessions that were ending by themselves
+            await asyncio.wait(self._keepers)
+
+    async def _end(self, places: list[_Place]) -> None:
+        keepers = {place.keeper for place in places if place.keeper is not None}
+        for keeper in keepers:
+            keeper.cancel()
+        if keepers:
+            await asyncio.wait(keepers)
+        for place in places:  # of one that had not even begun, nobody else says so
+            _fail(place, lost_error(self._config().name, "was stopped", was_sent=False))
+
+    def _new_place(self, client: object, side: ClientSide) -> _Place:
+        config = self._config()
+        if len(self._places) >= config.limits.client_connections:
+            raise RateLimitedError(
+                f"Server '{config.name}' has connections of {len(self._places)} clients open, its limit.",
+                hint=f"One that is not used closes after {config.limits.client_idle_s:g} s. "
+                "The user can raise 'client_connections' under 'limits' in the server's entry.",
+                retry_after_s=config.limits.client_idle_s,
+                code="too_many_connections",
+            )
+        place = self._places[client] = _Place(self._clock())
+        keeper = place.keeper = spawn(self._keep(client, place, side), f"upstream-own-{config.name}")
+        self._keepers.add(keeper)
+        keeper.add_done_callback(self._keepers.discard)
+        return place
+
+    async def _keep(self, client: object, place: _Place, side: ClientSide) -> None:
+        """One session of one client, from beginning to end."""
+        conversation = Conversation(self._config().name, side)
+        try:
+            await self._hold(client, place, conversation)
+        except ProxyError as exc:
+            _fail(place, exc)
+        finally:
+            self._leave(client, place)
+            _fail(place, lost_error(self._config().name, "was stopped", was_sent=False))
+            await conversation.close()
+
+    async def _hold(self, client: object, place: _Place, conversation: Conversation) -> None:
+        connection: OwnConnection | None = None
+
+        def hear(event: LinkEvent) -> None:
+            if isinstance(event, LogLine):  # not among the server's lines, which agents may read: it is of one client
+                _log.debug("server %s, for one client: %s", self._config().name, event.text)
+            elif isinstance(event, ToolsChanged | ContentsChanged) and connection is not None:
+                connection.forget_lists()
+
+        config = await self._expanded()
+        with secrets_hidden(secrets_of(config)):
+            link = await self._open_link(config, "handshake", hear, conversation)
+            try:
+                self._is_modern = link.era == "modern"
+                if not self._is_modern:
+                    connection = OwnConnection(config, link, conversation, self._clock)
+                place.opened.set_result(connection)
+                if connection is not None:
+                    await self._wait_over(client, place, link)
+            finally:
+                await link.close()
+
+    async def _wait_over(self, client: object, place: _Place, link: Link) -> None:
+        """Returns when the session has ended, or nobody has used it for long; the place is free then."""
+        ended = spawn(_wait_closed(link), f"upstream-own-end-{self._config().name}")
+        try:
+            while True:
+                idle_s = self._config().limits.client_idle_s
+                left_s = idle_s if place.users else idle_s - (self._clock() - place.used_s)
+                if left_s <= 0 or ended.done():
+                    return
+                await asyncio.wait({ended}, timeout=left_s)
+        finally:
+            self._leave(client, place)  # before anything waits: the next request opens a new one
+            ended.cancel()
+
+    def _leave(self, client: object, place: _Place) -> None:
+        if self._places.get(client) is place:
+            del self._places[client]
+
+
+def _fail(place: _Place, error: ProxyError) -> None:
+    if not place.opened.done():
+        place.opened.set_exception(error)
+        place.opened.exception()  # seen: nobody may be waiting
+
+
+async def _wait_closed(link: Link) -> None:
+    await link.wait_closed()
