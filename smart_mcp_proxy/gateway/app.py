@@ -269,6 +269,7 @@ class Gateway:
         settings = self.settings
         if self._passthrough is not None:
             return OneOffer(partial(self._passed_through, self._passthrough), is_changing=True)
+        is_listing_more = self.fronts.is_pinning or settings.list_all_below_tokens > 0
         return Routing(
             settings.routing_type,
             self.fronts.of,
@@ -276,9 +277,7 @@ class Gateway:
             conduct,
             limit=settings.tools_limit,
             clock=self._clock,
-            is_changing=settings.routing_type != "CALL_TOOL"
-            or self.fronts.is_pinning
-            or settings.list_all_below_tokens > 0,
+            is_changing=settings.routing_type != "CALL_TOOL" or is_listing_more,
         )
 
     def _passed_through(self, server: str, reach: Reach) -> Passthrough:
