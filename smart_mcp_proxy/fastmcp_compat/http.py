@@ -1,5 +1,6 @@
 """FastMCP's HTTP apps, with the two things they do not offer: a reply form per request, and a look at a session."""
 
+import asyncio
 import contextvars
 import math
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -8,7 +9,6 @@ from functools import lru_cache, partial
 from operator import itemgetter
 from typing import Any, cast
 
-import anyio
 import mcp_types
 from fastmcp import FastMCP
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
@@ -141,7 +141,8 @@ class HttpSession(StreamableHTTPServerTransport):
         if is_past_sdk and self.idle_scope is not None and self._idle_timeout is not None:
             self._requests_in_flight -= 1
             if not self._requests_in_flight:
-                self.idle_scope.deadline = anyio.current_time() + self._idle_timeout
+                # Not anyio's clock, which is the same one: it answers to tasks only, and this may be a callback.
+                self.idle_scope.deadline = asyncio.get_running_loop().time() + self._idle_timeout
 
 
 class HttpApp:

@@ -194,7 +194,15 @@ async def test_an_http_session_counts_its_idle_time_anew_after_a_request() -> No
     session.idle_scope = anyio.CancelScope()
     session.begin()
     session.begin_request(1, is_past_sdk=True)
-    session.end_request(1, is_past_sdk=True)
+    ended = asyncio.Event()
+
+    def end() -> None:  # as the end of a task is heard: in a callback of the loop
+        session.end_request(1, is_past_sdk=True)
+        ended.set()
+
+    asyncio.get_running_loop().call_soon(end)
+    with anyio.fail_after(5):
+        await ended.wait()
     assert session._requests_in_flight == 0
     assert session.idle_scope.deadline == pytest.approx(anyio.current_time() + 5, abs=1)
     session.idle_scope.cancel()
