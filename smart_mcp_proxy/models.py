@@ -3,7 +3,6 @@
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import cached_property
 from typing import Any, Literal, NamedTuple, Protocol
 
 import msgspec
@@ -374,10 +373,16 @@ _members = msgspec.json.Decoder(dict[str, msgspec.Raw])
 class RawResult(bytes):
     """A result's JSON text as a server wrote it; however many ask what is in it, it is looked through once."""
 
-    @cached_property
+    _outline: Mapping[str, bytes] | None = None
+
+    @property
     def outline(self) -> Mapping[str, bytes]:
         """Its members by name, of each value the first 64 bytes. Raises `msgspec.MsgspecError` if it is no object.
 
         Not the values themselves: they would refer to the text that refers to them, and live until a collection.
         """
-        return {name: bytes(memoryview(value)[:OUTLINE_BYTES]) for name, value in _members.decode(self).items()}
+        outline = self._outline
+        if outline is None:
+            members = _members.decode(self)
+            outline = self._outline = {name: bytes(memoryview(members[name])[:OUTLINE_BYTES]) for name in members}
+        return outline

@@ -201,13 +201,13 @@ class HttpApp:
                 self._manager.asgi_app.app = _Screened(self._manager, self._refuse_place)
             yield
 
-    def session(self, session_id: str, who: Principal) -> HttpSession | None:
+    def session(self, session_id: str, who: Principal, path: str) -> HttpSession | None:
         """The open session of that id, if it is this principal's, at this path, and has called a tool before."""
         client = self._checked.get(session_id)
         if self._manager is None or client is None:
             return None
         session = self._manager._server_instances.get(session_id)
-        if not isinstance(session, HttpSession) or not session.is_open or not session.is_of(served_path(), who):
+        if not isinstance(session, HttpSession) or not session.is_open or not session.is_of(path, who):
             return None
         session.client = client
         return session

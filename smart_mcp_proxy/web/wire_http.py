@@ -104,7 +104,7 @@ class WireHttp:
 
     Args:
         app: Everything else: the MCP app, health.
-        find_session: A principal's open handshake-era session by id, if the SDK has let it call a tool before.
+        find_session: A principal's open handshake-era session by id and path, if the SDK has let it call before.
         path: Where MCP is served.
         agent: Answers calls.
         keys: Says who callers are.
@@ -114,7 +114,7 @@ class WireHttp:
     def __init__(
         self,
         app: ASGIApp,
-        find_session: Callable[[str, Principal], HttpSession | None],
+        find_session: Callable[[str, Principal, str], HttpSession | None],
         path: str,
         agent: Agent,
         keys: Keys,
@@ -135,7 +135,7 @@ class WireHttp:
             await self._app(scope, receive, send)
             return
         body, messages = await _read(receive)
-        taken = self.take(scope["headers"], body) if body is not None else None
+        taken = self.take(scope["headers"], body, served_path()) if body is not None else None
         if taken is None:
             await self._hand_on(scope, body, messages, receive, send)
         elif isinstance(taken, TakenCall):
@@ -149,20 +149,21 @@ class WireHttp:
         else:
             await _respond(send, b"", 202)
 
-    def take(self, fields: Fields, body: bytes) -> TakenCall | WireCancel | None:
+    def take(self, fields: Fields, body: bytes, path: str) -> TakenCall | WireCancel | None:
         """A call to answer, a cancellation that was heeded; None for whatever is the SDK's to judge.
 
         Args:
             fields: The header of a POST to this door, names in lower case.
             body: Whole.
+            path: Where it came in, see `served_path`.
         """
         headers = _unique(fields)
         if headers is None or (who := self._entering(headers)) is None:
             return None
         match parse_wire(body):
-            case WireCall() as call if (way := self._way(headers, call, who)) is not None:
+            case WireCall() as call if (way := self._way(headers, call, who, path)) is not None:
                 return TakenCall(call, who, *way)
-            case WireCancel() as cancel if self._cancelled(headers, cancel, who):
+            case WireCancel() as cancel if self._cancelled(headers, cancel, who, path):
                 return cancel
         return None
 
@@ -173,7 +174,7 @@ class WireHttp:
         return self._keys.known(headers.get(b"authorization"))
 
     def _way(
-        self, headers: Headers, call: WireCall, who: Principal
+        self, headers: Headers, call: WireCall, who: Principal, path: str
     ) -> tuple[CallsInFlight, HttpSession | None, Era] | None:
         """How this call is answered here; None if it is the SDK's."""
         takes_json, takes_stream = accepted_replies(headers.get(b"accept", b""))
@@ -181,7 +182,7 @@ class WireHttp:
             return None
         version = headers.get(b"mcp-protocol-version", b"").decode("latin-1")
         if version == LATEST_MODERN_VERSION:
-            offer = self._agent.find_offer(served_path(), who)
+            offer = self._agent.find_offer(path, who)
             if offer is None:
                 return None
             # Without a session nobody cancels by id, and equal ids of different clients must not meet.
@@ -196,7 +197,7 @@ class WireHttp:
             return (modern, None, "modern") if is_right and modern.takes(call) else None
         if call.version is not None or (version and version not in HANDSHAKE_PROTOCOL_VERSIONS):
             return None
-        session = self._session(headers, who)
+        session = self._session(headers, who, path)
         if session is None or session.client is None or session.is_serving(call.id):
             return None
         calls = self._session_calls.get(session)
@@ -207,11 +208,11 @@ class WireHttp:
             self._session_calls[session] = calls
         return (calls, session, "handshake") if calls.takes(call) else None
 
-    def _session(self, headers: Headers, who: Principal) -> HttpSession | None:
-        return self._find_session(headers.get(b"mcp-session-id", b"").decode("latin-1"), who)
+    def _session(self, headers: Headers, who: Principal, path: str) -> HttpSession | None:
+        return self._find_session(headers.get(b"mcp-session-id", b"").decode("latin-1"), who, path)
 
-    def _cancelled(self, headers: Headers, cancel: WireCancel, who: Principal) -> bool:
-        session = self._session(headers, who)
+    def _cancelled(self, headers: Headers, cancel: WireCancel, who: Principal, path: str) -> bool:
+        session = self._session(headers, who, path)
         calls = self._session_calls.get(session) if session is not None else None
         return calls is not None and calls.cancel(cancel.params.requestId)
 

@@ -6,7 +6,7 @@ Everything else becomes the request it would have been: a message is held back o
 import asyncio
 from collections.abc import Callable
 from functools import partial
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
 
@@ -18,6 +18,8 @@ from smart_mcp_proxy.web.wire import WireCancel
 from smart_mcp_proxy.web.wire_http import JSON_FIELDS, Fields, TakenCall, WireHttp
 
 __all__ = ["WireDoor", "WireProtocol"]
+
+_JOINED_BYTES: Final = 16_384
 
 log = get_logger("http")
 
@@ -122,9 +124,8 @@ class WireProtocol(BoundedProtocol):
 
     def _taken(self, body: bytes) -> TakenCall | WireCancel | None:
         try:
-            # The event loop may call in the context of an earlier request, which came in elsewhere.
-            with serving_path(""):
-                return self._door.wire.take(self._fields(), body)
+            # Said here: the event loop may call in the context of an earlier request, which came in elsewhere.
+            return self._door.wire.take(self._fields(), body, "")
         except Exception:  # boundary: a callback, whose caller would take it for a request that is not valid
             log.exception("a call could not be judged at the door")
             return None
@@ -184,7 +185,11 @@ class WireProtocol(BoundedProtocol):
         if not exchange.keep_alive:
             fields.append((b"connection", b"close"))
         head = b"".join([b"%b: %b\r\n" % field for field in fields])
-        self.transport.writelines((b"%b%b\r\n" % (STATUS_LINE[status], head), body))
+        head = b"%b%b\r\n" % (STATUS_LINE[status], head)
+        if len(body) > _JOINED_BYTES:  # to copy it costs more than to send two parts
+            self.transport.writelines((head, body))
+        else:
+            self.transport.writelines((head + body,))
         exchange.response_complete = True
         if not exchange.keep_alive:
             self.transport.close()

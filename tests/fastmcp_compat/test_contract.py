@@ -487,10 +487,10 @@ async def test_a_session_stays_at_the_path_it_was_opened_on(handlers: Handlers) 
                 session_id = await opened_session(client)
                 reply = await client.post("/mcp", json=listing, headers={"mcp-session-id": session_id})
                 assert reply.status_code == 200
-                session = app.session(session_id, LOCAL)
+                session = app.session(session_id, LOCAL, "p/work")
                 assert session is not None and session.path == "p/work"
                 assert session.client is not None and session.client.session is handlers.sessions[0]
-            assert app.session(session_id, LOCAL) is None
+            assert app.session(session_id, LOCAL, "") is None
             assert (handlers.sessions[0].client.path, handlers.inbound[0].path) == ("p/work", "p/work")
             for path, status in (("", 404), ("p/work", 200)):
                 with serving_path(path):
@@ -538,15 +538,15 @@ async def test_a_session_is_found_after_its_first_call_and_until_its_end(handler
     with anyio.fail_after(20):
         async with http_client(app) as client:
             session_id = await opened_session(client)
-            assert app.session(session_id, LOCAL) is None
+            assert app.session(session_id, LOCAL, "") is None
             listing = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
             with replying_with_json(True):
                 await client.post("/mcp", json=listing, headers={"mcp-session-id": session_id})
-            assert isinstance(app.session(session_id, LOCAL), HttpSession)
+            assert isinstance(app.session(session_id, LOCAL, ""), HttpSession)
             assert checked_clients(server)[session_id].protocol_version == OLD
-            assert app.session("0" * 32, LOCAL) is None
+            assert app.session("0" * 32, LOCAL, "") is None
             await client.delete("/mcp", headers={"mcp-session-id": session_id})
-            assert app.session(session_id, LOCAL) is None
+            assert app.session(session_id, LOCAL, "") is None
             while session_id in checked_clients(server):
                 await anyio.lowlevel.checkpoint()
 
@@ -602,7 +602,7 @@ async def called_session(app: HttpApp, client: httpx2.AsyncClient, session_id: s
     with replying_with_json(True):
         listing = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
         await client.post("/mcp", json=listing, headers={"mcp-session-id": session_id})
-    session = app.session(session_id, LOCAL)
+    session = app.session(session_id, LOCAL, "")
     assert session is not None
     return session
 

@@ -270,12 +270,12 @@ async def test_a_full_disk_disturbs_no_call(
     """It is said once, and records reach the store as ever."""
     store = Store()
 
-    def write_to_a_full_disk(descriptor: int, data: bytes) -> int:
+    def write_to_a_full_disk(descriptor: int, data: bytes, place: int) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     async with Recorder(store, batch_s=3600, journal=Journal(tmp_path)) as recorder:
         with monkeypatch.context() as patch:
-            patch.setattr(journal_module.os, "write", write_to_a_full_disk)
+            patch.setattr(journal_module.os, "pwrite", write_to_a_full_disk)
             for subject in "abc":
                 recorder.record(line(subject))
         recorder.record(line("d"))
@@ -284,17 +284,58 @@ async def test_a_full_disk_disturbs_no_call(
     assert caplog.text.count("would be lost with a kill: No space left on device") == 1
 
 
-async def test_a_record_that_was_cut_short_spoils_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The disk was full in the middle of it; the next one begins on a line of its own."""
-    write = os.write
+@pytest.fixture
+def unmapped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file system that maps nothing."""
+
+    def map_nothing(*args: object) -> None:
+        raise OSError(errno.ENODEV, os.strerror(errno.ENODEV))
+
+    monkeypatch.setattr(journal_module.mmap, "mmap", map_nothing)
+
+
+@pytest.mark.usefixtures("unmapped")
+async def test_a_file_system_that_maps_nothing_is_written_line_by_line(tmp_path: Path) -> None:
+    """With the same promise."""
     journal = Journal(tmp_path)
+    journal.write(line("a"))
+    journal.write(line("b"))
+    assert in_files(tmp_path) == ["a", "b"]
+    journal.turn()
+    journal.write(line("c"))
+    journal.stored()
+    assert in_files(tmp_path) == ["c"]
+    journal.close(is_stored=True)
+
+
+@pytest.mark.usefixtures("unmapped")
+async def test_a_record_that_was_cut_short_spoils_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk was full in the middle of it."""
+    write = os.pwrite
+    journal = Journal(tmp_path)
+    journal.write(line("first"))
     with monkeypatch.context() as patch:
-        patch.setattr(journal_module.os, "write", lambda descriptor, data: write(descriptor, data[:50]))
+        patch.setattr(journal_module.os, "pwrite", lambda descriptor, data, place: write(descriptor, data[:50], place))
         journal.write(line("cut"))
     journal.write(line("whole"))
     journal.close(is_stored=False)
     (file,) = left_behind(tmp_path)
-    assert [record.subject for record in read_journal(file)] == ["whole"]
+    assert [record.subject for record in read_journal(file)] == ["first", "whole"]
+
+
+@pytest.mark.parametrize("count", [1, 3, 60])
+async def test_nothing_of_earlier_records_is_found_behind_later_ones(tmp_path: Path, count: int) -> None:
+    """However long they were, and whether the file gave its room back."""
+    journal = Journal(tmp_path)
+    for number in range(count):
+        journal.write(line(f"earlier {number} " + "x" * 50_000))
+    journal.turn()
+    journal.stored()
+    journal.turn()  # the file that was emptied is the present one again
+    journal.write(line("later"))
+    assert in_files(tmp_path) == ["later"]
+    assert sum(file.stat().st_size for file in (tmp_path / FOLDER).iterdir()) <= 2 * journal_module.KEPT_ROOM_BYTES
+    journal.close(is_stored=True)
 
 
 async def test_a_journal_does_not_grow_for_ever(
@@ -305,7 +346,7 @@ async def test_a_journal_does_not_grow_for_ever(
     journal = Journal(tmp_path)
     for _ in range(100):
         journal.write(line("x" * 100))
-    assert sum(file.stat().st_size for file in (tmp_path / FOLDER).iterdir()) < 2_000
+    assert 0 < len(in_files(tmp_path)) < 10
     assert caplog.text.count("would be lost") == 1
     journal.close(is_stored=True)
 

@@ -11,7 +11,7 @@ from starlette.types import Receive, Scope, Send
 from uvicorn import Config
 from uvicorn.server import ServerState
 
-from smart_mcp_proxy.fastmcp_compat.paths import served_endpoint, served_path, serving_path
+from smart_mcp_proxy.fastmcp_compat.paths import served_endpoint, serving_path
 from smart_mcp_proxy.web.messages import BODY_LIMIT_BYTES
 from smart_mcp_proxy.web.wire import WireCancel
 from smart_mcp_proxy.web.wire_http import TakenCall
@@ -51,12 +51,12 @@ class Wires:
         self.calls: list[Call] = []
         self.paths: list[str] = []
 
-    def take(self, fields: Sequence[tuple[bytes, bytes]], body: bytes) -> Any:
+    def take(self, fields: Sequence[tuple[bytes, bytes]], body: bytes, path: str) -> Any:
         if body == b"cancel":
             return WireCancel(cast(Any, None))
         if body == b"break":
             raise ValueError("the door is broken")
-        self.paths.append(served_path())
+        self.paths.append(path)
         if not body.startswith(b"call"):
             return None
         call = Call(*[cast(Any, None)] * 5)
