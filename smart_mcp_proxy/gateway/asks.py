@@ -165,8 +165,10 @@ class Asks:
         server = ask.target.server
         async with self._gates.admitted_to(server, caller.principal) as granted_s:
             upstream, left_s = await connected(self._fleet, server, granted_s, self._clock)
-            if caller.line is not None and self._clients is not None and upstream.own is not None:
-                async with self._clients.sender(upstream, caller.line, left_s) as sender:
+            # What is watched is watched on the session that all share, whoever asks for it.
+            line = caller.line if ask.send is None else None
+            if line is not None and self._clients is not None and upstream.own is not None:
+                async with self._clients.sender(upstream, line, left_s) as sender:
                     if sender is not None:
                         await self._confirm(ask)
                         if ask.target.record is not None:

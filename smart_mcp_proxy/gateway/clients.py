@@ -15,7 +15,7 @@ from smart_mcp_proxy.fastmcp_compat.handlers import ClientSession
 from smart_mcp_proxy.fastmcp_compat.lines import Line
 from smart_mcp_proxy.fastmcp_compat.paths import principal, served_path
 from smart_mcp_proxy.gateway.cleaning import clean
-from smart_mcp_proxy.gateway.inputs import ANSWER_S, QUESTIONS_BYTES
+from smart_mcp_proxy.gateway.inputs import ANSWER_S
 from smart_mcp_proxy.gateway.offer import Session
 from smart_mcp_proxy.gateway.recorder import Recorder
 from smart_mcp_proxy.gateway.refusals import content_differs_here, tool_differs_here
@@ -23,15 +23,14 @@ from smart_mcp_proxy.gateway.visible import Visible
 from smart_mcp_proxy.models import ClientLine, Principal, ToolRecord
 from smart_mcp_proxy.names import IDENTITIES, identity_on
 from smart_mcp_proxy.policy.inputs import InputFault, input_fault, shown_inputs
-from smart_mcp_proxy.telemetry import Activity, get_logger, spawn
+from smart_mcp_proxy.telemetry import Activity, get_logger, redact, spawn
 from smart_mcp_proxy.upstream import Fleet, OwnConnection, Upstream
+from smart_mcp_proxy.upstream.own import LISTINGS, restless_error
 
 __all__ = ["Clients", "Sender"]
 
 NAME_CHARS: Final = 100
 """Of what a client calls itself."""
-PING_S: Final = 10.0
-"""How long a client may take to say that it is there."""
 _LEVELS: Final[tuple[str, ...]] = get_args(LoggingLevel)
 """From the least to the most severe."""
 
@@ -44,35 +43,47 @@ class Sender:
     Args:
         connection: The session.
         line: The way back to the client while the request is under way.
-        left_s: Seconds that the request has left.
+        left_s: Seconds that the request has left, what comes before it included.
     """
 
     def __init__(self, connection: OwnConnection, line: ClientLine, left_s: float) -> None:
         self._connection = connection
         self._line = line
         self._left_s = left_s
+        self._clock = asyncio.get_running_loop().time
+        self._deadline_s = self._clock() + left_s
 
     async def confirm(self, record: ToolRecord) -> None:
         """Passes if the server lists the item on this session as it was approved.
 
         Raises:
             QuarantinedError: It lists another definition, or none.
-            UpstreamError: It gives no list.
+            UpstreamError: It gives no list, or not in time, or another one each time.
         """
-        _, _, place = record.key.server.partition(":")
+        try:
+            async with asyncio.timeout_at(self._deadline_s):
+                await self._confirm(record)
+        except TimeoutError:
+            server, _, _ = record.key.server.partition(":")
+            raise _too_late(server, "say what it lists on this client's connection", self._left_s) from None
+
+    async def _confirm(self, record: ToolRecord) -> None:
+        server, _, place = record.key.server.partition(":")
         kind = next((kind for kind in IDENTITIES if kind == place), None)
         identity, wanted = identity_on(record.key.server), record.key.tool
-        while True:
+        for _ in range(LISTINGS):
             listing = await self._connection.listing(kind or "tools")
             found = next((each for each in listing.definitions if each[identity] == wanted), None)
             if found is None or await asyncio.to_thread(_hash, record.key.server, found) != record.change_hash:
                 raise tool_differs_here(record.key) if kind is None else content_differs_here(record.key)
             if self._connection.known(kind or "tools") is listing:  # nothing was announced meanwhile
                 return
+        raise restless_error(server, kind or "tools")
 
     async def request(self, method: str, params: Mapping[str, Any], **options: Any) -> bytes:
         """The result of one request; options as of `OwnConnection.request`."""
-        return await self._connection.request(method, params, self._line, timeout_s=self._left_s, **options)
+        left_s = max(0.0, self._deadline_s - self._clock())
+        return await self._connection.request(method, params, self._line, timeout_s=left_s, **options)
 
 
 class Clients:
@@ -138,19 +149,15 @@ class Clients:
         is_new = own.find(client) is None
         try:
             async with asyncio.timeout(limit_s) as opening, own.used_by(client, side) as connection:
+                if connection is not None and is_new and (level := self._levels.get(client)) is not None:
+                    await connection.set_level(level)
                 opening.reschedule(None)
                 if connection is None:
                     yield None
                     return
-                if is_new and (level := self._levels.get(client)) is not None:
-                    await connection.set_level(level)
                 yield Sender(connection, line, max(0.0, limit_s - (self._clock() - began_s)))
         except TimeoutError:
-            raise UpstreamTimeoutError(
-                f"Server '{upstream.name}' did not open a connection for this client within {limit_s:g} s.",
-                hint="Try again.",
-                delivery="not_sent",
-            ) from None
+            raise _too_late(upstream.name, "open a connection for this client", limit_s) from None
 
     # --- what clients say of themselves
 
@@ -167,7 +174,7 @@ class Clients:
     def roots_changed(self, session: ClientSession) -> None:
         """Tells the client's servers."""
         for connection in self._connections(session):
-            spawn(connection.notify("notifications/roots/list_changed", {}), "roots changed")
+            connection.roots_changed()
 
     def stop_asking(self, session: ClientSession | None) -> None:
         """Has no server wait for an answer of a client that will send nothing more."""
@@ -220,12 +227,10 @@ class Clients:
         Raises:
             ProxyError: It is not passed on.
         """
-        written = msgspec.json.encode({"asked": params})
-        if len(written) > QUESTIONS_BYTES:
-            what = f"it has {len(written):,} bytes, of which {QUESTIONS_BYTES:,} are passed on"
-            raise _refused(server, InputFault("malformed", what))
         if self._is_cleaned:
-            params = msgspec.json.decode(clean(written))["asked"]
+            params = msgspec.json.decode(clean(msgspec.json.encode({"asked": params})))["asked"]
+        if isinstance(words := params.get("message"), str):
+            params = {**params, "message": redact(words)}
         question = {"question": {"method": method, "params": params}}
         if (fault := input_fault(question, declared)) is not None:
             log.warning("server %s: a question (%s) was not passed on: %s", server, method, fault.what)
@@ -252,12 +257,9 @@ class _Side:
 
     async def answer(self, method: str, params: Mapping[str, Any], line: ClientLine | None) -> Mapping[str, Any]:
         """The client's answer; see `ClientSide`."""
-        way = line or self._standing
-        if method == "ping":
-            return await way.ask(method, {}, PING_S)
         with self._clients.recorded(self._server, method, self._session) as detail:
             shown = await asyncio.to_thread(self._clients.shown, self._server, method, params, self.capabilities)
-            answer = await way.ask(method, shown, ANSWER_S)
+            answer = await (line or self._standing).ask(method, shown, ANSWER_S)
             if isinstance(action := answer.get("action"), str):
                 detail["action"] = action
         return answer
@@ -278,6 +280,13 @@ def _hash(server: str, definition: Mapping[str, Any]) -> str:
         return change_hash(server, definition)
     except (TypeError, ValueError, RecursionError):
         return ""
+
+
+def _too_late(server: str, what: str, limit_s: float) -> UpstreamTimeoutError:
+    """The error for a call that was not sent because what comes before it took all its time."""
+    return UpstreamTimeoutError(
+        f"Server '{server}' did not {what} within {limit_s:g} s.", hint="Try again.", delivery="not_sent"
+    )
 
 
 def _refused(server: str, fault: InputFault) -> ProxyError:

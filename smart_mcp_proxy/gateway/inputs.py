@@ -145,9 +145,12 @@ class Inputs:
             state = msgspec.json.decode(members.get("requestState", b"null"), type=str | None)
         except (msgspec.MsgspecError, RecursionError) as exc:
             raise _fault(server, "asks for input in a form that cannot be read") from exc
+        if requests is None:
+            members.pop("inputRequests", None)
+            requests = {}
         if not requests and state is None:
             raise _fault(server, "says that it needs input, and not which")
-        if (fault := input_fault(requests or {}, declared)) is not None:
+        if (fault := input_fault(requests, declared)) is not None:
             raise _refused(server, fault)
         if requests:
             members["inputRequests"] = shown_inputs(server, requests)

@@ -166,6 +166,8 @@ class _File:
         self._descriptor = os.open(unnamed, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._descriptor, fcntl.LOCK_EX)
         unnamed.rename(path)
+        with contextlib.suppress(OSError):  # of a full disk the first record tells
+            self._grow(ROOM_BYTES)
 
     def write(self, line: bytes) -> None:
         end = self.size_bytes + len(line)

@@ -4,7 +4,7 @@ However many clients want to hear of a resource, its server is asked once; when 
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -23,6 +23,10 @@ PER_CLIENT: Final = 100
 """Resources that one session or stream subscribes to: more than an editor has files open."""
 PER_SERVER: Final = 1_000
 """Resources of one server that are subscribed to on behalf of all clients."""
+PARTS_LIMIT: Final = 64
+"""Of an updated URI, so many of the resources that it is a part of are looked for; servers may write any."""
+RENEW_PAUSE_S: Final = 1.0
+LONGEST_RENEW_PAUSE_S: Final = 30.0
 MERGE_S: Final = 0.05
 """Updates of a resource that come within this time are told as one."""
 
@@ -116,14 +120,15 @@ class Subscriptions:
         def hear(status: ServerStatus) -> None:
             on_change(status)
             if status.state is ServerState.READY and status.name in self._wishes:
-                self._spawn(self._renew(status.name))
+                self._spawn(self._renew(status.name, status.restarts))
 
         return hear
 
     def updated(self, server: str, uri: str) -> None:
         """The server says that the resource is another one now."""
-        for wish in _concerned(self._wishes.get(server, {}), uri):
-            wish.subscriber.note(wish.uri, self._may_hear)
+        if (wishes := self._wishes.get(server)) is not None:
+            for wish in _concerned(wishes, uri):
+                wish.subscriber.note(wish.uri, self._may_hear)
 
     async def subscribe(self, wish_of: Subscriber, uri: str, target: Target, caller: Caller) -> None:
         """From here on the subscriber hears when the resource is another one.
@@ -231,19 +236,26 @@ class Subscriptions:
             return False  # no longer listed
         return _is_same(found, target) and uri in subscriber.targets
 
-    async def _renew(self, server: str) -> None:
-        """Subscribes anew on a new connection; what was subscribed to may have changed in the gap."""
-        upstream = self._fleet.get(server)
-        if upstream is None or not upstream.watch.is_offered:
-            return
-        wanted = tuple(self._wishes.get(server, ()))
-        failures = await upstream.watch.add(wanted, upstream.config.limits.call_s)
-        if failures:
-            why = next(iter(failures.values()))
-            log.warning("%d subscriptions at '%s' could not be renewed: %s", len(failures), server, why)
-        for uri in wanted:
-            if uri not in failures:
-                self.updated(server, uri)
+    async def _renew(self, server: str, connection: int) -> None:
+        """Subscribes anew on a new connection; what was subscribed to may have changed in the gap.
+
+        What the server does not take is tried again and again, for as long as the connection holds.
+        """
+        wanted, pause_s = tuple(self._wishes.get(server, ())), RENEW_PAUSE_S
+        while wanted:
+            upstream = self._fleet.get(server)
+            if upstream is None or upstream.status.restarts != connection or not upstream.watch.is_offered:
+                return
+            failures = await upstream.watch.add(wanted, upstream.config.limits.call_s)
+            for uri in wanted:
+                if uri not in failures:
+                    self.updated(server, uri)
+            if failures:
+                why = next(iter(failures.values()))
+                log.warning("%d subscriptions at '%s' could not be renewed yet: %s", len(failures), server, why)
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, LONGEST_RENEW_PAUSE_S)
+            wanted = tuple(uri for uri in failures if uri in self._wishes.get(server, ()))
 
     async def _end_unwanted(self, server: str) -> None:
         await asyncio.sleep(MERGE_S)  # of a client that leaves, all subscriptions end together
@@ -266,11 +278,15 @@ def _concerned(wishes: Mapping[str, set[_Wish]], uri: str) -> Iterator[_Wish]:
 
     Source: MCP 2025-11-25, schema: the URI of an update may be a sub-resource of the one subscribed to.
     """
-    whole = uri
-    while whole and whole not in wishes:
-        parent = whole.rstrip("/")
-        whole = parent if parent != whole else parent[: parent.rfind("/") + 1]
-    yield from tuple(wishes.get(whole, ()))
+    parts = uri.split("/", PARTS_LIMIT + 1)[: PARTS_LIMIT + 1]
+    # The longest one first: of `a/b/c` these are itself, `a/b/`, `a/b`, `a/`, `a`.
+    wholes = [uri, *(whole for count in range(len(parts) - 1, 0, -1) for whole in _as_whole(parts[:count]))]
+    yield from tuple(next((wishes[whole] for whole in wholes if whole in wishes), ()))
+
+
+def _as_whole(parts: Sequence[str]) -> tuple[str, str]:
+    path = "/".join(parts)
+    return f"{path}/", path
 
 
 def _too_many(message: str) -> RefusedError:

@@ -100,7 +100,8 @@ def _form_fault(params: Mapping[str, Any], offered: Mapping[str, Any]) -> InputF
     fields = schema.get("properties") if isinstance(schema, Mapping) else None
     if not isinstance(params.get("message"), str) or not isinstance(fields, Mapping):
         return InputFault("malformed", "a form has no message, or no fields")
-    if _asks_for_secret(params["message"], fields):
+    said = [params["message"], *_texts(schema)] if isinstance(schema, Mapping) else []
+    if _asks_for_secret(" ".join(said), fields):
         return InputFault("secret", "a password, key, code or the like")
     return None
 
@@ -137,7 +138,8 @@ def _asks_for_secret(message: str, fields: Mapping[str, Any]) -> bool:
 
 
 def _is_typed(field: Mapping[str, Any]) -> bool:
-    is_chosen = not {"enum", "oneOf", "anyOf", "const"}.isdisjoint(field)
+    # Of other members (`anyOf`, `const`) not every client makes a choice: many show a box to type in.
+    is_chosen = any(isinstance(field.get(member), list) and field[member] for member in ("enum", "oneOf"))
     return field.get("type") not in ("boolean", "array") and not is_chosen
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from functools import partial
@@ -11,9 +11,9 @@ from typing import Any, Final, Protocol
 import msgspec
 from mcp_types import INTERNAL_ERROR, INVALID_REQUEST
 
-from smart_mcp_proxy.errors import ProxyError
+from smart_mcp_proxy.errors import ProxyError, RequestError
 from smart_mcp_proxy.models import ClientLine
-from smart_mcp_proxy.telemetry import get_logger, spawn
+from smart_mcp_proxy.telemetry import get_logger, redact, spawn
 from smart_mcp_proxy.upstream.codec import Envelope
 
 __all__ = ["ClientSide", "Conversation"]
@@ -22,20 +22,31 @@ _ASKED: Final[Mapping[str, str]] = {
     "elicitation/create": "elicitation",
     "sampling/createMessage": "sampling",
     "roots/list": "roots",
-    "ping": "",
 }
-"""What a server may ask of a client, by what the client must have declared for it."""
+"""What a server may ask of a client, by what the client must have declared for it. A ping asks after the connection,
+which is ours."""
 _TOLD: Final = frozenset({"notifications/message", "notifications/elicitation/complete"})
 """What a server tells its client, besides what the session itself understands."""
 _MOST_QUESTIONS: Final = 8
 """Without an answer at the same time: nobody answers more, and each takes memory of ours."""
+_QUESTION_BYTES: Final = 1 << 20
+"""Of one question: a picture for the client's model has room in it."""
 _MOST_WAITING: Final = 256
 """Notifications that a client has not read yet; the oldest of more are dropped."""
+_TOLD_BYTES: Final = 1 << 16
+"""Of one notification: longer ones are no lines of a log, and are dropped."""
+_WAITING_BYTES: Final = 1 << 20
+"""Of all that a client has not read yet."""
 _GONE: Final = "The client cannot answer any more."
 _TELL_S: Final = 5.0
 """A client that does not read for so long misses the notification."""
 _LAST_WORD_S: Final = 1.0
 """How long the answer of a request waits for what the server said before it."""
+
+ReplySoon = Callable[[Mapping[str, Any]], None]
+"""Sends a reply without waiting; see `Peer.take`."""
+Reply = Callable[[Mapping[str, Any]], Awaitable[None]]
+"""Sends a reply when the server takes it."""
 
 _log = get_logger("upstream")
 
@@ -121,7 +132,12 @@ class Conversation:
         self._side = side
         self._exchanges: list[Exchange] = []
         self._questions: dict[bytes, asyncio.Task[None]] = {}
-        self._waiting: deque[tuple[str, Mapping[str, Any], ClientLine | None]] = deque(maxlen=_MOST_WAITING)
+        self._withdrawn: set[bytes] = set()
+        """Questions that are about to end and that the server expects no reply to."""
+        self._replies: set[asyncio.Task[None]] = set()
+        """On their way to a server that may be slow to read them."""
+        self._waiting: deque[tuple[str, bytes, ClientLine | None]] = deque()
+        self._waiting_bytes = 0
         self._pump: asyncio.Task[None] | None = None
         self._is_unanswerable = False
 
@@ -143,21 +159,38 @@ class Conversation:
             for question in tuple(exchange.questions):
                 question.cancel()
 
-    def take(self, message: Envelope, reply: Callable[[Mapping[str, Any]], None]) -> bool:
+    def take(self, message: Envelope, reply_soon: ReplySoon, reply: Reply) -> bool:
         """Takes what is asked or told the client; see `Peer`."""
         if bytes(message.id):
-            return self._take_question(message, reply)
-        if message.method == "notifications/cancelled":
-            if (question := self._questions.get(_key(_object(message.params).get("requestId")))) is not None:
-                question.cancel()
-            return True
-        if message.method not in _TOLD:
-            return False
+            return self._take_question(message, reply_soon, reply)
+        is_taken = message.method in _TOLD or message.method == "notifications/cancelled"
+        if is_taken and len(message.params) > _TOLD_BYTES:
+            _log.debug("server %s: dropped %s with %d bytes", self._server, message.method, len(message.params))
+        elif message.method == "notifications/cancelled":
+            self._withdraw(_key(_object(message.params).get("requestId")))
+        elif is_taken:
+            self._queue(message.method, bytes(message.params))
+        return is_taken
+
+    def _withdraw(self, key: bytes) -> None:
+        if (question := self._questions.get(key)) is not None:
+            self._withdrawn.add(key)
+            question.cancel()
+
+    def _queue(self, method: str, params: bytes) -> None:
+        """Has the client told of this once it was told of what came before."""
         exchange, _ = self._exchange()
-        self._waiting.append((message.method, _object(message.params), exchange.line if exchange else None))
+        self._waiting.append((method, params, exchange.line if exchange is not None else None))
+        self._waiting_bytes += len(params)
+        while len(self._waiting) > _MOST_WAITING or self._waiting_bytes > _WAITING_BYTES:
+            self._next_waiting()
         if self._pump is None or self._pump.done():
             self._pump = spawn(self._tell_all(), f"upstream-tell-{self._server}")
-        return True
+
+    def _next_waiting(self) -> tuple[str, bytes, ClientLine | None]:
+        method, params, line = self._waiting.popleft()
+        self._waiting_bytes -= len(params)
+        return method, params, line
 
     def stop_asking(self) -> None:
         """Refuses questions from now on, and those that are open: nobody can answer them any more."""
@@ -171,8 +204,9 @@ class Conversation:
             await asyncio.wait({self._pump}, timeout=_LAST_WORD_S)
 
     async def close(self) -> None:
-        """Takes back what the client has not answered."""
-        tasks = {*self._questions.values(), *([self._pump] if self._pump is not None else [])}
+        """Takes back what the client has not answered; the session is over, and the server gets no reply."""
+        self._withdrawn.update(self._questions)
+        tasks = {*self._questions.values(), *self._replies, *([self._pump] if self._pump is not None else [])}
         for task in tasks:
             task.cancel()
         if tasks:
@@ -185,60 +219,90 @@ class Conversation:
             return own, True
         return (self._exchanges[-1] if self._exchanges else None), len(self._exchanges) == 1
 
-    def _take_question(self, message: Envelope, reply: Callable[[Mapping[str, Any]], None]) -> bool:
-        needed = _ASKED.get(message.method)
-        if needed is None or (needed and needed not in self.capabilities):
+    def _take_question(self, message: Envelope, reply_soon: ReplySoon, reply: Reply) -> bool:
+        if _ASKED.get(message.method) not in self.capabilities:
             return False
-        if self._is_unanswerable:
-            reply(_refusal(message.id, INVALID_REQUEST, _GONE))
-            return True
+        # Without what else is on its line, which may be long and would be kept for as long as the client thinks.
+        message = Envelope(id=message.id.copy(), method=message.method, params=message.params.copy())
         key = _key(_value(message.id))
-        if key in self._questions or len(self._questions) >= _MOST_QUESTIONS:
-            reply(_refusal(message.id, INVALID_REQUEST, f"{_MOST_QUESTIONS} questions are open, or this one is."))
+        if (why_not := self._why_not(key, message)) is not None:
+            reply_soon(_refusal(message.id, INVALID_REQUEST, why_not))
             return True
         exchange, is_certain = self._exchange()
         # Where nobody can tell which request the question belongs to, it may be any of them.
         waiting = [exchange] if exchange is not None and is_certain else list(self._exchanges)
         question = spawn(self._ask(message, exchange, waiting, reply), f"upstream-ask-{self._server}")
         self._questions[key] = question
-        question.add_done_callback(partial(self._settled, key, message.id, reply))
+        question.add_done_callback(partial(self._settled, key, message.id, reply_soon))
         if exchange is not None and is_certain:
             exchange.questions.add(question)
             question.add_done_callback(exchange.questions.discard)
         return True
 
-    def _settled(
-        self, key: bytes, id_: msgspec.Raw, reply: Callable[[Mapping[str, Any]], None], question: "asyncio.Task[None]"
-    ) -> None:
+    def _why_not(self, key: bytes, message: Envelope) -> str | None:
+        """Why a question is refused at once; None if it is asked."""
+        if self._is_unanswerable:
+            return _GONE
+        if key in self._questions or len(self._questions) + len(self._replies) >= _MOST_QUESTIONS:
+            return f"{_MOST_QUESTIONS} questions are open, or this one is."
+        if (size_bytes := len(message.id) + len(message.params)) > _QUESTION_BYTES:
+            return f"The question has {size_bytes:,} bytes, of which {_QUESTION_BYTES:,} are passed on."
+        return None
+
+    def _settled(self, key: bytes, id_: msgspec.Raw, reply_soon: ReplySoon, question: "asyncio.Task[None]") -> None:
         del self._questions[key]
-        if question.cancelled() and self._is_unanswerable:
-            reply(_refusal(id_, INVALID_REQUEST, _GONE))
+        is_withdrawn = key in self._withdrawn
+        self._withdrawn.discard(key)
+        if question.cancelled() and not is_withdrawn:
+            reply_soon(_refusal(id_, INVALID_REQUEST, _GONE))
 
     async def _ask(
         self,
         message: Envelope,
         exchange: Exchange | None,
         waiting: Sequence[Exchange],
-        reply: Callable[[Mapping[str, Any]], None],
+        reply: Reply,
     ) -> None:
-        params, line = _object(message.params), exchange.line if exchange is not None else None
         try:
             with ExitStack() as stopped:
                 for each in waiting:
                     stopped.enter_context(each.asking())
-                result = await self._side.answer(message.method, params, line)
-            reply({"jsonrpc": "2.0", "id": message.id, "result": result})
+                result = msgspec.json.encode(await self._answered(message, exchange))
+            answer = {"jsonrpc": "2.0", "id": message.id, "result": msgspec.Raw(result)}
         except ProxyError as error:
             facts = error.data or {}
             code, words = facts.get("client_code", error.jsonrpc_code), facts.get("client_message", str(error))
-            reply(_refusal(message.id, code, words))
+            answer = _refusal(message.id, code, words)
         except Exception:  # noqa: BLE001  # boundary: top of a background task; the server must not wait for ever
             _log.exception("a question of server %s failed inside the gateway", self._server)
-            reply(_refusal(message.id, INTERNAL_ERROR, "The gateway failed."))
+            answer = _refusal(message.id, INTERNAL_ERROR, "The gateway failed.")
+        # In a task of its own: the request's result may overtake it, and with the request its questions are over.
+        sending = spawn(self._send(reply, answer), f"upstream-reply-{self._server}")
+        self._replies.add(sending)
+        sending.add_done_callback(self._replies.discard)
+
+    async def _answered(self, message: Envelope, exchange: Exchange | None) -> Mapping[str, Any]:
+        """The client's answer, asked for on another request's stream where that of `exchange` has ended before."""
+        params = _object(message.params)
+        while True:
+            try:
+                return await self._side.answer(message.method, params, exchange.line if exchange is not None else None)
+            except RequestError as error:
+                if error.error_code != "input_unavailable" or exchange is None or not exchange.is_over:
+                    raise
+            exchange, _ = self._exchange()
+
+    async def _send(self, reply: Reply, answer: Mapping[str, Any]) -> None:
+        try:
+            await reply(answer)
+        except ProxyError as exc:
+            _log.debug("server %s did not take the answer to its question: %r", self._server, exc)
 
     async def _tell_all(self) -> None:
         while self._waiting:
-            method, params, line = self._waiting.popleft()
+            method, text, line = self._next_waiting()
+            if not (params := _redacted(text)):
+                continue
             try:
                 async with asyncio.timeout(_TELL_S):
                     await self._side.hear(method, params, line)
@@ -260,6 +324,14 @@ def _value(text: msgspec.Raw) -> Any:
 def _object(text: msgspec.Raw) -> Mapping[str, Any]:
     value = _value(text)
     return value if isinstance(value, dict) else {}
+
+
+def _redacted(params: bytes) -> Mapping[str, Any]:
+    """The params without the secrets in use; empty where they say nothing, or nothing that can be read without them.
+
+    They are written anew first: a server may spell a secret with escapes that nobody looks for.
+    """
+    return _object(msgspec.Raw(redact(msgspec.json.encode(_object(msgspec.Raw(params))).decode()).encode()))
 
 
 def _key(request_id: Any) -> bytes:

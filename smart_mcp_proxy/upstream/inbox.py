@@ -1,6 +1,6 @@
 """What arrives over HTTP: each message dealt with, on whichever stream it came."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -27,6 +27,7 @@ class Inbox:
         on_event: Told of changes and log lines.
         on_subscribed: Told when the server confirms the subscription to changes of its lists.
         answer: Sends an answer to a request of the server's; does not wait.
+        say: Sends the server a message, and waits until it was taken.
         peer: The one client that the session is for; None where many share it.
 
     Attributes:
@@ -39,6 +40,7 @@ class Inbox:
         on_event: OnEvent,
         on_subscribed: Callable[[], None],
         answer: Callable[[Mapping[str, Any]], None],
+        say: Callable[[Mapping[str, Any]], Awaitable[None]],
         peer: Peer | None = None,
     ) -> None:
         self.pending = PendingCalls(server)
@@ -46,6 +48,7 @@ class Inbox:
         self._on_event = on_event
         self._on_subscribed = on_subscribed
         self._answer = answer
+        self._say = say
         self._peer = peer
 
     def take(self, text: bytes, request_id: int | None = None) -> bool:
@@ -84,7 +87,7 @@ class Inbox:
     def _receive(self, message: Envelope, request_id: int | None) -> bool:
         if not message.method:
             return self._settle(message, request_id)
-        if self._peer is not None and self._peer.take(message, self._answer):
+        if self._peer is not None and self._peer.take(message, self._answer, self._say):
             return False
         if bytes(message.id):
             self._answer(_answer_to(message))

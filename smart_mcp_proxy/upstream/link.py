@@ -222,12 +222,18 @@ class Peer(Protocol):
 
     capabilities: Mapping[str, Any]
 
-    def take(self, message: Envelope, reply: "Callable[[Mapping[str, Any]], None]") -> bool:
+    def take(
+        self,
+        message: Envelope,
+        reply_soon: "Callable[[Mapping[str, Any]], None]",
+        reply: "Callable[[Mapping[str, Any]], Awaitable[None]]",
+    ) -> bool:
         """Takes what the server asks or tells the client; False for what is not for it.
 
         Args:
             message: A request or notification of the server's.
-            reply: Sends the server a message without waiting.
+            reply_soon: Sends the server a message without waiting; dropped where the server does not read.
+            reply: Sends it as soon as the server takes it; raises ProxyError if it never will.
         """
 
 

@@ -2,10 +2,12 @@
 
 import asyncio
 import contextlib
+import copy
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
+from operator import itemgetter
 from typing import Any, Final, Literal
 
 from smart_mcp_proxy.errors import ProxyError, RateLimitedError, UpstreamError
@@ -26,12 +28,17 @@ from smart_mcp_proxy.upstream.link import (
 )
 from smart_mcp_proxy.upstream.listing import ToolListing, fetch_contents, fetch_tools
 
-__all__ = ["ListKind", "OwnConnection", "OwnConnections"]
+__all__ = ["LISTINGS", "ListKind", "OwnConnection", "OwnConnections", "restless_error"]
+
+LISTINGS: Final = 3
+"""Looks at a list that is said to be another one each time; nobody changes theirs faster than it is read."""
 
 _LONGEST_ASKED_S: Final = 3_600.0
 """A request whose deadline stands still again and again ends after this time all the same."""
 _PROBE_S: Final = 1.0
 """What a server that did not answer in time gets to answer a ping; the session itself then looks closer."""
+_FULL_RETRY_S: Final = 1.0
+"""What a client is told to wait where nobody can know how long the requests of the others take."""
 _LIST_AGAIN_S: Final = 300.0
 """Lists that are older are looked at again. Source: seeds/3_mcp_protocol_surface.md, Tool Change Notifications."""
 
@@ -60,6 +67,7 @@ class OwnConnection:
         self._lists: dict[ListKind, tuple[float, ToolListing]] = {}
         self._changes = 0
         self._listing = asyncio.Lock()
+        self._telling: asyncio.Task[None] | None = None
 
     @property
     def capabilities(self) -> Mapping[str, Any]:
@@ -80,14 +88,21 @@ class OwnConnection:
         """What the server lists on this session: asked for once, and again when it says that it has changed.
 
         Raises:
-            UpstreamError: The list cannot be had.
+            UpstreamError: The list cannot be had, or is another one each time. No request was sent for that.
         """
         async with self._listing:
-            while (listing := self.known(kind)) is None:
-                changes, fetched = self._changes, await self._fetch(kind)
+            for _ in range(LISTINGS):
+                if (listing := self.known(kind)) is not None:
+                    return listing
+                changes = self._changes
+                try:
+                    fetched = await self._fetch(kind)
+                except UpstreamError as exc:
+                    raise _unsent(exc) from exc
                 if changes == self._changes:
                     self._lists[kind] = (self._clock(), fetched)
-        return listing
+                    return fetched
+        raise restless_error(self._config.name, kind)
 
     async def _fetch(self, kind: ListKind) -> ToolListing:
         name, limit_s = self._config.name, self._config.limits.list_s
@@ -131,10 +146,15 @@ class OwnConnection:
         await self._conversation.flush()
         return result
 
-    async def notify(self, method: str, params: Mapping[str, Any]) -> None:
-        """Sends one notification; a session that is ending does not get it."""
-        with contextlib.suppress(UpstreamError):
-            await self._link.notify(method, params)
+    def roots_changed(self) -> None:
+        """Tells the server that the client's roots are other ones; once, until it has taken that."""
+        if self._telling is None or self._telling.done():
+            self._telling = spawn(self._tell_of_roots(), f"upstream-roots-{self._config.name}")
+
+    async def _tell_of_roots(self) -> None:
+        with contextlib.suppress(UpstreamError, TimeoutError):  # a session that is ending, or a server that is stuck
+            async with asyncio.timeout(self._config.limits.init_s):
+                await self._link.notify("notifications/roots/list_changed", {})
 
     async def set_level(self, level: str) -> None:
         """Tells the server from which level on it is to send log messages, where it sends any."""
@@ -188,6 +208,7 @@ class OwnConnections:
         self._places: dict[object, _Place] = {}
         self._keepers: set[asyncio.Task[None]] = set()
         self._is_modern = False
+        self._is_closed = False
 
     def __repr__(self) -> str:
         return f"<OwnConnections to {self._config().name}, {len(self)} of clients>"
@@ -202,14 +223,20 @@ class OwnConnections:
             return None
         return place.opened.result()
 
+    def open(self) -> None:
+        """Lets clients have sessions again after `close()`."""
+        self._is_closed = False
+
     @asynccontextmanager
     async def used_by(self, client: object, side: ClientSide) -> AsyncIterator[OwnConnection | None]:
         """The client's session, opened if need be, kept while in use; None if the server has left the handshake era.
 
         Raises:
             RateLimitedError: As many clients as may have one already.
-            UpstreamError: It cannot be opened.
+            UpstreamError: It cannot be opened, or the server was stopped. No request was sent.
         """
+        if self._is_closed:
+            raise lost_error(self._config().name, "was stopped", was_sent=False)
         if self._is_modern:
             yield None
             return
@@ -229,13 +256,14 @@ class OwnConnections:
             await self._end([place])
 
     async def close(self) -> None:
-        """Closes all; requests under way fail."""
-        places = list(self._places.values())
+        """Closes all; requests under way fail, and none is opened until `open()`."""
+        self._is_closed = True
+        places, keepers = list(self._places.values()), set(self._keepers)
         self._places.clear()
         self._is_modern = False
         await self._end(places)
-        if self._keepers:  # of sessions that were ending by themselves
-            await asyncio.wait(self._keepers)
+        if keepers:  # of sessions that were ending by themselves, too
+            await asyncio.wait(keepers)
 
     async def _end(self, places: list[_Place]) -> None:
         keepers = {place.keeper for place in places if place.keeper is not None}
@@ -248,12 +276,12 @@ class OwnConnections:
 
     def _new_place(self, client: object, side: ClientSide) -> _Place:
         config = self._config()
-        if len(self._places) >= config.limits.client_connections:
+        if len(self._places) >= config.limits.client_connections and not self._make_room():
             raise RateLimitedError(
-                f"Server '{config.name}' has connections of {len(self._places)} clients open, its limit.",
-                hint=f"One that is not used closes after {config.limits.client_idle_s:g} s. "
+                f"Server '{config.name}' has connections of {len(self._places)} clients in use, its limit.",
+                hint="Try again when one of them is done. "
                 "The user can raise 'client_connections' under 'limits' in the server's entry.",
-                retry_after_s=config.limits.client_idle_s,
+                retry_after_s=_FULL_RETRY_S,
                 code="too_many_connections",
             )
         place = self._places[client] = _Place(self._clock())
@@ -262,13 +290,23 @@ class OwnConnections:
         keeper.add_done_callback(self._keepers.discard)
         return place
 
+    def _make_room(self) -> bool:
+        """Ends the session that was idle longest, without waiting for its end; False if all are in use."""
+        idle = [(place.used_s, client) for client, place in self._places.items() if not place.users]
+        if not idle:
+            return False
+        _, longest = min(idle, key=itemgetter(0))
+        if (keeper := self._places.pop(longest).keeper) is not None:
+            keeper.cancel()
+        return True
+
     async def _keep(self, client: object, place: _Place, side: ClientSide) -> None:
         """One session of one client, from beginning to end."""
         conversation = Conversation(self._config().name, side)
         try:
             await self._hold(client, place, conversation)
         except ProxyError as exc:
-            _fail(place, exc)
+            _fail(place, _unsent(exc))
         finally:
             self._leave(client, place)
             _fail(place, lost_error(self._config().name, "was stopped", was_sent=False))
@@ -313,6 +351,23 @@ class OwnConnections:
     def _leave(self, client: object, place: _Place) -> None:
         if self._places.get(client) is place:
             del self._places[client]
+
+
+def restless_error(server: str, kind: ListKind) -> UpstreamError:
+    """The error for a server whose list is another one each time it is looked at."""
+    return UpstreamError(
+        f"Server '{server}' says again and again that its {kind} have changed: their list does not hold still.",
+        hint="Nothing was sent. The server is at fault; try again later.",
+    )
+
+
+def _unsent(error: ProxyError) -> ProxyError:
+    """The failure of what comes before a request, as the request fails with it: not sent, and not answered either."""
+    unsent = copy.copy(error)
+    unsent.delivery = "not_sent"
+    facts = {name: fact for name, fact in (error.data or {}).items() if not name.startswith("rpc_")}
+    unsent.data = facts or None
+    return unsent
 
 
 def _fail(place: _Place, error: ProxyError) -> None:

@@ -97,7 +97,7 @@ class RawHttpLink:
         if bearer is not None:
             bearer.on_lost = self._lose_sign_in
         self._lost_sign_in: UpstreamAuthError | None = None
-        self._inbox = Inbox(config.name, on_event, self._stream_opened, self._answer, peer)
+        self._inbox = Inbox(config.name, on_event, self._stream_opened, self._answer, self._say, peer)
         self._session = HttpSession(config.name, self._endpoint, self._inbox, max_message_bytes, self._lose)
         self._header_rules = HeaderRules(config.name)
         self._meta: Mapping[str, Any] = {}
@@ -309,6 +309,9 @@ class RawHttpLink:
     def _answer(self, message: Mapping[str, Any]) -> None:
         if self._session.chores < _MAX_ANSWERS:
             self._session.say_soon(message)
+
+    async def _say(self, message: Mapping[str, Any]) -> None:
+        await self._session.say(message)
 
     # --- announcements
 

@@ -331,7 +331,7 @@ class StdioLink:
         if not message.method:
             if not self._pending.settle(message):
                 _log.debug("server %s: dropped a reply that nobody waits for", self._server)
-        elif self._peer is not None and self._peer.take(message, self._reply_soon):
+        elif self._peer is not None and self._peer.take(message, self._reply_soon, self._write):
             return
         elif bytes(message.id):
             self._answer(message)

@@ -148,6 +148,8 @@ class Upstream:
                 self._move(ServerState.DISABLED, hint="Take 'disabled' out of its entry to use it.")
             return
         self._failures = 0
+        if self.own is not None:
+            self.own.open()
         self._move(ServerState.CONNECTING)
         self._task = spawn(self._run(), f"upstream-{self.name}")
 

@@ -75,6 +75,8 @@ async def test_a_server_without_a_state_gets_none_back(inputs: Inputs) -> None:
     second = await inputs.begin(SUBJECT, ClientInput(ALL, responses={}, state=shown["requestState"]))
     assert "requestState" not in second.params({}, "modern")
     assert "inputRequests" not in await asked(inputs, question("come back"), first)
+    null = b'{"resultType":"input_required","inputRequests":null,"requestState":"come back"}'
+    assert "inputRequests" not in await asked(inputs, null, first)
 
 
 @pytest.mark.parametrize(
@@ -82,6 +84,8 @@ async def test_a_server_without_a_state_gets_none_back(inputs: Inputs) -> None:
     [
         (question(None), "says that it needs input, and not which"),
         (b'{"resultType":"input_required","inputRequests":7}', "no object"),
+        (b'{"resultType":"input_required","inputRequests":[],"requestState":"s"}', "no object"),
+        (b'{"resultType":"input_required","inputRequests":"","requestState":"s"}', "no object"),
         (b'{"resultType":"input_required","inputRequests":{},"requestState":7}', "cannot be read"),
         (b'{"resultType":"task"}', "not a complete result"),
         (b"[]", "not a complete result"),

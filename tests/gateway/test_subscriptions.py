@@ -1,12 +1,14 @@
 """One client's subscriptions: what it is told, how often, and that it holds up nobody."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
+from typing import Any
 
 import anyio
 import pytest
 
-from smart_mcp_proxy.gateway.subscriptions import Subscriber
+from smart_mcp_proxy.gateway.subscriptions import Subscriber, _concerned
 from smart_mcp_proxy.models import LOCAL
 
 pytestmark = pytest.mark.anyio
@@ -96,3 +98,28 @@ async def test_a_client_that_left_is_told_nothing_more() -> None:
     other.subscriber.note("a", anything)
     await other.until(1)
     assert client.told == []
+
+
+@pytest.mark.parametrize(
+    ("subscribed", "updated", "heard"),
+    [
+        (["a/b/c"], "a/b/c", ["a/b/c"]),
+        (["a/b/"], "a/b/c", ["a/b/"]),
+        (["a/b"], "a/b/c", ["a/b"]),
+        (["a", "a/b"], "a/b/c", ["a/b"]),
+        (["file:///x/"], "file:///x/y/z", ["file:///x/"]),
+        (["a/b/c"], "a/b", []),
+        (["a/bc"], "a/b/c", []),
+        ([""], "a", []),
+        (["a"], "a/" * 60, ["a"]),
+        (["a"], "a/" * 1_000_000, ["a"]),
+    ],
+)
+async def test_an_update_of_a_part_is_heard_as_one_of_the_whole(
+    subscribed: list[str], updated: str, heard: list[str]
+) -> None:
+    """Of the nearest that somebody subscribed to; and a URI that no server has any business to write costs nothing."""
+    wishes: dict[str, Any] = {uri: {uri} for uri in subscribed}
+    began_s = time.process_time()
+    assert list(_concerned(wishes, updated)) == heard
+    assert time.process_time() - began_s < 1.0

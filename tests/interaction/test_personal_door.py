@@ -55,12 +55,12 @@ async def test_a_server_asks_the_user_and_the_model_and_the_roots_of_the_client_
         assert words["content"] == {"type": "text", "text": "Say it"}
         assert json.loads(text_of(await agent.use("roots")))["roots"][0]["uri"] == "file:///here"
         assert text_of(await agent.use("ping")) == "{}"
-        assert [(await agent.asked.get())["method"] for _ in range(4)] == [
+        assert [(await agent.asked.get())["method"] for _ in range(3)] == [
             "elicitation/create",
             "sampling/createMessage",
             "roots/list",
-            "ping",
         ]
+        assert agent.asked.empty()  # a ping asks after the connection, whose other end is the gateway
 
 
 @DOORS
@@ -245,19 +245,22 @@ async def test_the_death_of_a_clients_process_fails_its_call_and_the_next_one_st
 
 
 @pytest.mark.requirement("own-limit")
-async def test_more_clients_than_the_limit_are_refused_with_its_name(tmp_path: Path) -> None:
-    """And served once one has left."""
+async def test_more_clients_than_the_limit_are_refused_while_all_are_busy(tmp_path: Path) -> None:
+    """The refusal names the limit; one that does nothing makes room."""
     limits = {"client_connections": 1}
     async with (
         asking_gateway(tmp_path, limits=limits) as (_, base),
         asked_over_http(base) as one,
         asked_over_http(base) as other,
     ):
-        await one.use("pid")
+        one.on_asked = never
+        call = await one.begin("tools/call", name="call_tool_write", arguments={"name": "asking:ask"})
+        question = await asyncio.wait_for(one.asked.get(), 30)
         error = (await other.use("pid"))["structuredContent"]["error"]
         assert error["code"] == "too_many_connections" and error["delivery"] == "not_sent"
         assert "'client_connections' under 'limits'" in error["hint"]
-        await one.leave()
+        await one.reply({"jsonrpc": "2.0", "id": question["id"], "result": {"action": "decline"}})
+        assert "decline" in text_of((await asyncio.wait_for(call.answer, 30))["result"])
         async with asyncio.timeout(30):
             while (await other.use("pid")).get("isError"):
                 pass

@@ -17,6 +17,13 @@ SAMPLE = {"method": "sampling/createMessage", "params": {"messages": [], "maxTok
 ROOTS = {"method": "roots/list"}
 
 
+def titled(title: str, **fields: Any) -> dict[str, Any]:
+    """A form whose heading says what it is about."""
+    asked = form(**fields)
+    schema = asked["params"]["requestedSchema"] | {"title": title}
+    return asked | {"params": asked["params"] | {"requestedSchema": schema}}
+
+
 @pytest.mark.parametrize(
     ("request_", "declared", "undeclared"),
     [
@@ -76,6 +83,8 @@ TYPED = {"type": "string"}
     "asked",
     [
         form(password=TYPED),
+        *(form(password=TYPED | odd) for odd in ({"anyOf": [{}]}, {"const": 1}, {"enum": []}, {"oneOf": []})),
+        titled("Your password", value=TYPED),
         form(userPassword=TYPED),
         form(user_pass_phrase=TYPED),
         form(p4=TYPED | {"title": "Your PASSWORD"}),

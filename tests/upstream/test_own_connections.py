@@ -5,7 +5,9 @@ import json
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from contextvars import copy_context
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -14,14 +16,22 @@ import pytest
 from fastmcp import Context, FastMCP
 from upstream_fakes import fake_config, served
 
-from smart_mcp_proxy.errors import RateLimitedError, RequestError, UpstreamError, UpstreamTimeoutError
+from smart_mcp_proxy.errors import (
+    RateLimitedError,
+    RequestError,
+    UpstreamAuthError,
+    UpstreamError,
+    UpstreamTimeoutError,
+)
 from smart_mcp_proxy.models import ClientLine, Era
 from smart_mcp_proxy.servers import Limits, ServerConfig
-from smart_mcp_proxy.upstream import Dialer
+from smart_mcp_proxy.telemetry import secrets_hidden
+from smart_mcp_proxy.upstream import Dialer, Upstream
 from smart_mcp_proxy.upstream.codec import Envelope
-from smart_mcp_proxy.upstream.conversation import Conversation
-from smart_mcp_proxy.upstream.link import Link, OnEvent, Peer, ToolsChanged, lost_error
-from smart_mcp_proxy.upstream.own import OwnConnection, OwnConnections
+from smart_mcp_proxy.upstream.conversation import _GONE, Conversation
+from smart_mcp_proxy.upstream.link import Link, OnEvent, Peer, ToolsChanged, lost_error, rpc_error, timeout_error
+from smart_mcp_proxy.upstream.own import LISTINGS, OwnConnection, OwnConnections
+from smart_mcp_proxy.upstream.stdio import open_stdio
 
 pytestmark = pytest.mark.anyio
 
@@ -73,19 +83,27 @@ class FakeLink:
         self.sent: list[str] = []
         self.reply: Callable[[str], Awaitable[bytes]] | None = None
         self.is_closed = False
+        self.may_close = asyncio.Event()
+        self.may_close.set()
+        self.may_notify = asyncio.Event()
+        self.may_notify.set()
+        self.on_listed: Callable[[], None] = lambda: None
         self._end = asyncio.Event()
         self.tools = [{"name": "a", "inputSchema": {"type": "object"}}]
 
     async def request(self, method: str, params: Mapping[str, Any], *, timeout_s: float, **_: Any) -> bytes:
         self.sent.append(method)
         if method == "tools/list":
+            self.on_listed()
             return json.dumps({"tools": self.tools}).encode()
         return await self.reply(method) if self.reply is not None else b"{}"
 
     async def notify(self, method: str, params: Mapping[str, Any]) -> None:
         self.sent.append(method)
+        await self.may_notify.wait()
 
     async def close(self) -> None:
+        await self.may_close.wait()
         self.is_closed = True
         self._end.set()
 
@@ -190,18 +208,145 @@ async def test_a_server_that_has_left_the_handshake_era_is_not_asked_for_session
                 await anyio.lowlevel.checkpoint()
 
 
-async def test_one_client_too_many_is_refused_and_let_in_when_another_has_left() -> None:
+async def test_one_client_too_many_is_refused_while_the_others_are_busy_and_let_in_when_one_is_done() -> None:
     """The refusal names the limit and who can raise it."""
     async with pool(Opener(), client_connections=1) as own:
         async with own.used_by("a", FakeSide()):
-            with pytest.raises(RateLimitedError, match="connections of 1 clients open, its limit") as refused:
+            with pytest.raises(RateLimitedError, match="connections of 1 clients in use, its limit") as refused:
                 async with own.used_by("b", FakeSide()):
                     pass
             assert "'client_connections' under 'limits'" in refused.value.hint
             assert refused.value.delivery == "not_sent"
-        await own.drop("a")
         async with own.used_by("b", FakeSide()) as connection:
             assert connection is not None
+
+
+async def test_where_all_places_are_taken_the_session_that_was_idle_longest_makes_room() -> None:
+    """Not one in use, however old; and nobody waits for the end of the one that goes."""
+    opener = Opener()
+    with anyio.fail_after(10):
+        async with pool(opener, client_connections=3) as own, own.used_by("busy", FakeSide()):
+            for client in ("b", "c", "b"):
+                async with own.used_by(client, FakeSide()):
+                    pass
+            _, kept, ending = opener.links
+            ending.may_close.clear()
+            async with own.used_by("d", FakeSide()) as connection:
+                assert connection is not None
+            assert own.find("busy") is not None and own.find("b") is not None and own.find("c") is None
+            assert not ending.is_closed and not kept.is_closed
+            ending.may_close.set()
+            while not ending.is_closed:
+                await anyio.lowlevel.checkpoint()
+
+
+async def test_after_a_stop_no_session_is_opened_until_the_server_starts_again() -> None:
+    """A call that comes in the middle of it is told, and was not sent."""
+    opener = Opener()
+    links: list[FakeLink] = []
+
+    async def open_link(config: ServerConfig, *, peer: Peer | None = None, on_event: OnEvent, **_: Any) -> Link:
+        if peer is not None:
+            return await opener(config, "handshake", on_event, peer)
+        links.append(FakeLink())
+        return links[-1]
+
+    upstream = Upstream(
+        fake_config(connection="per_client"),
+        environ={},
+        on_change=lambda status: None,
+        on_tools_changed=lambda name: None,
+        open_link=open_link,
+        start_gate=asyncio.Semaphore(1),
+    )
+    own = upstream.own
+    assert own is not None
+    with anyio.fail_after(10):
+        await upstream.start()
+        assert await upstream.ready(5)
+        async with own.used_by("a", FakeSide()):
+            pass
+        links[0].may_close.clear()
+        stopping = asyncio.create_task(upstream.stop())
+        while not opener.links[0].is_closed:
+            await anyio.lowlevel.checkpoint()
+        with pytest.raises(UpstreamError, match="was stopped") as refused:
+            async with own.used_by("a", FakeSide()):
+                pass
+        assert refused.value.delivery == "not_sent" and len(opener.links) == 1
+        links[0].may_close.set()
+        await stopping
+        await upstream.start()
+        async with own.used_by("a", FakeSide()) as connection:
+            assert connection is not None
+        await upstream.stop()
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        rpc_error("fake", "initialize", -32603, "not today", {"why": "closed"}),
+        timeout_error("fake", "initialize", 4, was_sent=True),
+        UpstreamAuthError("Sign in.", hint="At the desk.", delivery="unknown", data={"http_status": 401}),
+    ],
+    ids=["refused", "late", "sign-in"],
+)
+async def test_a_failure_before_the_request_is_no_answer_to_the_request(error: UpstreamError) -> None:
+    """Whether the session cannot be opened or the list cannot be had: nothing was sent."""
+    opener = Opener()
+    async with pool(opener) as own:
+        opener.error = error
+        with pytest.raises(type(error)) as opening:
+            async with own.used_by("a", FakeSide()):
+                pass
+        opener.error = None
+        async with own.used_by("a", FakeSide()) as connection:
+            assert connection is not None
+            opener.links[0].on_listed = raising(error)
+            with pytest.raises(type(error)) as listing:
+                await connection.listing("tools")
+    for raised in (opening.value, listing.value):
+        assert (raised.message, raised.hint, raised.delivery) == (error.message, error.hint, "not_sent")
+        assert raised.data == ({"http_status": 401} if isinstance(error, UpstreamAuthError) else None)
+
+
+def raising(error: Exception) -> Callable[[], None]:
+    def fail() -> None:
+        raise error
+
+    return fail
+
+
+async def test_a_list_that_changes_whenever_it_is_read_is_given_up() -> None:
+    """After a few looks; when it holds still again it is read as ever."""
+    opener = Opener()
+    async with pool(opener) as own, own.used_by("a", FakeSide()) as connection:
+        assert connection is not None
+        link = opener.links[0]
+        link.on_listed = lambda: opener.events[0](ToolsChanged())
+        with anyio.fail_after(5), pytest.raises(UpstreamError, match="does not hold still") as given_up:
+            await connection.listing("tools")
+        assert given_up.value.delivery == "not_sent" and link.sent.count("tools/list") == LISTINGS
+        link.on_listed = lambda: None
+        assert await connection.listing("tools") is connection.known("tools")
+
+
+async def test_of_many_changes_of_its_roots_a_server_that_does_not_read_is_told_once() -> None:
+    """And again of the next one after it has read that."""
+    opener = Opener()
+    async with pool(opener) as own, own.used_by("a", FakeSide()) as connection:
+        assert connection is not None
+        link = opener.links[0]
+        link.may_notify.clear()
+        for _ in range(100):
+            connection.roots_changed()
+            await anyio.lowlevel.checkpoint()
+        assert link.sent == ["notifications/roots/list_changed"]
+        link.may_notify.set()
+        with anyio.fail_after(5):
+            while len(link.sent) < 2:
+                connection.roots_changed()
+                await anyio.lowlevel.checkpoint()
 
 
 async def test_whoever_waits_for_a_session_of_a_client_that_leaves_is_told() -> None:
@@ -236,15 +381,31 @@ async def test_a_list_is_fetched_once_and_again_when_the_server_says_that_it_cha
         assert (await connection.listing("prompts")).definitions == ()  # it declares none
 
 
-def conversing(side: FakeSide) -> tuple[Conversation, Callable[..., bool], list[Any]]:
-    """A conversation, a way for its server to say something, and the replies it gets."""
+def conversing(
+    side: FakeSide, may_reply: asyncio.Event | None = None
+) -> tuple[Conversation, Callable[..., bool], list[Any]]:
+    """A conversation, a way for its server to say something, and the replies it gets.
+
+    Args:
+        side: The client.
+        may_reply: Set when the server reads answers; None if it always does.
+    """
     conversation, replies = Conversation("fake", side), list[Any]()
+    if may_reply is None:
+        may_reply = asyncio.Event()
+        may_reply.set()
 
     def say(method: str, id_: Any = None, **params: Any) -> bool:
         text = msgspec.json.encode(
             {"jsonrpc": "2.0", "method": method, "params": params} | ({"id": id_} if id_ else {})
         )
-        return conversation.take(msgspec.json.decode(text, type=Envelope), lambda reply: replies.append(_plain(reply)))
+        message = msgspec.json.decode(text, type=Envelope)
+
+        async def reply(reply: Mapping[str, Any]) -> None:
+            await may_reply.wait()
+            replies.append(_plain(reply))
+
+        return conversation.take(message, lambda reply: replies.append(_plain(reply)), reply)
 
     return conversation, say, replies
 
@@ -256,7 +417,7 @@ def _plain(reply: Mapping[str, Any]) -> Any:
 async def settled(conversation: Conversation) -> None:
     """Returns when no question is open and nothing waits to be told."""
     with anyio.fail_after(5):
-        while conversation._questions or conversation._waiting:
+        while conversation._questions or conversation._waiting or conversation._replies:
             await anyio.lowlevel.checkpoint()
     await conversation.flush()
 
@@ -278,8 +439,9 @@ async def test_a_question_goes_to_the_request_under_way_and_its_answer_back() ->
 
 
 async def test_what_the_client_did_not_declare_and_what_is_not_for_it_is_left_to_the_session() -> None:
-    """Sampling was not declared here; a changed list concerns the gateway."""
+    """Sampling was not declared here; a changed list concerns the gateway, and so does a ping."""
     conversation, say, replies = conversing(FakeSide())
+    assert not say("ping", 3)
     assert not say("sampling/createMessage", 1)
     assert not say("something/else", 2)
     assert not say("notifications/tools/list_changed")
@@ -313,6 +475,159 @@ async def test_a_question_that_the_server_takes_back_is_not_answered() -> None:
     assert replies == []
 
 
+async def test_a_question_whose_request_is_over_is_refused_and_not_left_open() -> None:
+    """The server would wait for ever; only one that it took back itself, or whose session is over, has no reply."""
+    side = FakeSide()
+    conversation, say, replies = conversing(side)
+    async with asyncio.timeout(5) as deadline:
+        with conversation.under_way(FakeLine("a"), deadline):
+            say("roots/list", 1)
+            await side.is_asked.wait()
+    await settled(conversation)
+    assert [(reply["id"], reply["error"]["message"]) for reply in replies] == [(1, _GONE)]
+    say("roots/list", 2)
+    await conversation.close()
+    assert len(replies) == 1
+
+
+async def test_a_question_whose_guessed_request_ends_before_it_is_asked_goes_to_another_one() -> None:
+    """Over pipes nobody can tell to which of two requests it belongs; the stream of the one is closed by then."""
+
+    class Side(FakeSide):
+        async def answer(self, method: str, params: Mapping[str, Any], line: ClientLine | None) -> Mapping[str, Any]:
+            self.is_asked.set()
+            await self.may_answer.wait()
+            if line is not None and line.client == "over":
+                raise RequestError("It has no stream.", code="input_unavailable")
+            return await super().answer(method, params, line)
+
+    side = Side()
+    conversation, say, replies = conversing(side)
+    reader = copy_context()  # of neither request
+    async with asyncio.timeout(5) as deadline:
+        with conversation.under_way(FakeLine("open"), deadline):
+            with conversation.under_way(FakeLine("over"), deadline):
+                reader.run(say, "roots/list", 1)
+                await side.is_asked.wait()
+            side.may_answer.set()
+            await settled(conversation)
+    assert [reply["result"] for reply in replies] == [{"line": "open"}]
+
+
+async def test_an_answer_waits_for_a_server_that_is_slow_to_read_and_counts_as_a_question_until_then() -> None:
+    """Also where the result of its request has overtaken it; a server that never reads gets no ninth answer."""
+    side, may_reply = FakeSide(), asyncio.Event()
+    side.may_answer.set()
+    conversation, say, replies = conversing(side, may_reply)
+    async with asyncio.timeout(5) as deadline:
+        with conversation.under_way(FakeLine("a"), deadline):
+            for number in range(1, 9):
+                say("roots/list", number)
+            while conversation._questions:
+                await anyio.lowlevel.checkpoint()
+    say("roots/list", 9)
+    assert [reply["id"] for reply in replies] == [9] and "error" in replies[0]
+    may_reply.set()
+    await settled(conversation)
+    assert [(reply["id"], reply["result"]) for reply in replies[1:]] == [(n, {"line": "a"}) for n in range(1, 9)]
+
+
+async def test_an_answer_reaches_a_process_whose_input_was_full_when_the_user_gave_it(tmp_path: Path) -> None:
+    """It is written when there is room again."""
+    side, gate = FakeSide(), tmp_path / "gate"
+    os.mkfifo(gate)
+    conversation = Conversation("fake", side)
+    link = await open_stdio(
+        fake_config(args=("-S", "-E", "-c", SLOW_READER, str(gate))),
+        environ=dict(os.environ),
+        era="handshake",
+        on_event=lambda event: None,
+        max_message_bytes=1 << 20,
+        peer=conversation,
+    )
+    try:
+        with anyio.fail_after(20):
+            call = asyncio.create_task(link.request("tools/call", {}, timeout_s=20))
+            await side.is_asked.wait()
+            await link.notify("notifications/big", {"text": "x" * (1 << 20)})
+            side.may_answer.set()
+            while conversation._questions:
+                await anyio.lowlevel.checkpoint()
+            assert conversation._replies
+            await asyncio.to_thread(gate.write_text, "go")
+            assert json.loads(await call) == {"answer": {"line": None}}
+    finally:
+        await link.close()
+        await conversation.close()
+
+
+SLOW_READER = """
+import json, sys
+def send(message): print(json.dumps({"jsonrpc": "2.0", **message}), flush=True)
+def read(): return json.loads(sys.stdin.readline())
+hello = read()
+greeting = {"protocolVersion": hello["params"]["protocolVersion"], "serverInfo": {"name": "slow", "version": "1"}}
+send({"id": hello["id"], "result": {**greeting, "capabilities": {"tools": {}}}})
+read()
+call = read()
+send({"id": "q", "method": "roots/list"})
+open(sys.argv[1]).read()
+while (message := read()).get("id") != "q":
+    pass
+send({"id": call["id"], "result": {"answer": message["result"]}})
+sys.stdin.read()
+"""
+
+
+async def test_a_question_that_is_too_long_is_refused_unread_and_a_notification_dropped() -> None:
+    """A line of a log has no 64 KiB, a picture for a model has room in 1 MiB."""
+    side = FakeSide()
+    conversation, say, replies = conversing(side)
+    assert say("roots/list", 1, text="x" * (1 << 20))
+    assert "of which 1,048,576 are passed on" in replies[0]["error"]["message"]
+    assert say("notifications/message", data="x" * (1 << 16))
+    assert say("notifications/message", data="short")
+    await settled(conversation)
+    assert side.heard == [("short", None)] and not side.is_asked.is_set()
+
+
+async def test_of_more_than_a_client_reads_the_oldest_is_dropped() -> None:
+    """More than 1 MiB of it, or more than 256 notifications."""
+    side = FakeSide()
+    conversation, say, _ = conversing(side)
+    for number in range(40):
+        say("notifications/message", data=f"{number} " + "x" * 60_000)
+    await settled(conversation)
+    assert [int(words.split()[0]) for words, _ in side.heard] == list(range(23, 40))
+    side.heard.clear()
+    for number in range(300):
+        say("notifications/message", data=str(number))
+    await settled(conversation)
+    assert [int(words) for words, _ in side.heard] == list(range(44, 300))
+
+
+async def test_no_log_message_brings_a_client_what_its_server_was_trusted_with() -> None:
+    """However the server spells it; a message that cannot be read without it is dropped."""
+    side = FakeSide()
+    conversation, _, _ = conversing(side)
+
+    def tell(data: bytes) -> None:
+        text = b'{"jsonrpc":"2.0","method":"notifications/message","params":{"data":' + data + b"}}"
+        conversation.take(msgspec.json.decode(text, type=Envelope), raising_reply, raising_reply)
+
+    with secrets_hidden(["geheim/1234", "99887766"]):
+        tell(rb'"key geheim/1234"')
+        tell(rb'"key \u0067eheim\/1234"')
+        tell(b"99887766")
+        tell(b'"after"')
+        await settled(conversation)
+    assert [words for words, _ in side.heard] == ["key [hidden]", "key [hidden]", "after"]
+
+
+def raising_reply(reply: Mapping[str, Any]) -> Any:
+    raise AssertionError("nobody asked")
+
+
 async def test_when_nobody_can_answer_any_more_open_questions_and_later_ones_are_refused() -> None:
     """So that the server goes on without."""
     conversation, say, replies = conversing(FakeSide())
@@ -341,8 +656,11 @@ async def test_the_deadline_of_a_request_stands_still_while_its_client_is_asked(
         link, peer = opener.links[0], opener.peers[0]
         is_replied = asyncio.Event()
 
+        async def replied(reply: Mapping[str, Any]) -> None:
+            is_replied.set()
+
         async def ask_first(method: str) -> bytes:
-            peer.take(Envelope(id=msgspec.Raw(b"1"), method="roots/list"), lambda reply: is_replied.set())
+            peer.take(Envelope(id=msgspec.Raw(b"1"), method="roots/list"), raising_reply, replied)
             await is_replied.wait()
             return b"{}"
 

@@ -1,0 +1,131 @@
+"""A call's time on its client's own connection, and what clients are told there."""
+
+import asyncio
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import anyio
+import pytest
+from gateway_fakes import Notebook, config, definition, record_of
+
+from smart_mcp_proxy.errors import UpstreamError, UpstreamTimeoutError
+from smart_mcp_proxy.gateway.clients import Clients, Sender
+from smart_mcp_proxy.models import ClientLine, Era
+from smart_mcp_proxy.servers import Limits
+from smart_mcp_proxy.telemetry import secrets_hidden
+from smart_mcp_proxy.upstream import Fleet, OwnConnection, ToolListing
+from smart_mcp_proxy.upstream.conversation import Conversation
+from smart_mcp_proxy.upstream.link import lost_error
+from smart_mcp_proxy.upstream.own import LISTINGS, ListKind
+
+pytestmark = pytest.mark.anyio
+
+TOOL = definition("read")
+
+
+class Client:
+    """A client, and the way back to it; nobody asks it anything here."""
+
+    client = "a"
+    capabilities: Mapping[str, Any] = {}
+
+    async def ask(self, method: str, params: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
+        raise AssertionError(method)
+
+    async def tell(self, method: str, params: Mapping[str, Any]) -> None:
+        raise AssertionError(method)
+
+    async def answer(self, method: str, params: Mapping[str, Any], line: ClientLine | None) -> Mapping[str, Any]:
+        raise AssertionError(method)
+
+    async def hear(self, method: str, params: Mapping[str, Any], line: ClientLine | None) -> None:
+        raise AssertionError(method)
+
+
+class Lister:
+    """A session whose server lists one tool when it is let, and says how long a call may take."""
+
+    era: Era = "handshake"
+    protocol_version, server_info = "2025-11-25", "fake"
+    capabilities: Mapping[str, Any] = {"tools": {}}
+
+    def __init__(self) -> None:
+        self.may_list = asyncio.Event()
+        self.call_s = 0.0
+        self.listings = 0
+
+    async def request(self, method: str, params: Mapping[str, Any], *, timeout_s: float, **_: Any) -> bytes:
+        if method == "tools/call":
+            self.call_s = timeout_s
+            return b"{}"
+        await self.may_list.wait()
+        self.listings += 1
+        return json.dumps({"tools": [TOOL]}).encode()
+
+    async def notify(self, method: str, params: Mapping[str, Any]) -> None:
+        raise AssertionError(method)
+
+    async def close(self) -> None:
+        raise AssertionError("nobody closes it")
+
+    async def wait_closed(self) -> UpstreamError:
+        return lost_error("alpha", "ended", was_sent=True)
+
+
+def connected_to(link: Lister, kind: type[OwnConnection] = OwnConnection) -> OwnConnection:
+    settings = replace(config("alpha"), limits=Limits(list_s=20, call_s=20))
+    return kind(settings, link, Conversation("alpha", Client()), lambda: 0.0)
+
+
+async def test_the_look_at_what_a_server_lists_ends_with_the_time_of_the_call_and_nothing_was_sent() -> None:
+    """However long the server may take for a list otherwise."""
+    sender = Sender(connected_to(Lister()), Client(), 0.05)
+    with anyio.fail_after(5), pytest.raises(UpstreamTimeoutError, match=r"'alpha' did not .* within 0\.05 s") as late:
+        await sender.confirm(record_of(TOOL))
+    assert late.value.delivery == "not_sent"
+
+
+async def test_a_call_has_the_time_that_the_look_at_the_list_has_left_it() -> None:
+    """Both count against one deadline."""
+    link = Lister()
+    link.may_list.set()
+    sender = Sender(connected_to(link), Client(), 20.0)
+    await sender.request("tools/call", {})
+    at_once_s = link.call_s
+    await sender.confirm(record_of(TOOL))
+    await sender.request("tools/call", {})
+    assert link.call_s < at_once_s
+
+
+async def test_a_list_that_changes_as_soon_as_it_was_read_is_not_looked_at_for_ever() -> None:
+    """The call fails long before its time is over."""
+
+    class Restless(OwnConnection):
+        """Hears of a change while the list is compared with what was approved."""
+
+        async def listing(self, kind: ListKind) -> ToolListing:
+            listing = await super().listing(kind)
+            self.forget_lists()
+            return listing
+
+    link = Lister()
+    link.may_list.set()
+    sender = Sender(connected_to(link, Restless), Client(), 20.0)
+    with anyio.fail_after(10), pytest.raises(UpstreamError, match="does not hold still") as given_up:
+        await sender.confirm(record_of(TOOL))
+    assert link.listings == LISTINGS and given_up.value.delivery == "not_sent"
+
+
+async def test_the_words_of_a_question_hide_what_its_server_was_trusted_with() -> None:
+    """An address stays whole: it would lead nowhere."""
+    fleet = Fleet(environ={}, on_change=lambda status: None, on_tools_changed=lambda name: None)
+    clients = Clients(fleet, Notebook(), lambda path, principal: None, is_cleaned=True)  # type: ignore[arg-type]
+    declared = {"elicitation": {"url": {}}}
+    address = "https://login.example/start?app=geheim-1234"
+    params = {"mode": "url", "message": "Sign in with geheim-1234.", "url": address, "elicitationId": "1"}
+    with secrets_hidden(["geheim-1234"]):
+        shown = clients.shown("alpha", "elicitation/create", params, declared)
+    assert "geheim" not in shown["message"] and "[hidden]" in shown["message"]
+    assert shown["url"] == address
