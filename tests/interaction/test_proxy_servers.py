@@ -17,7 +17,7 @@ from fastmcp import FastMCP
 from smart_mcp_proxy.catalog import ActivityFilter
 from smart_mcp_proxy.gateway import Gateway
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.long]
 
 LIMIT_S = 40
 BIG_CHARS = 20_000_000

@@ -22,7 +22,7 @@ from smart_mcp_proxy.gateway import Gateway, subscriptions
 from smart_mcp_proxy.gateway.agent_tokens import Scope
 from smart_mcp_proxy.gateway.subscriptions import PER_CLIENT
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.long]
 
 LIMIT_S = 60
 UPSTREAM = Path(__file__).parent / "watched_upstream.py"

@@ -22,7 +22,7 @@ from smart_mcp_proxy.upstream.auth_bearer import renewal_due_s
 from smart_mcp_proxy.upstream.auth_store import SignIn
 from smart_mcp_proxy.upstream.link import Link
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.long]
 
 RENEWER = """
 import asyncio, json, sys
