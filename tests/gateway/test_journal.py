@@ -273,7 +273,10 @@ async def test_a_full_disk_disturbs_no_call(
     def write_to_a_full_disk(descriptor: int, data: bytes, place: int) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    async with Recorder(store, batch_s=3600, journal=Journal(tmp_path)) as recorder:
+    with monkeypatch.context() as patch:
+        patch.setattr(journal_module.os, "pwrite", write_to_a_full_disk)
+        journal = Journal(tmp_path)
+    async with Recorder(store, batch_s=3600, journal=journal) as recorder:
         with monkeypatch.context() as patch:
             patch.setattr(journal_module.os, "pwrite", write_to_a_full_disk)
             for subject in "abc":

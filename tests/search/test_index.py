@@ -127,9 +127,9 @@ def test_a_flood_of_different_tools_does_not_hide_the_honest_ones_and_costs_litt
     index.update(
         tool(2000 + n, "evil", f"create_issue_{word}", f"Create issue {word}.") for n, word in enumerate(words)
     )
-    start = time.perf_counter()
+    start = time.thread_time()
     answer = index.search("create an issue", limit=10)
-    assert time.perf_counter() - start < 0.5
+    assert time.thread_time() - start < 0.5
     assert {1, 3} < set(ids(answer))
     assert sum(hit.id >= 2000 for hit in answer.hits) == 5
 
