@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -174,6 +175,8 @@ def test_ctrl_c_ends_a_long_evaluation_at_once(home: Path, files: tuple[str, ...
             home / "data",
         )
         | {"TERM": "xterm"},
+        # As on a terminal: a job in the background of a script inherits that Ctrl-C is not heard.
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509  (one system call, no lock)
     ) as process:
         os.close(stderr)
         shown = b""
