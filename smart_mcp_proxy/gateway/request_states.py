@@ -22,7 +22,14 @@ from mcp.server.request_state import AESGCMRequestStateCodec, InvalidRequestStat
 from smart_mcp_proxy.catalog.hashing import canonical_json
 from smart_mcp_proxy.errors import RequestError
 from smart_mcp_proxy.telemetry import get_logger
-from smart_mcp_proxy.upstream.auth_key import UnusableFileError, flocked, read_private, write_private
+from smart_mcp_proxy.upstream.auth_key import (
+    KEY_BYTES,
+    UnusableFileError,
+    decode_key,
+    flocked,
+    read_private,
+    write_private,
+)
 
 __all__ = ["INVALID_STATE", "Kept", "RequestStates", "Subject"]
 
@@ -30,7 +37,6 @@ INVALID_STATE: Final = "invalid_request_state"
 """The error code; as JSON-RPC it is -32602. Source: MCP 2026-07-28, basic/patterns/mrtr."""
 TTL_S: Final = 600.0
 """How long a client may take to answer. Source: the same as the SDK's own, `RequestStateSecurity`."""
-_KEY_BYTES: Final = 32
 _KEY_FILE: Final = "request-state.key"
 _LABEL: Final = b"smart-mcp-proxy/request-state/1"
 """Part of what is hashed: no other text of ours can be taken for a binding."""
@@ -137,24 +143,14 @@ class RequestStates:
         try:
             with flocked(file.with_suffix(".lock")):
                 try:
-                    return _decoded(read_private(file))
+                    return decode_key(read_private(file), f"{_KEY_FILE} is damaged: remove it, and a new one is made")
                 except FileNotFoundError:
-                    key = secrets.token_bytes(_KEY_BYTES)
+                    key = secrets.token_bytes(KEY_BYTES)
                     write_private(file, base64.b64encode(key))
                     return key
         except (OSError, UnusableFileError) as exc:
             log.warning("what servers ask can be answered to this process alone, another one has another key: %s", exc)
-            return os.urandom(_KEY_BYTES)
-
-
-def _decoded(text: bytes) -> bytes:
-    try:
-        key = base64.b64decode(text, validate=True)
-    except ValueError:
-        key = b""
-    if len(key) != _KEY_BYTES:
-        raise UnusableFileError(f"{_KEY_FILE} is damaged: remove it, and a new one is made")
-    return key
+            return os.urandom(KEY_BYTES)
 
 
 def _invalid(subject: Subject, reason: str) -> RequestError:

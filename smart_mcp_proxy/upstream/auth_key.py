@@ -14,11 +14,12 @@ from typing import Final, Literal
 from smart_mcp_proxy.errors import ConfigError
 from smart_mcp_proxy.servers import store_secret, stored_secret
 
-__all__ = ["SignInKey", "UnusableFileError", "read_private", "write_private"]
+__all__ = ["KEY_BYTES", "SignInKey", "UnusableFileError", "decode_key", "flocked", "read_private", "write_private"]
 
 KeyPlace = Literal["keyring", "file"]
 
-_KEY_BYTES: Final = 32
+KEY_BYTES: Final = 32
+_DAMAGED: Final = "its key is damaged"
 """AES-256."""
 _LIMIT_BYTES: Final = 256 * 1024
 """A token can be large; a file beyond this is none of ours."""
@@ -62,9 +63,9 @@ class SignInKey:
                 raise UnusableFileError(f"its key is in the system's keyring. {exc}") from exc
             if text is None:
                 raise UnusableFileError("its key is no longer in the system's keyring")
-            return _decoded(text)
+            return decode_key(text, _DAMAGED)
         try:
-            return _decoded(read_private(self._file).decode("ascii", "replace"))
+            return decode_key(read_private(self._file), _DAMAGED)
         except FileNotFoundError as exc:
             raise UnusableFileError(f"its key {self._file} is gone") from exc
 
@@ -82,7 +83,7 @@ class SignInKey:
                 return self.load("file"), "file"
             if (key := self._from_keyring()) is not None:
                 return key, "keyring"
-            key = secrets.token_bytes(_KEY_BYTES)
+            key = secrets.token_bytes(KEY_BYTES)
             write_private(self._file, base64.b64encode(key))
             return key, "file"
 
@@ -91,23 +92,28 @@ class SignInKey:
         try:
             text = self._get(self._name)
             if text is None:
-                made = base64.b64encode(secrets.token_bytes(_KEY_BYTES)).decode()
+                made = base64.b64encode(secrets.token_bytes(KEY_BYTES)).decode()
                 self._put(self._name, made)
                 text = self._get(self._name)
                 if text != made:
                     return None
-            return _decoded(text)
+            return decode_key(text, _DAMAGED)
         except (ConfigError, UnusableFileError):
             return None
 
 
-def _decoded(text: str) -> bytes:
+def decode_key(text: str | bytes, problem: str) -> bytes:
+    """The key of 32 bytes that `text` holds in base64.
+
+    Raises:
+        UnusableFileError: It holds none; `problem` says so.
+    """
     try:
         key = base64.b64decode(text, validate=True)
     except ValueError:
         key = b""
-    if len(key) != _KEY_BYTES:
-        raise UnusableFileError("its key is damaged")
+    if len(key) != KEY_BYTES:
+        raise UnusableFileError(problem)
     return key
 
 
