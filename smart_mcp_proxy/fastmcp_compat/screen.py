@@ -12,7 +12,15 @@ from typing import Any
 import mcp_types
 import msgspec
 
-__all__ = ["Refusal", "has_odd_members", "refuse", "refuse_overlong", "refuse_used_id", "request_id_of"]
+__all__ = [
+    "Refusal",
+    "count_members",
+    "has_odd_members",
+    "refuse",
+    "refuse_overlong",
+    "refuse_used_id",
+    "request_id_of",
+]
 
 MAX_DEPTH = 128
 """Levels of arrays and objects; the SDK's readers give up at 200 (pydantic) or near 1,000 (json)."""
@@ -101,7 +109,7 @@ def has_odd_members(message: bytes, value: Any, others: int = 0) -> bool:
         RecursionError: It is nested deeper than `MAX_DEPTH`.
     """
     # Every key is followed by a colon. Where the numbers agree, and no colon stands apart, there is nothing to find.
-    is_even = message.count(b'":') == others + _members(value, MAX_DEPTH)
+    is_even = message.count(b'":') == others + count_members(value)
     if is_even and not (b'" ' in message or b"\n" in message or b"\t" in message or b"\r" in message):
         return False
     try:
@@ -111,8 +119,12 @@ def has_odd_members(message: bytes, value: Any, others: int = 0) -> bool:
     return False
 
 
-def _members(value: Any, levels: int) -> int:
-    """How many members all objects in `value` have, which is an object or an array if anything is to be counted."""
+def count_members(value: Any, levels: int = MAX_DEPTH) -> int:
+    """How many members all objects in `value` have, which is an object or an array if anything is to be counted.
+
+    Raises:
+        RecursionError: It is nested deeper than `levels`.
+    """
     if type(value) is dict:
         count = len(value)
         value = value.values()
@@ -124,7 +136,7 @@ def _members(value: Any, levels: int) -> int:
         raise RecursionError(f"it is nested deeper than {MAX_DEPTH} levels")
     for part in value:
         if type(part) is dict or type(part) is list:
-            count += _members(part, levels - 1)
+            count += count_members(part, levels - 1)
     return count
 
 

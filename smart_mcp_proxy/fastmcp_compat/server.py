@@ -8,11 +8,10 @@ SDK's own handlers rebuild every result as a model and lose what the model does 
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Set
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any, Protocol, cast
 
 import mcp_types
-import msgspec
 from fastmcp import FastMCP
 from fastmcp.server.low_level import LowLevelServer
 from mcp.server.connection import Connection
@@ -75,8 +74,6 @@ _ENVELOPE_KEYS = (
 )
 _SESSION_STATE = "smart_mcp_proxy"
 """Where a connection's own scratch space holds its session."""
-KNOWN_ENVELOPES = 256
-"""A client sends the same one with every request."""
 
 _UNSERVED = (
     "resources/list",
@@ -378,13 +375,9 @@ def response_id(message: SessionMessage) -> int | str | None:
 
 def has_good_envelope(version: str, meta: Mapping[str, Any]) -> bool:
     """Whether the SDK finds nothing wrong with the members of a modern request's envelope."""
-    return _is_good_envelope(version, msgspec.json.encode({key: meta[key] for key in _ENVELOPE_KEYS if key in meta}))
-
-
-@lru_cache(KNOWN_ENVELOPES)
-def _is_good_envelope(version: str, members: bytes) -> bool:
+    members = {key: meta[key] for key in _ENVELOPE_KEYS if key in meta}
     try:
-        wire_methods.validate_client_request("tools/call", version, {"name": "", "_meta": msgspec.json.decode(members)})
+        wire_methods.validate_client_request("tools/call", version, {"name": "", "_meta": members})
     except ValidationError:
         return False
     return True

@@ -197,7 +197,7 @@ class _Client:
         if client is None or coerce_request_id(call.id) in self._in_use:
             return None
         is_modern = client.protocol_version in MODERN_PROTOCOL_VERSIONS
-        if not (call.is_modern if is_modern else call.version is None):
+        if not (call.meta.is_modern if is_modern else call.meta.version is None):
             return None
         if self._calls is None:
             offer = self._agent.offer_to(client.session, served_path(), LOCAL)

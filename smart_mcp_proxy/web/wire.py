@@ -6,7 +6,9 @@ not know, a header that does not match) is not judged here: the SDK gets the unt
 """
 
 import asyncio
-from typing import Any, Literal
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, Final, Literal, NamedTuple
 
 import mcp_types
 import msgspec
@@ -15,14 +17,14 @@ from mcp.shared.exceptions import MCPError
 from mcp_types.version import LATEST_MODERN_VERSION
 
 from smart_mcp_proxy.fastmcp_compat.asking import declared_inputs
-from smart_mcp_proxy.fastmcp_compat.screen import has_odd_members
+from smart_mcp_proxy.fastmcp_compat.screen import count_members, has_odd_members
 from smart_mcp_proxy.fastmcp_compat.server import has_good_envelope
 from smart_mcp_proxy.gateway.agent import Agent
 from smart_mcp_proxy.gateway.offer import Offer
 from smart_mcp_proxy.gateway.tools import Caller
 from smart_mcp_proxy.models import Era
 
-__all__ = ["CallsInFlight", "WireCall", "WireCancel", "error_reply", "parse_wire"]
+__all__ = ["CallMeta", "CallsInFlight", "WireCall", "WireCancel", "error_reply", "parse_wire"]
 
 _UNUSUAL_META = frozenset({"progressToken", mcp_types.LOG_LEVEL_META_KEY})
 _ENVELOPE_META = frozenset(
@@ -31,6 +33,10 @@ _ENVELOPE_META = frozenset(
 _ABSENT: dict[str, Any] = {}
 _ENVELOPE_MEMBERS = 5
 """`jsonrpc`, `id`, `method`, `params` and its `name`."""
+_METAS: Final = 256
+"""Remembered as they were written; a client of the modern era writes the same one into every request."""
+_META_BYTES: Final = 4_096
+"""A longer one is read each time."""
 
 
 def _absent() -> dict[str, Any]:
@@ -40,52 +46,76 @@ def _absent() -> dict[str, Any]:
 class _CallParams(msgspec.Struct, forbid_unknown_fields=True):
     name: str
     arguments: dict[str, Any] = msgspec.field(default_factory=_absent)
-    meta: dict[str, Any] = msgspec.field(default_factory=_absent, name="_meta")
-
-    @property
-    def optional(self) -> list[dict[str, Any]]:
-        """The members that are there and need not be."""
-        return [each for each in (self.arguments, self.meta) if each is not _ABSENT]
+    meta: msgspec.Raw = msgspec.field(default=msgspec.Raw(b""), name="_meta")
 
 
 class _CancelParams(msgspec.Struct):
     requestId: int | str  # noqa: N815  (the protocol's name)
 
 
-class WireCall(msgspec.Struct, forbid_unknown_fields=True, tag_field="method", tag="tools/call"):
-    """A `tools/call` request of the usual shape."""
+class CallMeta(NamedTuple):
+    """What the `_meta` of a call says.
 
+    Attributes:
+        rest: Without the members that belong to the connection.
+        version: The protocol version in the envelope; None in the handshake era, which has no envelope.
+        is_modern: Whether the envelope is a complete one of the modern era.
+        is_askable: Whether the envelope declares that the client can be asked for something.
+        is_usual: Whether it holds nothing that only the SDK understands.
+        members: How many members all its objects have.
+    """
+
+    rest: Mapping[str, Any]
+    version: str | None
+    is_modern: bool
+    is_askable: bool
+    is_usual: bool
+    members: int
+
+
+_NO_META = CallMeta({}, None, is_modern=False, is_askable=False, is_usual=True, members=0)
+_meta = msgspec.json.Decoder(dict[str, Any])
+
+
+def _read_meta(text: bytes) -> CallMeta:
+    """Raises `msgspec.MsgspecError` or RecursionError where it cannot be read."""
+    meta = _meta.decode(text)
+    stated = meta.get(mcp_types.PROTOCOL_VERSION_META_KEY)
+    return CallMeta(
+        rest={key: value for key, value in meta.items() if key not in _ENVELOPE_META},
+        version=str(stated) if stated is not None else None,
+        is_modern=stated == LATEST_MODERN_VERSION
+        and mcp_types.CLIENT_CAPABILITIES_META_KEY in meta
+        and has_good_envelope(LATEST_MODERN_VERSION, meta),
+        is_askable=bool(declared_inputs(meta.get(mcp_types.CLIENT_CAPABILITIES_META_KEY))),
+        is_usual=_UNUSUAL_META.isdisjoint(meta),
+        members=count_members(meta),
+    )
+
+
+_known_meta = lru_cache(_METAS)(_read_meta)
+
+
+class _CallMessage(msgspec.Struct, forbid_unknown_fields=True, tag_field="method", tag="tools/call"):
     jsonrpc: Literal["2.0"]
     id: int | str
     params: _CallParams
 
-    @property
-    def version(self) -> str | None:
-        """The protocol version in the envelope; None in the handshake era, which has no envelope."""
-        stated = self.params.meta.get(mcp_types.PROTOCOL_VERSION_META_KEY)
-        return str(stated) if stated is not None else None
 
-    @property
-    def is_modern(self) -> bool:
-        """Whether the envelope is a complete one of the modern era."""
-        meta = self.params.meta
-        return (
-            meta.get(mcp_types.PROTOCOL_VERSION_META_KEY) == LATEST_MODERN_VERSION
-            and mcp_types.CLIENT_CAPABILITIES_META_KEY in meta
-            and has_good_envelope(LATEST_MODERN_VERSION, meta)
-        )
+class WireCall(NamedTuple):
+    """A `tools/call` request of the usual shape.
 
-    @property
-    def is_askable(self) -> bool:
-        """Whether its envelope declares that the client can be asked for something."""
-        return bool(declared_inputs(self.params.meta.get(mcp_types.CLIENT_CAPABILITIES_META_KEY)))
+    Attributes:
+        id: Of the request.
+        name: The tool.
+        arguments: For it.
+        meta: What goes with them.
+    """
 
-    def caller(self, principal: str, session: str | None) -> Caller:
-        """Who calls."""
-        meta = self.params.meta
-        if meta:
-            meta = {key: value for key, value in meta.items() if key not in _ENVELOPE_META}
-        return Caller(principal, meta, None, session)
+    id: int | str
+    name: str
+    arguments: Mapping[str, Any]
+    meta: CallMeta
 
 
 class WireCancel(msgspec.Struct, tag_field="method", tag="notifications/cancelled"):
@@ -94,23 +124,29 @@ class WireCancel(msgspec.Struct, tag_field="method", tag="notifications/cancelle
     params: _CancelParams
 
 
-_decoder: "msgspec.json.Decoder[WireCall | WireCancel]" = msgspec.json.Decoder(WireCall | WireCancel)
+_decoder: "msgspec.json.Decoder[_CallMessage | WireCancel]" = msgspec.json.Decoder(_CallMessage | WireCancel)
 
 
 def parse_wire(message: bytes) -> WireCall | WireCancel | None:
     """The message if it is one that this door understands, else None."""
     try:
         parsed = _decoder.decode(message)
-        return parsed if isinstance(parsed, WireCancel) or _is_usual(message, parsed.params) else None
+        return parsed if isinstance(parsed, WireCancel) else _usual(message, parsed)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
 
 
-def _is_usual(message: bytes, params: _CallParams) -> bool:
-    if params.meta and not _UNUSUAL_META.isdisjoint(params.meta):
-        return False
-    optional = params.optional
-    return not has_odd_members(message, optional, _ENVELOPE_MEMBERS + len(optional))
+def _usual(message: bytes, parsed: _CallMessage) -> WireCall | None:
+    """The call, if it has no member that this file does not know, and none twice."""
+    params, members, meta = parsed.params, _ENVELOPE_MEMBERS, _NO_META
+    if text := bytes(params.meta):
+        meta = _known_meta(text) if len(text) <= _META_BYTES else _read_meta(text)
+        members += meta.members + 1
+    if params.arguments is not _ABSENT:
+        members += 1
+    if not meta.is_usual or has_odd_members(message, params.arguments, members):
+        return None
+    return WireCall(parsed.id, params.name, params.arguments, meta)
 
 
 def error_reply(call: WireCall, failure: MCPError) -> bytes:
@@ -140,11 +176,11 @@ class CallsInFlight:
 
     def takes(self, call: WireCall) -> bool:
         """Whether this call is answered here: a listed tool, an id that is not in use, nobody to be asked."""
-        if self._agent.may_ask() and (self._is_askable or call.is_askable):
+        if self._agent.may_ask() and (self._is_askable or call.meta.is_askable):
             return False
-        if coerce_request_id(call.id) in self._tasks or not self.offer.has(call.params.name):
+        if coerce_request_id(call.id) in self._tasks or not self.offer.has(call.name):
             return False
-        return not (self._agent.may_need_line() and self.offer.may_need_line(call.params.name, call.params.arguments))
+        return not (self._agent.may_need_line() and self.offer.may_need_line(call.name, call.arguments))
 
     def add(self, call: WireCall, task: "asyncio.Task[None]") -> None:
         """Lets the client cancel a call that `task` is going to answer, before it has begun."""
@@ -161,8 +197,8 @@ class CallsInFlight:
         key = coerce_request_id(call.id)
         self._tasks[key] = task
         try:
-            params, caller = call.params, call.caller(principal, self._session)
-            raw = await self._agent.answer(self.offer, params.name, params.arguments, caller, era)
+            caller = Caller(principal, call.meta.rest, None, self._session)
+            raw = await self._agent.answer(self.offer, call.name, call.arguments, caller, era)
         except asyncio.CancelledError:
             # Taken out by cancel(): the client's wish, not the server's end.
             if key in self._tasks:

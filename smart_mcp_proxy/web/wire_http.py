@@ -22,7 +22,7 @@ from smart_mcp_proxy.web.auth import Keys
 from smart_mcp_proxy.web.messages import BODY_LIMIT_BYTES
 from smart_mcp_proxy.web.wire import CallsInFlight, WireCall, WireCancel, error_reply, parse_wire
 
-__all__ = ["TakenCall", "WireHttp"]
+__all__ = ["Fields", "Headers", "TakenCall", "WireHttp", "unique_headers"]
 
 KNOWN_ORIGINS = 256
 REQUEST_CANCELLED = -32000
@@ -135,9 +135,10 @@ class WireHttp:
             await self._app(scope, receive, send)
             return
         body, messages = await _read(receive)
-        taken = self.take(scope["headers"], body, served_path()) if body is not None else None
+        headers = unique_headers(scope["headers"])
+        taken = self.take(headers, body, served_path()) if body is not None and headers is not None else None
         if taken is None:
-            await self._hand_on(scope, body, messages, receive, send)
+            await self._hand_on(scope, headers, body, messages, receive, send)
         elif isinstance(taken, TakenCall):
             taken.begin()
             try:
@@ -149,16 +150,15 @@ class WireHttp:
         else:
             await _respond(send, b"", 202)
 
-    def take(self, fields: Fields, body: bytes, path: str) -> TakenCall | WireCancel | None:
+    def take(self, headers: Headers, body: bytes, path: str) -> TakenCall | WireCancel | None:
         """A call to answer, a cancellation that was heeded; None for whatever is the SDK's to judge.
 
         Args:
-            fields: The header of a POST to this door, names in lower case.
+            headers: Of a POST to this door.
             body: Whole.
             path: Where it came in, see `served_path`.
         """
-        headers = _unique(fields)
-        if headers is None or (who := self._entering(headers)) is None:
+        if (who := self._entering(headers)) is None:
             return None
         match parse_wire(body):
             case WireCall() as call if (way := self._way(headers, call, who, path)) is not None:
@@ -188,14 +188,14 @@ class WireHttp:
             # Without a session nobody cancels by id, and equal ids of different clients must not meet.
             modern = CallsInFlight(self._agent, offer)
             is_right = (
-                call.is_modern
+                call.meta.is_modern
                 and headers.get(b"mcp-method") == b"tools/call"
-                and headers.get(b"mcp-name") == call.params.name.encode()
-                and not modern.offer.demands_headers(call.params.name)
+                and headers.get(b"mcp-name") == call.name.encode()
+                and not modern.offer.demands_headers(call.name)
                 and takes_stream
             )
             return (modern, None, "modern") if is_right and modern.takes(call) else None
-        if call.version is not None or (version and version not in HANDSHAKE_PROTOCOL_VERSIONS):
+        if call.meta.version is not None or (version and version not in HANDSHAKE_PROTOCOL_VERSIONS):
             return None
         session = self._session(headers, who, path)
         if session is None or session.client is None or session.is_serving(call.id):
@@ -217,11 +217,16 @@ class WireHttp:
         return calls is not None and calls.cancel(cancel.params.requestId)
 
     async def _hand_on(
-        self, scope: Scope, body: bytes | None, messages: list[Message], receive: Receive, send: Send
+        self,
+        scope: Scope,
+        headers: Headers | None,
+        body: bytes | None,
+        messages: list[Message],
+        receive: Receive,
+        send: Send,
     ) -> None:
         """The SDK's turn; what it lets in here is let in at once the next time."""
         pending = iter(messages)
-        headers = _unique(scope["headers"])
         scope = {**scope, "headers": [(name, value.strip(BLANKS)) for name, value in scope["headers"]]}
 
         async def replay() -> Message:
@@ -263,8 +268,12 @@ async def _read(receive: Receive) -> tuple[bytes | None, list[Message]]:
     return body, messages
 
 
-def _unique(fields: Fields) -> Headers | None:
-    """The headers this door looks at; None if one comes twice or is of a kind that only the SDK can judge."""
+def unique_headers(fields: Fields) -> Headers | None:
+    """The headers this door looks at; None if one comes twice or is of a kind that only the SDK can judge.
+
+    Args:
+        fields: Of the head, names in lower case.
+    """
     found: dict[bytes, bytes] = {}
     for name, value in fields:
         if name in _HEADERS_READ:

@@ -4,7 +4,7 @@ Everything else becomes the request it would have been: a message is held back o
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final, cast
 
@@ -12,10 +12,11 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCy
 
 from smart_mcp_proxy.fastmcp_compat.paths import serving_path
 from smart_mcp_proxy.telemetry import get_logger, spawn
+from smart_mcp_proxy.web.known_heads import KnownHead, KnownHeads
 from smart_mcp_proxy.web.messages import BODY_LIMIT_BYTES
 from smart_mcp_proxy.web.protocol import BoundedProtocol
 from smart_mcp_proxy.web.wire import WireCancel
-from smart_mcp_proxy.web.wire_http import JSON_FIELDS, Fields, TakenCall, WireHttp
+from smart_mcp_proxy.web.wire_http import JSON_FIELDS, Fields, Headers, TakenCall, WireHttp, unique_headers
 
 __all__ = ["WireDoor", "WireProtocol"]
 
@@ -31,12 +32,34 @@ class WireDoor:
         wire: Decides and answers.
         path: Of the endpoint.
         address: The endpoint's address as the client wrote it, from its header fields.
+
+    Attributes:
+        heads: Of calls that came in before, on whatever connection.
     """
 
     def __init__(self, wire: WireHttp, path: str, address: Callable[[str, Fields], str]) -> None:
         self.wire = wire
         self.path = path.encode()
         self.address = address
+        self.heads = KnownHeads()
+        self._openings: dict[int, bytes] = {}
+        self._defaults: Sequence[tuple[bytes, bytes]] = ()
+
+    def opening(self, status: int, defaults: Sequence[tuple[bytes, bytes]]) -> bytes:
+        """The first lines of an answer, up to its length.
+
+        Args:
+            status: Of HTTP.
+            defaults: Fields of every answer; the server makes them anew each second.
+        """
+        if defaults is not self._defaults:
+            self._defaults = defaults
+            self._openings = {}
+        opening = self._openings.get(status)
+        if opening is None:
+            fields = b"".join([b"%b: %b\r\n" % field for field in (*defaults, *JSON_FIELDS)])
+            opening = self._openings[status] = b"%b%bcontent-length: " % (STATUS_LINE[status], fields)
+        return opening
 
 
 class _Exchange:
@@ -71,6 +94,22 @@ class WireProtocol(BoundedProtocol):
         self._held: bytearray | None = None
         """The body so far of a message that may be a call; None where uvicorn has it already."""
         self._exchange: _Exchange | None = None
+        self._read_call: tuple[Fields, bytes] | None = None
+        """Header fields and body of a call that the parser has just read."""
+        self._is_judged = False
+        """Whether the message that the parser reads was found to be for uvicorn."""
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes have arrived."""
+        is_next = self._is_between_requests and (self.cycle is None or self.cycle.response_complete)
+        known = self._door.heads.find(data) if is_next else None
+        if known is not None and self._is_answered_unread(*known):
+            return
+        self._is_judged = known is not None
+        super().data_received(data)
+        call, self._read_call = self._read_call, None
+        if is_next and call is not None:
+            self._door.heads.learn(data, *call)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The client is gone."""
@@ -104,15 +143,19 @@ class WireProtocol(BoundedProtocol):
 
     def on_message_complete(self) -> None:
         """A request is whole."""
-        if self._held is not None:
-            taken = self._taken(bytes(self._held))
+        held = self._held
+        if held is not None:
+            fields, body = cast(Fields, self.scope["headers"]), bytes(held)
+            headers = unique_headers(fields)
+            taken = self._taken(headers, body) if headers is not None else None
             if taken is None:
                 self._hand_on()
             else:
                 self._held = None
                 self._is_between_requests = True
                 self._wordless_bytes = 0
-                self._start(taken if isinstance(taken, TakenCall) else None)
+                self._read_call = (fields, body)
+                self._start(taken, fields)
                 return
         super().on_message_complete()
 
@@ -122,10 +165,20 @@ class WireProtocol(BoundedProtocol):
             self._hand_on()
         super().shutdown()
 
-    def _taken(self, body: bytes) -> TakenCall | WireCancel | None:
+    def _is_answered_unread(self, head: KnownHead, body: bytes) -> bool:
+        """Whether a message whose head was read before is a call, and answered here; the parser never sees it."""
+        taken = None if self.transport.is_closing() else self._taken(head.headers, body)
+        if taken is None:
+            return False
+        self._end_limit()
+        self._unset_keepalive_if_required()
+        self._start(taken, head.fields)
+        return True
+
+    def _taken(self, headers: Headers, body: bytes) -> TakenCall | WireCancel | None:
         try:
             # Said here: the event loop may call in the context of an earlier request, which came in elsewhere.
-            return self._door.wire.take(self._fields(), body, "")
+            return self._door.wire.take(headers, body, "")
         except Exception:  # boundary: a callback, whose caller would take it for a request that is not valid
             log.exception("a call could not be judged at the door")
             return None
@@ -133,7 +186,8 @@ class WireProtocol(BoundedProtocol):
     def _may_be_call(self) -> bool:
         parser = self.parser
         return (
-            self.url == self._door.path
+            not self._is_judged
+            and self.url == self._door.path
             and parser.get_method() == b"POST"
             and parser.get_http_version() == "1.1"
             and parser.should_keep_alive()
@@ -152,14 +206,14 @@ class WireProtocol(BoundedProtocol):
 
     # --- answering
 
-    def _start(self, taken: TakenCall | None) -> None:
-        exchange = self._exchange = _Exchange(_nobody_waits if taken is None else taken.leave)
+    def _start(self, taken: TakenCall | WireCancel, fields: Fields) -> None:
+        exchange = self._exchange = _Exchange(taken.leave if isinstance(taken, TakenCall) else _nobody_waits)
         self.cycle = cast(RequestResponseCycle, exchange)
-        if taken is None:  # a cancellation, which was heeded
+        if isinstance(taken, WireCancel):  # it was heeded
             self._send(exchange, 202, b"")
             return
         taken.begin()
-        task = spawn(self._answer(taken, exchange, self._fields()), "wire call")
+        task = spawn(self._answer(taken, exchange, fields), "wire call")
         task.add_done_callback(partial(self._end, taken))
         self.tasks.add(task)
 
@@ -181,11 +235,9 @@ class WireProtocol(BoundedProtocol):
     def _send(self, exchange: _Exchange, status: int, body: bytes) -> None:
         if exchange.disconnected or self.transport.is_closing():
             return
-        fields = [*self.server_state.default_headers, *JSON_FIELDS, (b"content-length", b"%d" % len(body))]
-        if not exchange.keep_alive:
-            fields.append((b"connection", b"close"))
-        head = b"".join([b"%b: %b\r\n" % field for field in fields])
-        head = b"%b%b\r\n" % (STATUS_LINE[status], head)
+        opening = self._door.opening(status, self.server_state.default_headers)
+        ending = b"" if exchange.keep_alive else b"connection: close\r\n"
+        head = b"%b%d\r\n%b\r\n" % (opening, len(body), ending)
         if len(body) > _JOINED_BYTES:  # to copy it costs more than to send two parts
             self.transport.writelines((head, body))
         else:
@@ -194,9 +246,6 @@ class WireProtocol(BoundedProtocol):
         if not exchange.keep_alive:
             self.transport.close()
         self.on_response_complete()
-
-    def _fields(self) -> Fields:
-        return cast(Fields, self.scope["headers"])
 
 
 def _nobody_waits() -> None:

@@ -1,7 +1,7 @@
 """The door for the common call on one connection: who answers what, in which order, and what a leaving client ends."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 import anyio
@@ -51,7 +51,7 @@ class Wires:
         self.calls: list[Call] = []
         self.paths: list[str] = []
 
-    def take(self, fields: Sequence[tuple[bytes, bytes]], body: bytes, path: str) -> Any:
+    def take(self, headers: Mapping[bytes, bytes], body: bytes, path: str) -> Any:
         if body == b"cancel":
             return WireCancel(cast(Any, None))
         if body == b"break":

@@ -1,0 +1,159 @@
+"""Heads that were read before: whatever is sent, it is understood as if it were read anew."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, cast
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from protocol_wire import Wire
+from starlette.types import Receive, Scope, Send
+from uvicorn import Config
+from uvicorn.server import ServerState
+
+from smart_mcp_proxy.web.known_heads import KnownHeads
+from smart_mcp_proxy.web.wire import WireCancel
+from smart_mcp_proxy.web.wire_protocol import WireDoor, WireProtocol
+
+Heard = tuple[dict[bytes, bytes], bytes]
+
+
+class Wires:
+    """Heeds everything as a cancellation, which is answered at once."""
+
+    def __init__(self) -> None:
+        self.heard: list[Heard] = []
+
+    def take(self, headers: Mapping[bytes, bytes], body: bytes, path: str) -> Any:
+        self.heard.append((dict(headers), body))
+        return None if body == b"for the app" else WireCancel(cast(Any, None))
+
+
+async def app(scope: Scope, receive: Receive, send: Send) -> None:
+    body = b""
+    while (message := await receive())["type"] == "http.request":
+        body += message["body"]
+        if not message.get("more_body"):
+            break
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(body))]})
+    await send({"type": "http.response.body", "body": body})
+
+
+CONFIG = Config(app, log_config=None, access_log=False)
+CONFIG.load()
+
+
+class Connection:
+    """One connection, with a door of its own."""
+
+    def __init__(self) -> None:
+        self.wires, self.wire = Wires(), Wire()
+        self.door = WireDoor(cast(Any, self.wires), "/mcp", lambda scheme, fields: "")
+        self.protocol = WireProtocol(config=CONFIG, server_state=ServerState(), app_state={}, door=self.door)
+        self.protocol.connection_made(self.wire)
+
+    async def answer(self, packet: bytes, count: int) -> bytes:
+        """All that was answered once the packet is."""
+        self.protocol.data_received(packet)
+        if packet.rstrip(b"\r\n"):
+            await self.wire.sent(count)
+        return self.wire.text
+
+
+FIELDS = [
+    b"host: here",
+    b"Host: there",
+    b"content-type: application/json",
+    b"x-a: Content-Length: 4",
+    b"x-b:",
+    b"x-c: 1\r\n content-length: 4",
+    b"accept: application/json",
+    b"mcp-param-x: 1",
+    b"connection: close",
+]
+LENGTHS = [
+    b"content-length: %d",
+    b"Content-Length: %d",
+    b"CONTENT-LENGTH: %d",
+    b"content-length:%d",
+    b"Content-Length:  %d",
+]
+BODIES = [b"", b"call", b"other", b"for the app", b"a\r\n\r\nb", b"content-length: 4\r\n\r\ncall"]
+
+
+@st.composite
+def requests(draw: st.DrawFn) -> bytes:
+    body = draw(st.sampled_from(BODIES))
+    length = draw(st.sampled_from(LENGTHS)) % (len(body) + draw(st.sampled_from([0, 0, 0, 0, 0, 0, -1])))
+    fields = draw(st.lists(st.sampled_from(FIELDS), max_size=3))
+    fields.insert(draw(st.integers(0, len(fields))), length)
+    if draw(st.integers(0, 9)) == 0:
+        fields.insert(draw(st.integers(0, len(fields))), length)
+    start = draw(st.sampled_from([b"POST /mcp HTTP/1.1"] * 8 + [b"POST /mcp/x HTTP/1.1", b"\r\nPOST /mcp HTTP/1.1"]))
+    return b"\r\n".join([start, *fields, b"", b""]) + body
+
+
+@given(st.lists(requests(), min_size=2, max_size=6).map(lambda packets: [*packets, *packets]))
+@settings(max_examples=300, deadline=None)
+def test_a_known_head_says_what_it_said(packets: list[bytes]) -> None:
+    """Headers, bodies and answers are the same, whether heads are remembered or read each time."""
+
+    async def compare() -> None:
+        remembering, reading = Connection(), Connection()
+        for count, packet in enumerate(packets, 1):
+            reading.door.heads = KnownHeads()
+            assert await remembering.answer(packet, count) == await reading.answer(packet, count)
+            assert remembering.wires.heard == reading.wires.heard
+            assert remembering.wire.is_closed == reading.wire.is_closed
+            if reading.wire.is_closed:
+                break
+        for connection in (remembering, reading):
+            connection.protocol.connection_lost(None)
+
+    asyncio.run(compare())
+
+
+def packet(body: bytes, more: bytes = b"") -> bytes:
+    return b"POST /mcp HTTP/1.1\r\nhost: here\r\n%bContent-Length: %d\r\nx: y\r\n\r\n%b" % (more, len(body), body)
+
+
+FIELDS_READ = [(b"host", b"here"), (b"content-length", b"4"), (b"x", b"y")]
+
+
+def test_a_head_is_known_whatever_the_length_of_its_body() -> None:
+    heads = KnownHeads()
+    assert heads.find(packet(b"call")) is None
+    heads.learn(packet(b"call"), FIELDS_READ, b"call")
+    found = heads.find(packet(b"a longer call"))
+    assert found is not None
+    head, body = found
+    assert (head.headers, head.fields, body) == ({b"host": b"here"}, FIELDS_READ, b"a longer call")
+
+
+def test_a_packet_that_holds_more_or_less_than_one_request_is_not_known() -> None:
+    heads = KnownHeads()
+    heads.learn(packet(b"call"), FIELDS_READ, b"call")
+    assert heads.find(packet(b"call")[:-1]) is None
+    assert heads.find(packet(b"call") + b"\r\n") is None
+    assert heads.find(packet(b"call") * 2) is None
+    assert heads.find(b"") is None
+
+
+def test_what_is_not_plain_is_never_learned() -> None:
+    """Two lengths, chunks, a head of kilobytes, a parser that saw another body."""
+    heads = KnownHeads()
+    heads.learn(packet(b"call"), [*FIELDS_READ, (b"content-length", b"4")], b"call")
+    heads.learn(packet(b"call"), [*FIELDS_READ, (b"transfer-encoding", b"chunked")], b"call")
+    heads.learn(packet(b"call"), FIELDS_READ, b"cal")
+    assert heads.find(packet(b"call")) is None
+    long = b"z: %b\r\n" % (b"z" * 5_000)
+    heads.learn(packet(b"call", long), FIELDS_READ, b"call")
+    assert heads.find(packet(b"call", long)) is None
+
+
+def test_heads_are_bounded() -> None:
+    heads = KnownHeads()
+    for number in range(3_000):
+        heads.learn(packet(b"call", b"n: %d\r\n" % number), FIELDS_READ, b"call")
+    known = [number for number in range(3_000) if heads.find(packet(b"call", b"n: %d\r\n" % number))]
+    assert known and len(known) <= 1_024
