@@ -7,7 +7,7 @@ from typing import Any
 
 from smart_mcp_proxy.models import LOCAL, Principal
 
-__all__ = ["acting_for", "principal", "served_endpoint", "served_path", "serving_path"]
+__all__ = ["acting_for", "principal", "serve_at", "served_endpoint", "served_path", "serving_path"]
 
 _path: ContextVar[str] = ContextVar("served_path", default="")
 _principal: ContextVar[Principal] = ContextVar("principal", default=LOCAL)
@@ -52,6 +52,12 @@ def serving_path(path: str, endpoint: Callable[[], str] = str) -> AbstractContex
         endpoint: Returns the address; few requests ask for it.
     """
     return _Setting((_path, path), (_endpoint, endpoint))
+
+
+def serve_at(path: str, endpoint: Callable[[], str]) -> None:
+    """The same for the rest of the present task, which began with this request and ends with it."""
+    _path.set(path)
+    _endpoint.set(endpoint)
 
 
 def principal() -> Principal:

@@ -134,6 +134,8 @@ class _Looked(NamedTuple):
     rules: _Rules
     shown: dict[int, bool]
     """By id, filled as it is asked for."""
+    found: dict[str, ToolRecord]
+    """By the name that was asked for; what is there and shown, no more: no caller can make it grow."""
 
 
 class Visible:
@@ -158,7 +160,7 @@ class Visible:
         self._rules = _Rules({}, None)
         self.reconfigure(servers, profile)
         self._seen = _Seen(Snapshot(), self._rules, {}, {})
-        self._looked = _Looked(self._seen.snapshot, self._rules, {})
+        self._looked = _Looked(self._seen.snapshot, self._rules, {}, {})
         self._made: dict[Hashable, Any] = {}
         self._per_client: tuple[object, frozenset[str]] = (None, frozenset())
 
@@ -241,15 +243,20 @@ class Visible:
 
     def _shows(self, snapshot: Snapshot, record: ToolRecord) -> bool:
         """Whether a tool of `snapshot` is visible; looked at alone, once per state: no call waits for thousands."""
-        seen, looked, rules = self._seen, self._looked, self._current()
-        if seen.snapshot is snapshot and seen.rules is rules:
+        seen, looked = self._seen, self._look(snapshot)
+        if seen.snapshot is snapshot and seen.rules is looked.rules:
             return record.id in seen.by_id
-        if looked.snapshot is not snapshot or looked.rules is not rules:
-            looked = self._looked = _Looked(snapshot, rules, {})
         shown = looked.shown.get(record.id)
         if shown is None:
-            shown = looked.shown[record.id] = rules.offers(record)
+            shown = looked.shown[record.id] = looked.rules.offers(record)
         return shown
+
+    def _look(self, snapshot: Snapshot) -> _Looked:
+        """What was looked at so far in the present state."""
+        looked, rules = self._looked, self._current()
+        if looked.snapshot is not snapshot or looked.rules is not rules:
+            looked = self._looked = _Looked(snapshot, rules, {}, {})
+        return looked
 
     def ids(self) -> Set[int] | None:
         """The visible tools' ids; None where nothing narrows them, that is, all that are searched."""
@@ -265,9 +272,15 @@ class Visible:
     def find(self, name: str) -> ToolRecord | None:
         """The tool that a caller means by its canonical or listed name, to the letter."""
         snapshot = self._catalog.snapshot
-        key = parse_canonical(name)
-        record = (snapshot.by_key.get(key) if key else None) or snapshot.by_listed.get(name)
-        return record if record is not None and self._shows(snapshot, record) else None
+        found = self._look(snapshot).found
+        record = found.get(name)
+        if record is None:
+            key = parse_canonical(name)
+            record = (snapshot.by_key.get(key) if key else None) or snapshot.by_listed.get(name)
+            if record is None or not self._shows(snapshot, record):
+                return None
+            found[name] = record
+        return record
 
     async def require(self, name: str) -> ToolRecord:
         """The tool of that name.

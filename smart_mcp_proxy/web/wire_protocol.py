@@ -10,7 +10,7 @@ from typing import Any, Final, cast
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
 
-from smart_mcp_proxy.fastmcp_compat.paths import serving_path
+from smart_mcp_proxy.fastmcp_compat.paths import serve_at
 from smart_mcp_proxy.telemetry import get_logger, spawn
 from smart_mcp_proxy.web.known_heads import KnownHead, KnownHeads
 from smart_mcp_proxy.web.messages import BODY_LIMIT_BYTES
@@ -223,8 +223,8 @@ class WireProtocol(BoundedProtocol):
 
     async def _answer(self, taken: TakenCall, exchange: _Exchange, fields: Fields) -> None:
         try:
-            with serving_path("", partial(self._door.address, self.scheme or "http", fields)):
-                status, reply = await taken.answer()
+            serve_at("", partial(self._door.address, self.scheme or "http", fields))
+            status, reply = await taken.answer()
             if self.flow.write_paused:
                 await self.flow.drain()
         except BaseException:
