@@ -7,13 +7,14 @@ import asyncio
 import select
 import ssl
 from collections.abc import Callable, Mapping
-from typing import Final, cast
+from typing import Final, NamedTuple, cast
 
 import httptools
 
+from smart_mcp_proxy.known_heads import KnownHeads
 from smart_mcp_proxy.upstream.exchange import BadAnswerError, RequestBody, Response
 
-__all__ = ["Connection", "Origin", "connect", "encode_head"]
+__all__ = ["AnswerHead", "Connection", "Origin", "connect", "encode_head"]
 
 _HEAD_BYTES: Final = 16 * 1024
 """Headers together. Source: Node's own limit, on both of its sides."""
@@ -25,6 +26,20 @@ Origin = tuple[str, str, int]
 """Scheme, host and port: what is meant for one is sent to no other."""
 
 
+class AnswerHead(NamedTuple):
+    """What stands in front of an answer's body.
+
+    Attributes:
+        status: Of HTTP.
+        reason: The words that go with it.
+        headers: By lower-case name, without the length.
+    """
+
+    status: int
+    reason: str
+    headers: dict[str, str]
+
+
 class Connection(asyncio.BufferedProtocol):
     """A connection that carries one exchange at a time.
 
@@ -32,6 +47,7 @@ class Connection(asyncio.BufferedProtocol):
 
     Args:
         origin: Scheme, host and port it leads to.
+        heads: Of answers that came before, on whatever connection.
         on_free: Told when an exchange is over and another one may follow.
         on_lost: Told when the connection is gone.
     """
@@ -39,11 +55,13 @@ class Connection(asyncio.BufferedProtocol):
     def __init__(
         self,
         origin: Origin,
+        heads: KnownHeads[AnswerHead],
         on_free: Callable[["Connection"], None],
         on_lost: Callable[["Connection"], None],
     ) -> None:
         self.origin = origin
         self.idle_since_s = 0.0
+        self._heads = heads
         self._on_free = on_free
         self._on_lost = on_lost
         self._transport: asyncio.Transport | None = None
@@ -52,6 +70,8 @@ class Connection(asyncio.BufferedProtocol):
         self._buffer = memoryview(bytearray(_READ_BYTES))
         self._wordless_bytes = 0
         """Since the request, or since the last byte of a body: heads, what announces them, chunk sizes, trailers."""
+        self._is_at_start = True
+        """Whether nothing of the answer has arrived."""
         self._is_lost = False
         self._is_paused = False
         self._is_reusable = True
@@ -82,6 +102,7 @@ class Connection(asyncio.BufferedProtocol):
             raise ConnectionResetError("the connection was closed")
         self._response = Response(self, url)
         self._wordless_bytes = 0
+        self._is_at_start = True
         if body is None:
             self._transport.write(head)
         else:
@@ -124,7 +145,11 @@ class Connection(asyncio.BufferedProtocol):
         if response is None:  # nothing was asked
             self.abort()
             return
+        packet = bytes(self._buffer[:nbytes]) if self._is_at_start else b""
+        if packet and self._is_read(packet, response):
+            return
         self._wordless_bytes += nbytes
+        self._is_at_start = False
         try:
             self._parser.feed_data(self._buffer[:nbytes])
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as exc:
@@ -132,9 +157,26 @@ class Connection(asyncio.BufferedProtocol):
             self._break(BadAnswerError(str(cause)))
             return
         if response.is_complete:
+            if packet and not response.cookies and self._is_reusable:
+                headers = {name: value for name, value in response.headers.items() if name != "content-length"}
+                head = AnswerHead(response.status, response.reason, headers)
+                self._heads.learn(packet, response.arrived, head)
             self._let_go()
         elif self._wordless_bytes > _HEAD_BYTES:
             self._break(BadAnswerError("its headers are too long"))
+
+    def _is_read(self, packet: bytes, response: Response) -> bool:
+        """Whether these bytes are a whole answer with a head that was read before; the parser never sees it."""
+        known = self._heads.find(packet)
+        if known is None:
+            return False
+        head, body = known
+        self._response = None
+        response.begin(*head, cookies=[])
+        response.add(body)
+        response.finish()
+        self._let_go()
+        return True
 
     def _let_go(self) -> None:
         """The answer is whole, and these bytes held nothing else."""
@@ -226,6 +268,7 @@ class Connection(asyncio.BufferedProtocol):
 async def connect(
     origin: Origin,
     tls: ssl.SSLContext | None,
+    heads: KnownHeads[AnswerHead],
     on_free: Callable[[Connection], None],
     on_lost: Callable[[Connection], None],
 ) -> Connection:
@@ -234,6 +277,7 @@ async def connect(
     Args:
         origin: Where to.
         tls: For https, else None.
+        heads: Of answers that came before, on whatever connection.
         on_free: Told when an exchange is over and another one may follow.
         on_lost: Told when the connection is gone.
 
@@ -243,7 +287,7 @@ async def connect(
     loop = asyncio.get_running_loop()
     _, host, port = origin
     _, connection = await loop.create_connection(
-        lambda: Connection(origin, on_free, on_lost), host, port, ssl=tls, server_hostname=host if tls else None
+        lambda: Connection(origin, heads, on_free, on_lost), host, port, ssl=tls, server_hostname=host if tls else None
     )
     return connection
 

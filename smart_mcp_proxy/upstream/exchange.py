@@ -50,7 +50,7 @@ class Response:
         url: Where it is from.
 
     Attributes:
-        headers: By lower-case name.
+        headers: By lower-case name; the length may be missing.
     """
 
     def __init__(self, connection: Carrier, url: str) -> None:
@@ -78,6 +78,11 @@ class Response:
     def is_over(self) -> bool:
         """Whether nothing more of it will come."""
         return self._is_complete or self._error is not None
+
+    @property
+    def arrived(self) -> bytes:
+        """What has arrived of the body and was not read."""
+        return b"".join(self._chunks)
 
     async def read_some(self) -> bytes:
         """What has arrived of the body, at least one byte; empty at its end.

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Final
 from urllib.parse import SplitResult, urlsplit
 
-from smart_mcp_proxy.upstream.connection import Connection, Origin, connect, encode_head
+from smart_mcp_proxy.known_heads import KnownHeads
+from smart_mcp_proxy.upstream.connection import AnswerHead, Connection, Origin, connect, encode_head
 from smart_mcp_proxy.upstream.exchange import RequestBody, Response
 from smart_mcp_proxy.upstream.http import TlsContext
 
@@ -18,6 +19,8 @@ _IDLE_S: Final = 4.0
 no call is sent into a connection that is just being closed."""
 _HEADS: Final = 256
 """Request heads remembered: one for each tool and method in use."""
+_ANSWER_HEADS: Final = 64
+"""Those of answers; where they hold the time there is a new one every second."""
 _COOKIES: Final = 50
 """Kept of one server; the oldest goes. Source: RFC 6265, section 6.1."""
 _COOKIE_BYTES: Final = 4_096
@@ -38,6 +41,7 @@ class HttpClient:
         self._tls = tls
         self._cookies: dict[str, str] = {}
         self._heads: dict[tuple[object, ...], bytes] = {}
+        self._known: KnownHeads[AnswerHead] = KnownHeads(_ANSWER_HEADS)
         self._idle: list[Connection] = []
         self._connections: set[Connection] = set()
         self._sweep: asyncio.TimerHandle | None = None
@@ -121,7 +125,7 @@ class HttpClient:
         tls = await self._tls.get() if origin[0] == "https" else None
         try:
             async with asyncio.timeout(_CONNECT_S):
-                connection = await connect(origin, tls, self._free, self._connections.discard)
+                connection = await connect(origin, tls, self._known, self._free, self._connections.discard)
         except TimeoutError:
             raise TimeoutError(f"did not accept a connection within {_CONNECT_S:g} s") from None
         if connection.is_open:

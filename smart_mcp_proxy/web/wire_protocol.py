@@ -6,13 +6,13 @@ Everything else becomes the request it would have been: a message is held back o
 import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Final, cast
+from typing import Any, Final, NamedTuple, cast
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
 
 from smart_mcp_proxy.fastmcp_compat.paths import serve_at
+from smart_mcp_proxy.known_heads import KnownHeads
 from smart_mcp_proxy.telemetry import get_logger, spawn
-from smart_mcp_proxy.web.known_heads import KnownHead, KnownHeads
 from smart_mcp_proxy.web.messages import BODY_LIMIT_BYTES
 from smart_mcp_proxy.web.protocol import BoundedProtocol
 from smart_mcp_proxy.web.wire import WireCancel
@@ -21,8 +21,22 @@ from smart_mcp_proxy.web.wire_http import JSON_FIELDS, Fields, Headers, TakenCal
 __all__ = ["WireDoor", "WireProtocol"]
 
 _JOINED_BYTES: Final = 16_384
+_HEADS: Final = 1_024
+"""Remembered: of each client one for every tool that it calls."""
 
 log = get_logger("http")
+
+
+class CallHead(NamedTuple):
+    """The head of a request that may be a call.
+
+    Attributes:
+        fields: As they were read, names in lower case.
+        headers: Those of them that the door looks at.
+    """
+
+    fields: Fields
+    headers: Headers
 
 
 class WireDoor:
@@ -41,7 +55,7 @@ class WireDoor:
         self.wire = wire
         self.path = path.encode()
         self.address = address
-        self.heads = KnownHeads()
+        self.heads: KnownHeads[CallHead] = KnownHeads(_HEADS)
         self._openings: dict[int, bytes] = {}
         self._defaults: Sequence[tuple[bytes, bytes]] = ()
 
@@ -94,8 +108,8 @@ class WireProtocol(BoundedProtocol):
         self._held: bytearray | None = None
         """The body so far of a message that may be a call; None where uvicorn has it already."""
         self._exchange: _Exchange | None = None
-        self._read_call: tuple[Fields, bytes] | None = None
-        """Header fields and body of a call that the parser has just read."""
+        self._read_call: tuple[bytes, CallHead] | None = None
+        """Body and head of a call that the parser has just read."""
         self._is_judged = False
         """Whether the message that the parser reads was found to be for uvicorn."""
 
@@ -148,13 +162,13 @@ class WireProtocol(BoundedProtocol):
             fields, body = cast(Fields, self.scope["headers"]), bytes(held)
             headers = unique_headers(fields)
             taken = self._taken(headers, body) if headers is not None else None
-            if taken is None:
+            if headers is None or taken is None:
                 self._hand_on()
             else:
                 self._held = None
                 self._is_between_requests = True
                 self._wordless_bytes = 0
-                self._read_call = (fields, body)
+                self._read_call = (body, CallHead(fields, headers))
                 self._start(taken, fields)
                 return
         super().on_message_complete()
@@ -165,7 +179,7 @@ class WireProtocol(BoundedProtocol):
             self._hand_on()
         super().shutdown()
 
-    def _is_answered_unread(self, head: KnownHead, body: bytes) -> bool:
+    def _is_answered_unread(self, head: CallHead, body: bytes) -> bool:
         """Whether a message whose head was read before is a call, and answered here; the parser never sees it."""
         taken = None if self.transport.is_closing() else self._taken(head.headers, body)
         if taken is None:

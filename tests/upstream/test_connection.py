@@ -12,6 +12,7 @@ import pytest
 from http_fakes import RawAnswer, RawRequest, RawServer, raw_served
 
 from smart_mcp_proxy.errors import UpstreamError
+from smart_mcp_proxy.known_heads import KnownHeads
 from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.upstream.connection import Connection, encode_head
 from smart_mcp_proxy.upstream.exchange import BadAnswerError, RequestBody, Response
@@ -263,7 +264,7 @@ def end() -> Iterator[socket.socket]:
 async def test_nothing_is_sent_into_a_connection_that_is_closing_or_gone(is_lost: bool, end: socket.socket) -> None:
     """Nobody waits for an answer there, and the body counts as not sent."""
     body, pipe = RequestBody(b"{}"), Pipe(not is_lost, end)
-    connection = Connection(("http", "x", 80), lambda _: None, lambda _: None)
+    connection = Connection(("http", "x", 80), KnownHeads(1), lambda _: None, lambda _: None)
     connection.connection_made(pipe)
     if is_lost:
         connection.connection_lost(None)
@@ -275,7 +276,7 @@ async def test_nothing_is_sent_into_a_connection_that_is_closing_or_gone(is_lost
 async def test_a_body_counts_as_sent_once_the_connection_has_it(end: socket.socket) -> None:
     """From then on nobody knows what the server has of it."""
     body, pipe = RequestBody(b"{}"), Pipe(False, end)
-    connection = Connection(("http", "x", 80), lambda _: None, lambda _: None)
+    connection = Connection(("http", "x", 80), KnownHeads(1), lambda _: None, lambda _: None)
     connection.connection_made(pipe)
     assert not body.is_sent
     connection.send(b"POST / HTTP/1.1\r\n\r\n", body, "")

@@ -11,7 +11,7 @@ from starlette.types import Receive, Scope, Send
 from uvicorn import Config
 from uvicorn.server import ServerState
 
-from smart_mcp_proxy.web.known_heads import KnownHeads
+from smart_mcp_proxy.known_heads import KnownHeads
 from smart_mcp_proxy.web.wire import WireCancel
 from smart_mcp_proxy.web.wire_protocol import WireDoor, WireProtocol
 
@@ -101,7 +101,7 @@ def test_a_known_head_says_what_it_said(packets: list[bytes]) -> None:
     async def compare() -> None:
         remembering, reading = Connection(), Connection()
         for count, packet in enumerate(packets, 1):
-            reading.door.heads = KnownHeads()
+            reading.door.heads = KnownHeads(1)
             assert await remembering.answer(packet, count) == await reading.answer(packet, count)
             assert remembering.wires.heard == reading.wires.heard
             assert remembering.wire.is_closed == reading.wire.is_closed
@@ -111,49 +111,3 @@ def test_a_known_head_says_what_it_said(packets: list[bytes]) -> None:
             connection.protocol.connection_lost(None)
 
     asyncio.run(compare())
-
-
-def packet(body: bytes, more: bytes = b"") -> bytes:
-    return b"POST /mcp HTTP/1.1\r\nhost: here\r\n%bContent-Length: %d\r\nx: y\r\n\r\n%b" % (more, len(body), body)
-
-
-FIELDS_READ = [(b"host", b"here"), (b"content-length", b"4"), (b"x", b"y")]
-
-
-def test_a_head_is_known_whatever_the_length_of_its_body() -> None:
-    heads = KnownHeads()
-    assert heads.find(packet(b"call")) is None
-    heads.learn(packet(b"call"), FIELDS_READ, b"call")
-    found = heads.find(packet(b"a longer call"))
-    assert found is not None
-    head, body = found
-    assert (head.headers, head.fields, body) == ({b"host": b"here"}, FIELDS_READ, b"a longer call")
-
-
-def test_a_packet_that_holds_more_or_less_than_one_request_is_not_known() -> None:
-    heads = KnownHeads()
-    heads.learn(packet(b"call"), FIELDS_READ, b"call")
-    assert heads.find(packet(b"call")[:-1]) is None
-    assert heads.find(packet(b"call") + b"\r\n") is None
-    assert heads.find(packet(b"call") * 2) is None
-    assert heads.find(b"") is None
-
-
-def test_what_is_not_plain_is_never_learned() -> None:
-    """Two lengths, chunks, a head of kilobytes, a parser that saw another body."""
-    heads = KnownHeads()
-    heads.learn(packet(b"call"), [*FIELDS_READ, (b"content-length", b"4")], b"call")
-    heads.learn(packet(b"call"), [*FIELDS_READ, (b"transfer-encoding", b"chunked")], b"call")
-    heads.learn(packet(b"call"), FIELDS_READ, b"cal")
-    assert heads.find(packet(b"call")) is None
-    long = b"z: %b\r\n" % (b"z" * 5_000)
-    heads.learn(packet(b"call", long), FIELDS_READ, b"call")
-    assert heads.find(packet(b"call", long)) is None
-
-
-def test_heads_are_bounded() -> None:
-    heads = KnownHeads()
-    for number in range(3_000):
-        heads.learn(packet(b"call", b"n: %d\r\n" % number), FIELDS_READ, b"call")
-    known = [number for number in range(3_000) if heads.find(packet(b"call", b"n: %d\r\n" % number))]
-    assert known and len(known) <= 1_024
