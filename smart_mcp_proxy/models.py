@@ -36,6 +36,7 @@ __all__ = [
     "Trust",
     "Withheld",
     "WithheldState",
+    "outline_of",
 ]
 
 Era = Literal["handshake", "modern"]
@@ -370,19 +371,33 @@ OUTLINE_BYTES = 64
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
+def outline_of(text: bytes | memoryview) -> dict[str, bytes]:
+    """The members of a JSON object by name, of each value the first 64 bytes.
+
+    Not the values themselves: they would refer to the text that refers to them, and live until a collection.
+
+    Raises:
+        msgspec.MsgspecError: It is no object.
+    """
+    members = _members.decode(text)
+    return {name: bytes(memoryview(members[name])[:OUTLINE_BYTES]) for name in members}
+
+
 class RawResult(bytes):
     """A result's JSON text as a server wrote it; however many ask what is in it, it is looked through once."""
 
     _outline: Mapping[str, bytes] | None = None
 
+    @classmethod
+    def with_outline(cls, text: msgspec.Raw, outline: Mapping[str, bytes]) -> "RawResult":
+        """One that was looked through before."""
+        result = cls(text)
+        result._outline = outline
+        return result
+
     @property
     def outline(self) -> Mapping[str, bytes]:
-        """Its members by name, of each value the first 64 bytes. Raises `msgspec.MsgspecError` if it is no object.
-
-        Not the values themselves: they would refer to the text that refers to them, and live until a collection.
-        """
-        outline = self._outline
-        if outline is None:
-            members = _members.decode(self)
-            outline = self._outline = {name: bytes(memoryview(members[name])[:OUTLINE_BYTES]) for name in members}
-        return outline
+        """Its members; see `outline_of`."""
+        if self._outline is None:
+            self._outline = outline_of(self)
+        return self._outline

@@ -8,8 +8,18 @@ from typing import Any
 import msgspec
 
 from smart_mcp_proxy.errors import RequestError
+from smart_mcp_proxy.models import RawResult, outline_of
 
-__all__ = ["BrokenMessage", "Envelope", "RpcError", "cleaned", "decode_messages", "encode_message", "recovered_id"]
+__all__ = [
+    "BrokenMessage",
+    "Envelope",
+    "LongReply",
+    "RpcError",
+    "cleaned",
+    "decode_messages",
+    "encode_message",
+    "recovered_id",
+]
 
 _ABSENT = msgspec.Raw(b"")
 _BOM = b"\xef\xbb\xbf"
@@ -27,6 +37,12 @@ _TAIL_ID = re.compile(
 )
 _LOST_ID = re.compile(rb"|null|\d+[.eE].*")
 _WIRE_ID = re.compile(rb'(\d{1,18})|"(\d{1,18})"')
+_LONG_BYTES = 16_384
+"""From here on reading a text twice costs more than all that is done to read it once."""
+_VERSION_FIRST = re.compile(rb'\{"jsonrpc":"2\.0","id":(\d{1,18}),"result":')
+_RESULT_FIRST = re.compile(rb'\{"result":')
+_VERSION_LAST = re.compile(rb',"jsonrpc":"2\.0","id":(\d{1,18})\}\Z')
+"""How the common SDKs write a reply."""
 
 
 class Envelope(msgspec.Struct):
@@ -54,6 +70,24 @@ class Envelope(msgspec.Struct):
     def is_reply(self) -> bool:
         """Whether this answers a request, well or badly."""
         return not self.method and (len(bytes(self.result)) > 0 or len(bytes(self.error)) > 0)
+
+    def read_result(self) -> RawResult:
+        """The result's text; empty where there is none."""
+        return RawResult(self.result)
+
+
+class LongReply(Envelope):
+    """The outside of a reply whose result was looked through together with it.
+
+    Attributes:
+        outline: Of the result; see `outline_of`.
+    """
+
+    outline: Mapping[str, bytes] = {}
+
+    def read_result(self) -> RawResult:
+        """The result's text."""
+        return RawResult.with_outline(self.result, self.outline)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +152,8 @@ def decode_messages(line: bytes) -> list[Envelope] | BrokenMessage | None:
     """The messages on one cleaned line (a batch has several), a broken one, or None for what was never meant as one."""
     if not line.startswith((b"{", b"[")):
         return None
+    if len(line) > _LONG_BYTES and (reply := _long_reply(line)) is not None:
+        return [reply]
     try:
         messages = _batch.decode(line) if line.startswith(b"[") else [_envelope.decode(line)]
     except (msgspec.DecodeError, RecursionError) as exc:
@@ -125,6 +161,24 @@ def decode_messages(line: bytes) -> list[Envelope] | BrokenMessage | None:
         request_id = recovered_id(line[:_EDGE_BYTES], b"")
         return BrokenMessage(request_id, str(exc)) if b'"jsonrpc"' in edges else None
     return [message for message in messages if _is_meant(message)] or None
+
+
+def _long_reply(line: bytes) -> LongReply | None:
+    """A reply in one of the usual spellings, its result one JSON object and nothing else; None for all other lines."""
+    if head := _VERSION_FIRST.match(line):
+        start, end, request_id = head.end(), len(line) - 1, head[1]
+    elif (head := _RESULT_FIRST.match(line)) and (tail := _VERSION_LAST.search(line, len(line) - _EDGE_BYTES)):
+        start, end, request_id = head.end(), tail.start(), tail[1]
+    else:
+        return None
+    result = memoryview(line)[start:end]
+    try:
+        outline = outline_of(result) if line.endswith(b"}") else None
+    except (msgspec.DecodeError, RecursionError):  # something else stands there, too
+        return None
+    return (
+        None if outline is None else LongReply(id=msgspec.Raw(request_id), result=msgspec.Raw(result), outline=outline)
+    )
 
 
 def _is_meant(message: Envelope) -> bool:

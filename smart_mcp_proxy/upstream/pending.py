@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from smart_mcp_proxy.errors import UpstreamError
-from smart_mcp_proxy.models import Progress, RawResult
+from smart_mcp_proxy.models import Progress
 from smart_mcp_proxy.upstream.codec import BrokenMessage, Envelope, RpcError
 from smart_mcp_proxy.upstream.link import rpc_error
 from smart_mcp_proxy.upstream.progress import ProgressFeed
@@ -62,7 +62,7 @@ class PendingCalls:
         if call is None:
             # An id that was lost (not another one): if only one call can be meant, it need not wait for its deadline.
             return message.has_lost_id and self._fail_only("it carries no usable id")
-        result, error = RawResult(message.result), bytes(message.error)
+        result, error = message.read_result(), bytes(message.error)
         if error and not result:
             self._fail(call, _error_of(self._server, call.method, error))
         elif result.startswith(b"{"):

@@ -207,7 +207,7 @@ class CallsInFlight:
             return None
         finally:
             self._tasks.pop(key, None)
-        return b'{"jsonrpc":"2.0","id":' + msgspec.json.encode(call.id) + b',"result":' + raw + b"}"
+        return b"".join((b'{"jsonrpc":"2.0","id":', msgspec.json.encode(call.id), b',"result":', raw, b"}"))
 
     def cancel(self, request_id: int | str) -> bool:
         """Ends a call that is under way; False if none of ours has this id."""
