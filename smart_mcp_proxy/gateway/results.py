@@ -9,7 +9,8 @@ from mcp_types import SERVER_INFO_META_KEY
 
 from smart_mcp_proxy import __version__
 from smart_mcp_proxy.errors import ProxyError
-from smart_mcp_proxy.models import Era, RawResult
+from smart_mcp_proxy.models import Era
+from smart_mcp_proxy.raw_result import RawResult
 
 __all__ = [
     "INPUT_REQUIRED",

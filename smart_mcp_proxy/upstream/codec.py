@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from smart_mcp_proxy.errors import RequestError
-from smart_mcp_proxy.models import RawResult, outline_of
+from smart_mcp_proxy.raw_result import RawResult, outline_of
 
 __all__ = [
     "BrokenMessage",

@@ -210,17 +210,18 @@ class _Client:
             try:
                 reply = await calls.answer(call, era, LOCAL.id)
             except MCPError as failure:
-                reply = error_reply(call, failure)
+                reply = (error_reply(call, failure),)
             if reply is not None:
-                await self._send(reply)
+                await self._send(*reply)
         finally:
             self._mark_answered(call.id)
 
-    async def _send(self, message: bytes) -> None:
+    async def _send(self, *pieces: bytes) -> None:
+        """Sends one message."""
         if self._is_gone:
             return
         try:
-            self._writer.write(message + b"\n")
+            self._writer.write(b"".join((*pieces, b"\n")))
             await self._writer.drain()
         except OSError as exc:
             if not self._is_gone:  # one of many answers under way is the first to notice

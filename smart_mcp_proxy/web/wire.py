@@ -24,7 +24,7 @@ from smart_mcp_proxy.gateway.offer import Offer
 from smart_mcp_proxy.gateway.tools import Caller
 from smart_mcp_proxy.models import Era
 
-__all__ = ["CallMeta", "CallsInFlight", "WireCall", "WireCancel", "error_reply", "parse_wire"]
+__all__ = ["CallMeta", "CallsInFlight", "Pieces", "WireCall", "WireCancel", "error_reply", "parse_wire"]
 
 _UNUSUAL_META = frozenset({"progressToken", mcp_types.LOG_LEVEL_META_KEY})
 _ENVELOPE_META = frozenset(
@@ -37,6 +37,10 @@ _METAS: Final = 256
 """Remembered as they were written; a client of the modern era writes the same one into every request."""
 _META_BYTES: Final = 4_096
 """A longer one is read each time."""
+
+
+Pieces = tuple[bytes, ...]
+"""One text after the other: a long result is not copied to stand in a reply."""
 
 
 def _absent() -> dict[str, Any]:
@@ -186,8 +190,8 @@ class CallsInFlight:
         """Lets the client cancel a call that `task` is going to answer, before it has begun."""
         self._tasks[coerce_request_id(call.id)] = task
 
-    async def answer(self, call: WireCall, era: Era, principal: str) -> bytes | None:
-        """The JSON-RPC reply in the current task, None if the client cancelled the call.
+    async def answer(self, call: WireCall, era: Era, principal: str) -> Pieces | None:
+        """The JSON-RPC reply in the current task, in pieces; None if the client cancelled the call.
 
         Raises:
             MCPError: The reply is a JSON-RPC error; see `error_reply`.
@@ -207,7 +211,7 @@ class CallsInFlight:
             return None
         finally:
             self._tasks.pop(key, None)
-        return b"".join((b'{"jsonrpc":"2.0","id":', msgspec.json.encode(call.id), b',"result":', raw, b"}"))
+        return b'{"jsonrpc":"2.0","id":%b,"result":' % msgspec.json.encode(call.id), raw, b"}"
 
     def cancel(self, request_id: int | str) -> bool:
         """Ends a call that is under way; False if none of ours has this id."""

@@ -20,7 +20,7 @@ from smart_mcp_proxy.models import Era, Principal
 from smart_mcp_proxy.web.abandonment import Abandonment
 from smart_mcp_proxy.web.auth import Keys
 from smart_mcp_proxy.web.messages import BODY_LIMIT_BYTES
-from smart_mcp_proxy.web.wire import CallsInFlight, WireCall, WireCancel, error_reply, parse_wire
+from smart_mcp_proxy.web.wire import CallsInFlight, Pieces, WireCall, WireCancel, error_reply, parse_wire
 
 __all__ = ["Fields", "Headers", "TakenCall", "WireHttp", "unique_headers"]
 
@@ -83,19 +83,18 @@ class TakenCall(NamedTuple):
         if self.session is None:
             self.calls.cancel(self.call.id)
 
-    async def answer(self) -> tuple[int, bytes]:
-        """HTTP status and JSON body of the reply."""
+    async def answer(self) -> tuple[int, Pieces]:
+        """HTTP status and JSON body of the reply, in pieces."""
         call, status = self.call, 200
+        reply: Pieces | None
         try:
             reply = await self.calls.answer(call, self.era, self.who.id)
         except MCPError as failure:
-            reply = error_reply(call, failure)
+            reply = (error_reply(call, failure),)
             status = ERROR_CODE_HTTP_STATUS.get(failure.error.code, 200) if self.era == "modern" else 200
         if reply is None:
-            reply = b'{"jsonrpc":"2.0","id":%b,"error":{"code":%d,"message":"Request cancelled"}}' % (
-                msgspec.json.encode(call.id),
-                REQUEST_CANCELLED,
-            )
+            error = b'{"jsonrpc":"2.0","id":%b,"error":{"code":%d,"message":"Request cancelled"}}'
+            reply = (error % (msgspec.json.encode(call.id), REQUEST_CANCELLED),)
         return status, reply
 
 
@@ -146,7 +145,7 @@ class WireHttp:
                     status, reply = await taken.answer()
             finally:
                 taken.end()
-            await _respond(send, reply, status)
+            await _respond(send, b"".join(reply), status)
         else:
             await _respond(send, b"", 202)
 

@@ -15,7 +15,7 @@ from smart_mcp_proxy.known_heads import KnownHeads
 from smart_mcp_proxy.telemetry import get_logger, spawn
 from smart_mcp_proxy.web.messages import BODY_LIMIT_BYTES
 from smart_mcp_proxy.web.protocol import BoundedProtocol
-from smart_mcp_proxy.web.wire import WireCancel
+from smart_mcp_proxy.web.wire import Pieces, WireCancel
 from smart_mcp_proxy.web.wire_http import JSON_FIELDS, Fields, Headers, TakenCall, WireHttp, unique_headers
 
 __all__ = ["WireDoor", "WireProtocol"]
@@ -224,7 +224,7 @@ class WireProtocol(BoundedProtocol):
         exchange = self._exchange = _Exchange(taken.leave if isinstance(taken, TakenCall) else _nobody_waits)
         self.cycle = cast(RequestResponseCycle, exchange)
         if isinstance(taken, WireCancel):  # it was heeded
-            self._send(exchange, 202, b"")
+            self._send(exchange, 202, ())
             return
         taken.begin()
         task = spawn(self._answer(taken, exchange, fields), "wire call")
@@ -246,16 +246,15 @@ class WireProtocol(BoundedProtocol):
             raise
         self._send(exchange, status, reply)
 
-    def _send(self, exchange: _Exchange, status: int, body: bytes) -> None:
+    def _send(self, exchange: _Exchange, status: int, body: Pieces) -> None:
         if exchange.disconnected or self.transport.is_closing():
             return
         opening = self._door.opening(status, self.server_state.default_headers)
         ending = b"" if exchange.keep_alive else b"connection: close\r\n"
-        head = b"%b%d\r\n%b\r\n" % (opening, len(body), ending)
-        if len(body) > _JOINED_BYTES:  # to copy it costs more than to send two parts
-            self.transport.writelines((head, body))
-        else:
-            self.transport.writelines((head + body,))
+        size_bytes = sum(map(len, body))
+        pieces = (b"%b%d\r\n%b\r\n" % (opening, size_bytes, ending), *body)
+        # To copy a long body costs more than to send several parts.
+        self.transport.writelines(pieces if size_bytes > _JOINED_BYTES else (b"".join(pieces),))
         exchange.response_complete = True
         if not exchange.keep_alive:
             self.transport.close()

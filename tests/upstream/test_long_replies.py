@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from smart_mcp_proxy.models import RawResult
+from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.upstream.codec import BrokenMessage, Envelope, LongReply, decode_messages
 
 LONG = "x" * 20_000

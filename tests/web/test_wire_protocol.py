@@ -13,7 +13,7 @@ from uvicorn.server import ServerState
 
 from smart_mcp_proxy.fastmcp_compat.paths import served_endpoint, serving_path
 from smart_mcp_proxy.web.messages import BODY_LIMIT_BYTES
-from smart_mcp_proxy.web.wire import WireCancel
+from smart_mcp_proxy.web.wire import Pieces, WireCancel
 from smart_mcp_proxy.web.wire_http import TakenCall
 from smart_mcp_proxy.web.wire_protocol import WireDoor, WireProtocol
 
@@ -37,11 +37,11 @@ class Call(TakenCall):
     def leave(self) -> None:
         self.has_left.set()
 
-    async def answer(self) -> tuple[int, bytes]:
+    async def answer(self) -> tuple[int, Pieces]:
         await self.go_on.wait()
         if self.problem is not None:
             raise self.problem
-        return 200, b"from the door at " + served_endpoint().encode()
+        return 200, (b"from the door at ", served_endpoint().encode())
 
 
 class Wires:
