@@ -54,7 +54,9 @@ def terms(text: str, limit_chars: int = QUERY_LIMIT_CHARS) -> list[str]:
         limit_chars: The rest of a longer text is not read.
     """
     # Cut twice: compatibility forms can be 18 times as long as the character they replace.
-    folded = _ENDING.sub("", unicodedata.normalize("NFKC", text[:limit_chars])[:limit_chars])
+    folded = unicodedata.normalize("NFKC", text[:limit_chars])[:limit_chars]
+    if "'" in folded or "\u2019" in folded:
+        folded = _ENDING.sub("", folded)
     found: list[str] = []
     for run in _RUN.findall(folded):
         found += _terms_of_run(run[:_RUN_LIMIT_CHARS])
