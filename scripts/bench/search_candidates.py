@@ -62,6 +62,38 @@ class OurEngine:
         return [hit.id for hit in self._engine.rank(query, limit, None)]
 
 
+class OurHybrid:
+    """The product path of HYBRID without its encoder: random vectors of MiniLM's size, every query has one at once."""
+
+    id, dimension = "random:384", 384
+
+    def __init__(self, rows: Iterable[Row]) -> None:
+        from smart_mcp_proxy.search import Bm25fEngine, SearchIndex
+        from smart_mcp_proxy.search.fused import FusedEngine
+        from smart_mcp_proxy.search.vectors import VectorIndex
+
+        documents = [_document(place, row) for place, row in enumerate(rows)]
+        self._vectors = VectorIndex(self.dimension)
+        self._near = self.embed([document.description[:80] for document in documents])
+        self._vectors.update([document.id for document in documents], self._near)
+        self._index = SearchIndex(FusedEngine(Bm25fEngine(), self._vectors, self, is_lexical_used=True))
+        self._index.update(documents)
+
+    def embed(self, texts: Sequence[str]) -> Any:
+        rows = np.random.default_rng(7).standard_normal((len(texts), self.dimension), np.float32)
+        return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+    def embed_query(self, text: str) -> Any:
+        return self._near[len(text) % len(self._near)]
+
+    def change(self, rows: Mapping[int, Row]) -> None:
+        self._index.update(_document(place, row) for place, row in rows.items())
+        self._vectors.update(list(rows), self.embed(list(map(str, rows))))
+
+    def find(self, query: str, limit: int) -> Sequence[int]:
+        return [hit.id for hit in self._index.search(query, limit=limit).hits]
+
+
 def _document(place: int, row: Row) -> Any:
     from smart_mcp_proxy.models import Document
 
@@ -240,6 +272,7 @@ def _plain_schema(row: Row) -> dict[str, Any]:
 CANDIDATES: Mapping[str, Callable[[Iterable[Row]], Candidate]] = {
     "ours, product path": lambda rows: OurIndex(rows, "bm25f"),
     "ours, engine alone": OurEngine,
+    "ours, HYBRID without encoder": OurHybrid,
     "rank_bm25 on our words, product path": lambda rows: OurIndex(rows, "rank_bm25"),
     "rank_bm25, split at spaces": lambda rows: Rebuilt(rows, _rank_bm25),
     "bm25s, its tokenizer": lambda rows: Rebuilt(rows, _bm25s),

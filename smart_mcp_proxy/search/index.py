@@ -186,7 +186,7 @@ class SearchIndex:
 def _rank(state: _State, query: str, depth: int, allowed: Set[int] | None, tools: Tools) -> _Ranking:
     named = state.names.exact(query, state.documents, allowed)
     exact = [Hit(id, 1.0, {"exact": name}) for id, name in sorted(named.items())]
-    ranked = [hit for hit in state.engine.rank(query, depth, allowed) if hit.id in state.documents]
+    ranked = [hit for hit in state.engine.rank(query, depth, allowed) if hit.id in state.likenesses]
     is_answer = bool(ranked) and state.engine.fits(query, ranked[0].id, allowed)
     ranked = plain_first(ranked, tools)
     fitting, others = near_top(ranked) if is_answer else ([], ranked)

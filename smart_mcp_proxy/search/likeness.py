@@ -49,6 +49,7 @@ class Likeness:
     """What of a tool is compared with others.
 
     Attributes:
+        server: Whose tool it is.
         name: The words of its name, sorted, without numbers.
         plain_name: The same without words of praise.
         words: The description's words as a set of bits, without stop words and praise.
@@ -56,6 +57,7 @@ class Likeness:
         praise: How often name and description praise it.
     """
 
+    server: str
     name: str
     plain_name: str
     words: int
@@ -72,7 +74,8 @@ def likeness_of(document: Document) -> Likeness:
     for word in set(described) - _STOP_WORDS - _PRAISE:
         words |= 1 << crc32(word.encode("utf-8", "surrogatepass")) % _WORD_BITS
     praise = len(named) - len(plain) + sum(word in _PRAISE for word in described)
-    return Likeness(" ".join(named), " ".join(plain) or document.name, words, words.bit_count(), praise)
+    name, plain_name = " ".join(named), " ".join(plain) or document.name
+    return Likeness(document.server, name, plain_name, words, words.bit_count(), praise)
 
 
 def is_clone(a: Likeness, b: Likeness, *, is_one_server: bool) -> bool:

@@ -28,7 +28,9 @@ _PAIR_WORDS = 4
 
 _QUERY_PIECE = re.compile(r"""[^\s,;'"`()\[\]{}<>]+""")
 _TRAILING = ".:!?"
-_LOOKS_LIKE_NAME = re.compile(r"[a-z0-9][A-Z]|\w[_:./-]\w|_")
+_LOOKS_LIKE_NAME = re.compile(r"_|[A-Z](?<=[a-z0-9].)|[:./-](?<=\w.)(?=\w)")
+"""Each way begins with the rare character: the words of a sentence are passed over at once."""
+
 _WORD = re.compile(r"[^\W_]+")
 _SERVER_WORDS = 4
 """A server's name is looked for in a query as up to this many words in a row."""
@@ -139,8 +141,10 @@ class NameTable:
 
     def servers_in(self, query: str) -> set[str]:
         """The servers that the query names, whatever the case and the separators between the words."""
-        words = _spaced(query[:QUERY_LIMIT_CHARS]).split()
+        words = _WORD.findall(query[:QUERY_LIMIT_CHARS].lower())
         named: set[str] = set()
+        if self.first_words.isdisjoint(words):
+            return named
         for start, word in enumerate(words):
             if word in self.first_words:
                 for end in range(start + 1, min(start + _SERVER_WORDS, len(words)) + 1):

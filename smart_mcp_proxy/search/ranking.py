@@ -1,6 +1,6 @@
 """From a deep ranking to the answer: who is left out, and why. Pure functions over values."""
 
-from collections import Counter
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import chain, zip_longest
@@ -51,7 +51,7 @@ class Tools:
 
     def server(self, hit: Hit) -> str:
         """The server of a hit's tool."""
-        return self.documents[hit.id].server
+        return self.likenesses[hit.id].server
 
     def name(self, hit: Hit) -> str:
         """The canonical name of a hit's tool."""
@@ -90,7 +90,8 @@ def annotated(hit: Hit, **facts: Any) -> Hit:
 
 def near_top(ranked: Sequence[Hit]) -> tuple[list[Hit], list[Hit]]:
     """The hits with at least 0.7 of the first one's score, and the rest; `ranked` is best first."""
-    cut = next((place for place, hit in enumerate(ranked) if hit.score < RELATIVE_CUT * ranked[0].score), len(ranked))
+    least = RELATIVE_CUT * ranked[0].score if ranked else 0.0
+    cut = bisect_right(ranked, -least, key=lambda hit: -hit.score)
     return list(ranked[:cut]), list(ranked[cut:])
 
 
@@ -165,38 +166,41 @@ def _seated(
     front: list[Hit] = []
     waiting: list[Hit] = []
     clones: dict[int, list[str]] = {}
-    groups: dict[str, list[tuple[Hit, Likeness, str]]] = {}
+    groups: dict[str, list[tuple[Hit, Likeness]]] = {}
     per_server: dict[str, int] = {}
+    likenesses = tools.likenesses
     places, enough = min(limit, _CAPPED_PLACES), limit + _WAITING
     for hit in ranked:
         if len(front) == places and len(waiting) == enough:
             break
-        server, mine = tools.documents[hit.id].server, tools.likenesses[hit.id]
-        group = groups.setdefault(mine.plain_name, [])
+        mine = likenesses[hit.id]
+        server = mine.server
+        if (group := groups.get(mine.plain_name)) is None:
+            group = groups[mine.plain_name] = []
         taken = per_server.get(server, 0)
         is_free = taken < _PER_SERVER or tools.is_asked_for(hit)
-        if group and (twin := _twin(hit, mine, server, group)):
+        if group and (twin := _twin(hit, mine, group)):
             clones.setdefault(twin.id, []).append(tools.name(hit))
             result.leave_out(hit, f"says the same as {tools.name(twin)}")
         elif is_free and len(front) < places:
             per_server[server] = taken + 1
             front.append(hit)
-            group.append((hit, mine, server))
+            group.append((hit, mine))
         elif not is_free and limit <= _CAPPED_PLACES:
             result.leave_out(hit, f"{_PER_SERVER} tools of its server are above it")
         elif len(waiting) < enough:
             waiting.append(hit)
-            group.append((hit, mine, server))
+            group.append((hit, mine))
     return front, waiting, clones
 
 
-def _twin(hit: Hit, mine: Likeness, server: str, kept: Iterable[tuple[Hit, Likeness, str]]) -> Hit | None:
+def _twin(hit: Hit, mine: Likeness, kept: Iterable[tuple[Hit, Likeness]]) -> Hit | None:
     """The kept hit behind which this one is only named; None for one that was asked for by its name."""
     if "exact" in hit.why:
         return None
     alike = []
-    for other, theirs, other_server in kept:
-        is_one_server = other_server == server
+    for other, theirs in kept:
+        is_one_server = theirs.server == mine.server
         if is_clone(mine, theirs, is_one_server=is_one_server):
             if is_one_server:
                 return other
@@ -207,8 +211,9 @@ def _twin(hit: Hit, mine: Likeness, server: str, kept: Iterable[tuple[Hit, Liken
 def _shared(page: Sequence[Hit], others: Sequence[Hit], tools: Tools) -> tuple[list[Hit], list[Hit]]:
     """The first places after look-alikes have given way, and those that come after them, in the order given."""
     first, after = list(page), list(others)
-    server, count = Counter(map(tools.server, first)).most_common(1)[0] if first else ("", 0)
-    if count < _LOOK_ALIKES or server in tools.exempt:
+    servers = [tools.server(hit) for hit in first]
+    server = max(servers, key=servers.count, default="")
+    if servers.count(server) < _LOOK_ALIKES or server in tools.exempt:
         return first, after
     crowd = [(hit, tools.likenesses[hit.id]) for hit in first if tools.server(hit) == server and "exact" not in hit.why]
     for place, hit in enumerate(after):

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import snowballstemmer
 
-__all__ = ["QUERY_LIMIT_CHARS", "terms"]
+__all__ = ["QUERY_LIMIT_CHARS", "content_words", "terms"]
 
 QUERY_LIMIT_CHARS = 4_000
 """What is read of a query: about 600 words, several times the longest task an agent was seen to send."""
@@ -32,6 +32,7 @@ _STOP_WORDS = frozenset(
 _ENDING = re.compile(r"(?<=[^\W\d_])(?:['\u2019](?:s|re|ll|ve|d|m)|n['\u2019]t)\b", re.IGNORECASE)
 """What an apostrophe adds to a word; as terms of their own, the s of `what's` would meet S3."""
 
+_WORD = re.compile(r"[\w'\u2019-]+")
 _RUN = re.compile(r"[^\W_]+")
 _PART = re.compile(r"[A-Z]{2,}s(?![a-z])|[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _CJK = "\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff"
@@ -54,11 +55,19 @@ def terms(text: str, limit_chars: int = QUERY_LIMIT_CHARS) -> list[str]:
         limit_chars: The rest of a longer text is not read.
     """
     # Cut twice: compatibility forms can be 18 times as long as the character they replace.
-    folded = _ENDING.sub("", unicodedata.normalize("NFKC", text[:limit_chars])[:limit_chars])
+    folded = unicodedata.normalize("NFKC", text[:limit_chars])[:limit_chars]
+    if "'" in folded or "\u2019" in folded:
+        folded = _ENDING.sub("", folded)
     found: list[str] = []
     for run in _RUN.findall(folded):
         found += _terms_of_run(run[:_RUN_LIMIT_CHARS])
     return found
+
+
+def content_words(text: str) -> str:
+    """The words of a query that name a thing or an action, as they are written; empty if there are none."""
+    words = _WORD.findall(text[:QUERY_LIMIT_CHARS])
+    return " ".join(word for word in words if word.lower() not in _STOP_WORDS)
 
 
 @lru_cache(maxsize=_CACHE_LIMIT)

@@ -22,9 +22,9 @@ def top_rows(scores: NDArray[np.float32], ids: NDArray[np.int64], depth: int) ->
         ids: By row, unique.
         depth: At least 1.
     """
-    rows = np.flatnonzero(scores >= _guess(scores, depth)) if len(scores) > _SMALL else np.flatnonzero(scores)
+    rows = np.flatnonzero(scores >= (_guess(scores, depth) if len(scores) > _SMALL else _TINY))
     if len(rows) < depth and len(scores) > _SMALL:
-        rows = np.flatnonzero(scores)
+        rows = np.flatnonzero(scores >= _TINY)
     if len(rows) > depth:
         near = scores[rows]
         rows = rows[near >= np.partition(near, len(rows) - depth)[len(rows) - depth]]

@@ -1,7 +1,7 @@
 """How meaning and words rank together, and what happens where one of them is missing."""
 
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import replace
 from itertools import pairwise
 
@@ -108,6 +108,27 @@ def test_words_decide_between_tools_of_the_same_meaning() -> None:
     gripe, issue = replace(ISSUE, id=10, name="create_gripe"), replace(ISSUE, id=9, name="create_grievance")
     assert World([gripe, issue]).ids("create gripe")[0] == gripe.id
     assert World([gripe, issue], is_lexical_used=False).ids("create gripe") == [issue.id, gripe.id]
+
+
+class JudgedWords(Bm25fEngine):
+    """Ranks by words, and is told how well they fit."""
+
+    def __init__(self, fitness: float) -> None:
+        super().__init__()
+        self._told = fitness
+
+    def fitness(self, query: str, id: int, allowed: Set[int] | None = None) -> float:
+        return self._told
+
+
+@pytest.mark.parametrize(("fitness", "first"), [(0.0, WEATHER), (2.0, ISSUE), (9.0, ISSUE)])
+def test_words_count_the_more_the_better_they_fit(fitness: float, first: Document) -> None:
+    """Of a tool that says the query and one that means it, the former stands first where words are to be trusted."""
+    vectors, embedder = VectorIndex(WordEmbedder.dimension), WordEmbedder()
+    engine = FusedEngine(JudgedWords(fitness), vectors, embedder, is_lexical_used=True)
+    engine.update([WEATHER, ISSUE], [])
+    vectors.update([WEATHER.id, ISSUE.id], embedder.embed(["new issue today", "tea"]))
+    assert engine.rank("new issue", 10, None)[0].id == first.id
 
 
 @pytest.mark.parametrize("is_lexical_used", [True, False])
@@ -232,7 +253,9 @@ def test_an_explanation_tells_what_words_and_meaning_score() -> None:
     assert why["matched"]["name"] == ["forecast"]
     assert 0 < why["lexical"] < 1
     assert 0 < why["vector"] < 1
-    assert hit.score == pytest.approx((0.65 * why["vector"] + 0.35 * why["lexical"]) ** 0.7, abs=0.002)
+    share = why["lexical_share"]
+    assert 0.15 <= share <= 0.55
+    assert hit.score == pytest.approx(((1 - share) * why["vector"] + share * why["lexical"]) ** 0.7, abs=0.01)
 
 
 def test_exact_names_stay_first_with_vectors_alone() -> None:

@@ -84,17 +84,17 @@ def test_odd_characters_do_not_keep_words_from_being_found(query: str, ids: set[
 
 @pytest.mark.parametrize("query", HUGE.values(), ids=HUGE)
 def test_a_query_of_100_kb_is_answered_within_20_ms(query: str) -> None:
-    """What is read of it is bounded; the best of three, for the machine may be busy."""
+    """What is read of it is bounded; processor time, and the best of three: the machine may be busy."""
     index = index_of(Bm25fEngine, *TOOLS)
     spent = []
     for _ in range(3):
-        start = time.perf_counter()
+        start = time.thread_time()
         index.search(query, limit=5)
-        spent.append(time.perf_counter() - start)
+        spent.append(time.thread_time() - start)
     assert min(spent) < 0.02
-    start = time.perf_counter()
+    start = time.thread_time()
     index.nearest_names(query)
-    assert time.perf_counter() - start < 0.2
+    assert time.thread_time() - start < 0.2
 
 
 def test_a_tool_of_nothing_but_odd_characters_is_found_by_its_name() -> None:

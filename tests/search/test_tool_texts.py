@@ -83,6 +83,23 @@ def test_a_vector_is_the_mean_of_the_views() -> None:
     assert embedder.embed_query("c").tolist() == [0, 0, 1]
 
 
+def test_a_querys_vector_is_the_mean_of_the_whole_and_its_content_words() -> None:
+    """Both are embedded in one call, and only where the words are not the whole or nothing."""
+    inner = LetterEmbedder()
+    embedder = ViewEmbedder(inner, inner.embed)
+    both = np.array([np.sqrt(0.5), 0, np.sqrt(0.5) + 1])
+    assert embedder.embed_query("a c") == pytest.approx(both / np.linalg.norm(both))
+    assert embedder.embed_query("b").tolist() == [0, 1, 0]
+    assert embedder.embed_query("a").tolist() == [1, 0, 0]
+    assert inner.seen == ["a c", "c", "b", "a"]
+
+
+def test_a_querys_views_that_cancel_out_leave_the_whole() -> None:
+    """A vector has unit length whatever the model says."""
+    opposite = np.array([[0, 1, 0], [0, -1, 0]], np.float32)
+    assert ViewEmbedder(LetterEmbedder(), lambda texts: opposite).embed_query("to b").tolist() == [0, 1, 0]
+
+
 def test_views_that_cancel_out_leave_the_first() -> None:
     """A vector has unit length whatever the model says."""
     assert ViewEmbedder(LetterEmbedder()).embed(["a\fminus"]).tolist() == [[1, 0, 0]]

@@ -71,7 +71,10 @@ def open_embedder(
         MissingExtraError: Packages are missing, or without torch the model, which nothing else could download.
         EmbeddingError: The model does not load, or the service does not answer.
     """
-    return CachedQueries(ViewEmbedder(_chosen(settings, environ, is_installed)()))
+    embedder = _chosen(settings, environ, is_installed)()
+    # Views of queries were measured with local models only.
+    embed_queries = None if isinstance(embedder, OpenAiEmbedder) else embedder.embed_queries
+    return CachedQueries(ViewEmbedder(embedder, embed_queries))
 
 
 def require_packages(
@@ -86,7 +89,7 @@ def require_packages(
         _chosen(settings, environ, is_installed)
 
 
-_Open = Callable[[], Embedder]
+_Open = Callable[[], MiniLmEmbedder | OpenAiEmbedder | SentenceTransformerEmbedder]
 
 
 def _chosen(settings: Settings, environ: Mapping[str, str], is_installed: Callable[[str], bool]) -> _Open:

@@ -61,8 +61,12 @@ class MiniLmEmbedder:
 
     def embed_query(self, text: str) -> NDArray[np.float32]:
         """The vector of a query, of unit length, shape (dimension,)."""
-        vector: NDArray[np.float32] = self._encode([self._recipe.query_prompt + text])[0]
+        vector: NDArray[np.float32] = self.embed_queries([text])[0]
         return vector
+
+    def embed_queries(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Vectors of queries, one row of unit length each, shape (len(texts), dimension)."""
+        return self._encode([self._recipe.query_prompt + text for text in texts])
 
     def _encode(self, texts: Sequence[str], threads: int = 1) -> NDArray[np.float32]:
         # One by one: the tokenizer's batches start threads of their own, which then warn at every fork.

@@ -59,8 +59,12 @@ class SentenceTransformerEmbedder:
 
     def embed_query(self, text: str) -> NDArray[np.float32]:
         """The vector of a query, of unit length, shape (dimension,)."""
-        vector: NDArray[np.float32] = self._encode([text], is_query=True)[0]
+        vector: NDArray[np.float32] = self.embed_queries([text])[0]
         return vector
+
+    def embed_queries(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Vectors of queries, one row of unit length each, shape (len(texts), dimension)."""
+        return self._encode(texts, is_query=True)
 
     def _encode(self, texts: Sequence[str], *, is_query: bool) -> NDArray[np.float32]:
         encode = self._model.encode_query if is_query else self._model.encode_document
