@@ -182,6 +182,8 @@ class Toolsets:
         if self._look(toolset.profile, WHOLE) is None or life_s <= 0:
             return None
         now_s = self._clock()
+        for handle in [handle for handle, served in self._served.items() if now_s >= served.ends_s]:
+            del self._served[handle]
         served = self._served[toolset.handle] = _Served(toolset, {}, now_s + life_s, now_s)
         if len(self._served) > SERVED_LIMIT:
             self._served.popitem(last=False)

@@ -15,7 +15,7 @@ from doors import ENVIRON, in_memory, odd_servers, on_stdio, over_http, over_sse
 from test_passthrough_door import CHANGED, Announcements, listed
 
 from smart_mcp_proxy.gateway import Gateway
-from smart_mcp_proxy.servers import load_servers
+from smart_mcp_proxy.servers import Profile, load_servers
 from smart_mcp_proxy.settings import Settings
 
 pytestmark = pytest.mark.anyio
@@ -123,6 +123,34 @@ async def test_a_search_registers_what_it_found_for_its_client_alone(
         await others.close()
 
 
+@pytest.mark.requirement("dynamic-registers")
+@pytest.mark.parametrize("has_listed_since", [False, True])
+async def test_a_client_hears_what_changed_before_it_listened(
+    has_listed_since: bool, ledger: Path, tmp_path: Path
+) -> None:
+    """Its stream may open late, or break: once it is open it is told once, unless it has asked for its list since."""
+    async with (
+        settled(tmp_path, odd_servers(ledger), routing_type="DYNAMIC") as gateway,
+        served(gateway) as base,
+        over_http(base, "handshake") as agent,
+    ):
+        assert await names(agent) == []
+        assert (await found(agent, "new:look", limit=1))["newly_registered"] == ["new__look"]
+        if has_listed_since:
+            assert await names(agent) == ["new__look"]
+        announcements = Announcements(agent)
+        await announcements.subscribe()
+        if not has_listed_since:
+            with anyio.fail_after(LIMIT_S):
+                while not announcements.count(CHANGED):
+                    await asyncio.sleep(0)
+            assert await names(agent) == ["new__look"]
+        assert (await found(agent, "new:meta", limit=1))["newly_registered"] == ["new__meta"]
+        await announcements.until(CHANGED, 2 - has_listed_since)
+        assert announcements.count(CHANGED) == 2 - has_listed_since
+        await announcements.close()
+
+
 @pytest.mark.requirement("dynamic-evicts")
 @pytest.mark.parametrize("transport", ["memory", "http"])
 async def test_the_pool_never_exceeds_its_limit(transport: str, ledger: Path, tmp_path: Path) -> None:
@@ -203,6 +231,32 @@ async def test_pinned_tools_are_listed_for_everybody(ledger: Path, tmp_path: Pat
                 assert answer["newly_registered"] == []
                 reply = await agent.request("tools/call", name="new__look", arguments={"entry": 1})
                 assert "error" not in reply
+
+
+@pytest.mark.requirement("pinned-listed")
+@pytest.mark.parametrize("era", ["handshake", "modern"])
+async def test_a_pin_that_comes_and_goes_is_announced(era: Any, ledger: Path, tmp_path: Path) -> None:
+    """Also where no list could change until then; whoever connects while there are pins is told that lists change."""
+    profiles = {"work": {"servers": ["new"]}}
+    async with (
+        settled(tmp_path, odd_servers(ledger), profiles) as gateway,
+        served(gateway) as base,
+        over_http(base, era, path="/mcp/p/work") as agent,
+    ):
+        assert agent.greeting["result"]["capabilities"]["tools"] == {"listChanged": False}
+        assert await names(agent) == []
+        announcements = Announcements(agent)
+        await announcements.subscribe()
+        for count, pin in ((1, ("new:look",)), (2, ())):
+            now = {"work": Profile("work", servers=("new",), pin=pin)}
+            await gateway.apply(gateway.visible.servers, now)
+            await announcements.until(CHANGED, count)
+            assert await names(agent) == ["new__look"][: 2 - count]
+            async with over_http(base, era) as newcomer:
+                changes = newcomer.greeting["result"]["capabilities"]["tools"]["listChanged"]
+                assert changes is (count == 1)
+        assert announcements.count(CHANGED) == 2
+        await announcements.close()
 
 
 @pytest.mark.requirement("list-whole")
