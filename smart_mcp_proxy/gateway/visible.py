@@ -214,10 +214,13 @@ class Visible:
         return self._now()
 
     def is_pinned(self, record: ToolRecord) -> bool:
-        """Whether the configuration always lists this tool."""
+        """Whether the configuration always lists this tool: a server's entry or the profile names it in any form."""
         server, tool = record.key
+        full = {str(record.key), record.listed_name}
         profile = self._current().profile
-        return tool in self.servers[server].pin or (profile is not None and str(record.key) in profile.pin)
+        return not {tool, *full}.isdisjoint(self.servers[server].pin) or (
+            profile is not None and not full.isdisjoint(profile.pin)
+        )
 
     def records(self) -> Collection[ToolRecord]:
         """Every visible tool."""

@@ -296,6 +296,60 @@ async def test_a_profile_shows_finds_and_calls_only_what_it_has(era: Any, ledger
                 assert "old" not in json.dumps(error.get("data") or {})
 
 
+@pytest.mark.requirement("profile-inside")
+@pytest.mark.parametrize("routing", ["CALL_TOOL", "DYNAMIC"])
+@pytest.mark.parametrize("era", ["handshake", "modern"])
+async def test_over_stdio_a_process_serves_one_profile(era: Any, routing: str, ledger: Path, tmp_path: Path) -> None:
+    """As at the profile's path; when it leaves the file, nothing is seen any more."""
+    profiles = {"work": {"servers": ["new"], "tools": ["look", "meta"], "pin": ["new__meta"]}}
+    config = tmp_path / "config.json"
+    document = {"mcpServers": odd_servers(ledger), "profiles": profiles}
+    config.write_text(json.dumps(document), "utf-8")
+    settings = {"CONFIG_JSON": "", "CONFIG_PATH": str(config), "ROUTING_TYPE": routing}
+    async with (
+        spawned(tmp_path / "data", {}, options=("--profile", "work"), **settings) as process,
+        on_stdio(process, era) as agent,
+    ):
+        answer = await found(agent, "new:look old:look kinds")
+        assert answer["total"] == 2
+        assert {tool["server"] for tool in answer["tools"]} == {"new"}
+        is_growing = (era, routing) == ("handshake", "DYNAMIC")
+        assert await names(agent) == ["new__meta", "new__look"][: 1 + is_growing]
+        result = await agent.call("call_tool_write", name="new:look", args={"entry": 1})
+        assert not result.get("isError")
+        result = await agent.call("call_tool_read", name="old:look")
+        assert result["structuredContent"]["error"]["code"] == "tool_not_found"
+
+        announcements = Announcements(agent)
+        await announcements.subscribe()
+        told = announcements.count(CHANGED)
+        config.write_text(json.dumps(document | {"profiles": {}}), "utf-8")
+        if era == "handshake":
+            with anyio.fail_after(LIMIT_S):
+                while await names(agent):
+                    await asyncio.sleep(0)
+            await announcements.until(CHANGED, told + 1)
+            result = await agent.call("call_tool_write", name="new:look", args={"entry": 1})
+            assert result["structuredContent"]["error"]["code"] == "tool_not_found"
+            return
+        with anyio.fail_after(LIMIT_S):
+            while "error" not in (reply := await agent.request("tools/list")):
+                await asyncio.sleep(0)
+        assert "Nothing is served at /mcp/p/work" in reply["error"]["message"]
+
+
+@pytest.mark.requirement("profile-unknown")
+async def test_a_process_for_an_unknown_profile_does_not_start(ledger: Path, tmp_path: Path) -> None:
+    """It says so, and which there are."""
+    config = {"mcpServers": odd_servers(ledger), "profiles": {"work": {}}}
+    async with spawned(tmp_path, {}, options=("--profile", "wrok"), CONFIG_JSON=json.dumps(config)) as process:
+        with anyio.fail_after(LIMIT_S):
+            assert await process.wait() == 2
+    told = (tmp_path / "stderr.log").read_text("utf-8")
+    assert "Profile 'wrok' is not configured." in told
+    assert "Known: work." in told
+
+
 @pytest.mark.requirement("profile-unknown")
 async def test_an_unknown_place_is_not_served(ledger: Path, tmp_path: Path) -> None:
     """Nor one whose profile has left the configuration; a session works only where it was opened."""
