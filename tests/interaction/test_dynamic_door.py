@@ -300,7 +300,7 @@ async def test_a_profile_shows_finds_and_calls_only_what_it_has(era: Any, ledger
 @pytest.mark.parametrize("routing", ["CALL_TOOL", "DYNAMIC"])
 @pytest.mark.parametrize("era", ["handshake", "modern"])
 async def test_over_stdio_a_process_serves_one_profile(era: Any, routing: str, ledger: Path, tmp_path: Path) -> None:
-    """As at the profile's path; when it leaves the file, nothing is seen any more."""
+    """As at the profile's path; when it leaves the file nothing is seen any more, until it comes back."""
     profiles = {"work": {"servers": ["new"], "tools": ["look", "meta"], "pin": ["new__meta"]}}
     config = tmp_path / "config.json"
     document = {"mcpServers": odd_servers(ledger), "profiles": profiles}
@@ -324,18 +324,21 @@ async def test_over_stdio_a_process_serves_one_profile(era: Any, routing: str, l
         await announcements.subscribe()
         told = announcements.count(CHANGED)
         config.write_text(json.dumps(document | {"profiles": {}}), "utf-8")
+        with anyio.fail_after(LIMIT_S):
+            while (gone := await agent.request("tools/list")).get("result", {}).get("tools", [])[OWN_TOOLS:]:
+                await asyncio.sleep(0)
         if era == "handshake":
-            with anyio.fail_after(LIMIT_S):
-                while await names(agent):
-                    await asyncio.sleep(0)
             await announcements.until(CHANGED, told + 1)
             result = await agent.call("call_tool_write", name="new:look", args={"entry": 1})
             assert result["structuredContent"]["error"]["code"] == "tool_not_found"
-            return
+        else:
+            assert "Nothing is served at /mcp/p/work" in gone["error"]["message"]
+        config.write_text(json.dumps(document), "utf-8")
         with anyio.fail_after(LIMIT_S):
-            while "error" not in (reply := await agent.request("tools/list")):
+            while "error" in (back := await agent.request("tools/list")) or not back["result"]["tools"][OWN_TOOLS:]:
                 await asyncio.sleep(0)
-        assert "Nothing is served at /mcp/p/work" in reply["error"]["message"]
+        assert await names(agent) == ["new__meta"]
+        await announcements.until(CHANGED, told + 2)
 
 
 @pytest.mark.requirement("profile-unknown")
