@@ -46,8 +46,7 @@ class Fronts:
     @property
     def is_pinning(self) -> bool:
         """Whether the configuration always lists some tool."""
-        servers = self.whole.visible.servers.values()
-        return any(config.pin for config in servers) or any(profile.pin for profile in self.profiles)
+        return any(front.visible.is_pinning for front in (self.whole, *self._fronts.values()))
 
     def contents_at(self, path: str, reach: Reach) -> Visible | None:
         """Whose prompts and resources are shown at a path: those of the servers whose tools are; none to a toolset."""

@@ -213,6 +213,12 @@ class Visible:
         """The same object until catalog or configuration change."""
         return self._now()
 
+    @property
+    def is_pinning(self) -> bool:
+        """Whether the configuration always lists some tool."""
+        rules = self._current()
+        return bool(rules.profile and rules.profile.pin) or any(config.pin for config in rules.servers.values())
+
     def is_pinned(self, record: ToolRecord) -> bool:
         """Whether the configuration always lists this tool: a server's entry or the profile names it in any form."""
         server, tool = record.key

@@ -14,6 +14,7 @@ from agents import Agent
 from doors import ENVIRON, in_memory, odd_servers, on_stdio, over_http, over_sse, served, spawned
 from test_passthrough_door import CHANGED, Announcements, listed
 
+from smart_mcp_proxy.catalog import ActivityFilter
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.servers import Profile, load_servers
 from smart_mcp_proxy.settings import Settings
@@ -231,6 +232,41 @@ async def test_pinned_tools_are_listed_for_everybody(ledger: Path, tmp_path: Pat
                 assert answer["newly_registered"] == []
                 reply = await agent.request("tools/call", name="new__look", arguments={"entry": 1})
                 assert "error" not in reply
+
+
+@pytest.mark.requirement("pinned-listed")
+@pytest.mark.parametrize("settings", [{}, {"pin": ["look"]}, {"list_all_below_tokens": 1}])
+async def test_a_list_that_can_change_is_not_kept_for_long(
+    settings: dict[str, Any], ledger: Path, tmp_path: Path
+) -> None:
+    """A modern client need not listen for changes; one that asks before the servers are listed sees them soon."""
+    servers = odd_servers(ledger)
+    pin = settings.pop("pin", [])
+    servers["new"]["pin"] = pin
+    can_change = bool(settings or pin)
+    async with settled(tmp_path, servers, **settings) as gateway, in_memory(gateway, "modern") as agent:
+        listing = (await agent.request("tools/list"))["result"]
+        assert listing["ttlMs"] == (10_000 if can_change else 300_000)
+
+
+@pytest.mark.requirement("dynamic-evicts")
+async def test_the_activity_log_keeps_what_entered_and_left(ledger: Path, tmp_path: Path) -> None:
+    """By listed name, with the search that did it; a search that changed nothing says nothing of it."""
+    async with (
+        settled(tmp_path, odd_servers(ledger), routing_type="DYNAMIC", tools_limit=1) as gateway,
+        in_memory(gateway, "handshake") as agent,
+    ):
+        for query in ("new:look", "new:look", "new:meta"):
+            await found(agent, query, limit=1)
+        with anyio.fail_after(LIMIT_S):
+            while len(page := await gateway.catalog.activity_page(ActivityFilter(), 50)) < 4:  # one of the session
+                await asyncio.sleep(0.01)
+        searches = [line.activity for line in reversed(page) if line.activity.kind == "search"]
+        assert [{key: line.detail.get(key) for key in ("registered", "evicted")} for line in searches] == [
+            {"registered": ["new__look"], "evicted": None},
+            {"registered": None, "evicted": None},
+            {"registered": ["new__meta"], "evicted": ["new__look"]},
+        ]
 
 
 @pytest.mark.requirement("pinned-listed")

@@ -1,5 +1,7 @@
 """What a search does to the client's list: every era, over every transport, in each routing."""
 
+import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -8,9 +10,11 @@ from typing import Any
 import anyio
 import pytest
 from agents import Agent, Era
-from doors import in_memory, odd_servers, on_stdio, over_http, over_sse, served, spawned
+from doors import DOORS, in_memory, odd_servers, on_stdio, over_http, over_sse, served, spawned
 from test_dynamic_door import OWN_TOOLS, found, settled
-from test_passthrough_door import CHANGED, LIMIT_S, Announcements, listed
+from test_passthrough_door import CHANGED, GROWING, LIMIT_S, Announcements, listed
+
+from smart_mcp_proxy.gateway.agent import MERGE_S
 
 pytestmark = pytest.mark.anyio
 
@@ -43,20 +47,73 @@ CELLS = [
 
 @asynccontextmanager
 async def agent_at(
-    transport: str, era: Era, data_dir: Path, servers: dict[str, Any], routing: str
+    transport: str, era: Era, data_dir: Path, servers: dict[str, Any], routing: str, **settings: Any
 ) -> AsyncIterator[Agent]:
     """An agent at a gateway with this routing."""
     async with AsyncExitStack() as stack:
         if transport == "stdio":
-            process = await stack.enter_async_context(spawned(data_dir, servers, ROUTING_TYPE=routing))
+            environ = {name.upper(): str(value) for name, value in settings.items()}
+            process = await stack.enter_async_context(spawned(data_dir, servers, ROUTING_TYPE=routing, **environ))
             yield await stack.enter_async_context(on_stdio(process, era))
             return
-        gateway = await stack.enter_async_context(settled(data_dir, servers, routing_type=routing))
+        gateway = await stack.enter_async_context(settled(data_dir, servers, routing_type=routing, **settings))
         if transport == "memory":
             yield await stack.enter_async_context(in_memory(gateway, era))
             return
         base = await stack.enter_async_context(served(gateway))
         yield await stack.enter_async_context(over_http(base, era) if transport == "http" else over_sse(base))
+
+
+@pytest.mark.requirement("servers-changes")
+@pytest.mark.parametrize("door", DOORS, ids="-".join)
+async def test_a_servers_change_reaches_every_client_whose_list_it_changes(
+    door: tuple[str, Any], tmp_path: Path
+) -> None:
+    """Each change is announced once, outside of any request, and the next list is the new one."""
+    transport, era = door
+    with anyio.fail_after(2 * LIMIT_S):
+        async with agent_at(
+            transport, era, tmp_path, {"growing": GROWING}, "CALL_TOOL", list_all_below_tokens=100_000
+        ) as agent:
+            while len(await listed(agent)) == OWN_TOOLS:  # over stdio the process has just started
+                await asyncio.sleep(0)
+            announcements = Announcements(agent)
+            await announcements.subscribe()
+            before = await merged(agent, announcements)
+            for count in (1, 2):
+                reply = await agent.request("tools/call", name="growing__grow", arguments={})
+                assert "error" not in reply
+                await announcements.until(CHANGED, before + count)
+                names = [tool["name"] for tool in (await listed(agent))[OWN_TOOLS:]]
+                assert names == ["growing__grow", "growing__grown_1", "growing__grown_2"][: 1 + count]
+            await announcements.close()
+
+
+@pytest.mark.requirement("servers-changes")
+async def test_a_servers_change_is_not_told_where_it_changes_nothing(tmp_path: Path) -> None:
+    """A pool that does not hold the tool, and a fixed list, are what they were."""
+    async with (
+        agent_at("memory", "handshake", tmp_path / "1", {"growing": GROWING}, "DYNAMIC") as pooled,
+        agent_at("memory", "handshake", tmp_path / "2", {"growing": GROWING}, "CALL_TOOL") as fixed,
+    ):
+        for agent in (pooled, fixed):
+            announcements = Announcements(agent)
+            await announcements.subscribe()
+            told = announcements.count(CHANGED)
+            await agent.call("call_tool_write", name="growing:grow")
+            with anyio.fail_after(LIMIT_S):
+                while (await found(agent, "qqqq"))["total"] < 2:
+                    await asyncio.sleep(0)
+            assert await merged(agent, announcements) == told
+            await announcements.close()
+
+
+async def merged(agent: Agent, announcements: Announcements) -> int:
+    """How often the agent was told of a change, once all that is merged must have been told."""
+    later_s = time.monotonic() + 2 * MERGE_S
+    while time.monotonic() < later_s:
+        await listed(agent)
+    return announcements.count(CHANGED)
 
 
 async def search_shows(agent: Agent, *, is_growing: bool, has_toolset: bool, takes_toolset: bool) -> None:
