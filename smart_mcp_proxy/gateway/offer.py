@@ -181,6 +181,7 @@ class Session(Audience):
     def listens(self) -> None:
         """The client begins to hear what comes outside its requests: it is told of what it may have missed before."""
         if self._listed not in (_NOTHING, self._told) and not self.is_behind:  # else it is told soon
+            self._listed = self._told
             spawn(self._tell_client(), "list changed")
 
     def close(self) -> None:
