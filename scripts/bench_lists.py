@@ -1,8 +1,9 @@
 """Measures lists that change: how soon a client holds the tools it has just found, and what each routing costs.
 
 The delay is the time from the answer of `retrieve_tools` to the client's having been told, having asked for its list
-and holding the new one: the official Python SDK in this process, the gateway in another, bundled sample servers behind
-it. The costs are those of the list alone, in tokens of four bytes, before the first search and after ten.
+and holding the new one; in the modern era, whose lists stay, to its having connected to the toolset that it was given
+and holding that list. The official Python SDK is in this process, the gateway in another, bundled sample servers are
+behind it. The costs are those of the list alone, in tokens of four bytes, before the first search and after ten.
 """
 
 import argparse
@@ -20,6 +21,9 @@ from typing import Any
 
 import anyio
 from mcp import Client, StdioServerParameters
+from mcp.client.sse import sse_client
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared._httpx_utils import create_mcp_http_client
 from mcp_types import Implementation
 
 from smart_mcp_proxy.cli.demo import demo_servers
@@ -32,6 +36,8 @@ HUNG_S = 1.0
 SEARCHES = 200
 ROUNDS = 3
 """A bound on latency holds for the best of so many rounds."""
+WAYS = ("stdio", "http", "sse", "toolset")
+"""Three transports of the handshake era, and streamable HTTP in the modern one."""
 PAIR = ("todo:add_task", "clock:now")
 QUERIES = (
     "add a task to the todo list",
@@ -53,14 +59,15 @@ class Listener:
     """A client of the handshake era that asks for its list whenever it is told that it changed.
 
     Args:
-        target: An address, or a command to start.
+        target: An address, a command to start, or a transport.
         name: What it calls itself.
+        mode: The era, in the SDK's words.
     """
 
-    def __init__(self, target: Any, name: str = "bench") -> None:
+    def __init__(self, target: Any, name: str = "bench", mode: Any = "legacy") -> None:
         self._told = anyio.Event()
         info = Implementation(name=name, version="1")
-        self.client = Client(target, mode="legacy", message_handler=self._hear, client_info=info)
+        self.client = Client(target, mode=mode, message_handler=self._hear, client_info=info)
 
     async def _hear(self, message: Any) -> None:
         if getattr(message, "method", "") == "notifications/tools/list_changed":
@@ -81,17 +88,45 @@ class Listener:
         answer = await self.search(query, limit=1)
         answered_s = time.perf_counter()
         await self._told.wait()
-        names = {tool.name for tool in (await self.client.list_tools()).tools}
-        held_s = time.perf_counter()
-        if not set(answer["newly_registered"]) <= names or not answer["newly_registered"]:
-            raise RuntimeError(f"the list does not hold what was found: {answer['newly_registered']}")
-        return max(0.0, held_s - answered_s)
+        names = [tool.name for tool in (await self.client.list_tools()).tools]
+        return _held(names, answer["newly_registered"], answered_s)
 
     async def list_tokens(self) -> int:
         """What the list costs."""
         listed = (await self.client.list_tools()).model_dump(mode="json", by_alias=True, exclude_none=True)
         tools = json.dumps({"tools": listed["tools"]}, ensure_ascii=False, separators=(",", ":"))
         return len(tools.encode()) // BYTES_PER_TOKEN
+
+
+class Newcomer(Listener):
+    """A modern client, which finds what it searched for at the address of a toolset.
+
+    It has one HTTP client for all addresses, as applications do: to make one takes longer than all that is measured.
+    """
+
+    def __init__(self, target: Any, name: str = "bench") -> None:
+        super().__init__(target, name, "auto")
+        self._http = create_mcp_http_client()
+
+    async def delay_s(self, query: str) -> float:
+        """Seconds from the answer of a search to holding the list of the toolset that it made."""
+        answer = await self.search(query, limit=1)
+        answered_s = time.perf_counter()
+        async with Client(streamable_http_client(answer["toolset"]["url"], http_client=self._http)) as own:
+            names = [tool.name for tool in (await own.list_tools()).tools]
+            return _held(names, [tool["listed_name"] for tool in answer["tools"]], answered_s)
+
+
+def _held(names: Collection[str], wanted: Collection[str], answered_s: float) -> float:
+    """Seconds since the answer.
+
+    Raises:
+        RuntimeError: The list does not hold what was found.
+    """
+    held_s = time.perf_counter()
+    if not wanted or not set(wanted) <= set(names):
+        raise RuntimeError(f"the list does not hold what was found: {wanted}")
+    return max(0.0, held_s - answered_s)
 
 
 def servers(names: Collection[str] = ()) -> str:
@@ -120,7 +155,8 @@ def target(transport: str, folder: Path, **settings: str) -> Iterator[Any]:
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=variables) as process:
         assert process.stdout is not None
         try:
-            yield json.loads(process.stdout.readline())["url"]
+            url = json.loads(process.stdout.readline())["url"]
+            yield sse_client(f"{url.removesuffix('/mcp')}/sse") if transport == "sse" else url
         finally:
             process.terminate()
 
@@ -132,7 +168,7 @@ async def connected(transport: str, name: str = "bench", **settings: str) -> Asy
         tempfile.TemporaryDirectory(prefix="bench-", ignore_cleanup_errors=True) as folder,
         target(transport, Path(folder), **settings) as found,
     ):
-        listener = Listener(found, name)
+        listener = Newcomer(found, name) if transport == "toolset" else Listener(found, name)
         async with listener.client:
             yield listener
 
@@ -162,13 +198,13 @@ async def costs() -> list[tuple[str, str, int, int]]:
 async def main(options: argparse.Namespace) -> int:
     is_late = False
     print(f"list held after the answer, ms ({options.searches} searches, best of {options.rounds} rounds)")
-    for transport in ("stdio", "http"):
+    for transport in WAYS:
         rounds = [sorted(await delays(transport, options.searches)) for _ in range(options.rounds)]
         best = min(rounds, key=lambda found: found[int(len(found) * 0.95)])
         p95 = best[int(len(best) * 0.95)]
         is_late |= p95 > LIMIT_MS
         print(
-            f"  {transport:<6} p50 {statistics.median(best):6.2f}   p95 {p95:6.2f}   (limit {LIMIT_MS:g})", flush=True
+            f"  {transport:<8} p50 {statistics.median(best):6.2f}   p95 {p95:6.2f}   (limit {LIMIT_MS:g})", flush=True
         )
     print("\ntokens of the list       before   after ten searches")
     for routing, name, before, after in await costs():

@@ -43,6 +43,8 @@ _SEPARATOR = "__"
 _ILLEGAL = re.compile(r"[^A-Za-z0-9_-]")
 _SUFFIX_CHARS = 8
 """Hex characters of the hash suffix: 32 bits, so a clash within one catalog is rare, and still resolved."""
+_LIKE_SUFFIX = re.compile(r"_(?=[0-9]*[a-f])[0-9a-f]{8}\Z")
+"""A suffix has a letter, so that a date at the end of a tool's own name is not taken for one."""
 
 
 def parse_canonical(name: str) -> ToolKey | None:
@@ -78,8 +80,9 @@ def listed_name(key: ToolKey, limit_chars: int, taken: Container[str] = frozense
     """A name for `key` made of `[A-Za-z0-9_-]`, at most `limit_chars` long, not in `taken`.
 
     The plain form is `server__tool`. A key that this form would change (illegal characters), shorten, or whose
-    parts it would blur (`a` + `b__c` against `a__b` + `c`) gets a suffix from a hash of the key, so that different
-    keys get different names whatever else is in the catalog; `taken` settles the clashes that remain.
+    parts it would blur (`a` + `b__c` against `a__b` + `c`) gets a suffix from a hash of the key, and so does one that
+    ends like such a suffix: different keys get different names whatever else is in the catalog, and in whatever order
+    they come. `taken` settles the clashes that remain.
 
     Args:
         key: Server and tool name, any text.
@@ -95,6 +98,7 @@ def listed_name(key: ToolKey, limit_chars: int, taken: Container[str] = frozense
         and not key.server.endswith("_")
         and not key.tool.startswith("_")
         and plain not in RESERVED_NAMES
+        and not _LIKE_SUFFIX.search(plain)
     )
     if is_plain and plain not in taken:
         return plain
@@ -102,6 +106,6 @@ def listed_name(key: ToolKey, limit_chars: int, taken: Container[str] = frozense
         framed = f"{len(key.server)}:{key.server}{key.tool}#{attempt}"
         suffix = "_" + hashlib.sha256(framed.encode("utf-8", "surrogatepass")).hexdigest()[:_SUFFIX_CHARS]
         candidate = legal[: limit_chars - len(suffix)] + suffix
-        if candidate not in taken and candidate not in RESERVED_NAMES:
+        if _LIKE_SUFFIX.search(candidate) and candidate not in taken and candidate not in RESERVED_NAMES:
             return candidate
     raise AssertionError(f"no free listed name for {key}")  # 65,536 clashes of a 32-bit hash

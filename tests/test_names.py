@@ -73,6 +73,46 @@ def test_alike_keys_are_told_apart_without_looking(one: ToolKey, other: ToolKey)
     assert listed_name(one, 60) != listed_name(other, 60)
 
 
+@given(key=keys(ANY), limit=LIMITS)
+@settings(max_examples=100, deadline=None)
+def test_a_tool_cannot_be_called_like_anothers_listed_name(key: ToolKey, limit: int) -> None:
+    """Else who came first would decide, and a server could choose its names so that another's are taken."""
+    name = listed_name(key, limit)
+    server, separator, tool = name.partition("__")
+    if separator and server and tool and (server, tool) != key:
+        assert listed_name(ToolKey(server, tool), limit) != name
+
+
+def test_a_date_at_the_end_of_a_name_is_no_suffix() -> None:
+    """Such tools are listed as they are called."""
+    assert listed_name(ToolKey("web", "search_20250305"), 60) == "web__search_20250305"
+    assert listed_name(ToolKey("web", "search_deadbeef"), 60) != "web__search_deadbeef"
+
+
+@given(found=st.lists(keys(st.text("aAbB_-é漢字", min_size=1, max_size=100)), unique=True, min_size=2, max_size=8))
+@settings(max_examples=100, deadline=None)
+def test_names_do_not_depend_on_who_comes_first(found: list[ToolKey]) -> None:
+    """Case twins, CJK, names far beyond the limit, and keys that differ only in where the server's name ends."""
+    found = list(dict.fromkeys([*found, *(twin for key in found for twin in twins(key))]))
+
+    def named(order: list[ToolKey]) -> dict[ToolKey, str]:
+        names: dict[ToolKey, str] = {}
+        for key in order:
+            names[key] = listed_name(key, 60, set(names.values()))
+        return names
+
+    names = named(found)
+    assert len(set(names.values())) == len(found)
+    assert named(found[::-1]) == names
+
+
+def twins(key: ToolKey) -> list[ToolKey]:
+    """Keys that are easily taken for this one."""
+    server, tool = key
+    shifted = [ToolKey(server + tool[:1], tool[1:])] if len(tool) > 1 else []
+    return [ToolKey(server.swapcase(), tool), ToolKey(server, tool.swapcase()), ToolKey(server, tool * 81), *shifted]
+
+
 def test_a_taken_name_is_not_given_twice() -> None:
     """The plain form is left to the one that has it, and so is every form with a suffix."""
     key = ToolKey("a", "b")

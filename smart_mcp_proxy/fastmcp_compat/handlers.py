@@ -12,6 +12,9 @@ __all__ = ["ClientHandlers", "ClientSession", "ContentHandlers", "Inbound"]
 class ClientSession(Protocol):
     """What the gateway keeps for a client of the handshake era while it is connected."""
 
+    def listens(self) -> None:
+        """The client has opened the stream on which it hears what comes outside its requests."""
+
     def close(self) -> None:
         """The client is gone."""
 

@@ -3,9 +3,10 @@
 import asyncio
 import contextvars
 import math
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from functools import lru_cache, partial
+from http import HTTPStatus
 from operator import itemgetter
 from typing import Any, cast
 
@@ -25,6 +26,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from smart_mcp_proxy.fastmcp_compat.handlers import ClientSession
 from smart_mcp_proxy.fastmcp_compat.paths import principal, served_path
 from smart_mcp_proxy.fastmcp_compat.screen import refuse, refuse_used_id, request_id_of
 from smart_mcp_proxy.fastmcp_compat.server import CheckedClient, askable_sessions, checked_clients
@@ -198,7 +200,7 @@ class HttpApp:
                 self._manager.max_sessions = self._max_sessions
                 admit = partial(_admit, self._manager, self._manager._admit_session)
                 setattr(self._manager, "_admit_session", admit)  # noqa: B010
-                self._manager.asgi_app.app = _Screened(self._manager, self._refuse_place)
+                self._manager.asgi_app.app = _Screened(self._manager, self._refuse_place, self._checked)
             yield
 
     def session(self, session_id: str, who: Principal, path: str) -> HttpSession | None:
@@ -254,10 +256,17 @@ class _Screened:
     Args:
         manager: Has the sessions; its app is called for messages that can be served.
         refuse_place: See `HttpApp`.
+        checked: See `checked_clients`.
     """
 
-    def __init__(self, manager: StreamableHTTPSessionManager, refuse_place: Callable[[], Response | None]) -> None:
+    def __init__(
+        self,
+        manager: StreamableHTTPSessionManager,
+        refuse_place: Callable[[], Response | None],
+        checked: Mapping[str | None, CheckedClient],
+    ) -> None:
         self._refuse_place = refuse_place
+        self._checked = checked
         self._app: ASGIApp = manager.asgi_app.app
         self._sessions = manager._server_instances
 
@@ -277,6 +286,8 @@ class _Screened:
         if scope["method"] == "POST" and not _is_json(headers.get("content-type", "")):
             await _not_json()(scope, receive, send)
             return
+        if scope["method"] == "GET" and (client := self._checked.get(session_id)) and client.session is not None:
+            send = _telling(client.session, send)
         if scope["method"] != "POST" or has_lost_session:
             await self._app(scope, receive, send)  # it says what is wrong
             return
@@ -310,6 +321,17 @@ class _Screened:
 
         with holding:
             await self._app(scope, receive, answer)
+
+
+def _telling(session: ClientSession, send: Send) -> Send:
+    """Sends, and tells the session when the stream is open: what came while there was none went nowhere."""
+
+    async def sending(message: Message) -> None:
+        await send(message)
+        if message["type"] == "http.response.start" and message["status"] == HTTPStatus.OK:
+            session.listens()
+
+    return sending
 
 
 def _is_json(content_type: str) -> bool:

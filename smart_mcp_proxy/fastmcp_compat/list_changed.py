@@ -52,8 +52,8 @@ class ListChangedHub:
     """The modern clients of one gateway that want to know when the list at their path changes.
 
     Args:
-        is_announcing: Whether a list can change at all; clients are told so. `subscriptions/listen` is answered
-            either way.
+        is_announcing: Whether a list can change as things are; each client is told so when it connects.
+            `subscriptions/listen` is answered either way.
         on_listen: Told of a path and a principal when the first client listens there on its behalf.
         on_leave: Told of them when the last one has left.
     """
@@ -61,7 +61,7 @@ class ListChangedHub:
     def __init__(
         self,
         *,
-        is_announcing: bool,
+        is_announcing: Callable[[], bool],
         on_listen: Callable[[str, Principal], None],
         on_leave: Callable[[str, Principal], None],
     ) -> None:

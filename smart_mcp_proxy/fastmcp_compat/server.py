@@ -303,7 +303,7 @@ def build_server(
     low = server._mcp_server
     for method in _UNSERVED:
         del low._request_handlers[method]
-    _claim_only_tools(low, is_announcing=handlers.list_changes.is_announcing)
+    _claim_only_tools(low, handlers.list_changes.is_announcing)
     handlers.list_changes.serve(low)
     # FastMCP's own seal of request states holds in this process alone; ours are sealed for the whole data directory.
     low.middleware[:] = [each for each in low.middleware if not isinstance(each, RequestStateBoundary)]
@@ -314,14 +314,14 @@ def build_server(
     return server
 
 
-def _claim_only_tools(low: LowLevelServer[Any], *, is_announcing: bool) -> None:
+def _claim_only_tools(low: LowLevelServer[Any], is_announcing: Callable[[], bool]) -> None:
     """Has the server say what it can do: tools, and whether it announces that their list changed."""
     # FastMCP's own method claims the MCP Apps extension for every server.
     derive = super(type(low), low).get_capabilities
 
     def get_capabilities(*args: Any, **kwargs: Any) -> mcp_types.ServerCapabilities:
         # In the modern era the SDK takes an answer to subscriptions/listen for a promise that something will come.
-        tools = mcp_types.ToolsCapability(list_changed=is_announcing)
+        tools = mcp_types.ToolsCapability(list_changed=is_announcing())
         return derive(*args, **kwargs).model_copy(update={"tools": tools})
 
     low.get_capabilities = get_capabilities  # type: ignore[method-assign]  # there is no setting for it

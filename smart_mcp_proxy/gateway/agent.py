@@ -6,7 +6,6 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-import anyio
 import msgspec
 from anyio import move_on_after
 from mcp.shared.exceptions import MCPError
@@ -21,7 +20,7 @@ from smart_mcp_proxy.gateway.request_states import INVALID_STATE
 from smart_mcp_proxy.gateway.results import error_result, fit_to_era
 from smart_mcp_proxy.gateway.tools import Caller
 from smart_mcp_proxy.models import Era, Principal
-from smart_mcp_proxy.telemetry import get_logger
+from smart_mcp_proxy.telemetry import get_logger, spawn
 
 __all__ = ["Agent"]
 
@@ -74,7 +73,7 @@ class Agent:
         self.on_session = list(on_session)
         self.conduct = conduct or Conduct()
         self.list_changes = ListChangedHub(
-            is_announcing=offers.is_changing, on_listen=self._listen_at, on_leave=self._leave
+            is_announcing=lambda: offers.is_changing, on_listen=self._listen_at, on_leave=self._leave
         )
         self._sessions: set[Session] = set()
         self._listeners: dict[tuple[str, Principal], Audience] = {}
@@ -169,17 +168,20 @@ class Agent:
         Args:
             changes: An event that is set when the catalog or a server changes next.
         """
+        was_changing = False
         while True:
-            next_change = changes()
-            await self.refresh()
+            next_change, is_changing = changes(), self.offers.is_changing
+            if is_changing or was_changing:  # else everybody's list is the fixed one
+                self.refresh()
+            was_changing = is_changing
             await next_change.wait()
             await asyncio.sleep(MERGE_S)
 
-    async def refresh(self) -> None:
-        """Tells whoever's list has changed."""
-        async with anyio.create_task_group() as group:
-            for audience in (*self._sessions, *self._listeners.values()):
-                group.start_soon(audience.refresh)
+    def refresh(self) -> None:
+        """Has everybody told whose list has changed; nobody waits for a client that does not read."""
+        for audience in (*self._sessions, *self._listeners.values()):
+            if audience.is_behind:
+                spawn(audience.refresh(), "list changed")
 
     def _told(self) -> None:
         if self._on_list_changed is not None:

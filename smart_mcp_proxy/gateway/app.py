@@ -169,8 +169,7 @@ class Gateway:
             self.shelves.start(self.fleet)
             background = [self._start(), self._beat(), sign_ins.watch(self.fleet.retry)]
             background.append(self._content_changes.announce(self.indexer.next_change))
-            if self.agent.offers.is_changing:
-                background.append(self.agent.announce_changes(self.indexer.next_change))
+            background.append(self.agent.announce_changes(self.indexer.next_change))
             for work in background:
                 stack.callback(spawn(work, "gateway").cancel)
             self._stack = stack.pop_all()
@@ -269,7 +268,6 @@ class Gateway:
         settings = self.settings
         if self._passthrough is not None:
             return OneOffer(partial(self._passed_through, self._passthrough), is_changing=True)
-        is_listing_more = self.fronts.is_pinning or settings.list_all_below_tokens > 0
         return Routing(
             settings.routing_type,
             self.fronts.of,
@@ -277,7 +275,7 @@ class Gateway:
             conduct,
             limit=settings.tools_limit,
             clock=self._clock,
-            is_changing=settings.routing_type != "CALL_TOOL" or is_listing_more,
+            is_listing_more=lambda: settings.list_all_below_tokens > 0 or self.fronts.is_pinning,
         )
 
     def _passed_through(self, server: str, reach: Reach) -> Passthrough:
@@ -319,6 +317,7 @@ class Gateway:
         await self.fleet.apply(self._servers)
         self.shelves.forget(self._servers)
         await self.indexer.forget(self._configured)
+        self.indexer.announce()  # pins, filters and profiles change lists without any server's doing
         await self.catalog.register_instance(os.getpid(), sorted(self._servers))
 
     def _served(self, servers: Mapping[str, ServerConfig]) -> dict[str, ServerConfig]:

@@ -11,6 +11,8 @@ _HEED_S: Final = 30.0
 """A client that has not asked for the list this long after it was told of a change is taken not to heed it."""
 _KNOWN_CLIENTS: Final = 256
 """Names of clients whose conduct is remembered; they choose them freely."""
+_NAME_CHARS: Final = 100
+"""Of what a client calls itself."""
 
 
 @dataclass(slots=True)
@@ -34,12 +36,13 @@ class Conduct:
 
     def of(self, name: str) -> tuple[int, int]:
         """Announcements to clients of this name that were heeded, and that were not."""
-        conduct = self._by_name.get(name, _Conduct())
+        conduct = self._by_name.get(name[:_NAME_CHARS], _Conduct())
         return conduct.heeded, conduct.unheeded
 
     def watch(self, name: str) -> "Watch":
         """Follows one session of a client."""
-        return Watch(self._clock, lambda is_heeded: self._note(name, is_heeded=is_heeded))
+        kept = name[:_NAME_CHARS]
+        return Watch(self._clock, lambda is_heeded: self._note(kept, is_heeded=is_heeded))
 
     def _note(self, name: str, *, is_heeded: bool) -> None:
         if name not in self._by_name and len(self._by_name) == _KNOWN_CLIENTS:

@@ -43,10 +43,18 @@ class Front:
         self._list_all_below_tokens = list_all_below_tokens
         self._pinned: tuple[ToolRecord, ...] = ()
         self._pinned_of: object = None
-        self.fixed: Offer = PinnedTools(own, visible, calls, self.pinned, make_toolset)
+        self.fixed: Offer = PinnedTools(
+            own, visible, calls, self.pinned, make_toolset, is_listing_more=self.is_listing_more
+        )
         """The same for every client: the gateway's own tools, and what is pinned."""
         self.fixed_with_toolsets: Offer = PinnedTools(
-            own, visible, calls, self.pinned, make_toolset, is_offering_toolsets=True
+            own,
+            visible,
+            calls,
+            self.pinned,
+            make_toolset,
+            is_offering_toolsets=True,
+            is_listing_more=self.is_listing_more,
         )
         """The same list; each search also makes a toolset."""
 
@@ -62,6 +70,10 @@ class Front:
             clock=clock,
             on_change=on_change,
         )
+
+    def is_listing_more(self) -> bool:
+        """Whether the configuration lists servers' tools here, be there any yet or not; a look-up."""
+        return self._list_all_below_tokens > 0 or self.visible.is_pinning
 
     def pinned(self) -> tuple[ToolRecord, ...]:
         """The servers' tools that are always listed, by listed name; looked through once per state of the catalog."""

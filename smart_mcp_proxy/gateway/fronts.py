@@ -35,6 +35,7 @@ class Fronts:
         self._open_front = open_front
         self._profiles = dict(profiles)
         self._fronts = {name: open_front(look(profile), name) for name, profile in profiles.items()}
+        self._gone: dict[str, Front] = {}
         self._narrowed: dict[tuple[str | None, Reach], Front] = {}
 
     @property
@@ -45,8 +46,7 @@ class Fronts:
     @property
     def is_pinning(self) -> bool:
         """Whether the configuration always lists some tool."""
-        servers = self.whole.visible.servers.values()
-        return any(config.pin for config in servers) or any(profile.pin for profile in self.profiles)
+        return any(front.visible.is_pinning for front in (self.whole, *self._fronts.values()))
 
     def contents_at(self, path: str, reach: Reach) -> Visible | None:
         """Whose prompts and resources are shown at a path: those of the servers whose tools are; none to a toolset."""
@@ -88,10 +88,13 @@ class Fronts:
         self._narrowed.clear()
         self.whole.visible.reconfigure(servers)
         for name in self._fronts.keys() - profiles.keys():
-            # Sessions that were opened on it hold on to it: they see nothing any more.
-            self._fronts.pop(name).visible.reconfigure({}, former[name])
+            # Sessions that were opened on it hold on to it: they see nothing any more, unless it comes back.
+            self._gone[name] = self._fronts.pop(name)
+            self._gone[name].visible.reconfigure({}, former[name])
         for name, profile in profiles.items():
-            if name in self._fronts:
-                self._fronts[name].visible.reconfigure(servers, profile)
+            front = self._fronts.get(name) or self._gone.pop(name, None)
+            if front is None:
+                front = self._open_front(self._look(profile), name)
             else:
-                self._fronts[name] = self._open_front(self._look(profile), name)
+                front.visible.reconfigure(servers, profile)
+            self._fronts[name] = front

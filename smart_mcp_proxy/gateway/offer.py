@@ -89,6 +89,12 @@ class Audience:
         self._tell = tell
         self._on_told = on_told
         self._told: Hashable = _NOTHING
+        self._is_telling = False
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether the list is another one than the one they know."""
+        return self._told is not _NOTHING and self.offer.state() != self._told
 
     def note_shown(self) -> None:
         """The list is known to them as it is now: from here on each change is told, asked for meanwhile or not."""
@@ -96,12 +102,17 @@ class Audience:
             self._told = self.offer.state()
 
     async def refresh(self) -> None:
-        """Tells them once if the list is another one than the one they know."""
-        state = self.offer.state()
-        if self._told is not _NOTHING and state != self._told:
-            self._told = state
-            self._on_told()
-            await self._tell()
+        """Tells them once if the list is another one than the one they know; what comes meanwhile, once after that."""
+        if self._is_telling:
+            return
+        self._is_telling = True
+        try:
+            while self.is_behind:
+                self._told = self.offer.state()
+                self._on_told()
+                await self._tell()
+        finally:
+            self._is_telling = False
 
 
 Route = Literal["CALL_TOOL", "DYNAMIC", "TOOLSET", "PASSTHROUGH"]
@@ -147,6 +158,7 @@ class Session(Audience):
         self.client = client
         self.routed = routed
         self._watch = watch
+        self._listed: Hashable = _NOTHING
         self.on_close = [on_close]
         """Each is told when the client is gone."""
 
@@ -163,7 +175,14 @@ class Session(Audience):
     def note_listed(self) -> None:
         """The client has asked for its list."""
         self._watch.listed()
+        self._listed = self.offer.state()
         self.note_shown()
+
+    def listens(self) -> None:
+        """The client begins to hear what comes outside its requests: it is told of what it may have missed before."""
+        if self._listed not in (_NOTHING, self._told) and not self.is_behind:  # else it is told soon
+            self._listed = self._told
+            spawn(self._tell_client(), "list changed")
 
     def close(self) -> None:
         """The client is gone."""
@@ -189,13 +208,11 @@ def activity_of(session: Session) -> Activity:
 
 
 class Offers(Protocol):
-    """Which client is offered what.
+    """Which client is offered what."""
 
-    Attributes:
-        is_changing: Whether a list can change while the gateway runs.
-    """
-
-    is_changing: bool
+    @property
+    def is_changing(self) -> bool:
+        """Whether a list can change as things are; a look-up."""
 
     def at(self, path: str, principal: Principal) -> Offer:
         """What a modern client finds at a path.

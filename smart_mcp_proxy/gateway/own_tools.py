@@ -38,7 +38,7 @@ def own_tools(
     """
     return OwnTools(
         [
-            RetrieveTools(retrieval, settings.top_k),
+            RetrieveTools(retrieval, settings.top_k, has_toolsets=settings.routing_type != "CALL_TOOL"),
             DescribeTool(visible, retrieval),
             *(tool(calls, visible) for tool in (CallToolRead, CallToolWrite, CallToolDestructive)),
             ReadOutput(outputs, is_fenced=settings.fence_results),

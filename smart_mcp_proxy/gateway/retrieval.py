@@ -126,11 +126,13 @@ class Retrieval:
         self._check(question)
         found = await self._search(question)
         shown = [(hit, record) for hit in found.hits if (record := self._visible.by_id(hit.id)) is not None]
+        tools, was_capped = self._capped(question, shown)
+        sent = shown[: len(tools)]  # what the answer has no room for is registered nowhere either
         registered = Registered()
         if question.registry is not None:
-            registered = await question.registry.register(shown, question.toolset, question.principal)
-        answer = self._answer(question, found, shown, registered)
-        self._learn(question, shown[: len(answer["tools"])])
+            registered = await question.registry.register(sent, question.toolset, question.principal)
+        answer = self._answer(question, found, tools, registered, was_capped=was_capped)
+        self._learn(question, sent)
         self._recorder.record(
             Activity(
                 kind="search",
@@ -231,9 +233,14 @@ class Retrieval:
         return await to_thread.run_sync(work)
 
     def _answer(
-        self, question: Question, found: Answer, shown: list[tuple[Hit, ToolRecord]], registered: Registered
+        self,
+        question: Question,
+        found: Answer,
+        tools: list[dict[str, Any]],
+        registered: Registered,
+        *,
+        was_capped: bool,
     ) -> dict[str, Any]:
-        tools, was_capped = self._capped(question, shown)
         near = [(hit, self._visible.by_id(hit.id)) for hit in found.near_misses]
         age_s = self._indexer.age_s(self._visible.servers)
         answer: dict[str, Any] = {

@@ -65,7 +65,7 @@ class Routing:
         conduct: How clients took announcements.
         limit: Most tools in one session's pool.
         clock: Monotonic seconds.
-        is_changing: Whether any list can change while the gateway runs.
+        is_listing_more: Whether the configuration lists servers' tools for everybody; a look-up.
     """
 
     def __init__(
@@ -77,15 +77,20 @@ class Routing:
         *,
         limit: int,
         clock: Callable[[], float] = time.monotonic,
-        is_changing: bool,
+        is_listing_more: Callable[[], bool],
     ) -> None:
         self._front_of = front_of
-        self.is_changing = is_changing
+        self._is_listing_more = is_listing_more
         self._conduct = conduct
         self._setting = setting
         self._toolsets = toolsets
         self._limit = limit
         self._clock = clock
+
+    @property
+    def is_changing(self) -> bool:
+        """Whether any list can change: by searches, or with the servers' tools that are always listed."""
+        return self._setting != "CALL_TOOL" or self._is_listing_more()
 
     def at(self, path: str, principal: Principal) -> Offer:
         """The fixed list of a path; where lists of other clients grow, this one's searches make toolsets instead.

@@ -96,10 +96,16 @@ class Toolsets:
             extends: Handle of a toolset whose tools come first. It stays as it is.
 
         Raises:
-            RequestError: The one to extend does not exist, not for this principal or not in this profile; or the new
-                one would hold too many tools.
+            RequestError: The one to extend does not exist, not for this principal or not in this profile; the new
+                one would hold too many tools; or it was to be extended where none can be served.
         """
         endpoint = served_endpoint()
+        if extends is not None and not endpoint:
+            raise RequestError(
+                "A toolset is served over HTTP alone, and this connection has no address for one.",
+                hint="Leave toolset out and call what is found with the tool named in call_with.",
+                code="toolset_not_found",
+            )
         tools = {} if extends is None else dict(await self._extended(extends, principal, profile))
         tools |= {record.id: record.digest for record in found}
         if not endpoint or not tools:
@@ -182,6 +188,8 @@ class Toolsets:
         if self._look(toolset.profile, WHOLE) is None or life_s <= 0:
             return None
         now_s = self._clock()
+        for handle in [handle for handle, served in self._served.items() if now_s >= served.ends_s]:
+            del self._served[handle]
         served = self._served[toolset.handle] = _Served(toolset, {}, now_s + life_s, now_s)
         if len(self._served) > SERVED_LIMIT:
             self._served.popitem(last=False)

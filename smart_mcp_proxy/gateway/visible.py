@@ -215,11 +215,20 @@ class Visible:
         """The same object until catalog or configuration change."""
         return self._now()
 
+    @property
+    def is_pinning(self) -> bool:
+        """Whether the configuration always lists some tool."""
+        rules = self._current()
+        return bool(rules.profile and rules.profile.pin) or any(config.pin for config in rules.servers.values())
+
     def is_pinned(self, record: ToolRecord) -> bool:
-        """Whether the configuration always lists this tool."""
+        """Whether the configuration always lists this tool: a server's entry or the profile names it in any form."""
         server, tool = record.key
+        full = {str(record.key), record.listed_name}
         profile = self._current().profile
-        return tool in self.servers[server].pin or (profile is not None and str(record.key) in profile.pin)
+        return not {tool, *full}.isdisjoint(self.servers[server].pin) or (
+            profile is not None and not full.isdisjoint(profile.pin)
+        )
 
     def records(self) -> Collection[ToolRecord]:
         """Every visible tool."""

@@ -3,8 +3,8 @@
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from fastmcp import Client as FastMCPClient
 from fastmcp.client.transports import StdioTransport
 from installed import Installation, serving
 from mcp import Client, StdioServerParameters
+from mcp.client.subscriptions import ToolsListChanged
 from node_tools import TYPESCRIPT_SDK, node_environment, node_folder, npm_package
 from pydantic_ai.mcp import MCPToolset
 from stories import OWN_TOOLS, Reply, check, live
@@ -23,6 +24,13 @@ pytestmark = [pytest.mark.anyio, pytest.mark.clients]
 
 HERE = Path(__file__).parent
 LIMIT_S = 60
+PAUSE_S = 0.05
+GROWING = {
+    "command": sys.executable,
+    "args": ["-S", str(HERE.parent / "interaction" / "growing_upstream.py")],
+    "trust": "trusted",
+}
+LISTED_WHOLE = {"MCPPROXY_LIST_ALL_BELOW_TOKENS": "100000"}
 
 
 @pytest.fixture(scope="module")
@@ -112,10 +120,15 @@ def told_by(command: list[str], environment: dict[str, str] | None = None) -> di
     return story
 
 
+def test_openai_agents_lives_with_a_growing_list(target: dict[str, Any]) -> None:
+    """The same, with its tool caching off, where it speaks the handshake era."""
+    check(told_by([sys.executable, str(HERE / "openai_agents_client.py"), "handshake", json.dumps(target)]))
+
+
 def test_openai_agents_uses_what_it_found(target: dict[str, Any]) -> None:
-    """It is a modern client: its list stays; over HTTP it is given a toolset, over stdio it goes by the call tools."""
-    seen = told_by([sys.executable, str(HERE / "openai_agents_client.py"), json.dumps(target)])
-    assert seen["own"] == OWN_TOOLS
+    """As a modern client: its list stays; over HTTP it is given a toolset, over stdio it goes by the call tools."""
+    seen = told_by([sys.executable, str(HERE / "openai_agents_client.py"), "modern", json.dumps(target)])
+    assert seen["own"] == seen["others"] == OWN_TOOLS
     assert seen["found"] == (["todo__add_task"] if "url" in target else None)
     assert "Milk" in seen["said"]
 
@@ -127,24 +140,77 @@ def test_the_typescript_sdk_lives_with_a_growing_list(target: dict[str, Any]) ->
     check(told_by([str(node), str(program), str(sdk), json.dumps(target)], node_environment()))
 
 
-def modern(kind: str, url: str) -> AbstractAsyncContextManager[Any]:
+def modern(kind: str, target: dict[str, Any]) -> AbstractAsyncContextManager[Any]:
     """A modern client of one library."""
-    return Client(url) if kind == "sdk" else MCPToolset[Any](url)
+    if kind == "pydantic-ai":
+        way: Any = target.get("url") or StdioTransport(**target, keep_alive=False)
+        return MCPToolset[Any](way, cache_tools=False, init_timeout=LIMIT_S)
+    server: Any = target["url"] if "url" in target else StdioServerParameters(**target)
+    return Client(server, cache=None)
+
+
+async def names_of(client: Any) -> list[str]:
+    listed = await client.list_tools()
+    return [tool.name for tool in getattr(listed, "tools", listed)]
+
+
+async def call_of(client: Any, name: str, arguments: dict[str, Any]) -> Any:
+    """What a tool answers: structured, if it is."""
+    if isinstance(client, MCPToolset):
+        return await client.direct_call_tool(name, arguments)
+    result = await client.call_tool(name, arguments)
+    return result.structured_content or result
 
 
 @pytest.mark.parametrize("kind", ["sdk", "pydantic-ai"])
-async def test_a_modern_client_uses_the_toolset_it_is_given(kind: str, growing_url: str) -> None:
-    """Its own list stays; at the toolset's address it finds what it searched for."""
+async def test_a_modern_client_uses_what_it_found(kind: str, target: dict[str, Any]) -> None:
+    """Its own list stays, and so does its neighbour's; over HTTP it finds at the toolset's address what it searched.
+
+    A second search makes another toolset, of both if it is asked to, and the first one stays as it was.
+    """
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(deadline())
+        client = await stack.enter_async_context(modern(kind, target))
+        other = await stack.enter_async_context(modern(kind, target))
+        answer: Any = {"tools": []}
+        while not answer["tools"]:  # a gateway that was just started may still be listing its servers
+            answer = await call_of(client, "retrieve_tools", {"query": "todo:add_task", "limit": 1})
+        assert (answer["newly_registered"], answer["pool"]) == ([], None)
+        assert await names_of(client) == await names_of(other) == OWN_TOOLS
+        if "url" not in target:
+            call = {"name": "todo:add_task", "args": {"title": "Milk"}}
+            assert answer["toolset"] is None
+            assert "Milk" in str(await call_of(client, answer["tools"][0]["call_with"], call))
+            return
+        own = await stack.enter_async_context(modern(kind, {"url": answer["toolset"]["url"]}))
+        more = {"query": "clock:now", "limit": 1, "toolset": answer["toolset"]["handle"]}
+        extended = (await call_of(client, "retrieve_tools", more))["toolset"]
+        both = await stack.enter_async_context(modern(kind, {"url": extended["url"]}))
+        assert await names_of(own) == ["todo__add_task"]
+        assert await names_of(both) == ["todo__add_task", "clock__now"]
+        assert "Milk" in str(await call_of(own, "todo__add_task", {"title": "Milk"}))
+
+
+async def test_a_modern_client_hears_of_a_servers_change(growing: Installation, tmp_path: Path) -> None:
+    """With the SDK's own subscription, over stdio and HTTP; the next list is the new one."""
+    config = json.dumps({"mcpServers": {"growing": GROWING}})
+    changing = replace(growing, env=growing.env | {"MCPPROXY_CONFIG_JSON": config, **LISTED_WHOLE})
+    changing.env.pop("MCPPROXY_CONFIG_PATH")
+    command, *arguments = changing.command
+    stdio = changing.env | {"MCPPROXY_DATA_DIR": str(tmp_path / "stdio")}
+    with serving(changing, tmp_path) as url:
+        for target in ({"url": url}, {"command": command, "args": arguments, "env": stdio}):
+            async with deadline(), modern("sdk", target) as client:
+                while await names_of(client) != [*OWN_TOOLS, "growing__grow"]:
+                    await anyio.sleep(PAUSE_S)
+                async with client.listen(tools_list_changed=True) as changes:
+                    await call_of(client, "growing__grow", {})
+                    assert isinstance(await anext(changes), ToolsListChanged)
+                    assert await names_of(client) == [*OWN_TOOLS, "growing__grow", "growing__grown_1"]
+
+
+@asynccontextmanager
+async def deadline() -> AsyncIterator[None]:
+    """No story takes longer."""
     with anyio.fail_after(LIMIT_S):
-        async with AsyncExitStack() as stack:
-            client = await stack.enter_async_context(Client(growing_url))
-            assert client.protocol_version == "2026-07-28"
-            result = await client.call_tool("retrieve_tools", {"query": "todo:add_task", "limit": 1})
-            answer: Any = result.structured_content
-            assert [tool.name for tool in (await client.list_tools()).tools] == OWN_TOOLS
-            own: Any = await stack.enter_async_context(modern(kind, answer["toolset"]["url"]))
-            listed = await own.list_tools()
-            tools = listed.tools if kind == "sdk" else listed
-            assert [tool.name for tool in tools] == ["todo__add_task"]
-            call = own.call_tool if kind == "sdk" else own.direct_call_tool
-            assert "Milk" in str(await call("todo__add_task", {"title": "Milk"}))
+        yield

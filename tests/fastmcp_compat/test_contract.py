@@ -263,7 +263,7 @@ class Handlers:
 
     def __init__(self) -> None:
         self.list_changes = ListChangedHub(
-            is_announcing=False, on_listen=lambda path, principal: None, on_leave=lambda path, principal: None
+            is_announcing=lambda: False, on_listen=lambda path, principal: None, on_leave=lambda path, principal: None
         )
         self.inbound: list[Inbound] = []
         self.sessions: list[Visit] = []

@@ -6,14 +6,16 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 from gateway_fakes import Parts, config, definition, opened_parts
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from smart_mcp_proxy.fastmcp_compat.server import Client
+from smart_mcp_proxy.gateway.agent import Agent
 from smart_mcp_proxy.gateway.conduct import Conduct
-from smart_mcp_proxy.gateway.offer import Routed, Session
+from smart_mcp_proxy.gateway.offer import OneOffer, Routed, Session
 from smart_mcp_proxy.gateway.tool_list import PooledTools
 from smart_mcp_proxy.gateway.tools.own import OwnTools
 from smart_mcp_proxy.models import LOCAL, Hit
@@ -146,3 +148,38 @@ async def test_what_changes_back_before_anybody_looks_is_not_told(tmp_path: Path
             await configure(hidden)(client)
         await client.session.refresh()
         assert client.told == 1
+
+
+class Slow(Viewer):
+    """A client that does not read what it is told until the test says so."""
+
+    def __init__(self, parts: Parts) -> None:
+        super().__init__(parts)
+        self.reads = asyncio.Event()
+
+    async def _hear(self) -> None:
+        self.told += 1
+        await self.reads.wait()
+
+
+@pytest.mark.anyio
+async def test_a_client_that_does_not_read_holds_up_nobody(tmp_path: Path) -> None:
+    """Others hear of each change at once; it is told of all that came meanwhile once, when it reads again."""
+    async with opened_parts(tmp_path, {"alpha": config("alpha")}) as parts:
+        await parts.sync("alpha", [definition(name) for name in NAMES])
+        slow, quick = Slow(parts), Viewer(parts)
+        agent = Agent(OneOffer(lambda reach: quick.tools, is_changing=True), lambda: None)
+        agent._sessions |= {slow.session, quick.session}
+        for number, told in ((0, 1), (1, 2), (2, 3)):
+            for client in (slow, quick):
+                await search([number])(client)
+            agent.refresh()
+            with anyio.fail_after(5):
+                while quick.told < told:
+                    await asyncio.sleep(0)
+        assert (slow.told, quick.told) == (1, 3)
+        slow.reads.set()
+        with anyio.fail_after(5):
+            while slow.session.is_behind:
+                await asyncio.sleep(0)
+        assert (slow.told, quick.told) == (2, 3)

@@ -11,7 +11,8 @@ from gateway_fakes import FakeUpstream, Parts, config, definition
 
 from smart_mcp_proxy.errors import RequestError, ServerNotFoundError
 from smart_mcp_proxy.gateway.retrieval import COMPACT_CAP_TOKENS, FULL_CAP_TOKENS, Question, Retrieval, estimate_tokens
-from smart_mcp_proxy.models import ServerState
+from smart_mcp_proxy.gateway.tools.base import Registered
+from smart_mcp_proxy.models import ServerState, ToolRecord
 from smart_mcp_proxy.servers import ToolFilter
 
 pytestmark = pytest.mark.anyio
@@ -334,3 +335,27 @@ async def test_a_search_is_written_down(library: Library, parts: Parts) -> None:
     assert (found.kind, found.principal, found.subject, found.outcome) == ("search", "ann", "alpha:paint_wall", "ok")
     assert found.detail == {"tools": ["alpha:paint_wall"]}
     assert (empty.outcome, len(empty.subject)) == ("empty", 500)
+
+
+class Shelf:
+    """A registry that keeps what it is given."""
+
+    def __init__(self) -> None:
+        self.given: list[str] = []
+
+    async def register(self, found: Any, toolset: str | None, principal: str) -> Registered:
+        self.given = [str(record.key) for _, record in found]
+        return Registered()
+
+    def note_called(self, record: ToolRecord) -> None:
+        """Nothing is kept by use."""
+
+
+async def test_what_the_answer_has_no_room_for_is_not_registered(parts: Parts) -> None:
+    """A toolset serves exactly the tools of its answer, and nothing enters a list that was not told of."""
+    schema = {"type": "object", "properties": {f"part_{number}" * 20: {"type": "string"} for number in range(40)}}
+    await parts.sync("alpha", [definition(f"paint_{number}", "Paint it.", inputSchema=schema) for number in range(9)])
+    library, shelf = Library(parts), Shelf()
+    answer = await library.ask("paint", 9, detail="full", registry=shelf)
+    assert 0 < len(answer["tools"]) < 9
+    assert shelf.given == names(answer)

@@ -78,3 +78,13 @@ def test_only_so_many_names_are_remembered() -> None:
         watch.listed()
     assert conduct.of("0") == (0, 0)
     assert conduct.of("299") == (1, 0)
+
+
+def test_of_a_long_name_only_the_beginning_is_remembered() -> None:
+    """A client may call itself anything, megabytes long, and is remembered after it has left."""
+    conduct = Conduct()
+    watch = conduct.watch("a" * 100 + "b" * 1_000_000)
+    watch.told()
+    watch.listed()
+    assert conduct.of("a" * 100) == conduct.of("a" * 5_000) == (1, 0)
+    assert conduct.of("a" * 99) == (0, 0)

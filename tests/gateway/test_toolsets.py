@@ -186,3 +186,26 @@ async def test_without_an_address_there_is_no_toolset(parts: Parts) -> None:
     assert await opened(parts).make([], principal="local", profile="") is None
     with serving_path(""):
         assert await opened(parts).make(tools(parts, "one"), principal="local", profile="") is None
+
+
+async def test_toolsets_of_the_same_tools_share_what_they_show(parts: Parts) -> None:
+    """Thousands are kept, and a definition can be large."""
+    toolsets = opened(parts)
+    shown = []
+    for _ in range(2):
+        handle = await made(toolsets, tools(parts, "one", "two"))
+        offer = toolsets.at(handle, LOCAL)
+        assert offer is not None
+        shown.append(offer.definitions("modern"))
+    assert all(one is other for one, other in zip(*shown, strict=True))
+
+
+async def test_what_is_over_leaves_the_memory_when_another_one_is_made(parts: Parts) -> None:
+    """Not only when a thousand others have come."""
+    toolsets = opened(parts)
+    for _ in range(3):
+        await made(toolsets, tools(parts, "one"))
+    assert repr(toolsets) == "<Toolsets, 3 in memory>"
+    parts.clock.now_s += HOUR_S
+    await made(toolsets, tools(parts, "one"))
+    assert repr(toolsets) == "<Toolsets, 1 in memory>"

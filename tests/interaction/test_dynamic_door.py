@@ -14,8 +14,9 @@ from agents import Agent
 from doors import ENVIRON, in_memory, odd_servers, on_stdio, over_http, over_sse, served, spawned
 from test_passthrough_door import CHANGED, Announcements, listed
 
+from smart_mcp_proxy.catalog import ActivityFilter
 from smart_mcp_proxy.gateway import Gateway
-from smart_mcp_proxy.servers import load_servers
+from smart_mcp_proxy.servers import Profile, load_servers
 from smart_mcp_proxy.settings import Settings
 
 pytestmark = pytest.mark.anyio
@@ -123,6 +124,34 @@ async def test_a_search_registers_what_it_found_for_its_client_alone(
         await others.close()
 
 
+@pytest.mark.requirement("dynamic-registers")
+@pytest.mark.parametrize("has_listed_since", [False, True])
+async def test_a_client_hears_what_changed_before_it_listened(
+    has_listed_since: bool, ledger: Path, tmp_path: Path
+) -> None:
+    """Its stream may open late, or break: once it is open it is told once, unless it has asked for its list since."""
+    async with (
+        settled(tmp_path, odd_servers(ledger), routing_type="DYNAMIC") as gateway,
+        served(gateway) as base,
+        over_http(base, "handshake") as agent,
+    ):
+        assert await names(agent) == []
+        assert (await found(agent, "new:look", limit=1))["newly_registered"] == ["new__look"]
+        if has_listed_since:
+            assert await names(agent) == ["new__look"]
+        announcements = Announcements(agent)
+        await announcements.subscribe()
+        if not has_listed_since:
+            with anyio.fail_after(LIMIT_S):
+                while not announcements.count(CHANGED):
+                    await asyncio.sleep(0)
+            assert await names(agent) == ["new__look"]
+        assert (await found(agent, "new:meta", limit=1))["newly_registered"] == ["new__meta"]
+        await announcements.until(CHANGED, 2 - has_listed_since)
+        assert announcements.count(CHANGED) == 2 - has_listed_since
+        await announcements.close()
+
+
 @pytest.mark.requirement("dynamic-evicts")
 @pytest.mark.parametrize("transport", ["memory", "http"])
 async def test_the_pool_never_exceeds_its_limit(transport: str, ledger: Path, tmp_path: Path) -> None:
@@ -205,6 +234,67 @@ async def test_pinned_tools_are_listed_for_everybody(ledger: Path, tmp_path: Pat
                 assert "error" not in reply
 
 
+@pytest.mark.requirement("pinned-listed")
+@pytest.mark.parametrize("settings", [{}, {"pin": ["look"]}, {"list_all_below_tokens": 1}])
+async def test_a_list_that_can_change_is_not_kept_for_long(
+    settings: dict[str, Any], ledger: Path, tmp_path: Path
+) -> None:
+    """A modern client need not listen for changes; one that asks before the servers are listed sees them soon."""
+    servers = odd_servers(ledger)
+    pin = settings.pop("pin", [])
+    servers["new"]["pin"] = pin
+    can_change = bool(settings or pin)
+    async with settled(tmp_path, servers, **settings) as gateway, in_memory(gateway, "modern") as agent:
+        listing = (await agent.request("tools/list"))["result"]
+        assert listing["ttlMs"] == (10_000 if can_change else 300_000)
+
+
+@pytest.mark.requirement("dynamic-evicts")
+async def test_the_activity_log_keeps_what_entered_and_left(ledger: Path, tmp_path: Path) -> None:
+    """By listed name, with the search that did it; a search that changed nothing says nothing of it."""
+    async with (
+        settled(tmp_path, odd_servers(ledger), routing_type="DYNAMIC", tools_limit=1) as gateway,
+        in_memory(gateway, "handshake") as agent,
+    ):
+        for query in ("new:look", "new:look", "new:meta"):
+            await found(agent, query, limit=1)
+        with anyio.fail_after(LIMIT_S):
+            while len(page := await gateway.catalog.activity_page(ActivityFilter(), 50)) < 4:  # one of the session
+                await asyncio.sleep(0.01)
+        searches = [line.activity for line in reversed(page) if line.activity.kind == "search"]
+        assert [{key: line.detail.get(key) for key in ("registered", "evicted")} for line in searches] == [
+            {"registered": ["new__look"], "evicted": None},
+            {"registered": None, "evicted": None},
+            {"registered": ["new__meta"], "evicted": ["new__look"]},
+        ]
+
+
+@pytest.mark.requirement("pinned-listed")
+@pytest.mark.parametrize("era", ["handshake", "modern"])
+async def test_a_pin_that_comes_and_goes_is_announced(era: Any, ledger: Path, tmp_path: Path) -> None:
+    """Also where no list could change until then; whoever connects while there are pins is told that lists change."""
+    profiles = {"work": {"servers": ["new"]}}
+    async with (
+        settled(tmp_path, odd_servers(ledger), profiles) as gateway,
+        served(gateway) as base,
+        over_http(base, era, path="/mcp/p/work") as agent,
+    ):
+        assert agent.greeting["result"]["capabilities"]["tools"] == {"listChanged": False}
+        assert await names(agent) == []
+        announcements = Announcements(agent)
+        await announcements.subscribe()
+        for count, pin in ((1, ("new:look",)), (2, ())):
+            now = {"work": Profile("work", servers=("new",), pin=pin)}
+            await gateway.apply(gateway.visible.servers, now)
+            await announcements.until(CHANGED, count)
+            assert await names(agent) == ["new__look"][: 2 - count]
+            async with over_http(base, era) as newcomer:
+                changes = newcomer.greeting["result"]["capabilities"]["tools"]["listChanged"]
+                assert changes is (count == 1)
+        assert announcements.count(CHANGED) == 2
+        await announcements.close()
+
+
 @pytest.mark.requirement("list-whole")
 async def test_a_small_catalog_is_listed_whole(ledger: Path, tmp_path: Path) -> None:
     """Where its definitions cost less than the setting says."""
@@ -240,6 +330,63 @@ async def test_a_profile_shows_finds_and_calls_only_what_it_has(era: Any, ledger
                     error = (await exchange.answer)["result"]["structuredContent"]["error"]
                 assert error["code"] == "tool_not_found"
                 assert "old" not in json.dumps(error.get("data") or {})
+
+
+@pytest.mark.requirement("profile-inside")
+@pytest.mark.parametrize("routing", ["CALL_TOOL", "DYNAMIC"])
+@pytest.mark.parametrize("era", ["handshake", "modern"])
+async def test_over_stdio_a_process_serves_one_profile(era: Any, routing: str, ledger: Path, tmp_path: Path) -> None:
+    """As at the profile's path; when it leaves the file nothing is seen any more, until it comes back."""
+    profiles = {"work": {"servers": ["new"], "tools": ["look", "meta"], "pin": ["new__meta"]}}
+    config = tmp_path / "config.json"
+    document = {"mcpServers": odd_servers(ledger), "profiles": profiles}
+    config.write_text(json.dumps(document), "utf-8")
+    settings = {"CONFIG_JSON": "", "CONFIG_PATH": str(config), "ROUTING_TYPE": routing}
+    async with (
+        spawned(tmp_path / "data", {}, options=("--profile", "work"), **settings) as process,
+        on_stdio(process, era) as agent,
+    ):
+        answer = await found(agent, "new:look old:look kinds")
+        assert answer["total"] == 2
+        assert {tool["server"] for tool in answer["tools"]} == {"new"}
+        is_growing = (era, routing) == ("handshake", "DYNAMIC")
+        assert await names(agent) == ["new__meta", "new__look"][: 1 + is_growing]
+        result = await agent.call("call_tool_write", name="new:look", args={"entry": 1})
+        assert not result.get("isError")
+        result = await agent.call("call_tool_read", name="old:look")
+        assert result["structuredContent"]["error"]["code"] == "tool_not_found"
+
+        announcements = Announcements(agent)
+        await announcements.subscribe()
+        told = announcements.count(CHANGED)
+        config.write_text(json.dumps(document | {"profiles": {}}), "utf-8")
+        with anyio.fail_after(LIMIT_S):
+            while (gone := await agent.request("tools/list")).get("result", {}).get("tools", [])[OWN_TOOLS:]:
+                await asyncio.sleep(0)
+        if era == "handshake":
+            await announcements.until(CHANGED, told + 1)
+            result = await agent.call("call_tool_write", name="new:look", args={"entry": 1})
+            assert result["structuredContent"]["error"]["code"] == "tool_not_found"
+        else:
+            assert "Nothing is served at /mcp/p/work" in gone["error"]["message"]
+        config.write_text(json.dumps(document), "utf-8")
+        with anyio.fail_after(LIMIT_S):
+            while "error" in (back := await agent.request("tools/list")) or not back["result"]["tools"][OWN_TOOLS:]:
+                await asyncio.sleep(0)
+        assert await names(agent) == ["new__meta"]
+        await announcements.until(CHANGED, told + 2)
+
+
+@pytest.mark.requirement("profile-unknown")
+async def test_a_process_for_an_unknown_profile_does_not_start(ledger: Path, tmp_path: Path) -> None:
+    """It says so, and which there are."""
+    config = {"mcpServers": odd_servers(ledger), "profiles": {"work": {}}}
+    async with spawned(tmp_path, {}, options=("--profile", "wrok"), CONFIG_JSON=json.dumps(config)) as process:
+        with anyio.fail_after(LIMIT_S):
+            assert await process.wait() == 2
+    told = (tmp_path / "stderr.log").read_text("utf-8")
+    assert "Profile 'wrok' is not configured." in told
+    assert "Known: work." in told
 
 
 @pytest.mark.requirement("profile-unknown")

@@ -3,7 +3,9 @@
 import asyncio
 import gc
 import os
+import statistics
 from contextlib import AsyncExitStack
+from itertools import pairwise
 from pathlib import Path
 
 import anyio
@@ -19,10 +21,12 @@ pytestmark = pytest.mark.anyio
 
 QUICK_CYCLES = 20
 SOAK_CYCLES = 1_000
-WARM_UP_CYCLES = 200
-"""Source: contract.md, Tests: "flat" is measured after so many rounds."""
-GROWTH_LIMIT_KB = 4_096
-"""Over the soak's 800 cycles: what a leak of 5 KB a cycle makes."""
+WARM_UP_ROUNDS = 200
+"""Each with a visit of every kind. Source: contract.md, Tests: "flat" is measured after so many rounds."""
+SOAK_STEPS = 5
+GROWTH_LIMIT_KB = 512
+"""Of the memory in most steps of 200 clients: what a leak of 2.5 KB a client makes. In one or two of them the memory
+grows once by more, where the allocator takes its next block."""
 
 
 def held() -> tuple[int, int]:
@@ -112,10 +116,12 @@ async def test_a_thousand_clients_leave_the_memory_as_it_was(ledger: Path, tmp_p
     async with AsyncExitStack() as stack:
         gateway = await stack.enter_async_context(settled(tmp_path, odd_servers(ledger), routing_type="DYNAMIC"))
         base = await stack.enter_async_context(served(gateway))
-        await visited(gateway, base, WARM_UP_CYCLES // len(VISITS))
-        before, memory_kb = held(), resident_kb()
-        await visited(gateway, base, (SOAK_CYCLES - WARM_UP_CYCLES) // len(VISITS))
+        await visited(gateway, base, WARM_UP_ROUNDS)
+        before, memory_kb = held(), [resident_kb()]
+        for _ in range(SOAK_STEPS):
+            await visited(gateway, base, SOAK_CYCLES // SOAK_STEPS // len(VISITS))
+            memory_kb.append(resident_kb())
         await settled_at(before)
-        grown_kb = resident_kb() - memory_kb
-        print(f"\n{SOAK_CYCLES} clients: descriptors and tasks {before} -> {held()}, memory {grown_kb:+} KB")
-        assert grown_kb < GROWTH_LIMIT_KB
+        grown_kb = [now - then for then, now in pairwise(memory_kb)]
+        print(f"\n{SOAK_CYCLES} clients: descriptors and tasks {before} -> {held()}, memory by fifths {grown_kb} KB")
+        assert statistics.median(grown_kb) < GROWTH_LIMIT_KB

@@ -203,6 +203,29 @@ async def test_a_tool_that_may_not_be_seen_any_more_leaves_the_toolset(era: Era,
             assert reply["error"]["code"] == -32602
 
 
+@pytest.mark.requirement("toolset-withheld")
+@pytest.mark.parametrize("change", ["quarantined", "disabled", "blocked"])
+async def test_a_tool_that_was_taken_back_since_is_in_no_toolset(change: str, ledger: Path, tmp_path: Path) -> None:
+    """Neither in one that stands nor in one that extends it, whether the user took back the tool or its server."""
+    async with at_gateway(tmp_path, ledger) as (gateway, base, agent):
+        toolset = (await found(agent, "new:meta", limit=1))["toolset"]
+        async with over_http(base, "modern", path=place(toolset)) as own:
+            assert await names(own) == ["new__meta"]
+            if change == "blocked":
+                await gateway.approvals.block("new:meta", "user")
+            else:
+                servers = dict(gateway.visible.servers)
+                await gateway.apply(servers | {"new": replace(servers["new"], **{change: True})})
+            assert await names(own) == []
+            for token in (False, True):  # the fast door's way and the SDK's
+                exchange = await own.begin("tools/call", token=token, name="new__meta", arguments={})
+                with anyio.fail_after(LIMIT_S):
+                    assert (await exchange.answer)["error"]["code"] == -32602
+        reply = await agent.call("retrieve_tools", query="old:look", limit=1, toolset=toolset["handle"])
+        async with over_http(base, "modern", path=place(reply["structuredContent"]["toolset"])) as extended:
+            assert await names(extended) == ["old__look"]
+
+
 @pytest.mark.requirement("toolset-profile")
 async def test_a_toolset_of_a_profile_stays_inside_it(ledger: Path, tmp_path: Path) -> None:
     """It cannot be extended outside, and ends with the profile."""
@@ -232,3 +255,21 @@ async def test_none_is_made_where_it_is_not_wanted_or_cannot_be_served(ledger: P
             assert (await found(pooled, "new:look"))["toolset"] is None
         async with in_memory(gateway, "modern") as piped:
             assert (await found(piped, "new:look"))["toolset"] is None
+
+
+@pytest.mark.requirement("toolset-none")
+async def test_whoever_cannot_be_given_one_is_told_so_when_it_asks(ledger: Path, tmp_path: Path) -> None:
+    """Where none are made the parameter is not shown; without an address, as on pipes and over SSE, it is refused."""
+    async with at_gateway(tmp_path / "fixed", ledger, routing_type="CALL_TOOL") as (_, _, agent):
+        assert "toolset" not in (await listed(agent))[0]["inputSchema"]["properties"]
+        error = (await agent.call("retrieve_tools", query="new:look", toolset="x"))["structuredContent"]["error"]
+        assert (error["code"], error["message"]) == ("toolset_not_found", "This gateway makes no toolsets.")
+        assert "MCPPROXY_ROUTING_TYPE" in error["hint"]
+    async with at_gateway(tmp_path / "dynamic", ledger) as (gateway, base, agent):
+        handle = (await found(agent, "new:look"))["toolset"]["handle"]
+        async with over_sse(base) as over_one_stream, in_memory(gateway, "modern") as piped:
+            for without_address in (over_one_stream, piped):
+                result = await without_address.call("retrieve_tools", query="new:look", toolset=handle)
+                error = result["structuredContent"]["error"]
+                assert error["code"] == "toolset_not_found"
+                assert "over HTTP alone" in error["message"]

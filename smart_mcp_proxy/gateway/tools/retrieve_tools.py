@@ -4,6 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from smart_mcp_proxy.errors import RequestError
 from smart_mcp_proxy.gateway.results import structured_result
 from smart_mcp_proxy.gateway.retrieval import MORE_QUERIES_LIMIT, TOP_K_LIMIT, Question, Retrieval
 from smart_mcp_proxy.gateway.tools.base import AgentTool, Arguments, Caller
@@ -45,18 +46,29 @@ class RetrieveTools(AgentTool[RetrieveArguments]):
         },
     }
 
-    def __init__(self, retrieval: Retrieval, top_k: int) -> None:
+    def __init__(self, retrieval: Retrieval, top_k: int, *, has_toolsets: bool) -> None:
         self._retrieval = retrieval
         self._top_k = top_k
+        self._has_toolsets = has_toolsets
 
     def definition(self) -> dict[str, Any]:
-        """The tool as listed, with the configured default limit."""
+        """The tool as listed: with the configured default limit, and `toolset` only where toolsets are made."""
         definition = super().definition()
-        definition["inputSchema"]["properties"]["limit"]["default"] = self._top_k
+        properties = definition["inputSchema"]["properties"]
+        properties["limit"]["default"] = self._top_k
+        if not self._has_toolsets:
+            del properties["toolset"]
         return definition
 
     async def run(self, arguments: RetrieveArguments, caller: Caller) -> bytes:
         """Searches."""
+        if arguments.toolset and not self._has_toolsets:
+            raise RequestError(
+                "This gateway makes no toolsets.",
+                hint="Leave toolset out and call what is found with the tool named in call_with. "
+                "Its operator has toolsets made with MCPPROXY_ROUTING_TYPE=DYNAMIC.",
+                code="toolset_not_found",
+            )
         question = Question(
             query=arguments.query,
             limit=arguments.limit if "limit" in arguments.model_fields_set else self._top_k,
