@@ -1,10 +1,12 @@
 """REST: the gateway, its servers, and what is done with them."""
 
-from typing import Annotated, Any
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Any, Literal
 
 import msgspec
 from starlette.requests import Request
 
+from smart_mcp_proxy.errors import ConfigError, ConflictError, ProxyError, RequestError, ServerNotFoundError
 from smart_mcp_proxy.gateway import Gateway, GatewayStatus
 from smart_mcp_proxy.gateway.management import ServerChange, ServerImported, ServerPage, ServersView
 from smart_mcp_proxy.gateway.offer import Session
@@ -181,12 +183,30 @@ def _server(server: ServerStatus, tools: int) -> dict[str, Any]:
 
 _ONE = "/servers/{name:path}"
 _REVISION = {"revision": "Of the server file; the change is refused if it has another one by now."}
+_EDITING: tuple[type[ProxyError], ...] = (RequestError, ConflictError, ConfigError)
+"""What a change of the server file may meet: no such file, another change, a file that cannot be written."""
+_CHANGING = (*_EDITING, ServerNotFoundError)
+_OPERATING = (ServerNotFoundError, ConflictError)
+
+
+def _change(
+    method: Literal["POST", "PUT", "PATCH", "DELETE"],
+    path: str,
+    handler: Callable[[Gateway, Request], Awaitable[ServerChange]],
+    summary: str,
+    **rest: Any,
+) -> Endpoint:
+    """A route that changes the entry of one server."""
+    return Endpoint(method, path, handler, summary, ServerChange, failures=_CHANGING, **rest)
+
 
 ROUTES = (
     Endpoint("GET", "/status", _status, "The gateway and its servers; less without the token.", need="nothing"),
     Endpoint("GET", "/servers", _list, "All servers, secrets masked.", ServersView),
-    Endpoint("POST", "/servers", _add, "Adds a server.", ServerChange, NewServer),
-    Endpoint("POST", "/servers/import", _import, "Adds a client's servers.", ServerImported, ImportText),
+    Endpoint("POST", "/servers", _add, "Adds a server.", ServerChange, NewServer, failures=_EDITING),
+    Endpoint(
+        "POST", "/servers/import", _import, "Adds a client's servers.", ServerImported, ImportText, failures=_EDITING
+    ),
     Endpoint(
         "GET",
         _ONE + "/logs",
@@ -194,20 +214,22 @@ ROUTES = (
         "The last lines of a server's stderr and log messages.",
         ServerLogs,
         query={"lines": whole_number(f"How many, 1 to {LOG_LINES_MOST} ({LOG_LINES}).", 1, LOG_LINES_MOST)},
+        failures=(ServerNotFoundError,),
     ),
-    Endpoint("POST", _ONE + "/enable", _enable, "Takes 'disabled' out of a server's entry.", ServerChange),
-    Endpoint("POST", _ONE + "/disable", _disable, "Stops a server until it is enabled.", ServerChange),
-    Endpoint("POST", _ONE + "/restart", _restart, "Connects a server anew.", ServerChange),
-    Endpoint("POST", _ONE + "/refresh", _refresh, "Lists a server's tools again.", ServerChange),
-    Endpoint("POST", _ONE + "/approve", _approve, "Lifts a server's quarantine.", ServerChange, query=_REVISION),
+    _change("POST", _ONE + "/enable", _enable, "Takes 'disabled' out of a server's entry."),
+    _change("POST", _ONE + "/disable", _disable, "Stops a server until it is enabled."),
+    Endpoint("POST", _ONE + "/restart", _restart, "Connects a server anew.", ServerChange, failures=_OPERATING),
+    Endpoint("POST", _ONE + "/refresh", _refresh, "Lists a server's tools again.", ServerChange, failures=_OPERATING),
+    _change("POST", _ONE + "/approve", _approve, "Lifts a server's quarantine.", query=_REVISION),
     Endpoint(
         "GET",
         _ONE,
         _show,
         "One server, secrets masked; to its user, what a quarantined one would run is not.",
         ServerPage,
+        failures=(ServerNotFoundError,),
     ),
-    Endpoint("PATCH", _ONE, _patch, "Merges a change into a server's entry.", ServerChange, ServerPatch),
-    Endpoint("PUT", _ONE, _replace, "Gives a server another entry.", ServerChange, ServerEntry),
-    Endpoint("DELETE", _ONE, _remove, "Removes a server.", ServerChange, query=_REVISION),
+    _change("PATCH", _ONE, _patch, "Merges a change into a server's entry.", body=ServerPatch),
+    _change("PUT", _ONE, _replace, "Gives a server another entry.", body=ServerEntry),
+    _change("DELETE", _ONE, _remove, "Removes a server.", query=_REVISION),
 )
