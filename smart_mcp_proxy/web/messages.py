@@ -70,7 +70,10 @@ class BadMethodError(RequestError):
 def not_served(request: Request, exc: HTTPException) -> ProxyError:
     """Why a path, or an HTTP method at a path, is not answered."""
     kind = NotServedError if exc.status_code == 404 else BadMethodError
-    return kind(f"{request.method} {request.url.path[:_SHOWN_CHARS]} is not served.", hint="See /openapi.json.")
+    path = request.url.path
+    # Not redirected: on its way to another address a request may lose its body or its token.
+    hint = "Leave out the slash at its end." if path.endswith("/") else "See /openapi.json."
+    return kind(f"{request.method} {path[:_SHOWN_CHARS]} is not served.", hint=hint)
 
 
 def require_json(request: Request) -> None:

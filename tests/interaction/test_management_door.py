@@ -372,6 +372,18 @@ async def test_a_method_that_a_path_has_not_is_refused_with_those_it_has(
 
 
 @pytest.mark.requirement("rest-network")
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [("POST", "servers/", 405), ("POST", "call/", 404), ("GET", "config/", 404), ("GET", "../../openapi.json/", 404)],
+)
+async def test_a_slash_too_many_is_told_and_not_redirected(world: World, method: str, path: str, status: int) -> None:
+    """A redirect may lose the body or the token."""
+    for client in (world.operator, world.web):
+        reply = await client.request(method, str(client.base_url.join(path)), json={} if method == "POST" else None)
+        assert (reply.status_code, reply.json()["error"]["hint"]) == (status, "Leave out the slash at its end.")
+
+
+@pytest.mark.requirement("rest-network")
 @pytest.mark.parametrize("query", ["q=a&detail=long", "q=a&read_only=yes", "q=a&why=1", "q=a&limit=0", "q=", ""])
 async def test_a_word_that_a_search_does_not_know_is_an_error(world: World, query: str) -> None:
     """And not taken for another one."""
