@@ -14,6 +14,7 @@ from typing import Any
 import httpx2
 import uvicorn
 from agents import Agent, Era, HttpAgent, StreamAgent, events_of
+from described import assert_described
 
 from smart_mcp_proxy.fastmcp_compat.server import dump_message, message_streams, parse_message, serve_streams
 from smart_mcp_proxy.gateway import Gateway
@@ -176,7 +177,10 @@ async def listening(app: Any) -> AsyncIterator[str]:
 async def rest_at(socket_file: Path) -> AsyncIterator[httpx2.AsyncClient]:
     """The private REST of a gateway, as the command line finds it."""
     async with httpx2.AsyncClient(
-        transport=httpx2.AsyncHTTPTransport(uds=str(socket_file)), base_url="http://gateway/api/v1", trust_env=False
+        transport=httpx2.AsyncHTTPTransport(uds=str(socket_file)),
+        base_url="http://gateway/api/v1",
+        trust_env=False,
+        event_hooks={"response": [assert_described]},
     ) as client:
         yield client
 

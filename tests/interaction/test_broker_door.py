@@ -13,6 +13,7 @@ import httpx2
 import jsonschema_rs
 import pytest
 from broker_upstream import BrokerUpstream
+from described import assert_described
 from doors import listening, odd_server, opened_gateway, served
 from fastmcp import Context, FastMCP
 
@@ -83,7 +84,8 @@ async def opened_broker(
         gateway.start_upstreams()
         assert await gateway.wait_settled(20)
         own = {} if token is None else {"authorization": f"Bearer {token}"}
-        client = httpx2.AsyncClient(base_url=base, trust_env=False, timeout=30, headers=own)
+        hooks = {"response": [assert_described]}
+        client = httpx2.AsyncClient(base_url=base, trust_env=False, timeout=30, headers=own, event_hooks=hooks)
         yield Broker(gateway, upstream, base, await stack.enter_async_context(client))
 
 

@@ -15,6 +15,7 @@ import httpx2
 import jsonschema_rs
 import pytest
 from agents import Agent, Era
+from described import assert_described
 from doors import ENVIRON, in_memory, served
 from openapi_pydantic import OpenAPI
 
@@ -79,7 +80,9 @@ async def opened_world(folder: Path, servers: dict[str, Any], **settings: Any) -
             agents[era] = await stack.enter_async_context(in_memory(gateway, era))
 
         async def client(**options: Any) -> httpx2.AsyncClient:
-            return await stack.enter_async_context(httpx2.AsyncClient(trust_env=False, timeout=30, **options))
+            hooks = {"response": [assert_described]}
+            made = httpx2.AsyncClient(trust_env=False, timeout=30, event_hooks=hooks, **options)
+            return await stack.enter_async_context(made)
 
         token = (folder / "data" / "operator.token").read_text().strip()
         address = f"{base}/api/v1/"
