@@ -26,6 +26,7 @@ from smart_mcp_proxy.web.serve import serve_http
 UPSTREAM = Path(__file__).parent / "odd_upstream.py"
 STDIO_COMMAND = (sys.executable, "-m", "smart_mcp_proxy", "serve")
 CUT_CHARS = 2_000
+SETTLED_S = 60
 LONGEST_LINE_BYTES = 64 * 1024 * 1024
 ENVIRON = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/"), "LANG": "C.UTF-8"}
 
@@ -194,6 +195,37 @@ async def over_http(
         agent = HttpAgent(era, f"{base}{path}", client)
         await agent.greet()
         yield agent
+
+
+@asynccontextmanager
+async def settled(data_dir: Path, servers: Mapping[str, Any], **settings: Any) -> AsyncIterator[Gateway]:
+    """A gateway in this process that has listed its servers, prompts and resources included."""
+    async with opened_gateway(data_dir, servers, **settings) as gateway:
+        gateway.start_upstreams()
+        assert await gateway.wait_settled(SETTLED_S)
+        for name in servers:
+            await gateway.shelves.wait_listed(name)
+        yield gateway
+
+
+@asynccontextmanager
+async def agent_at(
+    door: tuple[str, Any], data_dir: Path, servers: Mapping[str, Any], passed: str | None = None
+) -> AsyncIterator[Agent]:
+    """An agent at a door of a gateway of its own in front of these servers, one of them passed through if named."""
+    transport, era = door
+    async with AsyncExitStack() as stack:
+        if transport == "stdio":
+            options = () if passed is None else ("--passthrough", passed)
+            process = await stack.enter_async_context(spawned(data_dir, servers, options=options))
+            yield await stack.enter_async_context(on_stdio(process, era))
+            return
+        gateway = await stack.enter_async_context(settled(data_dir, servers, passthrough=passed))
+        if transport == "memory":
+            yield await stack.enter_async_context(in_memory(gateway, era))
+            return
+        base = await stack.enter_async_context(served(gateway))
+        yield await stack.enter_async_context(over_http(base, era) if transport == "http" else over_sse(base))
 
 
 @asynccontextmanager

@@ -14,17 +14,7 @@ from urllib.parse import quote
 import anyio
 import pytest
 from agents import META, Agent
-from doors import (
-    DOORS,
-    in_memory,
-    odd_server,
-    on_stdio,
-    opened_gateway,
-    over_http,
-    over_sse,
-    served,
-    spawned,
-)
+from doors import DOORS, agent_at, in_memory, odd_server, opened_gateway, over_http, served
 from test_passthrough_door import Announcements
 
 from smart_mcp_proxy.catalog import ActivityFilter
@@ -89,26 +79,6 @@ def bare(result: dict[str, Any]) -> dict[str, Any]:
     return own | ({"_meta": meta} if meta else {})
 
 
-@asynccontextmanager
-async def at(
-    door: tuple[str, Any], data_dir: Path, servers: dict[str, Any], passed: str | None
-) -> AsyncIterator[Agent]:
-    """An agent at a door of a gateway in front of these servers."""
-    transport, era = door
-    async with AsyncExitStack() as stack:
-        if transport == "stdio":
-            options = () if passed is None else ("--passthrough", passed)
-            process = await stack.enter_async_context(spawned(data_dir, servers, options=options))
-            yield await stack.enter_async_context(on_stdio(process, era))
-            return
-        gateway = await stack.enter_async_context(opened_gateway(data_dir, servers, passthrough=passed))
-        if transport == "memory":
-            yield await stack.enter_async_context(in_memory(gateway, era))
-            return
-        base = await stack.enter_async_context(served(gateway))
-        yield await stack.enter_async_context(over_http(base, era) if transport == "http" else over_sse(base))
-
-
 async def listed(agent: Agent, method: str, count: int = 0) -> list[dict[str, Any]]:
     """All pages of a list, asked for until it has at least `count` items."""
     with anyio.fail_after(LIMIT_S):
@@ -149,7 +119,7 @@ async def test_what_an_agent_sees_is_the_servers_own(
     asked directly; only names and URIs say the server, and none of them do where it is passed through."""
     file = tmp_path / "listed"
     write(file)
-    async with at(door, tmp_path / "data", {"fx": server(mode, file)}, passed) as agent:
+    async with agent_at(door, tmp_path / "data", {"fx": server(mode, file)}, passed) as agent:
         claimed = agent.greeting["result"]["capabilities"]
         assert claimed["prompts"] == {"listChanged": True}
         assert claimed["resources"] == {"subscribe": True, "listChanged": True}
@@ -211,10 +181,10 @@ async def test_a_change_is_told_once(door: tuple[str, Any], mode: str, tmp_path:
     file = tmp_path / "listed"
     write(file)
     servers = {"fx": server(mode, file)}
-    async with at(("memory", "modern"), tmp_path / "data", servers, "fx") as agent:
+    async with agent_at(("memory", "modern"), tmp_path / "data", servers, "fx") as agent:
         for method, kind in METHODS.items():
             await listed(agent, method, len(LISTED[kind]))
-    async with at(door, tmp_path / "data", servers, "fx") as agent:
+    async with agent_at(door, tmp_path / "data", servers, "fx") as agent:
         assert len(await listed(agent, "prompts/list")) == 3
         told = Announcements(agent)
         await told.subscribe({"promptsListChanged": True, "resourcesListChanged": True})
