@@ -295,6 +295,57 @@ async def test_a_subscription_outlives_a_connection(era: Era, mode: str, file: P
 
 @pytest.mark.requirement("subscriptions-renewed")
 @pytest.mark.parametrize("mode", ERAS)
+@pytest.mark.parametrize("era", ERAS)
+async def test_what_a_server_does_not_take_on_its_new_connection_is_tried_again(
+    era: Era, mode: str, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until it does; the client hears then that the resource may have changed, and of every change afterwards."""
+    monkeypatch.setattr(subscriptions, "RENEW_PAUSE_S", 0.02)
+    refusing = file.with_name(file.name + ".refusing")
+    async with agent_at(("memory", era), tmp_path / "data", {"fx": watched(mode, file)}) as agent:
+        ear = Ear(agent)
+        await ear.open(ONE)
+        refusing.touch()
+        await agent.call("call_tool_write", name="fx:die", args={})
+        await refused_twice(file, agent)
+        assert ear.heard() == []
+        refusing.unlink()
+        await ear.until(ONE)
+        await ear.touch(ONE)
+        await ear.until(ONE, 2)
+
+
+async def refused_twice(file: Path, agent: Agent) -> None:
+    """Returns when the server has refused two attempts on its present connection."""
+    with anyio.fail_after(LIMIT_S):
+        while sum(line.startswith("refused") for line in await ledger(file)) < 2:
+            await listed(agent)
+
+
+@pytest.mark.requirement("subscriptions-shared")
+async def test_at_a_server_that_knows_each_client_subscriptions_go_over_the_shared_connection(
+    file: Path, tmp_path: Path
+) -> None:
+    """Which stays whoever leaves; what is said on a client's own connection is heard by nobody else."""
+    entry = watched("handshake", file, connection="per_client")
+    async with (
+        settled(tmp_path / "data", {"fx": entry}) as gateway,
+        in_memory(gateway, "handshake") as own,
+        in_memory(gateway, "modern") as shares,
+    ):
+        ears = [Ear(own), Ear(shares)]
+        for ear in ears:
+            await ear.open(ONE)
+        await ears[0].touch(ONE)  # on its own connection, on which nothing is subscribed to
+        await ears[1].touch(ONE)
+        for ear in ears:
+            await ear.until(ONE)
+            assert ear.heard() == [shown(ONE)]
+        assert await ledger(file) == ["subscribe memo://0"]
+
+
+@pytest.mark.requirement("subscriptions-renewed")
+@pytest.mark.parametrize("mode", ERAS)
 async def test_a_stream_may_name_resources_of_a_server_that_is_away(mode: str, file: Path, tmp_path: Path) -> None:
     """Known from an earlier day, not started now: it is subscribed to as soon as it is there."""
     servers = {"fx": watched(mode, file)}
