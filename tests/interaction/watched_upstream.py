@@ -5,7 +5,8 @@
 MODE is `handshake`, `modern`, or `deaf`: the handshake era without subscriptions. FILE holds what it lists, as JSON:
 `resources` and `resourceTemplates`; without the file it ends at once. What it is asked of subscriptions is written to
 FILE.ledger, a line each; while FILE.refusing exists, it refuses every subscription. Tools: `touch` says that the
-resources `uris` have changed, or their part `part`, to whom that was subscribed to; `poke` says that its list has changed; `end` ends its streams; `die` ends it.
+resources `uris` have changed, or their part `part`, to whom that was subscribed to; `poke` says that its list has
+changed; `end` ends its streams; `die` ends it.
 """
 
 import json
