@@ -97,6 +97,7 @@ def receive(message):
             state["capabilities"] = params["capabilities"]
             greeting = {"protocolVersion": params["protocolVersion"], "serverInfo": {"name": "asking", "version": "1"}}
             greeting["capabilities"] = {"tools": {"listChanged": True}, "prompts": {}, "logging": {}}
+            greeting["instructions"] = "Orders of the server's own."
             send({"id": request_id, "result": greeting})
         case "tools/list":
             send({"id": request_id, "result": tools()})

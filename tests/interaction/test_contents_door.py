@@ -159,6 +159,47 @@ async def test_what_an_agent_sees_is_the_servers_own(
         assert (await agent.request("prompts/list", cursor="x"))["error"]["code"] == -32602
 
 
+REQUESTS = {
+    "resources/read": {"uri": "mcpproxy://fx/test%3A%2F%2Ft%2FWORD%2Fdata"},
+    "prompts/get": {"name": "fx__greet", "arguments": {"who": "WORD"}},
+}
+
+
+def asking_for(method: str, word: str) -> dict[str, Any]:
+    """The params of a request that says this word."""
+    params: dict[str, Any] = json.loads(json.dumps(REQUESTS[method]).replace("WORD", word))
+    return params
+
+
+@pytest.mark.requirement("contents-under-way")
+@pytest.mark.parametrize("method", REQUESTS)
+@pytest.mark.parametrize("mode", ERAS)
+@pytest.mark.parametrize("door", [door for door in DOORS if door[0] in ("memory", "http")], ids="-".join)
+async def test_progress_and_cancellation_of_a_read_or_a_prompt_find_their_way(
+    door: tuple[str, Any], mode: str, method: str, tmp_path: Path
+) -> None:
+    """Progress comes under the agent's own token; a request that it gives up is given up at the server."""
+    file = tmp_path / "listed"
+    write(file)
+    ledger = file.with_name(file.name + ".ledger")
+    async with agent_at(door, tmp_path / "data", {"fx": server(mode, file)}) as agent:
+        with anyio.fail_after(LIMIT_S):
+            exchange = await agent.begin(method, token=True, **asking_for(method, "now"))
+            assert "result" in await exchange.answer
+            told = (await exchange.heard.get())["params"]
+            assert (told["progressToken"], told["message"]) == (exchange.id, method)
+            exchange = await agent.begin(method, **asking_for(method, "wait"))
+            await _written(ledger, f"began {method}")
+            await agent.cancel(exchange)
+            await _written(ledger, f"cancelled {method}")
+
+
+async def _written(ledger: Path, line: str) -> None:
+    """Returns when the server, another process, has written this line."""
+    while not ledger.exists() or line not in ledger.read_text().splitlines():
+        await asyncio.sleep(0.01)
+
+
 @pytest.mark.requirement("contents-off")
 @pytest.mark.parametrize("era", ERAS)
 async def test_where_no_server_has_any_nothing_is_claimed_or_answered(era: Any, tmp_path: Path) -> None:
