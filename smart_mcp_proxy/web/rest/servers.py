@@ -183,8 +183,8 @@ def _server(server: ServerStatus, tools: int) -> dict[str, Any]:
 
 _ONE = "/servers/{name:path}"
 _REVISION = {"revision": "Of the server file; the change is refused if it has another one by now."}
-_EDITING: tuple[type[ProxyError], ...] = (RequestError, ConflictError, ConfigError)
-"""What a change of the server file may meet: no such file, another change, a file that cannot be written."""
+_EDITING: tuple[type[ProxyError], ...] = (RequestError, ConfigError)
+"""What a change of the server file may meet: servers that come from no file, and a file that cannot be written."""
 _CHANGING = (*_EDITING, ServerNotFoundError)
 _OPERATING = (ServerNotFoundError, ConflictError)
 
@@ -194,16 +194,31 @@ def _change(
     path: str,
     handler: Callable[[Gateway, Request], Awaitable[ServerChange]],
     summary: str,
-    **rest: Any,
+    body: Any = None,
 ) -> Endpoint:
-    """A route that changes the entry of one server."""
-    return Endpoint(method, path, handler, summary, ServerChange, failures=_CHANGING, **rest)
+    """A route that changes one server's entry for a revision of the file, which is in the body if there is one."""
+    query = _REVISION if body is None else {}
+    failures = (*_CHANGING, ConflictError)
+    return Endpoint(method, path, handler, summary, ServerChange, body, query, failures=failures)
+
+
+def _switch(path: str, handler: Callable[[Gateway, Request], Awaitable[ServerChange]], summary: str) -> Endpoint:
+    """A route that switches one server on or off, whatever the revision."""
+    return Endpoint("POST", path, handler, summary, ServerChange, failures=_CHANGING)
 
 
 ROUTES = (
     Endpoint("GET", "/status", _status, "The gateway and its servers; less without the token.", need="nothing"),
     Endpoint("GET", "/servers", _list, "All servers, secrets masked.", ServersView),
-    Endpoint("POST", "/servers", _add, "Adds a server.", ServerChange, NewServer, failures=_EDITING),
+    Endpoint(
+        "POST",
+        "/servers",
+        _add,
+        "Adds a server.",
+        ServerChange,
+        NewServer,
+        failures=(*_EDITING, ConflictError),
+    ),
     Endpoint(
         "POST", "/servers/import", _import, "Adds a client's servers.", ServerImported, ImportText, failures=_EDITING
     ),
@@ -216,11 +231,11 @@ ROUTES = (
         query={"lines": whole_number(f"How many, 1 to {LOG_LINES_MOST} ({LOG_LINES}).", 1, LOG_LINES_MOST)},
         failures=(ServerNotFoundError,),
     ),
-    _change("POST", _ONE + "/enable", _enable, "Takes 'disabled' out of a server's entry."),
-    _change("POST", _ONE + "/disable", _disable, "Stops a server until it is enabled."),
+    _switch(_ONE + "/enable", _enable, "Takes 'disabled' out of a server's entry."),
+    _switch(_ONE + "/disable", _disable, "Stops a server until it is enabled."),
     Endpoint("POST", _ONE + "/restart", _restart, "Connects a server anew.", ServerChange, failures=_OPERATING),
     Endpoint("POST", _ONE + "/refresh", _refresh, "Lists a server's tools again.", ServerChange, failures=_OPERATING),
-    _change("POST", _ONE + "/approve", _approve, "Lifts a server's quarantine.", query=_REVISION),
+    _change("POST", _ONE + "/approve", _approve, "Lifts a server's quarantine."),
     Endpoint(
         "GET",
         _ONE,
@@ -229,7 +244,7 @@ ROUTES = (
         ServerPage,
         failures=(ServerNotFoundError,),
     ),
-    _change("PATCH", _ONE, _patch, "Merges a change into a server's entry.", body=ServerPatch),
-    _change("PUT", _ONE, _replace, "Gives a server another entry.", body=ServerEntry),
-    _change("DELETE", _ONE, _remove, "Removes a server.", query=_REVISION),
+    _change("PATCH", _ONE, _patch, "Merges a change into a server's entry.", ServerPatch),
+    _change("PUT", _ONE, _replace, "Gives a server another entry.", ServerEntry),
+    _change("DELETE", _ONE, _remove, "Removes a server."),
 )
