@@ -22,6 +22,7 @@ __all__ = [
     "ActivityKind",
     "configure_logging",
     "get_logger",
+    "has_secret",
     "new_activity_id",
     "printable",
     "redact",
@@ -33,6 +34,9 @@ LOGGER_NAME = "mcpproxy"
 _HIDDEN = "[hidden]"
 _SECRET_MIN_CHARS = 6
 """Shorter values ("1", "true") would blank out half of every sentence."""
+
+_UNLIKELY_CHARS = 20
+"""Nobody comes upon a value of this length by chance."""
 
 _URL_SAFE = str.maketrans("+/", "-_")
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
@@ -56,6 +60,14 @@ def redact(text: str) -> str:
     for secret in _spelled:  # replaced as a whole, never changed: logs come from all threads
         text = text.replace(secret, _HIDDEN)
     return text
+
+
+def has_secret(text: str) -> bool:
+    """Whether a secret value in use stands in `text`, however it is written.
+
+    For what cannot be shown without it: a short value without a digit, like `production`, may be anybody's word.
+    """
+    return any(word in text for word in _spelled if len(word) >= _UNLIKELY_CHARS or any(map(str.isdigit, word)))
 
 
 def _spellings(secret: str) -> set[str]:

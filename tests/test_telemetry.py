@@ -15,6 +15,7 @@ from smart_mcp_proxy.telemetry import (
     LOGGER_NAME,
     configure_logging,
     get_logger,
+    has_secret,
     printable,
     redact,
     secrets_hidden,
@@ -49,6 +50,14 @@ def test_secrets_are_hidden_while_they_are_in_use() -> None:
     with secrets_hidden(["hunter22", "s3cret-token"]):
         assert redact("hunter22 and s3cret-token, xhunter22x") == "[hidden] and [hidden], x[hidden]x"
     assert redact("hunter22") == "hunter22"
+
+
+def test_a_plain_word_among_the_secrets_is_found_only_where_it_is_hidden() -> None:
+    """All values of `env` are secrets; what cannot be shown otherwise is not kept back for such a word."""
+    with secrets_hidden(["production", "hunter22", "correct-horse-battery-staple"]):
+        assert redact("in production") == "in [hidden]" and not has_secret("in production")
+        assert has_secret("xhunter22x") and has_secret("correct-horse-battery-staple")
+    assert not has_secret("hunter22")
 
 
 def test_a_secret_stays_hidden_until_its_last_user_is_gone() -> None:

@@ -22,7 +22,7 @@ from smart_mcp_proxy.errors import CatalogError, ConflictError, RequestError
 from smart_mcp_proxy.models import CallVariant, Principal, Reach
 from smart_mcp_proxy.telemetry import get_logger, spawn
 
-__all__ = ["LONGEST_LIFE_S", "NAME_CHARS", "SHORTEST_LIFE_S", "AgentTokens", "NewToken", "Scope"]
+__all__ = ["LONGEST_LIFE_S", "NAME_CHARS", "SHORTEST_LIFE_S", "AgentTokens", "NewToken", "Scope", "TokenNotFoundError"]
 
 PREFIX: Final = "mcpp_"
 """By which people and scanners for leaked secrets recognise one."""

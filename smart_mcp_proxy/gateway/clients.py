@@ -22,8 +22,8 @@ from smart_mcp_proxy.gateway.refusals import content_differs_here, tool_differs_
 from smart_mcp_proxy.gateway.visible import Visible
 from smart_mcp_proxy.models import ClientLine, Principal, ToolRecord
 from smart_mcp_proxy.names import IDENTITIES, identity_on
-from smart_mcp_proxy.policy.inputs import InputFault, input_fault, shown_inputs
-from smart_mcp_proxy.telemetry import Activity, get_logger, redact, spawn
+from smart_mcp_proxy.policy.inputs import InputFault, input_fault, shown_inputs, without_secrets
+from smart_mcp_proxy.telemetry import Activity, get_logger, spawn
 from smart_mcp_proxy.upstream import Fleet, OwnConnection, Upstream
 from smart_mcp_proxy.upstream.own import LISTINGS, restless_error
 
@@ -229,10 +229,12 @@ class Clients:
         """
         if self._is_cleaned:
             params = msgspec.json.decode(clean(msgspec.json.encode({"asked": params})))["asked"]
-        if isinstance(words := params.get("message"), str):
-            params = {**params, "message": redact(words)}
-        question = {"question": {"method": method, "params": params}}
-        if (fault := input_fault(question, declared)) is not None:
+        try:
+            question = without_secrets({"question": {"method": method, "params": params}})
+            fault = input_fault(question, declared)
+        except RecursionError:
+            fault = InputFault("malformed", "it is nested too deeply")
+        if fault is not None:
             log.warning("server %s: a question (%s) was not passed on: %s", server, method, fault.what)
             raise _refused(server, fault)
         return shown_inputs(server, question)["question"].get("params") or {}
@@ -296,6 +298,12 @@ def _refused(server: str, fault: InputFault) -> ProxyError:
             f"Server '{server}' asks the user for {fault.what}, which no form may ask for.",
             hint="Ask by url, and let the user type it on your own page.",
             code="secret_asked",
+        )
+    if fault.kind == "telling":
+        return RefusedError(
+            f"Server '{server}' shows, in {fault.what}, what it was trusted with, and no client is to see that.",
+            hint="Ask without the values of the server's own settings.",
+            code="secret_shown",
         )
     words = f"the client did not declare {fault.what}" if fault.kind == "undeclared" else fault.what
     return RequestError(f"The question of server '{server}' is not passed on: {words}.", code="input_failed")

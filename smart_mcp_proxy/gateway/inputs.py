@@ -19,7 +19,7 @@ from smart_mcp_proxy.gateway.cleaning import clean
 from smart_mcp_proxy.gateway.request_states import Kept, RequestStates, Subject
 from smart_mcp_proxy.gateway.results import INPUT_REQUIRED, facts_of
 from smart_mcp_proxy.models import ClientInput, Era
-from smart_mcp_proxy.policy.inputs import InputFault, input_fault, shown_inputs
+from smart_mcp_proxy.policy.inputs import InputFault, input_fault, shown_inputs, without_secrets
 from smart_mcp_proxy.servers import ServerConfig
 
 __all__ = ["Inputs", "Round", "incomplete"]
@@ -141,7 +141,7 @@ class Inputs:
             asked = bytes(members.get("inputRequests", b"{}"))
             if self._is_cleaned:
                 asked = bytes(_members.decode(clean(b'{"asked":' + asked + b"}"))["asked"])
-            requests = msgspec.json.decode(asked)
+            requests = without_secrets(msgspec.json.decode(asked))
             state = msgspec.json.decode(members.get("requestState", b"null"), type=str | None)
         except (msgspec.MsgspecError, RecursionError) as exc:
             raise _fault(server, "asks for input in a form that cannot be read") from exc
@@ -221,6 +221,14 @@ def _refused(server: str, fault: InputFault) -> ProxyError:
         return _fault(server, f"asks for {fault.what}, which the client did not declare")
     if fault.kind == "malformed":
         return _fault(server, f"asks for input in a form that the protocol does not know: {fault.what}")
+    if fault.kind == "telling":
+        return RefusedError(
+            f"Server '{server}' asks for input and shows, in {fault.what}, what it was trusted with.",
+            hint="Nothing lifts this. The server is at fault: no client is to see the values of 'env' and 'headers' in "
+            "its entry.",
+            delivery="unknown",
+            code="secret_shown",
+        )
     return RefusedError(
         f"Server '{server}' asks the user for {fault.what}, which no form may ask for.",
         hint="Nothing lifts this. A server is given its credentials in its entry ('env', 'headers', 'oauth') by its "

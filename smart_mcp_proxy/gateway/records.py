@@ -12,7 +12,16 @@ from smart_mcp_proxy.catalog import ActivityFilter, Catalog
 from smart_mcp_proxy.errors import RequestError
 from smart_mcp_proxy.telemetry import Activity, ActivityKind
 
-__all__ = ["PAGE_LIMIT", "SINCE", "ActivityPage", "ActivityView", "activity_page", "activity_record", "parse_filter"]
+__all__ = [
+    "PAGE_LIMIT",
+    "SINCE",
+    "ActivityPage",
+    "ActivityView",
+    "UnknownRecordError",
+    "activity_page",
+    "activity_record",
+    "parse_filter",
+]
 
 PAGE_LIMIT: Final = 1_000
 """Records of one page."""

@@ -7,7 +7,11 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 from urllib.parse import urlsplit
 
-__all__ = ["SERVER_META_KEY", "InputFault", "input_fault", "shown_inputs"]
+import msgspec
+
+from smart_mcp_proxy.telemetry import has_secret, redact
+
+__all__ = ["SERVER_META_KEY", "InputFault", "input_fault", "shown_inputs", "without_secrets"]
 
 SERVER_META_KEY: Final = "dev.smartmcpproxy/server"
 """Where a question says which server asks."""
@@ -18,6 +22,12 @@ _CAPABILITIES: Final[Mapping[str, str]] = {
 }
 _MAX_REQUESTS: Final = 16
 """In one result; somebody is to answer them by hand."""
+_DEEPEST: Final = 64
+"""Levels of a question; a form has six, a tool that is offered to a model may have more."""
+_PUBLIC_PARAMETERS: Final = frozenset({"client_id", "redirect_uri", "scope", "resource", "audience", "login_hint"})
+"""Of a sign-in's address: settings of the server's that every browser sees. Source: RFC 6749, section 4.1.1."""
+_WORDS_OF_FORM: Final = frozenset({"title", "description", "enumNames"})
+"""Members of a form's schema that are only read; the others say what may be answered."""
 
 _HARMLESS_FORMATS: Final = frozenset({"email", "uri", "date", "date-time"})
 """Formats of texts that are no secret. Source: MCP 2026-07-28, client/elicitation, PrimitiveSchemaDefinition."""
@@ -53,11 +63,12 @@ class InputFault:
 
     Attributes:
         kind: undeclared: the client said nothing of being asked this; malformed: not what the protocol knows; secret:
-            it asks for what no form may ask for.
+            it asks for what no form may ask for; telling: it shows what the server was trusted with, where it cannot
+            be hidden.
         what: The kind of input, or what is wrong; nothing that the server wrote.
     """
 
-    kind: Literal["undeclared", "malformed", "secret"]
+    kind: Literal["undeclared", "malformed", "secret", "telling"]
     what: str
 
 
@@ -103,6 +114,8 @@ def _form_fault(params: Mapping[str, Any], offered: Mapping[str, Any]) -> InputF
     said = [params["message"], *_texts(schema)] if isinstance(schema, Mapping) else []
     if _asks_for_secret(" ".join(said), fields):
         return InputFault("secret", "a password, key, code or the like")
+    if has_secret(msgspec.json.encode(schema).decode()):
+        return InputFault("telling", "the fields or choices of a form")
     return None
 
 
@@ -114,6 +127,8 @@ def _url_fault(params: Mapping[str, Any], offered: Mapping[str, Any]) -> InputFa
     message, url = params.get("message"), params.get("url")
     if not isinstance(message, str) or not isinstance(url, str) or not _is_web_address(url):
         return InputFault("malformed", "an elicitation by url has no message, or no http(s) address")
+    if has_secret(_behind_host(url)):
+        return InputFault("telling", "an address")
     return None
 
 
@@ -123,6 +138,14 @@ def _is_web_address(url: str) -> bool:
     except ValueError:
         return False
     return parts.scheme in ("http", "https") and bool(parts.hostname)
+
+
+def _behind_host(url: str) -> str:
+    """The parts of an address in which no setting of the server's has to stand; its host may well be one."""
+    parts = urlsplit(url)
+    user, _, _ = parts.netloc.rpartition("@")
+    query = (pair for pair in parts.query.split("&") if pair.partition("=")[0] not in _PUBLIC_PARAMETERS)
+    return " ".join((user, parts.path, *query, parts.fragment))
 
 
 def _asks_for_secret(message: str, fields: Mapping[str, Any]) -> bool:
@@ -168,6 +191,67 @@ def _plain(text: str) -> str:
     folded = unicodedata.normalize("NFKD", split).casefold()
     kept = "".join(char for char in folded if unicodedata.category(char) not in ("Mn", "Cf"))
     return " ".join(re.sub(r"[\W_]+", " ", kept).split())
+
+
+def without_secrets(requests: Any) -> Any:
+    """The questions without the secrets in use where that changes words only, and no answer.
+
+    In a form these are the message, titles and descriptions; a default that holds one is left out. What says which
+    answers there are, and addresses, stay: `input_fault` looks at them.
+
+    Args:
+        requests: `inputRequests` of a result, by the server's keys; whatever it is otherwise stays as it is.
+
+    Raises:
+        RecursionError: They are nested too deeply.
+    """
+    if not isinstance(requests, Mapping):
+        return requests
+    return {key: _told(request) if isinstance(request, Mapping) else request for key, request in requests.items()}
+
+
+def _told(request: Mapping[str, Any]) -> Mapping[str, Any]:
+    params = request.get("params")
+    if not isinstance(params, Mapping):
+        return request
+    told = {}
+    for name, value in params.items():
+        if name == "requestedSchema":
+            told[name] = _words_hidden(value, 0)
+        else:
+            told[name] = value if name == "url" else _hidden(value, 0)
+    return {**request, "params": told}
+
+
+def _words_hidden(schema: Any, depth: int) -> Any:
+    _require_shallow(depth)
+    if isinstance(schema, list):
+        return [_words_hidden(each, depth + 1) for each in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    found = {}
+    for name, value in schema.items():
+        is_field = isinstance(value, Mapping)  # of that name
+        if name in _WORDS_OF_FORM and not is_field:
+            found[name] = _hidden(value, depth + 1)
+        elif name != "default" or is_field or _hidden(value, depth + 1) == value:
+            found[name] = _words_hidden(value, depth + 1)
+    return found
+
+
+def _hidden(value: Any, depth: int) -> Any:
+    """A value without any secret in use in its texts."""
+    _require_shallow(depth)
+    if isinstance(value, Mapping):
+        return {redact(name): _hidden(each, depth + 1) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_hidden(each, depth + 1) for each in value]
+    return redact(value) if isinstance(value, str) else value
+
+
+def _require_shallow(depth: int) -> None:
+    if depth > _DEEPEST:
+        raise RecursionError("a question is nested too deeply")
 
 
 def shown_inputs(server: str, requests: Mapping[str, Any]) -> dict[str, Any]:

@@ -64,8 +64,10 @@ def build_app(gateway: Gateway, *, token: str | None, is_over: asyncio.Event) ->
     async def mcp(scope: Scope, receive: Receive, send: Send) -> None:
         path = scope["path"]
         is_legacy = path.startswith((SSE_PATH, SSE_MESSAGES_PATH))
+        if path == SSE_PATH + "/":  # as at the other endpoint, which `Places` serves with a slash as without
+            scope = {**scope, "path": SSE_PATH, "raw_path": SSE_PATH.encode()}
         # Whoever looks for a sign-in asks at addresses that may not exist, without a token: 404, not 401.
-        is_served = is_legacy or path.rstrip("/") == MCP_PATH
+        is_served = is_legacy or path == MCP_PATH
         await (legacy if is_legacy else streamable if is_served else Response(status_code=404))(scope, receive, send)
 
     @asynccontextmanager

@@ -13,6 +13,7 @@ from smart_mcp_proxy.errors import ProxyError, RefusedError, RequestError
 __all__ = [
     "BODY_LIMIT_BYTES",
     "JSON_TYPE",
+    "MISDIRECTED",
     "TooLargeError",
     "UnauthorizedError",
     "UnsupportedTypeError",
@@ -26,6 +27,8 @@ __all__ = [
 JSON_TYPE: Final = "application/json"
 BODY_LIMIT_BYTES: Final = 4 * 1024 * 1024
 """What the SDK takes at /mcp; the broker is no way around it."""
+MISDIRECTED: Final = 421
+"""The status of a request whose Host is not one of the gateway's names. Source: RFC 9110, section 15.5.20."""
 _SHOWN_CHARS: Final = 100
 
 
@@ -67,7 +70,10 @@ class BadMethodError(RequestError):
 def not_served(request: Request, exc: HTTPException) -> ProxyError:
     """Why a path, or an HTTP method at a path, is not answered."""
     kind = NotServedError if exc.status_code == 404 else BadMethodError
-    return kind(f"{request.method} {request.url.path[:_SHOWN_CHARS]} is not served.", hint="See /openapi.json.")
+    path = request.url.path
+    # Not redirected: on its way to another address a request may lose its body or its token.
+    hint = "Leave out the slash at its end." if path.endswith("/") else "See /openapi.json."
+    return kind(f"{request.method} {path[:_SHOWN_CHARS]} is not served.", hint=hint)
 
 
 def require_json(request: Request) -> None:

@@ -50,7 +50,9 @@ class Places:
         if place and await self._check(scope) is not None and not await self._has(place):
             await not_found(place)(scope, receive, send)
             return
-        if place:
+        if path != self._endpoint:
+            # Served here, a slash at its end alone too: behind a proxy that ends TLS, a redirect would lead to plain
+            # HTTP, and the token with it.
             scope = {**scope, "path": self._endpoint, "raw_path": self._endpoint.encode()}
         with serving_path(place, partial(self.address, scope["scheme"], scope["headers"])):
             await self._app(scope, receive, send)

@@ -10,7 +10,7 @@ import anyio
 import pytest
 from gateway_fakes import Notebook, config, definition, record_of
 
-from smart_mcp_proxy.errors import UpstreamError, UpstreamTimeoutError
+from smart_mcp_proxy.errors import RefusedError, RequestError, UpstreamError, UpstreamTimeoutError
 from smart_mcp_proxy.gateway.clients import Clients, Sender
 from smart_mcp_proxy.models import ClientLine, Era
 from smart_mcp_proxy.servers import Limits
@@ -118,14 +118,31 @@ async def test_a_list_that_changes_as_soon_as_it_was_read_is_not_looked_at_for_e
     assert link.listings == LISTINGS and given_up.value.delivery == "not_sent"
 
 
-async def test_the_words_of_a_question_hide_what_its_server_was_trusted_with() -> None:
-    """An address stays whole: it would lead nowhere."""
+def asked_of(params: dict[str, Any], declared: dict[str, Any], method: str = "elicitation/create") -> Any:
+    """A question of server `alpha` as its client gets it."""
     fleet = Fleet(environ={}, on_change=lambda status: None, on_tools_changed=lambda name: None)
     clients = Clients(fleet, Notebook(), lambda path, principal: None, is_cleaned=True)  # type: ignore[arg-type]
-    declared = {"elicitation": {"url": {}}}
-    address = "https://login.example/start?app=geheim-1234"
+    return clients.shown("alpha", method, params, declared)
+
+
+def test_the_words_of_a_question_hide_what_its_server_was_trusted_with() -> None:
+    """What a sign-in needs in its address stays: every browser sees it."""
+    address = "https://login.example/start?client_id=geheim-1234"
     params = {"mode": "url", "message": "Sign in with geheim-1234.", "url": address, "elicitationId": "1"}
     with secrets_hidden(["geheim-1234"]):
-        shown = clients.shown("alpha", "elicitation/create", params, declared)
+        shown = asked_of(params, {"elicitation": {"url": {}}})
     assert "geheim" not in shown["message"] and "[hidden]" in shown["message"]
     assert shown["url"] == address
+
+
+def test_a_question_that_cannot_be_asked_without_a_secret_is_not_asked() -> None:
+    """The server is told why; and one that nobody could read is told so too."""
+    params = {"mode": "url", "message": "Sign in.", "url": "https://a.example/?key=geheim-1234", "elicitationId": "1"}
+    with secrets_hidden(["geheim-1234"]), pytest.raises(RefusedError, match="an address") as refused:
+        asked_of(params, {"elicitation": {"url": {}}})
+    assert refused.value.error_code == "secret_shown" and "geheim" not in str(refused.value)
+    deep: Any = "x"
+    for _ in range(100):
+        deep = [deep]
+    with pytest.raises(RequestError, match="nested too deeply"):
+        asked_of({"messages": deep}, {"sampling": {}}, "sampling/createMessage")

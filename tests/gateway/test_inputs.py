@@ -9,10 +9,11 @@ import pytest
 from gateway_fakes import config
 from mcp_types import CLIENT_CAPABILITIES_META_KEY
 
-from smart_mcp_proxy.errors import ProxyError, RequestError
+from smart_mcp_proxy.errors import ProxyError, RefusedError, RequestError
 from smart_mcp_proxy.gateway.inputs import ANSWER_S, MAX_ROUNDS, Inputs, Round
 from smart_mcp_proxy.gateway.request_states import RequestStates, Subject
 from smart_mcp_proxy.models import ClientInput
+from smart_mcp_proxy.telemetry import secrets_hidden
 
 pytestmark = pytest.mark.anyio
 
@@ -138,6 +139,23 @@ async def test_questions_lose_what_steers_a_terminal(inputs: Inputs) -> None:
     assert shown["inputRequests"]["who"]["params"]["message"] == "Server 'alpha' asks: Who?"
     second = await inputs.begin(SUBJECT, ClientInput(ALL, state=shown["requestState"]))
     assert second.params({}, "modern")["requestState"] == "\x1b[2J"
+
+
+async def test_questions_do_not_show_what_the_server_was_trusted_with(inputs: Inputs) -> None:
+    """Words are hidden; where that would change the answers, nothing is asked."""
+    first = await inputs.begin(SUBJECT, ClientInput(ALL))
+    with secrets_hidden(["geheim-1234"]):
+        titled = {"type": "string", "title": "For geheim-1234"}
+        schema = {"type": "object", "properties": {"name": titled}}
+        form = FORM | {"params": {"message": "With geheim-1234?", "requestedSchema": schema}}
+        shown = await asked(inputs, question(who=form), first)
+        url = URL | {"params": {"mode": "url", "message": "Go", "url": "https://a.example/geheim-1234"}}
+        with pytest.raises(RefusedError, match="an address") as refused:
+            await asked(inputs, question(who=url), first)
+    params = shown["inputRequests"]["who"]["params"]
+    assert params["message"] == "Server 'alpha' asks: With [hidden]?"
+    assert params["requestedSchema"]["properties"]["name"]["title"] == "For [hidden]"
+    assert (refused.value.error_code, refused.value.delivery) == ("secret_shown", "unknown")
 
 
 async def test_an_older_client_is_asked_one_question_after_the_other(inputs: Inputs) -> None:

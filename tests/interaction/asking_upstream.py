@@ -4,7 +4,8 @@ Usage: asking_upstream.py LEDGER
 
 `ask`, the prompt `brief` and every resource answer with the questions that `kind` names (a form where nothing does),
 `rounds` times, and give the client the state `LABEL/ROUND`. Then they answer with what they know: their label, the
-capabilities and the answers they were sent. LEDGER gets a line for each of these requests: its params.
+capabilities and the answers they were sent. Who asks for progress hears its own label. LEDGER gets a line for each of
+these requests: its params.
 """
 
 import json
@@ -74,6 +75,10 @@ def told(params, arguments):
     )
 
 
+def send(**message):
+    print(json.dumps({"jsonrpc": "2.0", **message}), flush=True)
+
+
 def answer(method, params):
     if method == "server/discover":
         able = {"tools": {}, "prompts": {}, "resources": {}}
@@ -83,6 +88,9 @@ def answer(method, params):
     with open(sys.argv[1], "a", encoding="utf-8") as ledger:
         ledger.write(json.dumps(params) + "\n")
     arguments = params.get("arguments", {})
+    if (token := params.get("_meta", {}).get("progressToken")) is not None:
+        report = {"progressToken": token, "progress": 1, "message": arguments.get("label")}
+        send(method="notifications/progress", params=report)
     if (asked := asking(params, arguments)) is not None:
         return asked
     text = told(params, arguments)
@@ -97,4 +105,4 @@ for line in sys.stdin:
     message = json.loads(line)
     if "id" in message:
         result = {"resultType": "complete", **answer(message["method"], message["params"])}
-        print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}), flush=True)
+        send(id=message["id"], result=result)

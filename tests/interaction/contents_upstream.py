@@ -4,7 +4,9 @@
 
 MODE is `handshake` or `modern`. FILE holds what it lists, as JSON: the definitions by `prompts`, `resources`,
 `resourceTemplates` and `tools`, and `declares`, its capabilities. It is read anew for each list. The tool `poke` says
-that every list has changed. What a prompt or resource answers holds the very request that came.
+that every list has changed. What a prompt or resource answers holds the very request that came; who asks for progress
+hears of one step. A request that says `wait` is not answered: FILE.ledger gets a line when it comes and another when it
+is cancelled.
 """
 
 import json
@@ -21,6 +23,7 @@ KINDS = {
 CHANGES = [f"notifications/{kind}/list_changed" for kind in ("tools", "prompts", "resources")]
 PAGE = 2
 subscription = None
+waiting = {}
 
 
 def send(**message):
@@ -96,10 +99,23 @@ def answer(method, params):
     return ANSWERS[method](params)
 
 
+def note(*words):
+    with open(path + ".ledger", "a", encoding="utf-8") as ledger:
+        ledger.write(" ".join(words) + "\n")
+
+
 for line in sys.stdin:
     message = json.loads(line)
     method, params = message["method"], message.get("params") or {}
+    if method == "notifications/cancelled" and params["requestId"] in waiting:
+        note("cancelled", waiting.pop(params["requestId"]))
     if "id" not in message:
+        continue
+    if (token := params.get("_meta", {}).get("progressToken")) is not None and method in ANSWERS:
+        send(method="notifications/progress", params={"progressToken": token, "progress": 1, "message": method})
+    if method in ANSWERS and "wait" in json.dumps(own(params)):
+        waiting[message["id"]] = method
+        note("began", method)
         continue
     known = {"handshake": ["initialize"], "modern": ["server/discover", "subscriptions/listen"]}[mode]
     if method not in (*known, *KINDS, *ANSWERS, "tools/call"):

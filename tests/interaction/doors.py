@@ -14,6 +14,7 @@ from typing import Any
 import httpx2
 import uvicorn
 from agents import Agent, Era, HttpAgent, StreamAgent, events_of
+from described import assert_described
 
 from smart_mcp_proxy.fastmcp_compat.server import dump_message, message_streams, parse_message, serve_streams
 from smart_mcp_proxy.gateway import Gateway
@@ -25,6 +26,7 @@ from smart_mcp_proxy.web.serve import serve_http
 UPSTREAM = Path(__file__).parent / "odd_upstream.py"
 STDIO_COMMAND = (sys.executable, "-m", "smart_mcp_proxy", "serve")
 CUT_CHARS = 2_000
+SETTLED_S = 60
 LONGEST_LINE_BYTES = 64 * 1024 * 1024
 ENVIRON = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/"), "LANG": "C.UTF-8"}
 
@@ -176,7 +178,10 @@ async def listening(app: Any) -> AsyncIterator[str]:
 async def rest_at(socket_file: Path) -> AsyncIterator[httpx2.AsyncClient]:
     """The private REST of a gateway, as the command line finds it."""
     async with httpx2.AsyncClient(
-        transport=httpx2.AsyncHTTPTransport(uds=str(socket_file)), base_url="http://gateway/api/v1", trust_env=False
+        transport=httpx2.AsyncHTTPTransport(uds=str(socket_file)),
+        base_url="http://gateway/api/v1",
+        trust_env=False,
+        event_hooks={"response": [assert_described]},
     ) as client:
         yield client
 
@@ -190,6 +195,37 @@ async def over_http(
         agent = HttpAgent(era, f"{base}{path}", client)
         await agent.greet()
         yield agent
+
+
+@asynccontextmanager
+async def settled(data_dir: Path, servers: Mapping[str, Any], **settings: Any) -> AsyncIterator[Gateway]:
+    """A gateway in this process that has listed its servers, prompts and resources included."""
+    async with opened_gateway(data_dir, servers, **settings) as gateway:
+        gateway.start_upstreams()
+        assert await gateway.wait_settled(SETTLED_S)
+        for name in servers:
+            await gateway.shelves.wait_listed(name)
+        yield gateway
+
+
+@asynccontextmanager
+async def agent_at(
+    door: tuple[str, Any], data_dir: Path, servers: Mapping[str, Any], passed: str | None = None
+) -> AsyncIterator[Agent]:
+    """An agent at a door of a gateway of its own in front of these servers, one of them passed through if named."""
+    transport, era = door
+    async with AsyncExitStack() as stack:
+        if transport == "stdio":
+            options = () if passed is None else ("--passthrough", passed)
+            process = await stack.enter_async_context(spawned(data_dir, servers, options=options))
+            yield await stack.enter_async_context(on_stdio(process, era))
+            return
+        gateway = await stack.enter_async_context(settled(data_dir, servers, passthrough=passed))
+        if transport == "memory":
+            yield await stack.enter_async_context(in_memory(gateway, era))
+            return
+        base = await stack.enter_async_context(served(gateway))
+        yield await stack.enter_async_context(over_http(base, era) if transport == "http" else over_sse(base))
 
 
 @asynccontextmanager

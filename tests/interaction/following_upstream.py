@@ -13,16 +13,11 @@ import threading
 import time
 from pathlib import Path
 
+from raw_server import TOOLS_CHANGED, send, serve
+
 WORLD = Path(sys.argv[1])
 POLL_S = 0.01
-written = threading.Lock()
 told = {}
-
-
-def send(**message):
-    with written:
-        sys.stdout.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
-        sys.stdout.flush()
 
 
 def follow():
@@ -31,34 +26,23 @@ def follow():
         time.sleep(POLL_S)
         if (now := (WORLD / "tools").read_text()) != seen:
             seen = now
-            send(method="notifications/tools/list_changed")
+            send(method=TOOLS_CHANGED)
 
 
-for line in sys.stdin:
-    message = json.loads(line)
-    match message["method"]:
-        case "initialize":
-            result = {
-                "protocolVersion": "2025-11-25",
-                "capabilities": {"tools": {"listChanged": True}},
-                "serverInfo": {"name": "following", "version": "1"},
-            }
-            threading.Thread(target=follow, daemon=True).start()
-        case "tools/list":
-            text = (WORLD / "tools").read_text()
-            told = {tool["name"]: tool for tool in json.loads(text)}
-            part = WORLD / f"part-{os.getpid()}"
-            part.write_text(text)
-            part.replace(WORLD / f"told-{os.getppid()}")
-            result = {"tools": [*told.values()]}
-        case "tools/call":
-            name = message["params"]["name"]
-            with (WORLD / "ledger").open("a") as ledger:
-                ledger.write(json.dumps(told.get(name, {"name": name})) + "\n")
-            result = {"content": [], "structuredContent": {}}
-        case _ if "id" in message:
-            send(id=message["id"], error={"code": -32601, "message": "Method not found"})
-            continue
-        case _:
-            continue
-    send(id=message["id"], result=result)
+def tell():
+    text = (WORLD / "tools").read_text()
+    told.clear()
+    told.update({tool["name"]: tool for tool in json.loads(text)})
+    part = WORLD / f"part-{os.getpid()}"
+    part.write_text(text)
+    part.replace(WORLD / f"told-{os.getppid()}")
+    return [*told.values()]
+
+
+def call(name):
+    with (WORLD / "ledger").open("a") as ledger:
+        ledger.write(json.dumps(told.get(name, {"name": name})) + "\n")
+    return {"content": [], "structuredContent": {}}
+
+
+serve("following", tell, call, on_greeting=threading.Thread(target=follow, daemon=True).start)

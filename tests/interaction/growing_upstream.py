@@ -3,36 +3,16 @@
 It announces the change twice, as busy servers do.
 """
 
-import json
-import sys
+from raw_server import TOOLS_CHANGED, send, serve
 
 names = ["grow"]
 
 
-def send(**message):
-    sys.stdout.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
-    sys.stdout.flush()
+def grow(name):
+    names.append(f"grown_{len(names)}")
+    send(method=TOOLS_CHANGED)
+    send(method=TOOLS_CHANGED)
+    return {"content": []}
 
 
-for line in sys.stdin:
-    message = json.loads(line)
-    match message["method"]:
-        case "initialize":
-            result = {
-                "protocolVersion": "2025-11-25",
-                "capabilities": {"tools": {"listChanged": True}},
-                "serverInfo": {"name": "growing", "version": "1"},
-            }
-        case "tools/list":
-            result = {"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in names]}
-        case "tools/call":
-            names.append(f"grown_{len(names)}")
-            send(method="notifications/tools/list_changed")
-            send(method="notifications/tools/list_changed")
-            result = {"content": []}
-        case _ if "id" in message:
-            send(id=message["id"], error={"code": -32601, "message": "Method not found"})
-            continue
-        case _:
-            continue
-    send(id=message["id"], result=result)
+serve("growing", lambda: [{"name": name, "inputSchema": {"type": "object"}} for name in names], grow)

@@ -49,6 +49,13 @@ def log(text, level="info"):
     send({"method": "notifications/message", "params": {"level": level, "logger": "work", "data": text}})
 
 
+def report(params, text, step):
+    """Progress, to whom asked for it."""
+    if (token := params.get("_meta", {}).get("progressToken")) is not None:
+        report_params = {"progressToken": token, "progress": step, "message": text}
+        send({"method": "notifications/progress", "params": report_params})
+
+
 def tools():
     is_changed = state["is_changed"] or (KIND == "changed" and "elicitation" in state["capabilities"])
     names = [*QUESTIONS, "log", "pid", "state", "turn", "die"]
@@ -63,7 +70,8 @@ def call(request_id, params):
     if name in QUESTIONS:
         method, question = QUESTIONS[name](text)
         log(f"asking {text}")
-        asking[f"q-{request_id}"] = request_id
+        report(params, text, 1)
+        asking[f"q-{request_id}"] = request_id, params, text
         send({"id": f"q-{request_id}", "method": method, "params": question})
         return
     if name == "log":
@@ -81,13 +89,15 @@ def receive(message):
     request_id, params = message.get("id"), message.get("params") or {}
     match message.get("method"):
         case None:
-            call_id = asking.pop(request_id, None)
-            if call_id is not None:
+            if (asked := asking.pop(request_id, None)) is not None:
+                call_id, asked_params, text = asked
+                report(asked_params, text, 2)
                 answer(call_id, json.dumps(message.get("result", message.get("error"))))
         case "initialize":
             state["capabilities"] = params["capabilities"]
             greeting = {"protocolVersion": params["protocolVersion"], "serverInfo": {"name": "asking", "version": "1"}}
             greeting["capabilities"] = {"tools": {"listChanged": True}, "prompts": {}, "logging": {}}
+            greeting["instructions"] = "Orders of the server's own."
             send({"id": request_id, "result": greeting})
         case "tools/list":
             send({"id": request_id, "result": tools()})

@@ -13,6 +13,7 @@ import httpx2
 import jsonschema_rs
 import pytest
 from broker_upstream import BrokerUpstream
+from described import assert_described
 from doors import listening, odd_server, opened_gateway, served
 from fastmcp import Context, FastMCP
 
@@ -83,7 +84,8 @@ async def opened_broker(
         gateway.start_upstreams()
         assert await gateway.wait_settled(20)
         own = {} if token is None else {"authorization": f"Bearer {token}"}
-        client = httpx2.AsyncClient(base_url=base, trust_env=False, timeout=30, headers=own)
+        hooks = {"response": [assert_described]}
+        client = httpx2.AsyncClient(base_url=base, trust_env=False, timeout=30, headers=own, event_hooks=hooks)
         yield Broker(gateway, upstream, base, await stack.enter_async_context(client))
 
 
@@ -826,13 +828,17 @@ async def test_the_public_address_is_one_name_of_all_endpoints(tmp_path: Path) -
         ("POST", "/api/mcp/b", 404),
         ("POST", "/api/mcp/", 404),
         ("GET", "/api/mcp/b/proxy/other", 404),
+        ("POST", "/api/mcp/b/proxy/", 404),
+        ("GET", "/api/mcp/b/proxy/status/", 404),
+        ("GET", "/api/connections/", 404),
     ],
 )
 async def test_what_is_not_served_is_said(broker: Broker, verb: str, path: str, status: int) -> None:
-    """In the broker's own form."""
+    """In the broker's own form, and never by a redirect, which may lose a body or a token."""
     reply = await broker.client.request(verb, path)
     code = "not_found" if status == 404 else "http_method_not_allowed"
     assert_failed(reply, status, code, "", is_proxy=False)
+    assert ("Leave out the slash" in reply.text) == path.endswith("/")
 
 
 @pytest.mark.requirement("broker-openapi")

@@ -14,17 +14,7 @@ from urllib.parse import quote
 import anyio
 import pytest
 from agents import META, Agent
-from doors import (
-    DOORS,
-    in_memory,
-    odd_server,
-    on_stdio,
-    opened_gateway,
-    over_http,
-    over_sse,
-    served,
-    spawned,
-)
+from doors import DOORS, agent_at, in_memory, odd_server, opened_gateway, over_http, served
 from test_passthrough_door import Announcements
 
 from smart_mcp_proxy.catalog import ActivityFilter
@@ -89,26 +79,6 @@ def bare(result: dict[str, Any]) -> dict[str, Any]:
     return own | ({"_meta": meta} if meta else {})
 
 
-@asynccontextmanager
-async def at(
-    door: tuple[str, Any], data_dir: Path, servers: dict[str, Any], passed: str | None
-) -> AsyncIterator[Agent]:
-    """An agent at a door of a gateway in front of these servers."""
-    transport, era = door
-    async with AsyncExitStack() as stack:
-        if transport == "stdio":
-            options = () if passed is None else ("--passthrough", passed)
-            process = await stack.enter_async_context(spawned(data_dir, servers, options=options))
-            yield await stack.enter_async_context(on_stdio(process, era))
-            return
-        gateway = await stack.enter_async_context(opened_gateway(data_dir, servers, passthrough=passed))
-        if transport == "memory":
-            yield await stack.enter_async_context(in_memory(gateway, era))
-            return
-        base = await stack.enter_async_context(served(gateway))
-        yield await stack.enter_async_context(over_http(base, era) if transport == "http" else over_sse(base))
-
-
 async def listed(agent: Agent, method: str, count: int = 0) -> list[dict[str, Any]]:
     """All pages of a list, asked for until it has at least `count` items."""
     with anyio.fail_after(LIMIT_S):
@@ -149,7 +119,7 @@ async def test_what_an_agent_sees_is_the_servers_own(
     asked directly; only names and URIs say the server, and none of them do where it is passed through."""
     file = tmp_path / "listed"
     write(file)
-    async with at(door, tmp_path / "data", {"fx": server(mode, file)}, passed) as agent:
+    async with agent_at(door, tmp_path / "data", {"fx": server(mode, file)}, passed) as agent:
         claimed = agent.greeting["result"]["capabilities"]
         assert claimed["prompts"] == {"listChanged": True}
         assert claimed["resources"] == {"subscribe": True, "listChanged": True}
@@ -189,6 +159,47 @@ async def test_what_an_agent_sees_is_the_servers_own(
         assert (await agent.request("prompts/list", cursor="x"))["error"]["code"] == -32602
 
 
+REQUESTS = {
+    "resources/read": {"uri": "mcpproxy://fx/test%3A%2F%2Ft%2FWORD%2Fdata"},
+    "prompts/get": {"name": "fx__greet", "arguments": {"who": "WORD"}},
+}
+
+
+def asking_for(method: str, word: str) -> dict[str, Any]:
+    """The params of a request that says this word."""
+    params: dict[str, Any] = json.loads(json.dumps(REQUESTS[method]).replace("WORD", word))
+    return params
+
+
+@pytest.mark.requirement("contents-under-way")
+@pytest.mark.parametrize("method", REQUESTS)
+@pytest.mark.parametrize("mode", ERAS)
+@pytest.mark.parametrize("door", [door for door in DOORS if door[0] in ("memory", "http")], ids="-".join)
+async def test_progress_and_cancellation_of_a_read_or_a_prompt_find_their_way(
+    door: tuple[str, Any], mode: str, method: str, tmp_path: Path
+) -> None:
+    """Progress comes under the agent's own token; a request that it gives up is given up at the server."""
+    file = tmp_path / "listed"
+    write(file)
+    ledger = file.with_name(file.name + ".ledger")
+    async with agent_at(door, tmp_path / "data", {"fx": server(mode, file)}) as agent:
+        with anyio.fail_after(LIMIT_S):
+            exchange = await agent.begin(method, token=True, **asking_for(method, "now"))
+            assert "result" in await exchange.answer
+            told = (await exchange.heard.get())["params"]
+            assert (told["progressToken"], told["message"]) == (exchange.id, method)
+            exchange = await agent.begin(method, **asking_for(method, "wait"))
+            await _written(ledger, f"began {method}")
+            await agent.cancel(exchange)
+            await _written(ledger, f"cancelled {method}")
+
+
+async def _written(ledger: Path, line: str) -> None:
+    """Returns when the server, another process, has written this line."""
+    while not ledger.exists() or line not in ledger.read_text().splitlines():
+        await asyncio.sleep(0.01)
+
+
 @pytest.mark.requirement("contents-off")
 @pytest.mark.parametrize("era", ERAS)
 async def test_where_no_server_has_any_nothing_is_claimed_or_answered(era: Any, tmp_path: Path) -> None:
@@ -211,10 +222,10 @@ async def test_a_change_is_told_once(door: tuple[str, Any], mode: str, tmp_path:
     file = tmp_path / "listed"
     write(file)
     servers = {"fx": server(mode, file)}
-    async with at(("memory", "modern"), tmp_path / "data", servers, "fx") as agent:
+    async with agent_at(("memory", "modern"), tmp_path / "data", servers, "fx") as agent:
         for method, kind in METHODS.items():
             await listed(agent, method, len(LISTED[kind]))
-    async with at(door, tmp_path / "data", servers, "fx") as agent:
+    async with agent_at(door, tmp_path / "data", servers, "fx") as agent:
         assert len(await listed(agent, "prompts/list")) == 3
         told = Announcements(agent)
         await told.subscribe({"promptsListChanged": True, "resourcesListChanged": True})

@@ -167,6 +167,28 @@ async def test_methods_and_paths(
     assert reply.status_code == status
 
 
+@ERAS
+async def test_a_slash_at_the_end_of_the_endpoint_is_no_other_address(
+    doors: dict[str, str], http: httpx2.AsyncClient, era: Era
+) -> None:
+    """It is answered there: a redirect could lose the token on its way, or send it in the clear."""
+    headers, body = opening(era)
+    reply = await http.post(doors["locked"] + "/mcp/", headers=headers, json=body)
+    assert reply.status_code == 401
+    reply = await http.post(
+        doors["locked"] + "/mcp/", headers=headers | {"authorization": f"Bearer {TOKEN}"}, json=body
+    )
+    assert reply.status_code == 200 and "result" in reply.text
+
+
+async def test_a_slash_at_the_end_of_the_older_endpoint_is_no_other_address(
+    doors: dict[str, str], http: httpx2.AsyncClient
+) -> None:
+    """Its stream opens there."""
+    async with http.stream("GET", doors["open"] + "/sse/") as reply:
+        assert reply.status_code == 200
+
+
 @pytest.mark.parametrize("path", ["/mcp", "/sse", "/messages/?session_id=" + "0" * 32])
 async def test_every_agents_path_asks_for_the_token(doors: dict[str, str], http: httpx2.AsyncClient, path: str) -> None:
     """The older transport has no side entrance."""

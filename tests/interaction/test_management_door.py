@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import subprocess
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -15,6 +16,7 @@ import httpx2
 import jsonschema_rs
 import pytest
 from agents import Agent, Era
+from described import assert_described
 from doors import ENVIRON, in_memory, served
 from openapi_pydantic import OpenAPI
 
@@ -70,7 +72,7 @@ class World:
 async def opened_world(folder: Path, servers: dict[str, Any], **settings: Any) -> AsyncIterator[World]:
     file = folder / "servers.json"
     file.write_text(json.dumps({"mcpServers": servers}, indent=2))
-    chosen = Settings(data_dir=folder / "data", config_path=file, **{"manage": True, **settings})
+    chosen = Settings(data_dir=folder / "data", **{"config_path": file, "manage": True, **settings})
     async with AsyncExitStack() as stack:
         gateway = await stack.enter_async_context(Gateway(chosen, load_servers(file).servers, environ=ENVIRON))
         base = await stack.enter_async_context(served(gateway))
@@ -79,7 +81,9 @@ async def opened_world(folder: Path, servers: dict[str, Any], **settings: Any) -
             agents[era] = await stack.enter_async_context(in_memory(gateway, era))
 
         async def client(**options: Any) -> httpx2.AsyncClient:
-            return await stack.enter_async_context(httpx2.AsyncClient(trust_env=False, timeout=30, **options))
+            hooks = {"response": [assert_described]}
+            made = httpx2.AsyncClient(trust_env=False, timeout=30, event_hooks=hooks, **options)
+            return await stack.enter_async_context(made)
 
         token = (folder / "data" / "operator.token").read_text().strip()
         address = f"{base}/api/v1/"
@@ -372,6 +376,18 @@ async def test_a_method_that_a_path_has_not_is_refused_with_those_it_has(
 
 
 @pytest.mark.requirement("rest-network")
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [("POST", "servers/", 405), ("POST", "call/", 404), ("GET", "config/", 404), ("GET", "../../openapi.json/", 404)],
+)
+async def test_a_slash_too_many_is_told_and_not_redirected(world: World, method: str, path: str, status: int) -> None:
+    """A redirect may lose the body or the token."""
+    for client in (world.operator, world.web):
+        reply = await client.request(method, str(client.base_url.join(path)), json={} if method == "POST" else None)
+        assert (reply.status_code, reply.json()["error"]["hint"]) == (status, "Leave out the slash at its end.")
+
+
+@pytest.mark.requirement("rest-network")
 @pytest.mark.parametrize("query", ["q=a&detail=long", "q=a&read_only=yes", "q=a&why=1", "q=a&limit=0", "q=", ""])
 async def test_a_word_that_a_search_does_not_know_is_an_error(world: World, query: str) -> None:
     """And not taken for another one."""
@@ -526,3 +542,68 @@ async def test_the_description_of_the_interface_is_that_of_its_routes(world: Wor
         checked = jsonschema_rs.Draft202012Validator({**schema, "components": document["components"]})
         checked.validate((await world.operator.get(path)).json())
         assert (operation["security"] == []) == (path == "status")
+
+
+NEW = {"config": {"url": "https://example.com/mcp"}}
+STALE = {"revision": "sha256:0"}
+FAILURES: list[tuple[str, str, Any, int]] = [
+    *(("GET", f"/servers/nobody{part}", None, 404) for part in ("", "/logs")),
+    *(
+        ("POST", f"/servers/nobody/{verb}", None, 404)
+        for verb in ("enable", "disable", "approve", "restart", "refresh")
+    ),
+    *(("POST", f"/servers/mine/{verb}", None, 409) for verb in ("restart", "refresh")),
+    *((verb, "/servers/nobody", NEW, 404) for verb in ("PATCH", "PUT")),
+    *((verb, "/servers/mine", NEW | STALE, 409) for verb in ("PATCH", "PUT")),
+    ("POST", "/servers", NEW | {"name": "mine"}, 409),
+    ("DELETE", "/servers/nobody", None, 404),
+    ("DELETE", "/servers/mine?revision=x", None, 409),
+    ("POST", "/servers/mine/approve?revision=x", None, 409),
+    ("GET", "/tools?server=nobody", None, 404),
+    ("GET", "/tools/nobody:x", None, 404),
+    ("DELETE", "/examples?tool=nobody:x", None, 404),
+    ("GET", "/search?q=a&server=nobody", None, 404),
+    ("GET", "/approvals?server=nobody", None, 404),
+    ("GET", "/approvals/nobody:x", None, 404),
+    ("POST", "/approvals/approve", {"tools": [{"name": "nobody:x", "hash": ""}]}, 404),
+    *(("POST", f"/approvals/{verb}", {"name": "nobody:x"}, 404) for verb in ("block", "unblock")),
+    ("GET", "/activity/nothing", None, 404),
+    ("POST", "/tokens", {"name": "ci"}, 409),
+    ("DELETE", "/tokens/nobody", None, 404),
+]
+ELSEWHERE = {("POST", "/call"), ("POST", "/approvals/approve")}
+"""Their other failures need a server at work: test_broker_door.py and test_approval_door.py show them."""
+
+
+@pytest.mark.requirement("openapi")
+async def test_every_failure_that_a_route_describes_happens(world: World, tmp_path: Path) -> None:
+    """None is there for show: each handler is made to fail in each of its ways."""
+    assert (await world.operator.post("tokens", json={"name": "ci"})).status_code == 200
+    met: set[tuple[str, str, int]] = set()
+    for method, path, body, status in FAILURES:
+        reply = await world.operator.request(method, path.removeprefix("/"), json=body)
+        assert reply.status_code == status, (method, path, reply.text)
+        met.add((*_route_of(method, path.partition("?")[0]), status))
+    (tmp_path / "inline").mkdir()
+    async with opened_world(tmp_path / "inline", SERVERS, config_json="{}", config_path=None) as inline:
+        for row in ROUTES:
+            if 400 in (failure.http_status for failure in row.failures):
+                body = {"name": "new", "text": json.dumps({"mcpServers": {"new": NEW["config"]}}), **NEW}
+                path = row.path.replace("{name:path}", "mine").removeprefix("/")
+                reply = await inline.operator.request(row.method, path, json=body if row.body else None)
+                assert reply.json()["error"]["code"] == "config_read_only", reply.text
+                met.add((row.method, row.path, 400))
+    for row in ROUTES:
+        described = {failure.http_status for failure in row.failures} - {500}
+        missing = {status for status in described if (row.method, row.path, status) not in met}
+        assert not missing or (row.method, row.path) in ELSEWHERE, (row.method, row.path, missing)
+
+
+def _route_of(method: str, path: str) -> tuple[str, str]:
+    """The row of the table that answers this: the one with the fewest words left open."""
+    fitting = [
+        row.path
+        for row in ROUTES
+        if row.method == method and re.fullmatch(re.sub(r"\{[^}]+\}", ".+", row.path), path) is not None
+    ]
+    return method, min(fitting, key=lambda each: (each.endswith("}"), each.count("{")))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from doors import over_http, spawned
+from doors import in_memory, over_http, settled, spawned
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from personal_agents import (
@@ -211,6 +211,24 @@ async def test_a_call_that_is_cancelled_takes_its_question_back(tmp_path: Path) 
 def _cancelled(told: dict[str, Any]) -> dict[str, Any]:
     """What a notification takes back; other ones may come at any time."""
     return {"method": told["method"], "id": told.get("params", {}).get("requestId")}
+
+
+@pytest.mark.requirement("instructions-stay")
+@pytest.mark.parametrize("passthrough", [None, "asking"])
+async def test_what_a_server_instructs_its_clients_to_do_reaches_no_agent(
+    passthrough: str | None, tmp_path: Path
+) -> None:
+    """Nobody approves it, so nobody is told it: neither in a greeting nor in any answer about servers and tools."""
+    servers = {"asking": asking_server(tmp_path / "ledger")}
+    async with settled(tmp_path / "data", servers, passthrough=passthrough, manage=True) as gateway:
+        for era in ("handshake", "modern"):
+            async with in_memory(gateway, era) as agent:
+                heard = [agent.greeting, await agent.request("tools/list"), await agent.request("prompts/list")]
+                if passthrough is None:
+                    heard.append(await agent.call("retrieve_tools", query="orders of the server"))
+                    heard.append(await agent.call("describe_tool", names=["asking:ask"]))
+                    heard.append(await agent.call("upstream_servers", operation="list"))
+                assert "asking" in json.dumps(heard) and "Orders of" not in json.dumps(heard)
 
 
 @pytest.mark.requirement("own-gone")

@@ -4,7 +4,7 @@ the servers are asked for that."""
 import json
 import sys
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -12,7 +12,7 @@ from urllib.parse import quote
 import anyio
 import pytest
 from agents import META, Agent, Era, StreamAgent
-from doors import DOORS, in_memory, on_stdio, opened_gateway, over_http, over_sse, served, spawned
+from doors import DOORS, agent_at, in_memory, opened_gateway, over_http, served, settled
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from test_passthrough_door import Announcements, listed
@@ -109,37 +109,6 @@ class Ear:
                 await listed(self.agent)
 
 
-@asynccontextmanager
-async def at(
-    door: tuple[str, Any], directory: Path, servers: dict[str, Any], passed: str | None = None
-) -> AsyncIterator[Agent]:
-    """An agent at a door of a gateway in front of these servers, once their tools are listed."""
-    transport, era = door
-    async with AsyncExitStack() as stack:
-        if transport == "stdio":
-            options = () if passed is None else ("--passthrough", passed)
-            process = await stack.enter_async_context(spawned(directory, servers, options=options))
-            yield await stack.enter_async_context(on_stdio(process, era))
-            return
-        gateway = await stack.enter_async_context(settled(directory, servers, passthrough=passed))
-        if transport == "memory":
-            yield await stack.enter_async_context(in_memory(gateway, era))
-            return
-        base = await stack.enter_async_context(served(gateway))
-        yield await stack.enter_async_context(over_http(base, era) if transport == "http" else over_sse(base))
-
-
-@asynccontextmanager
-async def settled(directory: Path, servers: dict[str, Any], **settings: Any) -> AsyncIterator[Gateway]:
-    """A gateway that has listed its servers."""
-    async with opened_gateway(directory, servers, **settings) as gateway:
-        gateway.start_upstreams()
-        assert await gateway.wait_settled(LIMIT_S)
-        for name in servers:
-            await gateway.shelves.wait_listed(name)
-        yield gateway
-
-
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     """What the server lists."""
@@ -167,7 +136,7 @@ async def test_a_client_hears_of_what_it_subscribed_to(
     door: tuple[str, Any], mode: str, file: Path, tmp_path: Path
 ) -> None:
     """By the URI that it used, a burst merged, and of nothing else; after it unsubscribed, of nothing."""
-    async with at(door, tmp_path / "data", {"fx": watched(mode, file)}) as agent:
+    async with agent_at(door, tmp_path / "data", {"fx": watched(mode, file)}) as agent:
         await listed_resources(agent)
         ear = Ear(agent)
         await ear.open(ONE, LAST)
@@ -201,7 +170,7 @@ async def test_a_server_that_is_passed_through_is_subscribed_to_by_its_own_uris(
     era: Era, mode: str, file: Path, tmp_path: Path
 ) -> None:
     """Both ways: what is asked for, and what is heard."""
-    async with at(("memory", era), tmp_path / "data", {"fx": watched(mode, file)}, "fx") as agent:
+    async with agent_at(("memory", era), tmp_path / "data", {"fx": watched(mode, file)}, "fx") as agent:
         assert agent.greeting["result"]["capabilities"]["resources"]["subscribe"] is True
         ear = Ear(agent, is_passed=True)
         await ear.open(ONE)
@@ -260,7 +229,7 @@ async def test_nobody_hears_of_what_he_did_not_subscribe_to(
 @pytest.mark.parametrize("era", ERAS)
 async def test_what_cannot_be_read_cannot_be_subscribed_to(era: Era, mode: str, file: Path, tmp_path: Path) -> None:
     """The same error; and where the server refuses a subscription, its own."""
-    async with at(("memory", era), tmp_path / "data", {"fx": watched(mode, file)}) as agent:
+    async with agent_at(("memory", era), tmp_path / "data", {"fx": watched(mode, file)}) as agent:
 
         async def subscribe(uri: str) -> dict[str, Any]:
             if era == "handshake":
@@ -312,7 +281,7 @@ async def test_a_server_is_asked_once_for_all_clients(era: Era, mode: str, file:
 @pytest.mark.parametrize("era", ERAS)
 async def test_a_subscription_outlives_a_connection(era: Era, mode: str, file: Path, tmp_path: Path) -> None:
     """The client hears once that the resource may have changed in the gap, and of every change afterwards."""
-    async with at(("memory", era), tmp_path / "data", {"fx": watched(mode, file)}) as agent:
+    async with agent_at(("memory", era), tmp_path / "data", {"fx": watched(mode, file)}) as agent:
         ear = Ear(agent)
         await ear.open(ONE)
         for ending in ("die", "end") if mode == "modern" else ("die",):
@@ -322,6 +291,57 @@ async def test_a_subscription_outlives_a_connection(era: Era, mode: str, file: P
             assert len(ear.heard()) == before + 1
             await ear.touch(ONE)
             await ear.until(ONE, before + 2)
+
+
+@pytest.mark.requirement("subscriptions-renewed")
+@pytest.mark.parametrize("mode", ERAS)
+@pytest.mark.parametrize("era", ERAS)
+async def test_what_a_server_does_not_take_on_its_new_connection_is_tried_again(
+    era: Era, mode: str, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until it does; the client hears then that the resource may have changed, and of every change afterwards."""
+    monkeypatch.setattr(subscriptions, "RENEW_PAUSE_S", 0.02)
+    refusing = file.with_name(file.name + ".refusing")
+    async with agent_at(("memory", era), tmp_path / "data", {"fx": watched(mode, file)}) as agent:
+        ear = Ear(agent)
+        await ear.open(ONE)
+        refusing.touch()
+        await agent.call("call_tool_write", name="fx:die", args={})
+        await refused_twice(file, agent)
+        assert ear.heard() == []
+        refusing.unlink()
+        await ear.until(ONE)
+        await ear.touch(ONE)
+        await ear.until(ONE, 2)
+
+
+async def refused_twice(file: Path, agent: Agent) -> None:
+    """Returns when the server has refused two attempts on its present connection."""
+    with anyio.fail_after(LIMIT_S):
+        while sum(line.startswith("refused") for line in await ledger(file)) < 2:
+            await listed(agent)
+
+
+@pytest.mark.requirement("subscriptions-shared")
+async def test_at_a_server_that_knows_each_client_subscriptions_go_over_the_shared_connection(
+    file: Path, tmp_path: Path
+) -> None:
+    """Which stays whoever leaves; what is said on a client's own connection is heard by nobody else."""
+    entry = watched("handshake", file, connection="per_client")
+    async with (
+        settled(tmp_path / "data", {"fx": entry}) as gateway,
+        in_memory(gateway, "handshake") as own,
+        in_memory(gateway, "modern") as shares,
+    ):
+        ears = [Ear(own), Ear(shares)]
+        for ear in ears:
+            await ear.open(ONE)
+        await ears[0].touch(ONE)  # on its own connection, on which nothing is subscribed to
+        await ears[1].touch(ONE)
+        for ear in ears:
+            await ear.until(ONE)
+            assert ear.heard() == [shown(ONE)]
+        assert await ledger(file) == ["subscribe memo://0"]
 
 
 @pytest.mark.requirement("subscriptions-renewed")
@@ -375,7 +395,7 @@ async def test_nothing_is_heard_of_what_may_no_longer_be_read(
 @pytest.mark.parametrize("era", ERAS)
 async def test_a_client_has_so_many_subscriptions_and_no_more(era: Era, file: Path, tmp_path: Path) -> None:
     """One more is refused by name of the limit; one that ended makes room."""
-    async with at(("memory", era), tmp_path / "data", {"fx": watched("handshake", file)}) as agent:
+    async with agent_at(("memory", era), tmp_path / "data", {"fx": watched("handshake", file)}) as agent:
         uris = [shown(f"memo://t/{number}").replace("%2F7", "/7") for number in range(PER_CLIENT + 1)]
         if era == "modern":
             wanted = {"resourceSubscriptions": uris}
@@ -413,7 +433,7 @@ async def test_a_server_has_so_many_subscriptions_and_no_more(
 @pytest.mark.parametrize("mode", ERAS)
 async def test_a_change_of_a_part_is_told_of_the_whole(mode: str, file: Path, tmp_path: Path) -> None:
     """A server may name the very part; the client hears of what it knows."""
-    async with at(("memory", "handshake"), tmp_path / "data", {"fx": watched(mode, file)}) as agent:
+    async with agent_at(("memory", "handshake"), tmp_path / "data", {"fx": watched(mode, file)}) as agent:
         ear = Ear(agent)
         await ear.open(ONE, TWO)
         await agent.call("call_tool_write", name="fx:touch", args={"uris": [ONE], "part": "/a/b"})

@@ -4,9 +4,9 @@
 
 MODE is `handshake`, `modern`, or `deaf`: the handshake era without subscriptions. FILE holds what it lists, as JSON:
 `resources` and `resourceTemplates`; without the file it ends at once. What it is asked of subscriptions is written to
-FILE.ledger, a line each. Tools: `touch` says that the resources `uris` have changed, or their part `part`, to whom that
-was subscribed to;
-`poke` says that its list has changed; `end` ends its streams; `die` ends it.
+FILE.ledger, a line each; while FILE.refusing exists, it refuses every subscription. Tools: `touch` says that the
+resources `uris` have changed, or their part `part`, to whom that was subscribed to; `poke` says that its list has
+changed; `end` ends its streams; `die` ends it.
 """
 
 import json
@@ -18,6 +18,14 @@ META = "io.modelcontextprotocol/"
 REFUSED = "memo://refused"
 TOOLS = [{"name": name, "inputSchema": {"type": "object"}} for name in ("touch", "poke", "end", "die")]
 subscribed = set()
+
+
+def is_refused(uri):
+    if is_for_now := os.path.exists(path + ".refusing"):
+        note("refused", uri)
+    return is_for_now or uri == REFUSED
+
+
 streams = {}
 
 
@@ -46,7 +54,7 @@ def greeting():
 
 
 def listen(request_id, wanted):
-    uris = [uri for uri in wanted.get("resourceSubscriptions", []) if uri != REFUSED]
+    uris = [uri for uri in wanted.get("resourceSubscriptions", []) if not is_refused(uri)]
     if uris:
         note("listen", *uris)
     streams[request_id] = wanted | ({"resourceSubscriptions": uris} if uris else {})
@@ -91,7 +99,7 @@ def call(name, arguments):
 
 def subscribe(method, uri):
     note(method.partition("/")[2], uri)
-    if uri == REFUSED:
+    if method == "resources/subscribe" and is_refused(uri):
         return None
     (subscribed.add if method == "resources/subscribe" else subscribed.discard)(uri)
     return {}

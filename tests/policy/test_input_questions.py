@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from smart_mcp_proxy.policy.inputs import SERVER_META_KEY, input_fault, shown_inputs
+from smart_mcp_proxy.policy.inputs import SERVER_META_KEY, input_fault, shown_inputs, without_secrets
+from smart_mcp_proxy.telemetry import secrets_hidden
 
 
 def form(message: str = "Who are you?", **fields: Any) -> dict[str, Any]:
@@ -149,3 +150,83 @@ def test_a_question_begins_with_the_name_of_the_server_and_is_otherwise_unchange
     }
     assert shown["c"]["params"] == SAMPLE["params"] | {"_meta": meta | {SERVER_META_KEY: "git"}}
     assert shown["d"] == ROOTS
+
+
+KEY = "sk-9f2c/77+a1"
+ALL = {"elicitation": {"form": {}, "url": {}}, "sampling": {}}
+
+
+def test_the_words_of_a_form_are_shown_without_what_the_server_was_trusted_with() -> None:
+    """Message, titles and descriptions; a default that holds one is left out. All else is as the server wrote it."""
+    asked = form(
+        name=TYPED | {"title": f"For {KEY}", "description": f"as {KEY}", "default": KEY},
+        title=TYPED | {"default": "a word"},
+        default={"type": "integer", "default": 7},
+        pick={"type": "string", "oneOf": [{"const": "a", "title": f"A {KEY}"}], "enumNames": [KEY]},
+    )
+    asked["params"] |= {"message": f"Is it {KEY}?", "_meta": {"of": [KEY]}}
+    with secrets_hidden([KEY]):
+        shown = without_secrets({"k": asked})
+        assert input_fault(shown, ALL) is None
+    assert KEY not in str(shown)
+    params = shown["k"]["params"]
+    assert (params["message"], params["_meta"]) == ("Is it [hidden]?", {"of": ["[hidden]"]})
+    assert params["requestedSchema"]["properties"] == {
+        "name": TYPED | {"title": "For [hidden]", "description": "as [hidden]"},
+        "title": TYPED | {"default": "a word"},
+        "default": {"type": "integer", "default": 7},
+        "pick": {"type": "string", "oneOf": [{"const": "a", "title": "A [hidden]"}], "enumNames": ["[hidden]"]},
+    }
+    assert without_secrets({"k": asked}) == {"k": asked}, "it was a secret only as long as it was in use"
+
+
+def test_what_is_asked_of_a_model_is_shown_without_secrets() -> None:
+    """All of its texts."""
+    content = [{"type": "text", "text": f"Use {KEY}"}]
+    asked = SAMPLE | {"params": {"systemPrompt": KEY, "messages": [{"role": "user", "content": content}]}}
+    with secrets_hidden([KEY]):
+        shown = without_secrets({"k": asked, "r": ROOTS})
+    assert KEY not in str(shown) and shown["r"] == ROOTS
+    assert shown["k"]["params"]["messages"][0]["content"] == [{"type": "text", "text": "Use [hidden]"}]
+
+
+def addressed(url: str) -> dict[str, Any]:
+    return URL | {"params": URL["params"] | {"url": url}}
+
+
+@pytest.mark.parametrize(
+    ("asked", "what"),
+    [
+        (form(pick=TYPED | {"enum": ["a", KEY]}), "a form"),
+        (form(pick=TYPED | {"oneOf": [{"const": KEY, "title": "A"}]}), "a form"),
+        (form(**{KEY: TYPED}), "a form"),
+        (form(name=TYPED | {"pattern": KEY}), "a form"),
+        (addressed(f"https://a.example/x?key={KEY}"), "an address"),
+        (addressed("https://a.example/x?key=sk-9f2c%2F77%2Ba1"), "an address"),
+        (addressed("https://a.example/x#sk-9f2c/77+a1"), "an address"),
+        (addressed("https://a.example/sk-9f2c/77+a1/start"), "an address"),
+        (addressed("https://sk-9f2c%2F77%2Ba1@a.example/"), "an address"),
+    ],
+)
+def test_a_question_that_shows_a_secret_where_it_cannot_be_hidden_is_not_passed_on(
+    asked: dict[str, Any], what: str
+) -> None:
+    """Without it the choice would be another one, and the address lead nowhere."""
+    with secrets_hidden([KEY]):
+        fault = input_fault(without_secrets({"k": asked}), ALL)
+    assert fault is not None and fault.kind == "telling" and what in fault.what
+    assert input_fault({"k": asked}, ALL) is None
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        addressed("https://login.example.com/authorize?client_id=Iv1.8a61&redirect_uri=https%3A%2F%2Fme"),
+        form(stage=TYPED | {"enum": ["staging", "production"]}),
+        form(repository=TYPED),
+    ],
+)
+def test_settings_of_a_server_that_are_no_secrets_keep_no_question_back(asked: dict[str, Any]) -> None:
+    """A host, an id that every browser sees, a plain word: all of them may be values of `env`."""
+    with secrets_hidden(["login.example.com", "Iv1.8a61", "production", "repository"]):
+        assert input_fault(without_secrets({"k": asked}), ALL) is None

@@ -80,7 +80,7 @@ class BrokerBeside:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serves one request."""
         path = scope["path"] if scope["type"] == "http" else ""
-        is_ours = path.startswith(SERVERS_PATH) or path == CONNECTIONS_PATH
+        is_ours = path.startswith(SERVERS_PATH) or path.rstrip("/") == CONNECTIONS_PATH
         await (self._broker if is_ours else self._app)(scope, receive, send)
 
 
@@ -105,7 +105,7 @@ def _endpoints(gateway: Gateway, keys: Keys) -> Starlette:
         return await answered(request, brokering.connections)
 
     proxy = _Proxy(brokering, gateway.agent, keys, gateway.settings.broker_requests)
-    return Starlette(
+    app = Starlette(
         routes=[
             Route(SERVERS_PATH + "{name:path}/proxy/status", status, methods=["GET"]),
             Route(SERVERS_PATH + "{name:path}/proxy", proxy, methods=["POST"]),
@@ -113,6 +113,8 @@ def _endpoints(gateway: Gateway, keys: Keys) -> Starlette:
         ],
         exception_handlers={404: _not_served, 405: _not_served},
     )
+    app.router.redirect_slashes = False
+    return app
 
 
 class _Proxy:

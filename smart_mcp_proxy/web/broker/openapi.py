@@ -16,10 +16,13 @@ _STATUSES: Final = {
     "404": "No such server or tool is within the caller's reach.",
     "413": "The message is too long.",
     "415": "The body is not declared to be JSON.",
+    "421": "The Host is not one of the gateway's names.",
     "429": "Too many requests at once or in too short a time.",
+    "500": "The gateway cannot read or write what it keeps.",
     "502": "The server cannot be reached, or its answer cannot be used.",
     "504": "The server did not answer in time.",
 }
+_AT_THE_DOOR: Final = ("401", "403", "421", "500")
 _FAILURE: Final[dict[str, Any]] = {
     "type": "object",
     "required": ["error", "message", "details", "timestamp"],
@@ -74,9 +77,9 @@ def describe_broker(document: dict[str, Any]) -> dict[str, Any]:
     post |= {"parameters": [_NAME], "requestBody": {"required": True, "content": json_content(_REQUEST)}}
     post["responses"]["200"]["content"]["text/event-stream"] = {"schema": {"type": "string"}}
     post["responses"]["202"] = {"description": "A notification was taken."}
-    one = _operation("get_broker_status", "What the broker knows of a server.", status, ("401", "403", "404"))
+    one = _operation("get_broker_status", "What the broker knows of a server.", status, (*_AT_THE_DOOR, "404"))
     one["parameters"] = [_NAME]
-    all_ = _operation("get_connections", "The servers within the caller's reach.", connections, ("401", "403"))
+    all_ = _operation("get_connections", "The servers within the caller's reach.", connections, _AT_THE_DOOR)
     paths = {
         "/api/mcp/{name}/proxy": {"post": post},
         "/api/mcp/{name}/proxy/status": {"get": one},

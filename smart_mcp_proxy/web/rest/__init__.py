@@ -48,10 +48,12 @@ def build_rest_app(gateway: Gateway, door: Door = _PRIVATE) -> Starlette:
         answers.setdefault(PREFIX + endpoint.path, {})[endpoint.method] = endpoint.bound_to(gateway, door)
     # A path that ends in any name would also take in what stands behind it: those come last.
     paths = sorted(answers, key=lambda path: path.endswith(":path}"))
-    return Starlette(
+    app = Starlette(
         routes=[Route(OPENAPI_PATH, openapi), *(Route(path, _Resource(answers[path])) for path in paths)],
         exception_handlers={404: _not_served, 405: _not_served},
     )
+    app.router.redirect_slashes = False
+    return app
 
 
 class _Resource:

@@ -11,6 +11,7 @@ from smart_mcp_proxy.gateway.records import (
     SINCE,
     ActivityPage,
     ActivityView,
+    UnknownRecordError,
     activity_page,
     activity_record,
     parse_filter,
@@ -60,5 +61,5 @@ def _place(request: Request, name: str) -> int | None:
 
 ROUTES = (
     Endpoint("GET", "/activity", _list, "Searches, calls, approvals and changes.", answer=ActivityPage, query=_QUERY),
-    Endpoint("GET", "/activity/{id}", _show, "One record.", answer=ActivityView),
+    Endpoint("GET", "/activity/{id}", _show, "One record.", ActivityView, failures=(UnknownRecordError,)),
 )

@@ -6,8 +6,16 @@ import msgspec
 from starlette.requests import Request
 
 from smart_mcp_proxy.catalog import AgentToken
+from smart_mcp_proxy.errors import ConflictError
 from smart_mcp_proxy.gateway import Gateway
-from smart_mcp_proxy.gateway.agent_tokens import LONGEST_LIFE_S, NAME_CHARS, SHORTEST_LIFE_S, NewToken, Scope
+from smart_mcp_proxy.gateway.agent_tokens import (
+    LONGEST_LIFE_S,
+    NAME_CHARS,
+    SHORTEST_LIFE_S,
+    NewToken,
+    Scope,
+    TokenNotFoundError,
+)
 from smart_mcp_proxy.models import CallVariant
 from smart_mcp_proxy.web.rest.route import Endpoint, body_of
 
@@ -94,9 +102,21 @@ async def _revoke(gateway: Gateway, request: Request) -> dict[str, Any]:
 
 
 ROUTES = (
-    Endpoint("GET", "/tokens", _list, "All tokens for agents, never the tokens themselves.", answer=TokensView),
+    Endpoint("GET", "/tokens", _list, "All tokens for agents, never the tokens themselves.", TokensView),
     Endpoint(
-        "POST", "/tokens", _create, "Makes a token for an agent, shown this once.", answer=TokenView, body=NewTokenBody
+        "POST",
+        "/tokens",
+        _create,
+        "Makes a token for an agent, shown this once.",
+        TokenView,
+        NewTokenBody,
+        failures=(ConflictError,),
     ),
-    Endpoint("DELETE", "/tokens/{name:path}", _revoke, "Ends the token of that name for good."),
+    Endpoint(
+        "DELETE",
+        "/tokens/{name:path}",
+        _revoke,
+        "Ends the token of that name for good.",
+        failures=(TokenNotFoundError,),
+    ),
 )

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import msgspec
 from starlette.requests import Request
 
-from smart_mcp_proxy.errors import RequestError
+from smart_mcp_proxy.errors import ConflictError, RequestError, ServerNotFoundError, ToolNotFoundError
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.gateway.approvals import Waiting
 from smart_mcp_proxy.policy.scanner import Finding
@@ -161,6 +161,8 @@ def _findings(findings: Sequence[Finding]) -> list[FindingView]:
     return [FindingView(each.check, each.severity, each.place, each.reason, each.excerpt) for each in findings]
 
 
+_UNKNOWN = (ToolNotFoundError,)
+
 ROUTES = (
     Endpoint(
         "GET",
@@ -169,6 +171,7 @@ ROUTES = (
         "Tools that are withheld from agents until the user approves them.",
         ApprovalsView,
         query={"server": "Only of this server."},
+        failures=(ServerNotFoundError,),
     ),
     Endpoint(
         "GET",
@@ -176,8 +179,25 @@ ROUTES = (
         _show,
         "One of them, with every difference from what was approved.",
         ApprovalDetail,
+        failures=_UNKNOWN,
     ),
-    Endpoint("POST", "/approvals/approve", _approve, "Approves exactly the definitions sent.", Approved, Approve),
-    Endpoint("POST", "/approvals/block", _block, "Keeps a tool from agents, whatever it becomes.", Named, Named),
-    Endpoint("POST", "/approvals/unblock", _unblock, "Lifts a block.", Named, Named),
+    Endpoint(
+        "POST",
+        "/approvals/approve",
+        _approve,
+        "Approves exactly the definitions sent.",
+        Approved,
+        Approve,
+        failures=(*_UNKNOWN, ConflictError),
+    ),
+    Endpoint(
+        "POST",
+        "/approvals/block",
+        _block,
+        "Keeps a tool from agents, whatever it becomes.",
+        Named,
+        Named,
+        failures=_UNKNOWN,
+    ),
+    Endpoint("POST", "/approvals/unblock", _unblock, "Lifts a block.", Named, Named, failures=_UNKNOWN),
 )

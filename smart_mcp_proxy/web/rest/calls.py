@@ -6,6 +6,15 @@ from typing import Any
 import msgspec
 from starlette.requests import Request
 
+from smart_mcp_proxy.errors import (
+    ProxyError,
+    RateLimitedError,
+    ServerNotFoundError,
+    ToolNotFoundError,
+    UpstreamAuthError,
+    UpstreamError,
+    UpstreamTimeoutError,
+)
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.gateway.retrieval import Question
 from smart_mcp_proxy.models import CallRequest
@@ -64,8 +73,17 @@ _SEARCH: Mapping[str, str | Parameter] = {
     "read_only": one_of("true: only tools marked read-only.", _SWITCH),
     "why": one_of("true: why each was found.", _SWITCH),
 }
+_CALLING: tuple[type[ProxyError], ...] = (
+    ToolNotFoundError,
+    RateLimitedError,
+    UpstreamError,
+    UpstreamAuthError,
+    UpstreamTimeoutError,
+)
 
 ROUTES = (
-    Endpoint("GET", "/search", _search, "The answer of retrieve_tools.", query=_SEARCH),
-    Endpoint("POST", "/call", _call, "Calls a tool in the user's own name.", body=NamedCall),
+    Endpoint(
+        "GET", "/search", _search, "The answer of retrieve_tools.", query=_SEARCH, failures=(ServerNotFoundError,)
+    ),
+    Endpoint("POST", "/call", _call, "Calls a tool in the user's own name.", body=NamedCall, failures=_CALLING),
 )

@@ -38,7 +38,7 @@ class RestBeside:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serves one request."""
         path = scope["path"] if scope["type"] == "http" else ""
-        is_rest = path == OPENAPI_PATH or path.startswith(PREFIX + "/")
+        is_rest = path.rstrip("/") == OPENAPI_PATH or path.startswith(PREFIX + "/")
         await (self._rest if is_rest else self._app)(scope, receive, send)
 
 

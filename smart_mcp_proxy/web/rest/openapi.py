@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -16,6 +16,20 @@ OPENAPI_PATH = "/openapi.json"
 _PARAMETER = re.compile(r"\{(\w+)(?::\w+)?\}")
 _NOT_WORD = re.compile(r"\W+")
 _NAME = Parameter("", {"type": "string", "minLength": 1}, is_required=True)
+_STATUSES: Final = {
+    400: "The request cannot be carried out as it stands.",
+    401: "The operator's token is missing or wrong, or a server asks for a sign-in: error.code says which.",
+    403: "Policy does not allow it, or the page that asks is not let in.",
+    404: "There is nothing of that name.",
+    409: "What the request was based on is not so any more, or the name is taken.",
+    413: "The body is too long.",
+    415: "The body is not declared to be JSON.",
+    421: "The Host is not one of the gateway's names.",
+    429: "Too many calls at once or in too short a time.",
+    500: "The gateway cannot read or write what it keeps.",
+    502: "The server cannot be reached, or its answer cannot be used.",
+    504: "The server did not answer in time.",
+}
 _ERROR: dict[str, Any] = {
     "type": "object",
     "required": ["error"],
@@ -67,16 +81,17 @@ def _operation(endpoint: Endpoint, schema_of: dict[str, Any]) -> dict[str, Any]:
         ],
         "responses": {
             "200": {"description": "Done.", "content": json_content(schema_of[repr(endpoint.answer)])},
-            "default": {
-                "description": "Not done, and why.",
-                "content": json_content({"$ref": "#/components/schemas/Error"}),
-            },
+            **{str(status): _failure(status) for status in endpoint.failure_statuses},
         },
         "security": [{"operator": []}] if endpoint.need == "operator" else [],
     }
     if endpoint.body is not None:
         operation["requestBody"] = {"required": True, "content": json_content(schema_of[repr(endpoint.body)])}
     return operation
+
+
+def _failure(status: int) -> dict[str, Any]:
+    return {"description": _STATUSES[status], "content": json_content({"$ref": "#/components/schemas/Error"})}
 
 
 def _parameter(place: str, name: str, each: str | Parameter) -> dict[str, Any]:

@@ -7,10 +7,17 @@ import msgspec
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from smart_mcp_proxy.errors import ProxyError, RequestError
+from smart_mcp_proxy.errors import CatalogError, ProxyError, RefusedError, RequestError
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.servers import Author
-from smart_mcp_proxy.web.messages import json_response, read_body
+from smart_mcp_proxy.web.messages import (
+    MISDIRECTED,
+    TooLargeError,
+    UnauthorizedError,
+    UnsupportedTypeError,
+    json_response,
+    read_body,
+)
 
 __all__ = [
     "COMMAND_LINE",
@@ -67,6 +74,10 @@ def whole_number(meaning: str, least: int, most: int) -> Parameter:
     return Parameter(meaning, {"type": "integer", "minimum": least, "maximum": most})
 
 
+_AT_THE_DOOR: tuple[type[ProxyError], ...] = (RefusedError, UnsupportedTypeError, CatalogError)
+"""Any request may be refused for its Origin or the type of its body, and meet a gateway that cannot read its store."""
+
+
 class Endpoint(NamedTuple):
     """One row of the table.
 
@@ -79,6 +90,7 @@ class Endpoint(NamedTuple):
         body: Type of the request's body; None where it has none.
         query: Parameters of the query by name; of one that is any text, what it means is enough.
         need: Whom it answers over the network; on the private socket the owner may do everything.
+        failures: What the handler itself may answer with, besides what its body, its query and the door refuse.
     """
 
     method: Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
@@ -89,6 +101,19 @@ class Endpoint(NamedTuple):
     body: Any = None
     query: Mapping[str, str | Parameter] = {}
     need: Need = "operator"
+    failures: tuple[type[ProxyError], ...] = ()
+
+    @property
+    def failure_statuses(self) -> Sequence[int]:
+        """The HTTP statuses of everything that may go wrong, in order."""
+        kinds = {*self.failures, *_AT_THE_DOOR}
+        if self.need == "operator":
+            kinds.add(UnauthorizedError)
+        if self.body is not None:
+            kinds |= {RequestError, TooLargeError}
+        if any(isinstance(each, Parameter) for each in self.query.values()):
+            kinds.add(RequestError)
+        return sorted({MISDIRECTED, *(kind.http_status for kind in kinds)})
 
     def bound_to(self, gateway: Gateway, door: Door) -> Answer:
         """What answers a request for this gateway."""

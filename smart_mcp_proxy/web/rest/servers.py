@@ -1,10 +1,12 @@
 """REST: the gateway, its servers, and what is done with them."""
 
-from typing import Annotated, Any
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Any, Literal
 
 import msgspec
 from starlette.requests import Request
 
+from smart_mcp_proxy.errors import ConfigError, ConflictError, ProxyError, RequestError, ServerNotFoundError
 from smart_mcp_proxy.gateway import Gateway, GatewayStatus
 from smart_mcp_proxy.gateway.management import ServerChange, ServerImported, ServerPage, ServersView
 from smart_mcp_proxy.gateway.offer import Session
@@ -181,12 +183,45 @@ def _server(server: ServerStatus, tools: int) -> dict[str, Any]:
 
 _ONE = "/servers/{name:path}"
 _REVISION = {"revision": "Of the server file; the change is refused if it has another one by now."}
+_EDITING: tuple[type[ProxyError], ...] = (RequestError, ConfigError)
+"""What a change of the server file may meet: servers that come from no file, and a file that cannot be written."""
+_CHANGING = (*_EDITING, ServerNotFoundError)
+_OPERATING = (ServerNotFoundError, ConflictError)
+
+
+def _change(
+    method: Literal["POST", "PUT", "PATCH", "DELETE"],
+    path: str,
+    handler: Callable[[Gateway, Request], Awaitable[ServerChange]],
+    summary: str,
+    body: Any = None,
+) -> Endpoint:
+    """A route that changes one server's entry for a revision of the file, which is in the body if there is one."""
+    query = _REVISION if body is None else {}
+    failures = (*_CHANGING, ConflictError)
+    return Endpoint(method, path, handler, summary, ServerChange, body, query, failures=failures)
+
+
+def _switch(path: str, handler: Callable[[Gateway, Request], Awaitable[ServerChange]], summary: str) -> Endpoint:
+    """A route that switches one server on or off, whatever the revision."""
+    return Endpoint("POST", path, handler, summary, ServerChange, failures=_CHANGING)
+
 
 ROUTES = (
     Endpoint("GET", "/status", _status, "The gateway and its servers; less without the token.", need="nothing"),
     Endpoint("GET", "/servers", _list, "All servers, secrets masked.", ServersView),
-    Endpoint("POST", "/servers", _add, "Adds a server.", ServerChange, NewServer),
-    Endpoint("POST", "/servers/import", _import, "Adds a client's servers.", ServerImported, ImportText),
+    Endpoint(
+        "POST",
+        "/servers",
+        _add,
+        "Adds a server.",
+        ServerChange,
+        NewServer,
+        failures=(*_EDITING, ConflictError),
+    ),
+    Endpoint(
+        "POST", "/servers/import", _import, "Adds a client's servers.", ServerImported, ImportText, failures=_EDITING
+    ),
     Endpoint(
         "GET",
         _ONE + "/logs",
@@ -194,20 +229,22 @@ ROUTES = (
         "The last lines of a server's stderr and log messages.",
         ServerLogs,
         query={"lines": whole_number(f"How many, 1 to {LOG_LINES_MOST} ({LOG_LINES}).", 1, LOG_LINES_MOST)},
+        failures=(ServerNotFoundError,),
     ),
-    Endpoint("POST", _ONE + "/enable", _enable, "Takes 'disabled' out of a server's entry.", ServerChange),
-    Endpoint("POST", _ONE + "/disable", _disable, "Stops a server until it is enabled.", ServerChange),
-    Endpoint("POST", _ONE + "/restart", _restart, "Connects a server anew.", ServerChange),
-    Endpoint("POST", _ONE + "/refresh", _refresh, "Lists a server's tools again.", ServerChange),
-    Endpoint("POST", _ONE + "/approve", _approve, "Lifts a server's quarantine.", ServerChange, query=_REVISION),
+    _switch(_ONE + "/enable", _enable, "Takes 'disabled' out of a server's entry."),
+    _switch(_ONE + "/disable", _disable, "Stops a server until it is enabled."),
+    Endpoint("POST", _ONE + "/restart", _restart, "Connects a server anew.", ServerChange, failures=_OPERATING),
+    Endpoint("POST", _ONE + "/refresh", _refresh, "Lists a server's tools again.", ServerChange, failures=_OPERATING),
+    _change("POST", _ONE + "/approve", _approve, "Lifts a server's quarantine."),
     Endpoint(
         "GET",
         _ONE,
         _show,
         "One server, secrets masked; to its user, what a quarantined one would run is not.",
         ServerPage,
+        failures=(ServerNotFoundError,),
     ),
-    Endpoint("PATCH", _ONE, _patch, "Merges a change into a server's entry.", ServerChange, ServerPatch),
-    Endpoint("PUT", _ONE, _replace, "Gives a server another entry.", ServerChange, ServerEntry),
-    Endpoint("DELETE", _ONE, _remove, "Removes a server.", ServerChange, query=_REVISION),
+    _change("PATCH", _ONE, _patch, "Merges a change into a server's entry.", ServerPatch),
+    _change("PUT", _ONE, _replace, "Gives a server another entry.", ServerEntry),
+    _change("DELETE", _ONE, _remove, "Removes a server."),
 )

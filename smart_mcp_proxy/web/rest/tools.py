@@ -5,6 +5,7 @@ from typing import Any
 from starlette.requests import Request
 
 from smart_mcp_proxy.catalog import Example
+from smart_mcp_proxy.errors import ServerNotFoundError, ToolNotFoundError
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.gateway.learning import forget_examples
 from smart_mcp_proxy.web.rest.route import Endpoint, Parameter
@@ -44,9 +45,21 @@ def _example(example: Example) -> dict[str, Any]:
 
 ROUTES = (
     Endpoint(
-        "GET", "/tools", _list, "All visible tools.", list[dict[str, Any]], query={"server": "Only of this server."}
+        "GET",
+        "/tools",
+        _list,
+        "All visible tools.",
+        list[dict[str, Any]],
+        query={"server": "Only of this server."},
+        failures=(ServerNotFoundError,),
     ),
-    Endpoint("GET", "/tools/{name:path}", _show, "One tool's whole definition, and what was learned about it."),
+    Endpoint(
+        "GET",
+        "/tools/{name:path}",
+        _show,
+        "One tool's whole definition, and what was learned about it.",
+        failures=(ToolNotFoundError,),
+    ),
     Endpoint(
         "DELETE",
         "/examples",
@@ -57,5 +70,6 @@ ROUTES = (
             "tool": "Only about this tool.",
             "question": Parameter("Only this question.", {"type": "string", "pattern": r"[A-Za-z0-9]"}),
         },
+        failures=(ToolNotFoundError,),
     ),
 )
