@@ -11,8 +11,8 @@ from anyio import move_on_after, to_thread
 
 from smart_mcp_proxy.catalog import Catalog, Diff
 from smart_mcp_proxy.errors import CatalogError, ProxyError
+from smart_mcp_proxy.gateway.documents import document_of
 from smart_mcp_proxy.gateway.refusals import tool_differs_here
-from smart_mcp_proxy.gateway.visible import document_of
 from smart_mcp_proxy.models import Review, ServerState, ServerStatus, ToolRecord
 from smart_mcp_proxy.search import SearchIndex
 from smart_mcp_proxy.telemetry import get_logger, spawn

@@ -6,18 +6,17 @@ from difflib import get_close_matches
 from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeVar, get_args
 
-import msgspec
 from anyio import to_thread
 
 from smart_mcp_proxy import policy
 from smart_mcp_proxy.catalog import Catalog, Snapshot
 from smart_mcp_proxy.errors import RefusedError, ServerNotFoundError, ToolNotFoundError
 from smart_mcp_proxy.gateway.refusals import server_quarantined, tool_withheld
-from smart_mcp_proxy.models import WHOLE, CallVariant, Document, Reach, ServerState, ToolRecord, Withheld, WithheldState
+from smart_mcp_proxy.models import WHOLE, CallVariant, Reach, ServerState, ToolRecord, Withheld, WithheldState
 from smart_mcp_proxy.names import parse_canonical
 from smart_mcp_proxy.servers import Profile, ServerConfig
 
-__all__ = ["Narrowed", "Visible", "document_of"]
+__all__ = ["Narrowed", "Visible"]
 
 T = TypeVar("T")
 
@@ -26,38 +25,6 @@ NAME_LIMIT_CHARS = 200
 """Of a name that does not exist, no more is shown or compared."""
 _ACCESS: tuple[CallVariant, ...] = get_args(CallVariant)
 """Each includes those before it."""
-
-
-def document_of(record: ToolRecord, *, has_examples: bool = False) -> Document:
-    """What search may know of a tool: its words, none of its schema's structure.
-
-    Args:
-        record: The tool.
-        has_examples: Whether questions learned from use are among them.
-    """
-    definition = msgspec.json.decode(record.raw)
-    schema = definition.get("inputSchema")
-    properties = schema.get("properties") if isinstance(schema, dict) else None
-    parameters = (
-        tuple((str(name), _text(value, "description")) for name, value in properties.items())
-        if isinstance(properties, dict)
-        else ()
-    )
-    return Document(
-        id=record.id,
-        server=record.key.server,
-        name=record.key.tool,
-        title=_text(definition, "title"),
-        description=_text(definition, "description"),
-        parameters=parameters,
-        listed_name=record.listed_name,
-        examples=record.examples if has_examples else (),
-    )
-
-
-def _text(value: Any, member: str) -> str:
-    text = value.get(member) if isinstance(value, dict) else None
-    return text if isinstance(text, str) else ""
 
 
 class Nearest(Protocol):

@@ -6,7 +6,8 @@ import pytest
 from gateway_fakes import Parts, config, definition
 
 from smart_mcp_proxy.errors import ServerNotFoundError, ToolNotFoundError
-from smart_mcp_proxy.gateway.visible import Visible, document_of
+from smart_mcp_proxy.gateway.documents import document_of
+from smart_mcp_proxy.gateway.visible import Visible
 from smart_mcp_proxy.models import ToolRecord
 from smart_mcp_proxy.servers import ToolFilter
 

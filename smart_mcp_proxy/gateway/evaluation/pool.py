@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from smart_mcp_proxy.catalog import approval_digest, change_hash
 from smart_mcp_proxy.catalog.hashing import json_text
+from smart_mcp_proxy.gateway.documents import document_of
 from smart_mcp_proxy.gateway.evaluation.files import LabelledTool
-from smart_mcp_proxy.gateway.visible import document_of
 from smart_mcp_proxy.models import Document, ToolRecord
 from smart_mcp_proxy.names import listed_name
 
