@@ -24,6 +24,7 @@ from smart_mcp_proxy.telemetry import get_logger, spawn
 from smart_mcp_proxy.web.auth import OwnToken, own_token
 from smart_mcp_proxy.web.http import bind
 from smart_mcp_proxy.web.serve import StopEvent, open_socket, serve_http, settle_process, stop_signals
+from smart_mcp_proxy.web.sign_in import asks_for_sign_in
 from smart_mcp_proxy.web.signed_tokens import signed_tokens
 from smart_mcp_proxy.web.stdio import serve_stdio
 
@@ -58,7 +59,8 @@ async def serve_agents_over_http(
         ConfigError: The configuration, the address or the data directory cannot be used.
     """
     file = await _read_servers(settings)
-    token = own_token(settings, has_signed=signed_tokens(settings) is not None)
+    has_signed = signed_tokens(settings) is not None or asks_for_sign_in(settings)
+    token = own_token(settings, has_signed=has_signed)
     with closing(bind(settings.host, settings.port)) as listener, stop_signals() as stop:
         address = Address(settings.host, listener.getsockname()[1], is_sse=is_sse, has_token=token.value is not None)
         async with _open(settings, file, passthrough) as gateway, serve_http(gateway, listener, token=token.value):
