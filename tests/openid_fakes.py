@@ -124,6 +124,6 @@ async def consent(url: str) -> httpx2.Response:
         page = await client.get(url)
         while (form := _FORM.search(page.text)) is not None:
             fields = {name: unescape(value) for name, value in _FIELD.findall(form[2])}
-            fields |= {"action": "approve"} if "action" in fields else {}
+            fields |= {"action": "approve"} if "action" in fields else {"login": "somebody", "password": "something"}
             page = await client.post(urljoin(str(page.url), unescape(form[1])), data=fields)
         return page
