@@ -30,6 +30,7 @@ from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.upstream import Dialer, SignIns
 from smart_mcp_proxy.web.http import bind
 from smart_mcp_proxy.web.serve import serve_http
+from smart_mcp_proxy.web.sign_in_pages import open_sign_in
 
 pytestmark = [pytest.mark.anyio, pytest.mark.clients]
 
@@ -133,7 +134,10 @@ async def test_people_sign_in_to_the_gateway_at_a_provider_of_another_stack(tmp_
                 public_url=base,
             )
             sign_ins = SignIns(tmp_path / "agent")
-            async with Gateway(settings, {}, environ={}) as gateway, serve_http(gateway, listener, token=None):
+            async with (
+                Gateway(settings, {}, environ={}) as gateway,
+                serve_http(gateway, listener, token=None, sign_in=await open_sign_in(settings)),
+            ):
                 person = Person(consent, timeout_s=60)
                 async with person.browser() as browser:
                     held = [await sign_ins.sign_in(config, browser)]

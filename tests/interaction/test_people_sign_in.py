@@ -28,7 +28,8 @@ from smart_mcp_proxy.upstream import SignIns
 from smart_mcp_proxy.upstream.auth_store import SignIn
 from smart_mcp_proxy.web.http import bind
 from smart_mcp_proxy.web.serve import serve_http
-from smart_mcp_proxy.web.sign_in import FOLDER, Users, asks_for_sign_in, open_sign_in
+from smart_mcp_proxy.web.sign_in import Users, asks_for_sign_in
+from smart_mcp_proxy.web.sign_in_pages import FOLDER, open_sign_in
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("people-sign-in")]
 
@@ -87,7 +88,7 @@ async def world(tmp_path: Path, *users: str, **settings: Any) -> AsyncIterator[W
         }
         async with (
             opened_gateway(tmp_path / "data", odd_servers(ledger), **(given | settings)) as gateway,
-            serve_http(gateway, listener, token=None),
+            serve_http(gateway, listener, token=None, sign_in=await open_sign_in(gateway.settings)),
         ):
             assert await gateway.wait_settled(20)
             yield World(base, provider, tmp_path / "data", tmp_path / "agent")
