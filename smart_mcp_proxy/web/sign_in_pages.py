@@ -2,6 +2,7 @@
 
 import base64
 import hmac
+import logging
 from typing import Final
 
 import httpx2
@@ -29,6 +30,9 @@ from smart_mcp_proxy.web.signed_tokens import ReachOf, SignedTokens
 __all__ = ["FOLDER", "open_sign_in"]
 
 FOLDER: Final = "agent-sign-ins"
+
+# FastMCP logs what it raises with its traceback; we raise it on in words of our own.
+logging.getLogger("fastmcp.server.auth.oidc_proxy").setLevel(logging.CRITICAL + 1)
 
 
 async def open_sign_in(settings: Settings) -> SignInDoor | None:
