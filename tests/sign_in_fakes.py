@@ -41,8 +41,8 @@ class Seen:
         return dict(parse_qsl(self.body.decode()))
 
 
-Answer = Callable[[Seen], tuple[int, Any] | None]
-"""What to answer instead: a status and JSON; None for what the server would answer."""
+Answer = Callable[[Seen], tuple[int, Any] | tuple[int, Any, str] | None]
+"""What to answer instead: a status, JSON, and perhaps `WWW-Authenticate`; None for what the server would answer."""
 
 
 class Provider(InMemoryOAuthProvider):
@@ -118,6 +118,17 @@ class Guarded:
         given = {"resource": self.url, "authorization_servers": [self.base + "/"], "scopes_supported": SCOPES} | changes
         self.answers[RESOURCE] = lambda _: (200, {key: value for key, value in given.items() if value is not None})
 
+    def demand(self, scope: str, *, of: bytes) -> None:
+        """Refuses what has `of` in it while the token was not granted this scope. Source: RFC 6750, section 3.1."""
+
+        def refuse(seen: Seen) -> tuple[int, Any, str] | None:
+            granted = self.provider.access_tokens.get(seen.headers.get("authorization", "").removeprefix("Bearer "))
+            if of not in seen.body or granted is None or scope in granted.scopes:
+                return None
+            return 403, {}, f'Bearer error="insufficient_scope", scope="{scope}", error_description="more, please"'
+
+        self.answers["/mcp"] = self.answers["/messages/"] = refuse
+
     def give_to_programs(self, client_id: str, client_secret: str) -> None:
         """Lets the token endpoint know the grant `client_credentials` for one client."""
 
@@ -150,9 +161,9 @@ class Guarded:
             self.changed.notify_all()
         given = self.answers.get(seen.path, lambda _: None)(seen)
         if given is not None:
-            await send(
-                {"type": "http.response.start", "status": given[0], "headers": [(b"content-type", b"application/json")]}
-            )
+            fields = [(b"content-type", b"application/json")]
+            fields += [(b"www-authenticate", given[2].encode())] if len(given) == 3 else []
+            await send({"type": "http.response.start", "status": given[0], "headers": fields})
             await send({"type": "http.response.body", "body": json.dumps(given[1]).encode()})
             return
         parts = [{"type": "http.request", "body": body, "more_body": False}]

@@ -16,6 +16,7 @@ from smart_mcp_proxy.errors import ConfigError, ProxyError
 from smart_mcp_proxy.servers import ServerFile, configured_servers, expand
 from smart_mcp_proxy.settings import Settings, environment
 from smart_mcp_proxy.web.http import bind
+from smart_mcp_proxy.web.sign_in import asks_for_sign_in
 from smart_mcp_proxy.web.signed_tokens import signed_tokens
 
 __all__ = ["Finding", "examine"]
@@ -97,8 +98,9 @@ def _address(settings: Settings, *, is_running: bool) -> Iterator[Finding]:
         yield Finding("address", "ok", f"{place} is free")
     try:
         signed_tokens(settings)
+        asks_for_sign_in(settings)
     except ConfigError as error:
-        yield Finding("signed tokens", outcome, error.message, error.hint)
+        yield Finding("sign-in", outcome, error.message, error.hint)
 
 
 def _instances(running: list[dict[str, Any]]) -> Iterator[Finding]:

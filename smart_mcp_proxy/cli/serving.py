@@ -24,6 +24,7 @@ from smart_mcp_proxy.telemetry import get_logger, spawn
 from smart_mcp_proxy.web.auth import OwnToken, own_token
 from smart_mcp_proxy.web.http import bind
 from smart_mcp_proxy.web.serve import StopEvent, open_socket, serve_http, settle_process, stop_signals
+from smart_mcp_proxy.web.sign_in import SignInDoor, asks_for_sign_in
 from smart_mcp_proxy.web.signed_tokens import signed_tokens
 from smart_mcp_proxy.web.stdio import serve_stdio
 
@@ -58,10 +59,14 @@ async def serve_agents_over_http(
         ConfigError: The configuration, the address or the data directory cannot be used.
     """
     file = await _read_servers(settings)
-    token = own_token(settings, has_signed=signed_tokens(settings) is not None)
+    sign_in = await _sign_in(settings)
+    token = own_token(settings, has_signed=signed_tokens(settings) is not None or sign_in is not None)
     with closing(bind(settings.host, settings.port)) as listener, stop_signals() as stop:
         address = Address(settings.host, listener.getsockname()[1], is_sse=is_sse, has_token=token.value is not None)
-        async with _open(settings, file, passthrough) as gateway, serve_http(gateway, listener, token=token.value):
+        async with (
+            _open(settings, file, passthrough) as gateway,
+            serve_http(gateway, listener, token=token.value, sign_in=sign_in),
+        ):
             gateway.start_upstreams()
             _tell_token(token, settings)
             telling = spawn(_tell(gateway, address, as_json=as_json), "start report")
@@ -105,6 +110,15 @@ async def _read_servers(settings: Settings, *, is_logged: bool = True) -> Server
     for problem in file.problems if is_logged else ():
         log.warning("%s", problem)
     return file
+
+
+async def _sign_in(settings: Settings) -> SignInDoor | None:
+    if not asks_for_sign_in(settings):
+        return None
+    # Here and not above: it takes a quarter of a second that all others are spared.
+    from smart_mcp_proxy.web.sign_in_pages import open_sign_in
+
+    return await open_sign_in(settings)
 
 
 @asynccontextmanager

@@ -175,7 +175,9 @@ class Brokering:
             raise server_quarantined(server)
         if config.disabled:
             raise RefusedError(
-                f"Server '{server}' is disabled.", hint="Take 'disabled' out of its entry.", code="server_disabled"
+                f"Server '{server}' is disabled.",
+                hint="Ask the user to take 'disabled' out of its entry, or use another server.",
+                code="server_disabled",
             )
         return visible
 

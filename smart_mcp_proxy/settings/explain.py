@@ -9,7 +9,7 @@ from typing import Literal, get_args
 
 from pydantic.fields import FieldInfo
 
-from smart_mcp_proxy.settings.fields import EXCLUSIVE, PREFIX, Settings, choices_of
+from smart_mcp_proxy.settings.fields import EXCLUSIVE, PREFIX, SECRET_FILES, Settings, choices_of
 
 __all__ = ["Origin", "Setting", "all_settings", "origins", "unknown_variables"]
 
@@ -73,9 +73,9 @@ def origins(settings: Settings, environ: Mapping[str, str], flags: Set[str] = fr
     """
     found = []
     for setting in all_settings():
-        # A token read from a file is there because of the file's setting.
-        from_file = setting.name == "auth_token" and settings.auth_token_file is not None
-        name = "auth_token_file" if from_file else setting.name
+        # A secret read from a file is there because of the file's setting.
+        file = SECRET_FILES.get(setting.name)
+        name = file if file is not None and getattr(settings, file) is not None else setting.name
         overruled = any(name in pair and not flags.isdisjoint(pair) for pair in EXCLUSIVE)
         origin: Literal["default", "environment", "flag"] = "default"
         if name in flags:

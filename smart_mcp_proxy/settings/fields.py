@@ -12,7 +12,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from smart_mcp_proxy.names import RESERVED_NAMES
 
-__all__ = ["BEARER", "EXCLUSIVE", "PREFIX", "Settings", "choices_of"]
+__all__ = ["BEARER", "EXCLUSIVE", "PREFIX", "SECRET_FILES", "Settings", "choices_of"]
 
 PREFIX = "MCPPROXY_"
 EXCLUSIVE = (
@@ -21,8 +21,15 @@ EXCLUSIVE = (
     ("jwt_public_key", "jwt_public_key_file"),
     ("jwt_jwks_url", "jwt_public_key"),
     ("jwt_jwks_url", "jwt_public_key_file"),
+    ("oidc_client_secret", "oidc_client_secret_file"),
+    ("oidc_url", "jwt_jwks_url"),
+    ("oidc_url", "jwt_public_key"),
+    ("oidc_url", "jwt_public_key_file"),
 )
 """Settings that answer the same question: of two in the environment neither is obviously meant; a flag wins."""
+
+SECRET_FILES = {"auth_token": "auth_token_file", "oidc_client_secret": "oidc_client_secret_file"}
+"""Secrets, and the settings that name a file which holds them instead."""
 
 _TRUNCATE_MIN_CHARS = 200
 """Below it, marker and tail leave no room for the head. Source: contract.md, Results and errors."""
@@ -36,6 +43,8 @@ _ORIGIN = re.compile(r"https?://[a-z0-9.\-\[\]:]+")
 """As browsers write it: scheme, host, a port that is not the usual one; no path."""
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 """What every client can list. Source: product.md, decision 3; the length is that of models' programming interfaces."""
+_USER = re.compile(r"[^\s=,]{1,300}(?:=(?:read|write|destructive))?")
+"""Somebody who signs in, and what is allowed to them."""
 BEARER = re.compile(r"[!-~]+")
 """What fits an Authorization header after `Bearer `: visible ASCII without spaces."""
 
@@ -91,6 +100,12 @@ def _are_origins(texts: tuple[str, ...]) -> tuple[str, ...]:
     return texts
 
 
+def _are_users(texts: tuple[str, ...]) -> tuple[str, ...]:
+    if not all(_USER.fullmatch(text) for text in texts):
+        raise ValueError("not users")
+    return texts
+
+
 def _own_tool_name(name: str) -> str:
     # Listed names of servers' tools hold a double underscore.
     if not _TOOL_NAME.fullmatch(name) or "__" in name or name in RESERVED_NAMES - {"proxy"}:
@@ -114,6 +129,7 @@ _Url = Annotated[str, AfterValidator(_is_url)]
 _Truncation = Annotated[int | None, AfterValidator(_zero_is_off)]
 _Names = Annotated[tuple[str, ...], BeforeValidator(_split_list)]
 _Origins = Annotated[_Names, AfterValidator(_are_origins)]
+_Users = Annotated[_Names, AfterValidator(_are_users)]
 _Argv = Annotated[tuple[str, ...], BeforeValidator(_split_argv)]
 
 
@@ -212,6 +228,31 @@ class Settings(BaseSettings):
     )
     jwt_servers_claim: str = Field(
         default="mcp_servers", min_length=1, description="Claim that names the servers they reach; without it all."
+    )
+    oidc_url: _Url | None = Field(
+        default=None,
+        description="Discovery address of an OpenID Connect provider; people sign in there to use the gateway.",
+        json_schema_extra=_accepts("an http or https URL that ends in /.well-known/openid-configuration"),
+    )
+    oidc_client_id: str | None = Field(
+        default=None, min_length=1, description="Client id that the provider has given to the gateway."
+    )
+    oidc_client_secret: _Token | None = Field(
+        default=None,
+        description="Its secret; a client without one proves itself by PKCE alone.",
+        json_schema_extra=_accepts("visible ASCII characters without spaces", is_secret=True),
+    )
+    oidc_client_secret_file: _File = Field(default=None, description="File that holds it, read at the start.")
+    oidc_scopes: _Names = Field(
+        default=("openid", "email"),
+        description="Scopes to ask the provider for; some give a renewable sign-in for offline_access only.",
+        json_schema_extra=_accepts("scopes, separated by commas"),
+    )
+    oidc_users: _Users = Field(
+        default=(),
+        description="Who may use the gateway: verified e-mail addresses, @domain, subjects or *; =write or "
+        "=destructive behind one allows more than reading.",
+        json_schema_extra=_accepts("users such as ann@example.com=write,@example.com, separated by commas"),
     )
     public_url: _Url | None = Field(
         default=None,

@@ -8,12 +8,15 @@ from pydantic import ValidationError
 
 from smart_mcp_proxy.errors import ConfigError
 from smart_mcp_proxy.settings.explain import Setting, all_settings
-from smart_mcp_proxy.settings.fields import BEARER, EXCLUSIVE, Settings
+from smart_mcp_proxy.settings.fields import BEARER, EXCLUSIVE, SECRET_FILES, Settings
 
 __all__ = ["environment", "load_settings"]
 
 _SHOWN_CHARS = 80
 """How much of a wrong value an error repeats: enough to recognise it, short enough for one line."""
+
+
+_NOUNS = {"auth_token": "token", "oidc_client_secret": "secret"}
 
 
 def environment() -> Mapping[str, str]:
@@ -46,7 +49,8 @@ def load_settings(environ: Mapping[str, str] | None = None, **overrides: object)
             values[name] = value
             labels[name] = "--" + name.replace("_", "-")
     problems = _settle_exclusive(values, labels, overrides)
-    problems += _take_token_from_file(values, labels)
+    for name, file in SECRET_FILES.items():
+        problems += _take_secret_from_file(values, labels, name, file)
     problems += _take_key_from_file(values, labels)
     try:
         settings = Settings.model_validate(values)
@@ -96,18 +100,18 @@ def _take_key_from_file(values: dict[str, object], labels: Mapping[str, str]) ->
     return []
 
 
-def _take_token_from_file(values: dict[str, object], labels: Mapping[str, str]) -> list[str]:
-    """Puts the token of `auth_token_file` into `values`; returns what is wrong with it."""
-    path = values.get("auth_token_file")
-    if path is None or values.get("auth_token") is not None:
+def _take_secret_from_file(values: dict[str, object], labels: Mapping[str, str], name: str, file: str) -> list[str]:
+    """Puts the secret in the file that the setting `file` names into `values`; returns what is wrong with it."""
+    path = values.get(file)
+    if path is None or values.get(name) is not None:
         return []
-    label = labels["auth_token_file"]
+    label = labels[file]
     try:
-        token = Path(str(path)).expanduser().read_text("utf-8").strip()
+        secret = Path(str(path)).expanduser().read_text("utf-8").strip()
     except (OSError, RuntimeError, ValueError) as exc:
         reason = getattr(exc, "strerror", None) or "it cannot be read as UTF-8 text"
-        return [f"{label} is {str(path)!r}. Expected a file that holds the token: {reason}."]
-    if not BEARER.fullmatch(token):
-        return [f"{label} is {str(path)!r}. Expected a file that holds one token of visible ASCII without spaces."]
-    values["auth_token"] = token
+        return [f"{label} is {str(path)!r}. Expected a file that holds the {_NOUNS[name]}: {reason}."]
+    if not BEARER.fullmatch(secret):
+        return [f"{label} is {str(path)!r}. Expected a file that holds one {_NOUNS[name]}: visible ASCII, no spaces."]
+    values[name] = secret
     return []

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from smart_mcp_proxy.errors import UpstreamError
+import msgspec
+
+from smart_mcp_proxy.errors import UpstreamAuthError, UpstreamError
 from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.upstream.auth_address import addresses_of
 from smart_mcp_proxy.upstream.auth_bearer import Bearer
@@ -92,10 +94,23 @@ class SignIns:
             earlier = await asyncio.to_thread(self._store.read, config.name, config.url)
         except UpstreamError:
             earlier = None  # it cannot be used, and this replaces it
-        sign_in = await self._flow(config).sign_in(browser, earlier)
+        try:
+            sign_in = await self._flow(config).sign_in(browser, earlier)
+        except UpstreamAuthError:
+            if earlier is not None and earlier.wanted_scope:
+                await self._forget_wanted(config)
+            raise
         async with self._store.locked(config.name, config.url):
             await asyncio.to_thread(self._store.write, config.name, config.url, sign_in)
         return sign_in
+
+    async def _forget_wanted(self, config: ServerConfig) -> None:
+        """Leaves out next time what the server asked for on top: it may be what could not be had."""
+        name, url = config.name, config.url
+        async with self._store.locked(name, url):
+            held = await asyncio.to_thread(self._store.read, name, url)
+            if held is not None:
+                await asyncio.to_thread(self._store.write, name, url, msgspec.structs.replace(held, wanted_scope=""))
 
     async def sign_out(self, config: ServerConfig) -> SignedOut:
         """Gives the sign-in back where that is offered, and forgets it in any case."""

@@ -29,6 +29,8 @@ _RETRY_S: Final = (5.0, 300.0)
 _JUST_HAD_S: Final = 5.0
 """A token that is refused this soon after it was had would not be bettered by another."""
 _CLOSE_S: Final = 3.0
+_WANTED_CHARS: Final = 2_000
+"""Of scopes that a server asks for one after the other; a page to consent to more is none that anybody reads."""
 
 _log = get_logger("upstream")
 
@@ -150,6 +152,24 @@ class Bearer:
             if held is not None:
                 self._adopt(held)
 
+    async def want(self, scope: str) -> None:
+        """Keeps what the server wants the sign-in to be granted besides, for whoever signs in next.
+
+        Args:
+            scope: With spaces between.
+        """
+        if self._held is None or not _added(self._held.wanted_scope, scope):
+            return
+        try:
+            async with self._store.locked(self.server, self.url):
+                held = await self._read()
+                if held is not None and (added := _added(held.wanted_scope, scope)):
+                    held = msgspec.structs.replace(held, wanted_scope=f"{held.wanted_scope} {added}".strip())
+                    self._adopt(held)
+                    await self._write(held)
+        except (ConfigError, UpstreamError) as exc:  # the call that it was wanted for says so all the same
+            _log.warning("%s", exc.message)
+
     # --- renewing
 
     async def _keep_fresh(self) -> None:
@@ -235,3 +255,9 @@ class Bearer:
 
     def _is_good(self, held: SignIn) -> bool:
         return not held.expires_at_s or self._now() < held.expires_at_s
+
+
+def _added(wanted: str, scope: str) -> str:
+    """What of `scope` is not in `wanted` yet and still fits."""
+    added = " ".join(one for one in dict.fromkeys(scope.split()) if one not in wanted.split())
+    return added if len(wanted) + len(added) <= _WANTED_CHARS else ""

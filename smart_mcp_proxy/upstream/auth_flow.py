@@ -70,7 +70,7 @@ class SignInFlow:
 
         Args:
             browser: Asks the person; None for a grant that needs none.
-            earlier: The sign-in before, whose registration is used again where it fits.
+            earlier: The sign-in before: its registration is used again where it fits, and what it lacked is asked for.
 
         Raises:
             UpstreamAuthError: It was refused, or what the server says of its sign-in must not be followed.
@@ -86,12 +86,12 @@ class SignInFlow:
                 return await self._answer(provider, request)
             response = await self._http.send(request, reads_body=False)
             tries.append(response.status_code)
-            return self._challenge(response) if len(tries) == 1 else response
+            return self._challenge(response, earlier) if len(tries) == 1 else response
 
         await self._drive(provider, probe, answer)
         if memory.tokens is None or tries[-1] in (401, 403):
             raise self._failed(f"it refuses the token that it asked for (HTTP {tries[-1]})")
-        return to_sign_in(provider.context, memory.tokens, self._now())
+        return to_sign_in(provider.context, memory.tokens, self._now(), earlier)
 
     async def renew(self, held: SignIn | None) -> SignIn:
         """The sign-in that follows on `held`, without asking anybody.
@@ -102,7 +102,7 @@ class SignInFlow:
             UpstreamError: The authorization server cannot be reached or has a failure; it may be tried again.
         """
         if not self.needs_person:
-            return await self.sign_in(None)
+            return await self.sign_in(None, held)
         if held is None or not held.refresh_token:
             raise self.ended("Nobody is signed in" if held is None else "The sign-in has run out")
         memory = Memory(None, None)
@@ -123,7 +123,7 @@ class SignInFlow:
             raise refused[0]
         if memory.tokens is None or memory.tokens.access_token == held.access_token:
             raise UpstreamError(f"Server '{self._server}': the answer to renewing its sign-in cannot be read.")
-        return to_sign_in(provider.context, memory.tokens, self._now())
+        return to_sign_in(provider.context, memory.tokens, self._now(), held)
 
     async def revoke(self, held: SignIn) -> bool:
         """Whether the authorization server took back what it gave; False where it offers no such thing.
@@ -191,15 +191,16 @@ class SignInFlow:
             },
         )
 
-    def _challenge(self, response: httpx2.Response) -> httpx2.Response:
+    def _challenge(self, response: httpx2.Response, earlier: SignIn | None) -> httpx2.Response:
         """The server's refusal as the SDK is to see it: a person who signs in means it, whatever the server says.
 
-        Configured scopes go before those that the server asks for, and a challenge is where the SDK looks first.
+        Configured scopes go before those that the server asks for, and a challenge is where the SDK looks first. What
+        a request has failed for comes on top of what there is. Source: MCP, basic/authorization, Step-Up.
         """
-        named = {
-            "scope": " ".join(self._options.scopes) or extract_scope_from_www_auth(response),
-            "resource_metadata": extract_resource_metadata_from_www_auth(response),
-        }
+        scope = " ".join(self._options.scopes) or extract_scope_from_www_auth(response) or ""
+        if earlier is not None and earlier.wanted_scope:
+            scope = " ".join(dict.fromkeys(f"{scope or earlier.scope} {earlier.wanted_scope}".split()))
+        named = {"scope": scope, "resource_metadata": extract_resource_metadata_from_www_auth(response)}
         asked = "Bearer " + ", ".join(f'{name}="{value}"' for name, value in named.items() if value)
         return httpx2.Response(401, headers={"www-authenticate": asked}, request=response.request)
 

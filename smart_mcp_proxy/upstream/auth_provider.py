@@ -162,8 +162,8 @@ def known_client(
     return client if fits and client.client_id != options.client_metadata_url else None
 
 
-def to_sign_in(context: OAuthContext, tokens: OAuthToken, now_s: float) -> SignIn:
-    """What is stored of a flow that brought `tokens`."""
+def to_sign_in(context: OAuthContext, tokens: OAuthToken, now_s: float, earlier: SignIn | None) -> SignIn:
+    """What is stored of a flow that brought `tokens`, after `earlier`."""
     metadata, client, named = context.oauth_metadata, context.client_info, context.protected_resource_metadata
     assert metadata is not None
     assert client is not None
@@ -174,9 +174,11 @@ def to_sign_in(context: OAuthContext, tokens: OAuthToken, now_s: float) -> SignI
         client=_dumped(client),
         access_token=tokens.access_token,
         refresh_token=tokens.refresh_token or "",
-        scope=tokens.scope or "",
+        # One that is not said is the one that was asked for. Source: RFC 6749, sections 5.1 and 6.
+        scope=tokens.scope or context.client_metadata.scope or (earlier.scope if earlier is not None else ""),
         obtained_at_s=now_s,
         expires_at_s=0.0 if tokens.expires_in is None else now_s + max(0, tokens.expires_in),
+        wanted_scope=earlier.wanted_scope if earlier is not None else "",
     )
 
 

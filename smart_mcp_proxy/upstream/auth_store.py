@@ -48,6 +48,7 @@ class SignIn(msgspec.Struct, frozen=True):
         scope: What was granted, as far as is known.
         obtained_at_s: When, in seconds since the epoch.
         expires_at_s: Until when the access token is good, in seconds since the epoch; 0 if nobody said.
+        wanted_scope: What the server has asked for besides; the next sign-in asks for it as well.
     """
 
     issuer: str
@@ -59,6 +60,7 @@ class SignIn(msgspec.Struct, frozen=True):
     scope: str
     obtained_at_s: float
     expires_at_s: float
+    wanted_scope: str = ""
 
     def __repr__(self) -> str:
         return f"<SignIn at {self.issuer}>"

@@ -4,6 +4,7 @@ import httpx2
 
 from smart_mcp_proxy.errors import UpstreamAuthError, UpstreamError
 from smart_mcp_proxy.upstream.auth_bearer import Bearer
+from smart_mcp_proxy.upstream.http import missing_scope
 
 __all__ = ["BearerTransport"]
 
@@ -25,6 +26,8 @@ class BearerTransport(httpx2.AsyncBaseTransport):
         try:
             token = await self._bearer.token()
             response = await self._sent(request, token)
+            if scope := missing_scope(response.status_code, response.headers.get("www-authenticate", "")):
+                await self._bearer.want(scope)
             if response.status_code != 401:
                 return response
             if not await self._bearer.renewed(token):

@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping
 from typing import Final
 from urllib.parse import urljoin, urlsplit
 
-from smart_mcp_proxy.errors import UpstreamAuthError, UpstreamError
+from smart_mcp_proxy.errors import UpstreamError
 from smart_mcp_proxy.upstream.auth_bearer import Bearer
 from smart_mcp_proxy.upstream.exchange import BadAnswerError, RequestBody, Response
-from smart_mcp_proxy.upstream.http import Failure, TlsContext, failure_hint, retry_after_s, too_long
+from smart_mcp_proxy.upstream.http import Failure, TlsContext, failure_error, missing_scope, retry_after_s, too_long
 from smart_mcp_proxy.upstream.http_client import HttpClient
 
 __all__ = ["Endpoint", "media_type"]
@@ -78,6 +78,8 @@ class Endpoint:
             return await self._followed(verb, headers, body)
         token = await self._bearer.token()
         response = await self._followed(verb, {**headers, "authorization": f"Bearer {token}"}, body)
+        if scope := _missing_scope(response):
+            await self._bearer.want(scope)
         if response.status != 401:
             return response
         try:
@@ -172,14 +174,8 @@ class Endpoint:
 
     def error(self, failure: Failure) -> UpstreamError:
         """The error for an exchange that failed."""
-        kind = UpstreamAuthError if failure.status == 401 else UpstreamError
-        return kind(
-            f"Server '{self._server}' {failure.reason}.",
-            hint=failure.hint or failure_hint(self._server, failure.status, is_signed_in=self._bearer is not None),
-            delivery="not_sent" if failure.was_refused else "unknown",
-            data={"http_status": failure.status} if failure.status else None,
-            retry_after_s=failure.retry_after_s,
-        )
+        is_signed_in = self._bearer is not None
+        return failure_error(self._server, failure, was_refused=failure.was_refused, is_signed_in=is_signed_in)
 
     def status_error(self, response: Response) -> UpstreamError:
         """The error for an answer of status 400 or above."""
@@ -189,6 +185,7 @@ class Endpoint:
             # 401 and 404 are decided before a request reaches its handler; of others that cannot be known.
             was_refused=response.status in (401, 404),
             retry_after_s=retry_after_s(response.headers.get("retry-after", "")),
+            missing_scope=_missing_scope(response),
         )
         return self.error(failure)
 
@@ -200,6 +197,10 @@ class Endpoint:
 def media_type(response: Response) -> str:
     """What kind of body an answer has, without parameters, in lower case; empty if it does not say."""
     return response.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+def _missing_scope(response: Response) -> str:
+    return missing_scope(response.status, response.headers.get("www-authenticate", ""))
 
 
 def _target(response: Response) -> str | None:

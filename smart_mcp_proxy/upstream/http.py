@@ -1,6 +1,7 @@
 """The HTTP client under a session: one failed exchange does not end the others, and why it failed is remembered."""
 
 import asyncio
+import re
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
@@ -8,9 +9,20 @@ from dataclasses import dataclass
 import httpx2
 import msgspec
 
+from smart_mcp_proxy.errors import Delivery, UpstreamAuthError, UpstreamError
 from smart_mcp_proxy.upstream.auth_store import login_hint
 
-__all__ = ["Failure", "GuardedTransport", "TlsContext", "failure_hint", "new_http_client", "retry_after_s", "too_long"]
+__all__ = [
+    "Failure",
+    "GuardedTransport",
+    "MissingScopeError",
+    "TlsContext",
+    "failure_error",
+    "missing_scope",
+    "new_http_client",
+    "retry_after_s",
+    "too_long",
+]
 
 _CONNECT_S = 10.0
 _WRITE_S = 60.0
@@ -18,6 +30,10 @@ _READ_S = 900.0
 """Longest silence inside one answer; each call has a deadline of its own below this."""
 _FAILURES_KEPT = 256
 _LONGEST_RETRY_S = 86_400.0
+_MOST_SCOPES = 50
+_CHALLENGE = re.compile(r'\b(error|scope)\s*=\s*(?:"([^"]*)"|([^\s,"]+))')
+_SCOPE = re.compile(r"[!#-\[\]-~]{1,200}")
+"""Source: RFC 6749, section 3.3; a longer one is none that a person could judge."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +46,7 @@ class Failure:
         was_refused: The server cannot have carried the request out.
         retry_after_s: What it asked for, if it did.
         hint: What to do about it, where that is not told by the status.
+        missing_scope: What the sign-in has not been granted and the request needs, with spaces between; else empty.
     """
 
     reason: str
@@ -37,6 +54,28 @@ class Failure:
     was_refused: bool = False
     retry_after_s: float | None = None
     hint: str = ""
+    missing_scope: str = ""
+
+
+class MissingScopeError(UpstreamAuthError):
+    """A request that needs more than the sign-in was granted; others may do with what there is."""
+
+
+def missing_scope(status: int, challenge: str) -> str:
+    """The scopes that a request would have needed, with spaces between; empty if that is not why it was refused.
+
+    Args:
+        status: Of the answer.
+        challenge: Its `WWW-Authenticate`.
+
+    Source: RFC 6750, section 3.1; MCP, basic/authorization, Scope Challenge Handling.
+    """
+    if status != 403:
+        return ""
+    named = {name: quoted or bare for name, quoted, bare in _CHALLENGE.findall(challenge)}
+    if named.get("error") != "insufficient_scope":
+        return ""
+    return " ".join([scope for scope in named.get("scope", "").split() if _SCOPE.fullmatch(scope)][:_MOST_SCOPES])
 
 
 def too_long(limit_bytes: int) -> Failure:
@@ -45,14 +84,33 @@ def too_long(limit_bytes: int) -> Failure:
     return Failure(f"sent an answer of more than {limit_bytes:,} bytes", hint=hint)
 
 
-def failure_hint(server: str, status: int, *, is_signed_in: bool) -> str:
-    """What to do about a server that failed an exchange with this HTTP status, 0 for none.
+def failure_error(server: str, failure: Failure, *, was_refused: bool, is_signed_in: bool) -> UpstreamError:
+    """The error for an exchange that failed.
 
     Args:
         server: Its configured name.
-        status: What it answered with.
+        failure: What happened.
+        was_refused: The server cannot have carried the request out.
         is_signed_in: It was sent the token of a sign-in.
     """
+    kind: type[UpstreamError] = UpstreamAuthError if failure.status == 401 else UpstreamError
+    reason, hint = failure.reason, failure.hint or _hint(server, failure.status, is_signed_in=is_signed_in)
+    if failure.missing_scope:
+        reason = f"needs the scope '{failure.missing_scope}', which has not been granted (HTTP {failure.status})"
+    if failure.missing_scope and is_signed_in:
+        kind, hint = MissingScopeError, f"{login_hint(server)} (it asks for that scope as well)"
+    delivery: Delivery = "not_sent" if was_refused else "unknown"
+    return kind(
+        f"Server '{server}' {reason}.",
+        hint=hint,
+        delivery=delivery,
+        data={"http_status": failure.status} if failure.status else None,
+        retry_after_s=failure.retry_after_s,
+    )
+
+
+def _hint(server: str, status: int, *, is_signed_in: bool) -> str:
+    """What to do about a server that failed an exchange with this HTTP status, 0 for none."""
     if status == 401 and is_signed_in:
         return login_hint(server)
     if status == 403 and is_signed_in:
@@ -214,6 +272,7 @@ def _status_failure(response: httpx2.Response) -> Failure:
         # 401 and 404 are decided before a request reaches its handler; of others that cannot be known.
         was_refused=status in (401, 404),
         retry_after_s=retry_after_s(response.headers.get("retry-after", "")),
+        missing_scope=missing_scope(status, response.headers.get("www-authenticate", "")),
     )
 
 

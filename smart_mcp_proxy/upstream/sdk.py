@@ -1,7 +1,7 @@
 """Sessions over streamable HTTP and SSE, on the MCP SDK."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 import httpx2
@@ -16,7 +16,7 @@ from smart_mcp_proxy.telemetry import get_logger, spawn
 from smart_mcp_proxy.upstream.auth_bearer import Bearer
 from smart_mcp_proxy.upstream.auth_transport import BearerTransport
 from smart_mcp_proxy.upstream.handshake import announces_tools, server_label
-from smart_mcp_proxy.upstream.http import Failure, GuardedTransport, TlsContext, failure_hint, new_http_client
+from smart_mcp_proxy.upstream.http import Failure, GuardedTransport, TlsContext, failure_error, new_http_client
 from smart_mcp_proxy.upstream.link import (
     CLIENT_INFO,
     LogLine,
@@ -150,7 +150,8 @@ class SdkLink:
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise
-            raise lost_error(self._server, self._reason or "ended the session", was_sent=True) from exc
+            failure = self._guard.take_failure(request_id)
+            raise self._error(failure, self._reason or "ended the session", was_sent=True) from exc
         finally:
             self._guard.take_failure(request_id)
         if method == "tools/list":
@@ -246,14 +247,9 @@ class SdkLink:
     def _error(self, failure: Failure | None, reason: str, *, was_sent: bool) -> UpstreamError:
         if failure is None:
             return lost_error(self._server, reason, was_sent=was_sent)
-        kind: Callable[..., UpstreamError] = UpstreamAuthError if failure.status == 401 else UpstreamError
-        return kind(
-            f"Server '{self._server}' {failure.reason}.",
-            hint=failure.hint or failure_hint(self._server, failure.status, is_signed_in=self._bearer is not None),
-            delivery="not_sent" if failure.was_refused or not was_sent else "unknown",
-            data={"http_status": failure.status} if failure.status else None,
-            retry_after_s=failure.retry_after_s,
-        )
+        was_refused = failure.was_refused or not was_sent
+        is_signed_in = self._bearer is not None
+        return failure_error(self._server, failure, was_refused=was_refused, is_signed_in=is_signed_in)
 
     def _lose_sign_in(self, error: UpstreamAuthError) -> None:
         if self._reason is None:

@@ -14,6 +14,7 @@ from smart_mcp_proxy.errors import ConfigError, UpstreamAuthError, UpstreamError
 from smart_mcp_proxy.models import ContentKind, Era, OnMessage, OnProgress, ServerState, ServerStatus
 from smart_mcp_proxy.servers import ServerConfig, UnsetVariableError, expand, secrets_of
 from smart_mcp_proxy.telemetry import get_logger, redact, secrets_hidden, spawn
+from smart_mcp_proxy.upstream.http import MissingScopeError
 from smart_mcp_proxy.upstream.link import (
     ContentsChanged,
     Link,
@@ -232,7 +233,8 @@ class Upstream:
                 method, params, timeout_s=timeout_s, on_progress=on_progress, on_message=on_message
             )
         except UpstreamAuthError as exc:
-            if self._link is link and self._end is not None and not self._end.done():
+            # Where more is wanted than was granted, other requests do with what there is.
+            if self._link is link and not isinstance(exc, MissingScopeError) and self._end and not self._end.done():
                 self._end.set_result(exc)
             raise
 
@@ -287,11 +289,9 @@ class Upstream:
             if pause_s is None:
                 return
             self._retry_now.clear()
-            try:
+            with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause_s):
                     await self._retry_now.wait()
-            except TimeoutError:
-                pass
             self._move(ServerState.CONNECTING)
 
     async def _connect_once(self) -> float | None:

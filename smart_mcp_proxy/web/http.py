@@ -27,6 +27,7 @@ from smart_mcp_proxy.web.broker import BrokerBeside
 from smart_mcp_proxy.web.hosts import PlainAddress, allowed_hosts
 from smart_mcp_proxy.web.paths import Places, not_found
 from smart_mcp_proxy.web.refusals import Refusals
+from smart_mcp_proxy.web.sign_in import SignInDoor
 from smart_mcp_proxy.web.signed_tokens import SCOPES, resource_url, signed_tokens
 from smart_mcp_proxy.web.streams import EndingStreams
 from smart_mcp_proxy.web.wire_http import WireHttp
@@ -40,16 +41,19 @@ SSE_MESSAGES_PATH = "/messages"
 _UNCACHED = {"cache-control": "no-store"}
 
 
-def build_app(gateway: Gateway, *, token: str | None, is_over: asyncio.Event) -> tuple[ASGIApp, WireDoor]:
+def build_app(
+    gateway: Gateway, *, token: str | None, is_over: asyncio.Event, sign_in: SignInDoor | None = None
+) -> tuple[ASGIApp, WireDoor]:
     """The ASGI app of the HTTP door, and the door in front of it for the common call.
 
     Args:
         gateway: Open.
         token: The gateway's own bearer token; None lets in whoever sends none, unless signed tokens are asked for.
         is_over: Set when the streams that clients keep open have to end.
+        sign_in: Lets people sign in; None where they are not asked to.
     """
     settings = gateway.settings
-    signed = signed_tokens(settings)
+    signed = signed_tokens(settings) if sign_in is None else sign_in.tokens
     keys = Keys(token, gateway.agent_tokens, signed)
     metadata_url, well_known = _metadata(settings) if signed is not None else (None, [])
     open_app = partial(
@@ -85,10 +89,12 @@ def build_app(gateway: Gateway, *, token: str | None, is_over: asyncio.Event) ->
         ],
         lifespan=lifespan,
     )
-    behind = EndingStreams(Refusals(app, metadata_url), is_over)
+    scopes = list(reversed(SCOPES)) if sign_in is None else sign_in.scopes
+    behind = EndingStreams(Refusals(app, metadata_url, scopes), is_over)
     wire = WireHttp(behind, streamable.session, MCP_PATH, gateway.agent, keys, streamable.is_askable)
     places = Places(wire, MCP_PATH, gateway.serves_at, keys.check, resource_url(settings))
-    return BrokerBeside(places, gateway, keys), WireDoor(wire, MCP_PATH, places.address)
+    outermost = BrokerBeside(places, gateway, keys)
+    return outermost if sign_in is None else sign_in.beside(outermost), WireDoor(wire, MCP_PATH, places.address)
 
 
 def _refuse_place(gateway: Gateway) -> Response | None:
@@ -102,9 +108,11 @@ def _metadata(settings: Settings) -> tuple[str | None, list[Route]]:
     Source: RFC 9728.
     """
     resource = resource_url(settings)
-    if resource is None or settings.jwt_issuer is None:
+    if resource is None:
         return None, []
     address = AnyHttpUrl(resource)
+    if settings.jwt_issuer is None:  # people sign in here, and what serves that says so itself
+        return str(build_resource_metadata_url(address)), []
     routes = create_protected_resource_routes(
         address, [AnyHttpUrl(settings.jwt_issuer)], list(reversed(SCOPES)), resource_name=SERVER_NAME
     )

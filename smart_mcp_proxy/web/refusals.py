@@ -1,5 +1,6 @@
 """What a client that is not let in is told: in JSON, why, and what to do about it."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -7,7 +8,6 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from smart_mcp_proxy.errors import ProxyError, RefusedError
-from smart_mcp_proxy.web.signed_tokens import SCOPES
 
 __all__ = ["Refusals", "refusal_of"]
 
@@ -23,12 +23,16 @@ class Refusals:
     Args:
         app: Answers, and refuses with an empty or a bare body.
         metadata_url: Where clients learn who signs tokens for this gateway; None where nobody does.
-        is_rest: It words its own 401 and 403 as JSON, and what is worded here is not wrapped for JSON-RPC.
+        scopes: That such a token can have.
+        is_rest: It words its own 401 and 403, and what is worded here is not wrapped for JSON-RPC.
     """
 
-    def __init__(self, app: ASGIApp, metadata_url: str | None = None, *, is_rest: bool = False) -> None:
+    def __init__(
+        self, app: ASGIApp, metadata_url: str | None = None, scopes: Sequence[str] = (), *, is_rest: bool = False
+    ) -> None:
         self._app = app
         self._metadata_url = metadata_url
+        self._scopes = " ".join(scopes)
         self._is_rest = is_rest
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -56,11 +60,12 @@ class Refusals:
             return []
         words = ['error="invalid_token"'] if "authorization" in Headers(scope=scope) else []
         if self._metadata_url is not None:
-            words += [f'resource_metadata="{self._metadata_url}"', f'scope="{" ".join(reversed(SCOPES))}"']
+            words += [f'resource_metadata="{self._metadata_url}"', f'scope="{self._scopes}"']
         return [(b"www-authenticate", " ".join(["Bearer", ", ".join(words)]).rstrip().encode())]
 
     def _refusal(self, scope: Scope, start: Message) -> ProxyError | None:
-        is_worded = self._is_rest and (b"content-type", b"application/json") in start["headers"]
+        # What the library refuses in a bare word has no type.
+        is_worded = self._is_rest and any(name == b"content-type" for name, _ in start["headers"])
         return None if is_worded else refusal_of(scope, start["status"])
 
 

@@ -23,6 +23,7 @@ from smart_mcp_proxy.web.http import build_app
 from smart_mcp_proxy.web.protocol import BoundedProtocol
 from smart_mcp_proxy.web.rest import build_rest_app
 from smart_mcp_proxy.web.rest.network import RestBeside, open_network_door
+from smart_mcp_proxy.web.sign_in import SignInDoor
 from smart_mcp_proxy.web.wire_protocol import WireProtocol
 
 __all__ = ["StopEvent", "open_socket", "serve_http", "settle_process", "socket_path", "stop_signals"]
@@ -88,11 +89,20 @@ async def _serving(
 
 
 @asynccontextmanager
-async def serve_http(gateway: Gateway, listener: socket.socket, *, token: str | None) -> AsyncIterator[None]:
-    """Serves agents on `listener` while open."""
+async def serve_http(
+    gateway: Gateway, listener: socket.socket, *, token: str | None, sign_in: SignInDoor | None = None
+) -> AsyncIterator[None]:
+    """Serves agents on `listener` while open.
+
+    Args:
+        gateway: Open.
+        listener: Listens already.
+        token: The gateway's own; None where it has none.
+        sign_in: Lets people sign in; None where they are not asked to.
+    """
     is_over = asyncio.Event()
     door = await open_network_door(gateway)
-    app, wire_door = build_app(gateway, token=token, is_over=is_over)
+    app, wire_door = build_app(gateway, token=token, is_over=is_over, sign_in=sign_in)
     async with _serving(RestBeside(app, gateway, door), listener, partial(WireProtocol, door=wire_door)):
         yield
         await gateway.agent.drain()

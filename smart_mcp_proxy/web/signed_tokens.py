@@ -6,14 +6,14 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
-from fastmcp.server.auth import AccessToken, TokenVerifier
+from fastmcp.server.auth import AccessToken, AuthProvider
 from fastmcp.server.auth.providers.jwt import JWTVerifier
 
 from smart_mcp_proxy.errors import ConfigError
 from smart_mcp_proxy.models import CallVariant, Principal, Reach
 from smart_mcp_proxy.settings import Settings
 
-__all__ = ["SCOPES", "SignedTokens", "resource_url", "signed_tokens"]
+__all__ = ["MISTAKEN", "SCOPES", "ReachOf", "SignedTokens", "names_in", "resource_url", "signed_tokens"]
 
 SCOPES: Final[dict[str, CallVariant]] = {"mcp:destructive": "destructive", "mcp:write": "write", "mcp:read": "read"}
 """What a token's scope allows; each includes those after it."""
@@ -22,6 +22,10 @@ KNOWN_S: Final = 60.0
 KNOWN_TOKENS: Final = 1_024
 PARTS: Final = 3
 """Of a compact JWS: head, claims, signature."""
+
+
+ReachOf = Callable[[AccessToken], Reach | None]
+"""How far the holder of a verified token reaches; None for one who is not let in."""
 
 
 class _Known(NamedTuple):
@@ -35,20 +39,20 @@ class SignedTokens:
 
     Args:
         verifier: Checks signature, issuer and audience.
-        servers_claim: Claim that names the servers a token reaches.
+        reach_of: Says how far its holder reaches.
         clock: Monotonic seconds.
         wall: Seconds since the epoch: what tokens say about their own time is in them.
     """
 
     def __init__(
         self,
-        verifier: TokenVerifier,
-        servers_claim: str,
+        verifier: AuthProvider,
+        reach_of: ReachOf,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
         self._verifier = verifier
-        self._servers_claim = servers_claim
+        self._reach_of = reach_of
         self._clock = clock
         self._wall = wall
         self._known: OrderedDict[bytes, _Known] = OrderedDict()
@@ -84,25 +88,37 @@ class SignedTokens:
         begins_s = token.claims.get("nbf", 0)
         if not isinstance(begins_s, int | float) or not begins_s <= self._wall() < token.expires_at:
             return None
-        access = next((access for scope, access in SCOPES.items() if scope in token.scopes), None)
-        servers = _names(token.claims.get(self._servers_claim))
-        if access is None or servers is _MISTAKEN:
-            return None
-        return Principal(f"{issuer}#{subject}", Reach(servers, access))
+        reach = self._reach_of(token)
+        return None if reach is None else Principal(f"{issuer}#{subject}", reach)
+
+    def forget(self) -> None:
+        """Looks at every token anew: one of them has been given back."""
+        self._known.clear()
 
 
-_MISTAKEN: Final = frozenset({""})
+MISTAKEN: Final = frozenset({""})
 """A claim that is there and says nothing that could be understood."""
 
 
-def _names(claim: Any) -> frozenset[str] | None:
+def names_in(claim: Any) -> frozenset[str] | None:
     """Names in a claim: a list, or one text with spaces between them; None where there is no such claim."""
     if claim is None:
         return None
     names = claim.split() if isinstance(claim, str) else claim
     if not isinstance(names, list) or not all(isinstance(name, str) and name for name in names):
-        return _MISTAKEN
+        return MISTAKEN
     return frozenset(names)
+
+
+def _reach_by_scopes(servers_claim: str) -> ReachOf:
+    """What tells a token's reach by its scopes and by the claim that names servers."""
+
+    def reach_of(token: AccessToken) -> Reach | None:
+        access = next((access for scope, access in SCOPES.items() if scope in token.scopes), None)
+        servers = names_in(token.claims.get(servers_claim))
+        return None if access is None or servers is MISTAKEN else Reach(servers, access)
+
+    return reach_of
 
 
 def signed_tokens(settings: Settings) -> SignedTokens | None:
@@ -134,7 +150,7 @@ def signed_tokens(settings: Settings) -> SignedTokens | None:
         audience=audience,
         algorithm=settings.jwt_algorithm,
     )
-    return SignedTokens(verifier, settings.jwt_servers_claim)
+    return SignedTokens(verifier, _reach_by_scopes(settings.jwt_servers_claim))
 
 
 def resource_url(settings: Settings) -> str | None:

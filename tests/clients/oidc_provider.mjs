@@ -1,8 +1,9 @@
-// A certified authorization server on a free port of loopback; prints its issuer. Arguments: its package, the resource.
+// A certified authorization server on a free port of loopback; prints its issuer. Arguments: its package, the resource,
+// and perhaps a client that it knows, as JSON.
 import http from "node:http";
 import { pathToFileURL } from "node:url";
 
-const [home, resource] = process.argv.slice(2);
+const [home, resource, client] = process.argv.slice(2);
 const { Provider } = await import(pathToFileURL(`${home}/lib/index.js`).href);
 
 const server = http.createServer((request, response) => handle(request, response));
@@ -12,6 +13,7 @@ server.listen(0, "127.0.0.1", () => {
   const issuer = `http://127.0.0.1:${server.address().port}`;
   const provider = new Provider(issuer, {
     scopes: ["openid", "offline_access", "tools:read"],
+    clients: client ? [JSON.parse(client)] : [],
     pkce: { required: () => true },
     rotateRefreshToken: true,
     issueRefreshToken: async () => true,

@@ -1,8 +1,8 @@
 """Signing in at an authorization server that is not of our own stack: `oidc-provider`, on loopback."""
 
 import asyncio
+import json
 import os
-import re
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -19,26 +19,30 @@ from fastmcp.server.auth import RemoteAuthProvider
 from fastmcp.server.auth.providers.jwt import JWTVerifier
 from keyring.backends.fail import Keyring as NoKeyring
 from node_tools import node_environment, npm_package
-from pydantic import AnyHttpUrl
+from openid_fakes import consent
+from pydantic import AnyHttpUrl, SecretStr
 from sign_in_fakes import Person
 
 from smart_mcp_proxy.errors import UpstreamAuthError
+from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.servers import ServerConfig
+from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.upstream import Dialer, SignIns
+from smart_mcp_proxy.web.http import bind
+from smart_mcp_proxy.web.serve import serve_http
+from smart_mcp_proxy.web.sign_in_pages import open_sign_in
 
 pytestmark = [pytest.mark.anyio, pytest.mark.clients]
 
 OIDC_PROVIDER = "oidc-provider@9.6.0"
 SCRIPT = Path(__file__).with_name("oidc_provider.mjs")
-ACTION = re.compile(r'action="([^"]+)"')
-PROMPT = re.compile(r'name="prompt" value="([^"]+)"')
 
 
 @asynccontextmanager
-async def authorization_server(resource: str) -> AsyncIterator[str]:
-    """The issuer of a running `oidc-provider` that knows this resource."""
+async def authorization_server(resource: str, client: dict[str, Any] | None = None) -> AsyncIterator[str]:
+    """The issuer of a running `oidc-provider` that knows this resource, and this client."""
     package = npm_package(OIDC_PROVIDER)
-    command = ["node", str(SCRIPT), str(package), resource]
+    command = ["node", str(SCRIPT), str(package), resource, *([json.dumps(client)] if client else [])]
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(
         *command, stdout=pipe, stderr=asyncio.subprocess.DEVNULL, env=node_environment() | {"NODE_ENV": "test"}
@@ -75,18 +79,6 @@ async def resource_server() -> AsyncIterator[tuple[str, str]]:
                     server.should_exit = True
 
 
-async def consent(url: str) -> Any:
-    """A person who fills in every form until the browser is back."""
-    async with httpx2.AsyncClient(follow_redirects=True, timeout=20) as client:
-        page = await client.get(url)
-        while found := ACTION.search(page.text):
-            prompt = PROMPT.search(page.text)
-            assert prompt, page.text
-            form = {"prompt": prompt[1], "login": "somebody", "password": "something"}
-            page = await client.post(str(page.url.join(found[1])), data=form)
-        return page.status_code
-
-
 async def test_a_sign_in_is_had_renewed_and_given_back(tmp_path: Path) -> None:
     """OIDC discovery, registration, consent, `iss`, the resource as audience, a rotated refresh token, revocation."""
     keyring.set_keyring(NoKeyring())
@@ -97,7 +89,11 @@ async def test_a_sign_in_is_had_renewed_and_given_back(tmp_path: Path) -> None:
             person = Person(consent, timeout_s=60)
             async with person.browser() as browser:
                 first = await sign_ins.sign_in(config, browser)
-            assert (first.issuer.rstrip("/"), person.replies, bool(first.refresh_token)) == (issuer, [200], True)
+            assert (first.issuer.rstrip("/"), person.replies[0].status_code, bool(first.refresh_token)) == (
+                issuer,
+                200,
+                True,
+            )
             async with Dialer(sign_ins=sign_ins) as dial:
                 link = await dial(config, environ=dict(os.environ), era=None, on_event=lambda _: None)
                 tokens = set()
@@ -112,3 +108,52 @@ async def test_a_sign_in_is_had_renewed_and_given_back(tmp_path: Path) -> None:
             assert (done.was_signed_in, done.is_revoked, done.problem) == (True, True, "")
             with pytest.raises(UpstreamAuthError):
                 await sign_ins.bearer(config)
+
+
+async def test_people_sign_in_to_the_gateway_at_a_provider_of_another_stack(tmp_path: Path) -> None:
+    """Discovery, both consents, PKCE, the id token, a refresh that rotates, revocation: the provider sees it all."""
+    keyring.set_keyring(NoKeyring())
+    listener = bind("127.0.0.1", 0)
+    base = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    client = {
+        "client_id": "the-gateway",
+        "client_secret": "secret-of-the-gateway",
+        "redirect_uris": [f"{base}/auth/callback"],
+        "grant_types": ["authorization_code", "refresh_token"],
+    }
+    config = ServerConfig("gateway", "http", url=f"{base}/mcp", oauth={})
+    with anyio.fail_after(120):
+        async with authorization_server("https://none.example", client) as issuer:
+            settings = Settings(
+                data_dir=tmp_path / "gateway",
+                oidc_url=f"{issuer}/.well-known/openid-configuration",
+                oidc_client_id="the-gateway",
+                oidc_client_secret=SecretStr("secret-of-the-gateway"),
+                oidc_scopes=("openid", "offline_access"),
+                oidc_users=("somebody=write",),
+                public_url=base,
+            )
+            sign_ins = SignIns(tmp_path / "agent")
+            async with (
+                Gateway(settings, {}, environ={}) as gateway,
+                serve_http(gateway, listener, token=None, sign_in=await open_sign_in(settings)),
+            ):
+                person = Person(consent, timeout_s=60)
+                async with person.browser() as browser:
+                    held = [await sign_ins.sign_in(config, browser)]
+                for _ in range(2):
+                    assert await status(base, held[-1].access_token) != 401
+                    held.append(await sign_ins._flow(config).renew(held[-1]))
+                    await asyncio.to_thread(sign_ins._store.write, "gateway", config.url, held[-1])
+                assert await status(base, held[-1].access_token) != 401
+                done = await sign_ins.sign_out(config)
+                assert (done.was_signed_in, done.is_revoked, done.problem) == (True, True, "")
+                for each in held:
+                    assert await status(base, each.access_token) == 401
+
+
+async def status(base: str, token: str) -> int:
+    """What a request with this token is answered with."""
+    async with httpx2.AsyncClient(trust_env=False) as agent:
+        reply = await agent.post(f"{base}/mcp", json={}, headers={"authorization": f"Bearer {token}"})
+        return reply.status_code

@@ -19,7 +19,10 @@ import httpx2
 import mcp_types
 import pytest
 from fastmcp import FastMCP
+from fastmcp.server.auth import OAuthProxy, StaticTokenVerifier
+from fastmcp.server.auth.oauth_proxy.models import JTIMapping
 from fastmcp.server.low_level import LowLevelServer
+from key_value.aio.stores.memory import MemoryStore
 from mcp.server.connection import Connection
 from mcp.server.lowlevel.server import Server
 from mcp.server.request_state import RequestStateBoundary
@@ -70,6 +73,7 @@ PINNED_HERE = {
     "_connection",
     "_context_streams",
     "_idle_timeout",
+    "_jti_mapping_store",
     "_lifespan_manager",
     "_mcp_server",
     "_request_handlers",
@@ -78,6 +82,7 @@ PINNED_HERE = {
     "_server_instances",
     "_session_owners",
     "_terminated",
+    "_upstream_token_store",
 }
 PINNED_FOR_CLIENTS = {"_dispatcher", "_probe", "_stamp", "_x_mcp_header_maps"}
 """Pinned by test_client_contract.py."""
@@ -109,6 +114,23 @@ def test_every_private_name_in_use_is_pinned_by_a_test() -> None:
     """A new one is added to the list together with what is expected of it."""
     used = set[str]().union(*map(foreign_private_names, COMPAT.glob("*.py"))) - {"_meta"}  # a word of the protocol
     assert used - PINNED_FOR_CLIENTS == PINNED_HERE
+
+
+async def test_a_sign_in_proxy_leads_from_its_tokens_to_the_providers() -> None:
+    """By the id of a token to the id of what the provider gave; tests/interaction shows that forgetting that works."""
+    proxy = OAuthProxy(
+        upstream_authorization_endpoint="https://id.example/authorize",
+        upstream_token_endpoint="https://id.example/token",
+        upstream_client_id="gateway",
+        token_verifier=StaticTokenVerifier({}),
+        base_url="https://gateway.example",
+        client_storage=MemoryStore(),
+        jwt_signing_key=bytes(32),
+    )
+    mapping = JTIMapping(jti="one", upstream_token_id="two", created_at=0)
+    await proxy._jti_mapping_store.put(key="one", value=mapping)
+    assert (await proxy._jti_mapping_store.get(key="one")) == mapping
+    assert not await proxy._upstream_token_store.delete(key=mapping.upstream_token_id)
 
 
 @pytest.mark.parametrize("package", ["fastmcp", "mcp"])

@@ -76,6 +76,26 @@ async def test_a_login_is_picked_up_by_the_running_gateway_and_a_logout_too(tmp_
         assert (caught.value.hint, caught.value.delivery) == (LOGIN, "not_sent")
 
 
+async def test_a_server_that_lets_nobody_in_without_more_says_what_is_to_be_granted(
+    tmp_path: Path, server: Guarded
+) -> None:
+    """It waits for a sign-in, names the scope, and is ready once somebody has granted it."""
+    await sign_in(tmp_path, server)
+    server.demand("tools:write", of=b'"tools/list"')
+    async with Gateway(Settings(data_dir=tmp_path), {"web": server.config()}, environ={}) as gateway:
+        gateway.start_upstreams()
+        await reached(gateway, ServerState.READY)
+    server.demand("tools:write", of=b"")
+    async with Gateway(Settings(data_dir=tmp_path), {"web": server.config()}, environ={}) as gateway:
+        gateway.start_upstreams()
+        await reached(gateway, ServerState.NEEDS_AUTH)
+        (status,) = gateway.status().servers
+        assert status.error == "Server 'web' needs the scope 'tools:write', which has not been granted (HTTP 403)."
+        assert status.hint == f"{LOGIN} (it asks for that scope as well)"
+        await sign_in(tmp_path, server)
+        await reached(gateway, ServerState.READY)
+
+
 async def test_a_stored_sign_in_that_is_damaged_is_said_and_not_fatal(tmp_path: Path, server: Guarded) -> None:
     """The gateway starts, the server waits for a sign-in, and the message says what is wrong with the file."""
     await sign_in(tmp_path, server)

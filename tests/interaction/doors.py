@@ -30,6 +30,15 @@ SETTLED_S = 60
 LONGEST_LINE_BYTES = 64 * 1024 * 1024
 ENVIRON = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/"), "LANG": "C.UTF-8"}
 
+UPSTREAM_HEADERS = frozenset(
+    {
+        *("host", "user-agent", "accept", "accept-encoding", "content-type", "content-length", "connection"),
+        *("authorization", "mcp-session-id", "mcp-protocol-version", "mcp-method", "mcp-name", "traceparent"),
+        *("cache-control", "last-event-id"),
+    }
+)
+"""All that an upstream may be sent besides what is configured for it; `authorization` only as its own."""
+
 DOORS = [
     ("memory", "handshake"),
     ("memory", "modern"),

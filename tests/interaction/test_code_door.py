@@ -123,27 +123,55 @@ async def test_cancelling_a_script_cancels_its_calls(scripter: Agent, script_led
             await anyio.sleep(0.01)
 
 
-@pytest.mark.requirement("script-neighbours")
-async def test_a_busy_script_leaves_others_answered(scripter: Agent) -> None:
-    """The middle call beside a script that computes without end takes a small time, and the worst a bounded one."""
+MISCHIEF = {
+    "python-prints": ("python", "while True: print('x' * 100)"),
+    "python-computes": ("python", "while True: pass"),
+    "python-grows": ("python", "a = []\nwhile True: a.append('x' * 1000000)"),
+    "python-calls": ("python", "while True: call_tools([{'name': 'new:look', 'args': {'entry': 1}}] * 50)"),
+    "javascript-prints": ("javascript", "while (true) console.log('x'.repeat(100))"),
+    "javascript-regex": ("javascript", "while (true) /(a+)+$/.test('a'.repeat(40) + 'b')"),
+    "javascript-grows": ("javascript", "const a = []; while (true) a.push(new Uint8Array(1e7).fill(1))"),
+    "javascript-calls": (
+        "javascript",
+        "while (true) await call_tools(Array(50).fill({name: 'new:look', args: {entry: 1}}))",
+    ),
+}
 
-    async def times() -> list[float]:
+
+@pytest.mark.requirement("script-neighbours")
+@pytest.mark.long
+@pytest.mark.parametrize(("language", "code"), MISCHIEF.values(), ids=MISCHIEF)
+async def test_a_script_that_misbehaves_leaves_others_answered(script_base: Any, language: str, code: str) -> None:
+    """The middle call beside it takes a small time, and the worst a bounded one, whatever the script is up to."""
+
+    async def times(agent: Agent) -> list[float]:
         taken = []
         for n in range(40):
             began = time.perf_counter()
-            await scripter.call("call_tool_read", name="old:look", args={"entry": n})
+            await agent.call("call_tool_read", name="old:look", args={"entry": n})
             taken.append(time.perf_counter() - began)
         return taken
 
+    _, base = script_base
     with anyio.fail_after(LIMIT_S):
-        alone = await times()
-        busy = {"code": "while True: print('x' * 100)", "timeout_ms": 8000}
-        exchange = await scripter.begin("tools/call", name="code_execution", arguments=busy)
-        beside = await times()
-        await scripter.cancel(exchange)
+        async with over_http(base, "handshake") as agent, over_http(base, "handshake") as villain:
+            await wait_covered(agent)
+            alone = await times(agent)
+            ended = anyio.Event()
+
+            async def misbehave() -> None:
+                """Again and again: some of it ends soon."""
+                while not ended.is_set():
+                    busy = {"code": code, "timeout_ms": 2000, "language": language}
+                    assert (await villain.call("code_execution", **busy))["isError"]
+
+            async with anyio.create_task_group() as group:
+                group.start_soon(misbehave)
+                beside = await times(agent) + await times(agent)
+                ended.set()
     # The real bound is twice; a hundredth of a second more for a machine with other things to do.
     assert statistics.median(beside) <= 2 * statistics.median(alone) + 0.01
-    assert max(beside) < 1
+    assert max(beside) < 2
 
 
 @pytest.mark.requirement("script-off")

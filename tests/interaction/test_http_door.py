@@ -9,7 +9,7 @@ import anyio
 import httpx2
 import pytest
 from agents import HANDSHAKE_VERSION, META, MODERN_VERSION, Era
-from doors import listening, odd_server, opened_gateway, over_http, served
+from doors import UPSTREAM_HEADERS, listening, odd_server, opened_gateway, over_http, served
 from fastmcp import FastMCP
 from pydantic import SecretStr
 from starlette.responses import JSONResponse
@@ -318,7 +318,7 @@ async def test_no_header_of_an_agent_reaches_an_upstream(tmp_path: Path, era: Er
     wire = WireLog(upstream_era)
     with anyio.fail_after(20):
         async with listening(wire) as upstream:
-            config = {"wire": {"url": f"{upstream}/mcp", "headers": {"X-Team": "lighthouse"}}}
+            config = {"wire": {"url": f"{upstream}/mcp", "headers": {"X-Team": "lighthouse"}, "proxy": True}}
             async with (
                 opened_gateway(tmp_path, config) as gateway,
                 served(gateway, token=TOKEN) as base,
@@ -331,7 +331,18 @@ async def test_no_header_of_an_agent_reaches_an_upstream(tmp_path: Path, era: Er
                     exchange = await agent.begin("tools/call", token=token, name="call_tool_read", arguments=call)
                     answer = await exchange.answer
                     assert answer["result"]["content"] == [{"type": "text", "text": "light"}]
-    assert b"tools/call" in wire.seen
+                async with httpx2.AsyncClient(trust_env=False, base_url=base, headers=mine) as client:
+                    call = {"name": "echo", "arguments": {"text": "light"}}
+                    reply = await client.post("/api/mcp/wire/proxy", json={"method": "tools/call", "params": call})
+                    assert reply.json()["result"]["content"] == [{"type": "text", "text": "light"}]
+                    operator = (tmp_path / "operator.token").read_text().strip()
+                    owned = {"authorization": f"Bearer {operator}"}
+                    call = {"name": "wire:echo", "arguments": {"text": "light"}}
+                    reply = await client.post("/api/v1/call", json=call, headers=owned)
+                    assert "light" in reply.text and reply.status_code == 200, reply.text
+    assert wire.seen.count(b"tools/call") >= 4
+    assert all(headers.keys() <= UPSTREAM_HEADERS - {"authorization"} | {"x-team"} for headers in wire.headers)
+    assert operator.encode() not in wire.seen
     assert all(headers["x-team"] == "lighthouse" for headers in wire.headers)
     assert TOKEN.encode() not in wire.seen
     assert b"private-" not in wire.seen

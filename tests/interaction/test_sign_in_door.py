@@ -5,7 +5,7 @@ from pathlib import Path
 import keyring
 import pytest
 from agents import Era
-from doors import opened_gateway, over_http, served
+from doors import UPSTREAM_HEADERS, opened_gateway, over_http, served
 from keyring.backends.fail import Keyring as NoKeyring
 from sign_in_fakes import Person, guarded
 
@@ -23,12 +23,6 @@ MINE = {
     "x-forwarded-for": "192.0.2.77",
     "forwarded": "for=192.0.2.77",
 }
-ALLOWED = {
-    *("host", "user-agent", "accept", "accept-encoding", "content-type", "content-length", "connection"),
-    *("authorization", "mcp-session-id", "mcp-protocol-version", "mcp-method", "mcp-name", "traceparent"),
-    *("cache-control", "last-event-id"),
-}
-"""All that an upstream may be sent; `authorization` is held equal to the upstream's own token."""
 
 
 @pytest.fixture(autouse=True)
@@ -59,7 +53,7 @@ async def test_an_upstream_gets_its_own_token_and_nothing_of_the_agents(
             assert result["content"] == [{"type": "text", "text": "somebody"}]
     assert any(b"tools/call" in seen.body for seen in server.wire)
     for seen in server.wire:
-        assert seen.headers.keys() <= ALLOWED
+        assert seen.headers.keys() <= UPSTREAM_HEADERS
         assert seen.headers["authorization"] == f"Bearer {got.access_token}"
         assert not any("inbound" in text or "192.0.2.77" in text for text in seen.headers.values())
         assert b"inbound" not in seen.body

@@ -63,6 +63,10 @@ def test_every_setting_can_be_given_by_its_variable(tmp_path: Path) -> None:
         "jwt_audience": "tools",
         "jwt_algorithm": "es256",
         "jwt_servers_claim": "servers",
+        "oidc_client_id": "gateway",
+        "oidc_client_secret_file": str(token_file),
+        "oidc_scopes": "openid, email,offline_access",
+        "oidc_users": "ann@example.com=write, @example.com,*=read",
         "public_url": "https://gateway.example/tools",
         "config_path": "servers.json",
         "data_dir": str(tmp_path),
@@ -112,6 +116,10 @@ def test_every_setting_can_be_given_by_its_variable(tmp_path: Path) -> None:
     assert (settings.jwt_jwks_url, settings.jwt_algorithm) == ("https://id.example/keys", "ES256")
     assert (settings.jwt_issuer, settings.jwt_audience) == ("https://id.example", "tools")
     assert (settings.jwt_servers_claim, settings.public_url) == ("servers", "https://gateway.example/tools")
+    assert settings.oidc_client_secret is not None
+    assert settings.oidc_client_secret.get_secret_value() == "secret-from-file"
+    assert settings.oidc_scopes == ("openid", "email", "offline_access")
+    assert settings.oidc_users == ("ann@example.com=write", "@example.com", "*=read")
     assert settings.config_path == Path("servers.json")
     assert settings.log_level == "DEBUG"
     assert settings.log_format == "json"
@@ -131,6 +139,8 @@ def test_every_setting_can_be_given_by_its_variable(tmp_path: Path) -> None:
         "config_json",
         "jwt_public_key",
         "jwt_public_key_file",
+        "oidc_client_secret",
+        "oidc_url",
     }  # exclusive with given ones
 
 

@@ -203,6 +203,15 @@ async def test_a_resource_that_is_not_the_server_is_refused(sign_ins: SignIns, s
         await sign_ins.sign_in(server.config(), Nobody())
 
 
+async def test_metadata_without_a_resource_leads_nowhere_else(sign_ins: SignIns, server: Guarded) -> None:
+    """RFC 9728 requires it; metadata that leaves it out is not followed: only the server's own origin is asked."""
+    server.resource_says(resource=None, authorization_servers=["https://evil.example/"])
+    person = Person()
+    got = await sign_in(sign_ins, server, person)
+    assert got.issuer.rstrip("/") == server.base
+    assert person.query["resource"].rstrip("/") == server.url
+
+
 async def test_a_sign_in_without_a_proof_key_is_refused(sign_ins: SignIns, server: Guarded) -> None:
     """An authorization server that does not say it knows PKCE with S256 is not signed in to."""
     for methods in (None, ["plain"]):

@@ -178,7 +178,7 @@ class CodeExecution(AgentTool[CodeArguments]):
         if record is not None and arguments.servers and record.key.server not in arguments.servers:
             raise RefusedError(
                 f"Tool '{record.key}' is not on one of the servers that this script may call.",
-                hint=f"It was run with servers: {', '.join(arguments.servers)}.",
+                hint=f"It was run with servers: {', '.join(arguments.servers)}. Run it again with that one among them.",
                 code="server_not_allowed",
             )
         if record is not None and caller.registry is not None:

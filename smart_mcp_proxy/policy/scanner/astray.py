@@ -35,7 +35,7 @@ ASTRAY = (
         r"prepend\w*|insert\w*|includ\w+|bcc|cc)\b[^.]{0,70}\b(?:recipients?|destination|account|address|bcc|cc|"
         r"`?[\w-]+@[\w.-]+|to field|phone number|wallet|parameter|amount|iban|path)\b",
         r"\b(?:bcc|blind copy|cc)(?:'?(?:e?d|ing))?\b[^.]{0,40}(?:every|all|each|any|[\w.-]+@[\w.-]+)|"
-        r"[\w.-]+@[\w.-]+[^.]{0,40}\b(?:bcc|blind copy)",
+        r"(?<![\w.-])[\w.-]+@[\w.-]+[^.]{0,40}\b(?:bcc|blind copy)",
         r"\b(?:prepend|prefix|append|add|insert)(?:ing|ed)? [`'\"]?(?:curl|chmod|wget|bash|sudo|nc|rm|cat|sh|&&|;)\b",
         r"\bthis tool supersedes\b|\b(?:always )?replace (?:its|the|their) (?:output|result|response|answer)s? with",
     ),
@@ -43,8 +43,8 @@ ASTRAY = (
         "tool_hijack",
         STRONG,
         "It says what the agent has to do when other tools are called.",
-        "_|discard|parameter|argument|recipient|path|destination|amount|when|any time|every time|each time|upon|"
-        "after each|after every|before each|before every|if the",
+        "_|discard|parameter|argument|recipient|path|destination|amount|when|any time|anytime|every time|"
+        "each time|upon|after each|after every|before each|before every|if the",
         r"\b(?:when(?:ever)?|any ?time|every time|each time|if|once|as soon as|before|after) (?:the |a |an |any |"
         r"another |each |you (?:\w+ )?)?[`'\"]?(?:[\w.-]+_[\w.-]+|[\w.-]+ (?:tool|function))[`'\"]? (?:tool |"
         r"function )?(?:from \w+ |of \w+ )?(?:is |are |has been |gets |being )?(?:\w+ )?"
@@ -57,12 +57,12 @@ ASTRAY = (
         r"\b(?:discard|ignore|drop|replace|overwrite|suppress) (?:its|their|the) (?:answers?|results?|outputs?|"
         r"responses?)\b",
         r"\b(?:parameters?|arguments?|recipients?|path|destination|calls?|amount)\b(?: \w+){0,3} (?:is|are|has|have|"
-        r"must|should)(?: to)? be (?:replaced|changed|set|redirected|prefixed|rerouted|modified|prepended|rewritten|"
-        r"put|overwritten)\b"
-        r"\b(?:when(?:ever)?|any ?time|every time|each time|before|after|if) (?:the )?(?:user|agent|assistant|ai|"
-        r"model|human|you) (?:\w+ ){0,2}(?:asks?|requests?|wants?|sends?|calls?|uses?|invokes?|mentions?|needs?|"
-        r"types?|enters?|attempts?|tries|says?|makes?|writes?|pays?|transfers?)\b[^.]{0,60}(?:instead|also|first|"
-        r"always (?:call|use|invoke|send|include|add|run)|must|silently|return the contents)",
+        r"must|should)(?: to)? be (?:replaced|changed|set(?! to (?:true|false|null|none|\d))|redirected|prefixed|"
+        r"rerouted|modified|prepended|rewritten|put|overwritten)\b",
+        r"\b(?:when(?:ever)? (?:the )?|any ?time (?:the )?|every time (?:the )?|each time (?:the )?|if the )(?:user|"
+        r"agent|assistant|ai|model|human) (?:\w+ ){0,2}(?:asks?|requests?|wants?|sends?|calls?|uses?|invokes?|"
+        r"mentions?|types?|enters?|attempts?|tries|says?|makes?|writes?|pays?|transfers?)\b[^.]{0,60}\b(?:instead|"
+        r"also|first|silently|always (?:call|use|invoke|send|include|add|run)|return the contents)\b",
         r"\b(?:when|whenever|while|once|as long as) this (?:tool|server) is (?:available|present|enabled|connected|"
         r"installed|active|loaded)",
     ),

@@ -3,6 +3,8 @@
 import re
 from typing import NamedTuple
 
+from smart_mcp_proxy.policy.scanner.phrases import Anchors, anchored
+
 __all__ = ["ASKED_NAMES", "PRIVATE", "SECRET", "WAYS_OUT", "Words"]
 
 
@@ -10,16 +12,16 @@ class Words(NamedTuple):
     """One way of naming something.
 
     Attributes:
-        anchors: The pattern cannot match where none of these stands: looking for them is much faster.
+        anchors: The pattern cannot match where none of these stands.
         pattern: Over text in lower case, single spaces.
     """
 
-    anchors: tuple[str, ...]
+    anchors: Anchors
     pattern: re.Pattern[str]
 
 
 def _data(anchors: str, *patterns: str) -> Words:
-    return Words(tuple(anchors.split("|")), re.compile("".join(patterns)))
+    return Words(anchored(anchors), re.compile("".join(patterns)))
 
 
 PRIVATE = (

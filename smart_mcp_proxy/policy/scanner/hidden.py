@@ -9,6 +9,7 @@ from smart_mcp_proxy.policy.scanner.findings import DECISIVE, Evidence, Passage,
 __all__ = ["FLAG", "hidden_text"]
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]+")
+_ASCII_CONTROLS = bytes(code for code in range(128) if _CONTROL.match(chr(code)))
 _INVISIBLE = re.compile(
     "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ud800-\udfff"
     "\ue000-\uf8ff\ufe00-\ufe0f\ufeff\uffa0\ufff9-\ufffb\U0001d173-\U0001d17a\U000e0000-\U000e0fff\U000f0000-"
@@ -53,7 +54,7 @@ _TAG_BASE = 0xE0000
 def hidden_text(passages: tuple[Passage, ...]) -> Iterator[Evidence]:
     """Evidence of everything in the passages that is there for the model alone."""
     whole = "\n".join(passage.text for passage in passages)
-    if whole.isascii() and _CONTROL.search(whole) is None and _PUSHED.search(whole) is None:
+    if whole.isascii() and not _has_control(whole) and not any(_may_push(passage.text) for passage in passages):
         return
     for passage in passages:
         text = passage.text
@@ -67,6 +68,16 @@ def hidden_text(passages: tuple[Passage, ...]) -> Iterator[Evidence]:
             yield Evidence("pushed_out_of_sight", DECISIVE, passage.place, reason, shown)
         if not text.isascii():
             yield from _invisible(passage)
+
+
+def _has_control(text: str) -> bool:
+    """Whether ASCII text holds control characters; faster than the pattern."""
+    return len(text.encode("ascii").translate(None, _ASCII_CONTROLS)) != len(text)
+
+
+def _may_push(text: str) -> bool:
+    """A quick look whether ASCII text may hold so many blanks; true for all that does."""
+    return text.count("\n") >= 20 or "\t" in text or " " * 100 in text
 
 
 def _invisible(passage: Passage) -> Iterator[Evidence]:

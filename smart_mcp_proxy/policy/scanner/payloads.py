@@ -35,7 +35,10 @@ _ORDER = re.compile(
     r"attacker|do not|don't|must|always|never)\b",
     re.IGNORECASE,
 )
-_BASE64 = re.compile(r"(?<![\w+/-])[A-Za-z0-9+/_-]{12,}={0,2}(?![\w+/-])")
+_BASE64 = re.compile(r"(?<![\w+/-])(?![g-v+/_-].[^A-D])[A-Za-z0-9+/_-]{12,}={0,2}(?![\w+/-])")
+"""What begins with one of these letters gives a byte that begins no UTF-8, and most words do; with a zero byte behind
+it, it may begin UTF-16."""
+_URL_SAFE = bytes.maketrans(b"-_", b"+/")
 _BASE32 = re.compile(r"(?<![\w=])[A-Z2-7]{16,}={0,6}(?![\w=])")
 _HEX = re.compile(r"(?<![0-9A-Za-z])(?:0x)?(?:[0-9A-Fa-f]{2}[ :,]?){8,}+")
 _ESCAPES = re.compile(r"(?:\\x[0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}|\\[0-7]{3}){4,}")
@@ -127,11 +130,11 @@ def _readable(data: bytes | str | None) -> str:
 
 
 def _from_base64(run: str) -> bytes | None:
-    body = run.rstrip("=").translate(str.maketrans("-_", "+/"))
+    body = run.rstrip("=").encode("ascii").translate(_URL_SAFE)
     # A run that was cut loses its last few bits, not all of it.
     body = body[:-1] if len(body) % 4 == 1 else body
     try:
-        return base64.b64decode(body + "=" * (-len(body) % 4))
+        return binascii.a2b_base64(body + b"=" * (-len(body) % 4))
     except binascii.Error:
         return None
 

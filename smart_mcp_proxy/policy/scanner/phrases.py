@@ -3,10 +3,22 @@
 import re
 from typing import NamedTuple
 
-__all__ = ["MARKS", "MIDDLE", "PLAIN_PURPOSE", "STRONG", "WEAK", "Phrase", "phrase", "stands"]
+__all__ = ["MARKS", "MIDDLE", "PLAIN_PURPOSE", "STRONG", "WEAK", "Anchors", "Phrase", "anchored", "phrase", "stands"]
 
 STRONG, MIDDLE, WEAK = 1.0, 0.6, 0.35
 """Alone enough; enough with anything else; enough with two others. Set by hand, see tests/policy/scanner_set."""
+
+
+class Anchors(NamedTuple):
+    """Pieces of text without one of which a pattern cannot match: looking for them is much faster.
+
+    Attributes:
+        words: Without a blank; a text's different words are enough to look for these.
+        sequences: The others.
+    """
+
+    words: tuple[str, ...]
+    sequences: tuple[str, ...]
 
 
 class Phrase(NamedTuple):
@@ -16,14 +28,14 @@ class Phrase(NamedTuple):
         check: What it is evidence of; several phrases of one check count once.
         weight: Of the evidence.
         reason: One sentence for the finding.
-        anchors: The pattern cannot match where none of these stands: looking for them is much faster.
+        anchors: The pattern cannot match where none of these stands.
         pattern: Over text in lower case, single spaces.
     """
 
     check: str
     weight: float
     reason: str
-    anchors: tuple[str, ...]
+    anchors: Anchors
     pattern: re.Pattern[str]
 
 
@@ -35,9 +47,17 @@ def stands(text: str, anchors: tuple[str, ...]) -> bool:
     return False
 
 
+def anchored(anchors: str) -> Anchors:
+    """The anchors that are written with `|` between them."""
+    pieces = anchors.split("|")
+    return Anchors(
+        tuple(piece for piece in pieces if " " not in piece), tuple(piece for piece in pieces if " " in piece)
+    )
+
+
 def phrase(check: str, weight: float, reason: str, anchors: str, *patterns: str) -> Phrase:
     """A phrase that is said in any of the ways of `patterns`; `anchors` are separated by `|`."""
-    return Phrase(check, weight, reason, tuple(anchors.split("|")), re.compile("|".join(patterns)))
+    return Phrase(check, weight, reason, anchored(anchors), re.compile("|".join(patterns)))
 
 
 PLAIN_PURPOSE = re.compile(

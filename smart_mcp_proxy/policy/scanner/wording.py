@@ -10,7 +10,7 @@ from smart_mcp_proxy.policy.scanner.data_words import ASKED_NAMES, PRIVATE, SECR
 from smart_mcp_proxy.policy.scanner.findings import DECISIVE, Evidence, Passage, excerpt
 from smart_mcp_proxy.policy.scanner.lookalikes import LOOKALIKES
 from smart_mcp_proxy.policy.scanner.orders import ORDERS
-from smart_mcp_proxy.policy.scanner.phrases import MARKS, PLAIN_PURPOSE, stands
+from smart_mcp_proxy.policy.scanner.phrases import MARKS, PLAIN_PURPOSE, Anchors, stands
 from smart_mcp_proxy.policy.scanner.secrecy import SECRECY
 
 __all__ = ["Reading", "read", "wording"]
@@ -31,6 +31,8 @@ _OUT_OF_REACH = re.compile(r"[/*.]|id_|conversation|system|clipboard|history")
 LONG_WORD_CHARS = 200
 """Longer words are read in pieces: patterns that look for an end in them would take the square of their length."""
 _BLANK = re.compile(r"\s+")
+_ODD_BLANK = re.compile(r"[^\S ]|  ")
+"""Where there is none, blanks are as they are to be."""
 _LONG_WORD = re.compile(rf"\S{{{LONG_WORD_CHARS}}}")
 _UNSEEN = re.compile("[\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufe00-\ufe0f\ufeff\U000e0000-\U000e01ef]")
 _QUOTED = re.compile(r"(?<!`)['\"`\u2018\u201c\u00ab]\s*$")
@@ -52,10 +54,16 @@ class Reading:
     def __init__(self, passages: Sequence[Passage]) -> None:
         parts = [_plain(passage.text) for passage in passages]
         self.text = " \n ".join(parts)
+        self._words = " ".join(set(self.text.split(" ")))
+        """Each once, in any order."""
         self.passages = passages
         self._starts = [0]
         for part in parts[:-1]:
             self._starts.append(self._starts[-1] + len(part) + 3)
+
+    def has(self, anchors: Anchors) -> bool:
+        """Whether any of the anchors stands in the text."""
+        return stands(self._words, anchors.words) or stands(self.text, anchors.sequences)
 
     def place(self, at: int) -> str:
         """The JSON path of the passage that holds the character at `at`."""
@@ -75,7 +83,7 @@ def wording(reading: Reading) -> Iterator[Evidence]:
     """Evidence of what the words say."""
     text = reading.text
     for phrase in _PHRASES:
-        if stands(text, phrase.anchors):
+        if reading.has(phrase.anchors):
             for match in phrase.pattern.finditer(text):
                 weight = phrase.weight * (TALKED_ABOUT if _is_talked_about(text, match.start()) else 1)
                 yield reading.evidence(phrase.check, weight, match.start(), match.end(), phrase.reason)
@@ -87,8 +95,8 @@ def wording(reading: Reading) -> Iterator[Evidence]:
 def _data(reading: Reading) -> Iterator[Evidence]:
     """Evidence of data that is not the tool's own: where it goes, and whether the tool's purpose needs it."""
     text = reading.text
-    private = _said(text, PRIVATE)
-    secrets = _said(text, SECRET)
+    private = _said(reading, PRIVATE)
+    secrets = _said(reading, SECRET)
     if private or secrets:
         yield from _leaks(reading, private, secrets)
     in_prose = [match for match in private if not reading.place(match.start()).endswith("~")]
@@ -108,7 +116,7 @@ def _data(reading: Reading) -> Iterator[Evidence]:
 
 def _leaks(reading: Reading, private: Sequence[re.Match[str]], secrets: Sequence[re.Match[str]]) -> Iterator[Evidence]:
     text = reading.text
-    if not stands(text, WAYS_OUT.anchors):
+    if not reading.has(WAYS_OUT.anchors):
         return
     for way in WAYS_OUT.pattern.finditer(text):
         if _is_talked_about(text, way.start()):
@@ -122,12 +130,13 @@ def _leaks(reading: Reading, private: Sequence[re.Match[str]], secrets: Sequence
                 break
 
 
-def _said(text: str, names: Sequence[Words]) -> list[re.Match[str]]:
+def _said(reading: Reading, names: Sequence[Words]) -> list[re.Match[str]]:
     """Where the text says one of these of itself, not as an example, in the order of the text."""
+    text = reading.text
     found = [
         match
         for words in names
-        if stands(text, words.anchors)
+        if reading.has(words.anchors)
         for match in words.pattern.finditer(text)
         if not _is_talked_about(text, match.start())
     ]
@@ -178,6 +187,6 @@ def _plain(text: str) -> str:
     if len(text) > LONG_WORD_CHARS:
         text = _LONG_WORD.sub(r"\g<0> ", text)
     if text.isascii():
-        return _BLANK.sub(" ", text.lower())
+        return _BLANK.sub(" ", text.lower()) if _ODD_BLANK.search(text) else text.lower()
     text = _UNSEEN.sub("", unicodedata.normalize("NFKC", text)).lower().replace("\N{RIGHT SINGLE QUOTATION MARK}", "'")
     return _BLANK.sub(" ", _MIXED.sub(lambda match: match[0].translate(LOOKALIKES), text))

@@ -1,0 +1,346 @@
+"""People who sign in at an OpenID Connect provider: who gets in, how far, for how long, and what is refused."""
+
+import base64
+import hashlib
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlencode, urlsplit
+
+import httpx2
+import keyring
+import pytest
+from doors import listening, odd_servers, opened_gateway, over_http
+from fastmcp.server.auth import AccessToken
+from fastmcp.server.auth.providers.jwt import RSAKeyPair
+from keyring.backends.fail import Keyring as NoKeyring
+from openid_fakes import CLIENT_ID, CLIENT_SECRET, OpenIdProvider, consent
+from pydantic import SecretStr
+from sign_in_fakes import Person
+
+from smart_mcp_proxy.errors import ConfigError, UpstreamAuthError
+from smart_mcp_proxy.models import Reach
+from smart_mcp_proxy.servers import ServerConfig
+from smart_mcp_proxy.settings import Settings
+from smart_mcp_proxy.upstream import SignIns
+from smart_mcp_proxy.upstream.auth_store import SignIn
+from smart_mcp_proxy.web.http import bind
+from smart_mcp_proxy.web.serve import serve_http
+from smart_mcp_proxy.web.sign_in import Users, asks_for_sign_in
+from smart_mcp_proxy.web.sign_in_pages import FOLDER, open_sign_in
+
+pytestmark = [pytest.mark.anyio, pytest.mark.requirement("people-sign-in")]
+
+NAMES = [f"{server}:{tool}" for server in ("old", "new") for tool in ("look", "echo", "erase")]
+
+
+class World:
+    """A provider, a gateway that lets people sign in there, and an agent's program with its own memory.
+
+    Attributes:
+        base: The gateway's address.
+        provider: The provider.
+        data_dir: The gateway's.
+    """
+
+    def __init__(self, base: str, provider: OpenIdProvider, data_dir: Path, agent_dir: Path) -> None:
+        self.base, self.provider, self.data_dir = base, provider, data_dir
+        self.config = ServerConfig("gateway", "http", url=f"{base}/mcp", oauth={})
+        self._sign_ins = SignIns(agent_dir)
+
+    async def sign_in(self, person: Person | None = None) -> SignIn:
+        """Signs in as MCP clients do."""
+        async with (person or Person(consent)).browser() as browser:
+            return await self._sign_ins.sign_in(self.config, browser)
+
+    async def sign_out(self) -> None:
+        done = await self._sign_ins.sign_out(self.config)
+        assert done.is_revoked, done
+
+    async def renewed(self, held: SignIn) -> SignIn:
+        return await self._sign_ins._flow(self.config).renew(held)
+
+    async def status(self, token: str) -> int:
+        """What a request with this token is answered with."""
+        async with httpx2.AsyncClient(trust_env=False) as client:
+            reply = await client.post(f"{self.base}/mcp", json={}, headers={"authorization": f"Bearer {token}"})
+            return 401 if reply.status_code == 401 else 200
+
+
+@asynccontextmanager
+async def world(tmp_path: Path, *users: str, **settings: Any) -> AsyncIterator[World]:
+    """Everything, opened."""
+    keyring.set_keyring(NoKeyring())
+    provider = OpenIdProvider()
+    ledger = tmp_path / "ledger"
+    ledger.touch()
+    listener = bind("127.0.0.1", 0)
+    base = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    async with listening(provider.app) as provider.base:
+        given = {
+            "oidc_url": provider.config_url,
+            "oidc_client_id": CLIENT_ID,
+            "oidc_client_secret": SecretStr(CLIENT_SECRET),
+            "oidc_users": users or ("ann@example.com=write",),
+            "public_url": base,
+        }
+        async with (
+            opened_gateway(tmp_path / "data", odd_servers(ledger), **(given | settings)) as gateway,
+            serve_http(gateway, listener, token=None, sign_in=await open_sign_in(gateway.settings)),
+        ):
+            assert await gateway.wait_settled(20)
+            yield World(base, provider, tmp_path / "data", tmp_path / "agent")
+
+
+@pytest.mark.parametrize("era", ["handshake", "modern"])
+async def test_a_person_signs_in_and_reaches_what_is_allowed_to_them(tmp_path: Path, era: Any) -> None:
+    """Discovery, registration, consent, the provider's page, PKCE on both ways; then calls as that person."""
+    async with world(tmp_path) as here:
+        async with httpx2.AsyncClient(trust_env=False) as client:
+            challenge = (await client.post(f"{here.base}/mcp", json={})).headers["www-authenticate"]
+        metadata = f'resource_metadata="{here.base}/.well-known/oauth-protected-resource/mcp"'
+        assert challenge == f'Bearer {metadata}, scope="openid email"'
+        held = await here.sign_in()
+        (asked,) = here.provider.asked
+        assert (asked["redirect_uri"], asked["scope"]) == (f"{here.base}/auth/callback", "openid email")
+        assert held.access_token not in here.provider.given
+        assert held.refresh_token not in here.provider.given
+        async with over_http(here.base, era, {"authorization": f"Bearer {held.access_token}"}) as agent:
+            reached = set()
+            for name in NAMES:
+                result = await agent.call("call_tool_destructive", name=name, args={"entry": 1})
+                if not result.get("isError"):
+                    reached.add(name)
+        assert reached == {"old:look", "old:echo", "new:look", "new:echo"}
+
+
+async def test_a_sign_in_is_renewed_and_ends_with_its_revocation(tmp_path: Path) -> None:
+    """The provider's refresh token works once; given back, every token of the sign-in is dead at once, there too."""
+    async with world(tmp_path) as here:
+        held = await here.sign_in()
+        fresh = await here.renewed(held)
+        assert len(here.provider.refreshes) == 1
+        assert [await here.status(token) for token in (held.access_token, fresh.access_token)] == [200, 200]
+        with pytest.raises(UpstreamAuthError):
+            await here.renewed(held)
+        again = await here.sign_in()
+        assert await here.status(again.access_token) == 200
+        await here.sign_out()
+        assert here.provider.revoked[-1].startswith("rt-")
+        assert await here.status(again.access_token) == 401
+        with pytest.raises(UpstreamAuthError):
+            await here.renewed(again)
+
+
+STRANGERS: list[dict[str, Any]] = [
+    {"sub": "eve", "email": "eve@evil.example", "email_verified": True},
+    {"sub": "eve", "email": "ann@example.com", "email_verified": False},
+    {"sub": "eve", "email": "ann@example.com"},
+    {"sub": "eve", "email": "ann@example.com", "email_verified": "yes"},
+    {"sub": "eve", "email": "eve@notexample.com", "email_verified": True},
+    {"sub": "ann@example.com"} | {"email": 7, "email_verified": True},
+    {"sub": "eve"},
+]
+
+
+@pytest.mark.parametrize("user", STRANGERS[:3] + STRANGERS[4:5])
+async def test_who_may_not_use_the_gateway_gets_no_token_and_is_told_who_can_help(
+    tmp_path: Path, user: dict[str, Any]
+) -> None:
+    """The provider has signed them in; that is not enough."""
+    async with world(tmp_path) as here:
+        here.provider.user = user
+        with pytest.raises(UpstreamAuthError, match="MCPPROXY_OIDC_USERS") as caught:
+            await here.sign_in()
+        assert "@" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"iss": "https://evil.example"},
+        {"aud": "another-client"},
+        {"exp": 1},
+        {"sub": None},
+        {"mcp_servers": 7},
+        "another key",
+    ],
+    ids=str,
+)
+async def test_a_provider_token_that_is_not_for_this_gateway_opens_nothing(tmp_path: Path, wrong: Any) -> None:
+    """Wrong issuer, audience, end, subject, servers or signature: whoever put it there."""
+    async with world(tmp_path, "*=destructive") as here:
+        if isinstance(wrong, dict):
+            here.provider.changes = wrong
+        else:
+            here.provider.signing_key = RSAKeyPair.generate()
+        with pytest.raises(UpstreamAuthError):
+            await here.sign_in()
+
+
+async def test_a_token_is_for_this_gateway_whether_or_not_the_client_names_it(tmp_path: Path) -> None:
+    """Without `resource` it is bound to the gateway all the same; a client that wants another resource gets none."""
+    async with world(tmp_path) as here, httpx2.AsyncClient(trust_env=False, base_url=here.base) as client:
+        assert "error=" not in await authorized(client, "")
+        token = (await exchanged(client, await authorized(client, ""))).json()["access_token"]
+        assert await here.status(token) == 200
+        assert "error=invalid_target" in await authorized(client, "https://other.example/mcp")
+
+
+async def test_a_relay_that_replays_what_it_saw_gets_nothing(tmp_path: Path) -> None:
+    """The provider's answer, the code and another browser's consent work once, and where they were asked for."""
+    async with world(tmp_path) as here, httpx2.AsyncClient(trust_env=False, base_url=here.base) as client:
+        seen: list[str] = []
+        location = await authorized(client, "", seen)
+        (callback,) = [url for url in seen if "/auth/callback" in url]
+        async with httpx2.AsyncClient(trust_env=False) as relay:
+            assert (await relay.get(callback)).status_code == 400
+        assert (await client.get(callback)).status_code == 400
+        assert (await exchanged(client, location, verifier="x" * 43)).json()["error"] == "invalid_grant"
+        location = await authorized(client, "")
+        first, second = await exchanged(client, location), await exchanged(client, location)
+        assert first.status_code == 200
+        assert second.json()["error"] == "invalid_grant"
+
+
+async def test_consent_belongs_to_the_browser_that_gave_it(tmp_path: Path) -> None:
+    """A link to a sign-in that somebody else has begun brings nobody's token to them."""
+    async with world(tmp_path) as here, httpx2.AsyncClient(trust_env=False, base_url=here.base) as client:
+        seen: list[str] = []
+        async with httpx2.AsyncClient(trust_env=False, base_url=here.base) as eve:
+            await authorized(eve, "", seen, stops_at="/auth/callback")
+        reply = await client.get(seen[-1])
+        assert reply.status_code in (400, 403)
+        assert "code=" not in reply.headers.get("location", "")
+
+
+async def test_what_is_kept_of_sign_ins_is_encrypted_and_for_the_owner(tmp_path: Path) -> None:
+    """Neither a token nor the client's secret is found in any file; a restart goes on with what there is."""
+    async with world(tmp_path) as here:
+        held = await here.sign_in()
+        secrets = [CLIENT_SECRET, held.access_token, held.refresh_token, *here.provider.given]
+        files = [path for path in here.data_dir.rglob("*") if path.is_file()]
+        assert len([path for path in files if FOLDER in path.parts]) > 3
+        for path in files:
+            data = path.read_bytes()
+            assert not any(secret.encode() in data for secret in secrets), path
+        assert (here.data_dir / FOLDER).stat().st_mode & 0o077 == 0
+
+
+async def test_the_pages_of_the_sign_in_answer_to_the_gateways_names_only(tmp_path: Path) -> None:
+    """A page that has its own name lead here learns nothing."""
+    async with world(tmp_path) as here, httpx2.AsyncClient(trust_env=False, base_url=here.base) as client:
+        for path in ("/authorize", "/consent", "/token", "/register", "/.well-known/oauth-authorization-server"):
+            reply = await client.get(path, headers={"host": "evil.example"})
+            assert reply.status_code == 421, path
+
+
+@pytest.mark.parametrize(
+    ("entries", "claims", "reach"),
+    [
+        (["ann@example.com=write", "@example.com", "*"], {"sub": "1", "email": "ANN@example.com"}, "write"),
+        (["@example.com=destructive", "ann@example.com"], {"sub": "1", "email": "ann@example.com"}, "read"),
+        (["@example.com=destructive", "*"], {"sub": "1", "email": "bob@example.com"}, "destructive"),
+        (["@example.com", "*=write"], {"sub": "1", "email": "bob@sub.example.com"}, "write"),
+        (["Sub-1=write", "@example.com"], {"sub": "Sub-1", "email": "bob@example.com"}, "write"),
+        (["sub-1"], {"sub": "Sub-1"}, None),
+        (["@example.com"], {"sub": "1", "email": "bob@example.com@evil.example"}, None),
+        *((["ann@example.com"], user, None) for user in STRANGERS if user["sub"] == "eve"),
+    ],
+    ids=str,
+)
+def test_the_entry_that_names_somebody_most_exactly_counts(
+    entries: list[str], claims: dict[str, Any], reach: str | None
+) -> None:
+    """Subject, then address, then domain, then anybody; an address that nobody verified is none."""
+    given = {"email_verified": True} | claims if "email" in claims and claims["sub"] != "eve" else claims
+    token = AccessToken(token="t", client_id="c", scopes=[], claims=given)
+    found = Users(entries, "mcp_servers").reach_of(token)
+    assert (None if found is None else found.access) == reach
+
+
+def test_a_claim_narrows_the_servers_somebody_reaches() -> None:
+    """As it does for tokens that the provider has signed for programs."""
+    claims = {"sub": "1", "mcp_servers": ["docs"]}
+    token = AccessToken(token="t", client_id="c", scopes=[], claims=claims)
+    assert Users(["*"], "mcp_servers").reach_of(token) == Reach(frozenset({"docs"}), "read")
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        (
+            {"oidc_url": "https://id.example/x"},
+            "MCPPROXY_OIDC_CLIENT_ID and MCPPROXY_OIDC_USERS and MCPPROXY_PUBLIC_URL are not",
+        ),
+        (
+            {"oidc_url": "https://id.example/x", "oidc_client_id": "a", "oidc_users": ("*",)},
+            "MCPPROXY_PUBLIC_URL is not",
+        ),
+        ({"oidc_client_id": "a"}, "MCPPROXY_OIDC_URL is not set"),
+    ],
+)
+def test_half_a_configuration_is_refused(settings: dict[str, Any], words: str) -> None:
+    """A door that lets nobody sign in, or everybody, is nothing that anyone meant."""
+    with pytest.raises(ConfigError, match=words):
+        asks_for_sign_in(Settings(**settings))
+
+
+@pytest.mark.parametrize("public_url", ["http://127.0.0.1:1", "http://gateway.example"])
+async def test_a_provider_or_an_address_that_cannot_be_used_stops_the_start(tmp_path: Path, public_url: str) -> None:
+    """The message names the settings."""
+    async with listening(OpenIdProvider().app) as base:
+        address = f"{base}/nothing-here" if "127" in public_url else f"{base}/.well-known/openid-configuration"
+        settings = Settings(
+            data_dir=tmp_path, oidc_url=address, oidc_client_id="a", oidc_users=("*",), public_url=public_url
+        )
+        with pytest.raises(ConfigError, match="MCPPROXY_OIDC_URL or MCPPROXY_PUBLIC_URL cannot be used"):
+            await open_sign_in(settings)
+
+
+VERIFIER = "v" * 43
+FIELDS = re.compile(r'<input type="hidden" name="([^"]*)" value="([^"]*)"')
+BACK = "http://127.0.0.1:9/callback"
+
+
+async def authorized(
+    client: httpx2.AsyncClient, resource: str, seen: list[str] | None = None, stops_at: str = BACK
+) -> str:
+    """Where a browser that says yes everywhere is sent in the end; every address on the way is put into `seen`."""
+    registration = {"redirect_uris": [BACK], "token_endpoint_auth_method": "none", "client_name": "c"}
+    client.headers["x-client-id"] = (await client.post("/register", json=registration)).json()["client_id"]
+    challenge = base64.urlsafe_b64encode(hashlib.sha256(VERIFIER.encode()).digest()).decode().rstrip("=")
+    query = {
+        "response_type": "code",
+        "client_id": client.headers["x-client-id"],
+        "redirect_uri": BACK,
+        "code_challenge": challenge,
+        "code_challenge_method": "S256",
+        "state": "its-own",
+    } | ({"resource": resource} if resource else {})
+    reply = await client.get("/authorize?" + urlencode(query))
+    while True:
+        if reply.has_redirect_location:
+            location = str(reply.next_request.url) if reply.next_request else ""
+            if seen is not None:
+                seen.append(location)
+            if stops_at in location:
+                return location
+            reply = await client.get(location)
+        else:
+            fields = dict(FIELDS.findall(reply.text))
+            reply = await client.post(str(reply.url), data=fields | {"action": "approve"})
+
+
+async def exchanged(client: httpx2.AsyncClient, location: str, verifier: str = VERIFIER) -> httpx2.Response:
+    """What the code at `location` is worth."""
+    form = {
+        "grant_type": "authorization_code",
+        "code": parse_qs(urlsplit(location).query)["code"][0],
+        "redirect_uri": BACK,
+        "client_id": client.headers["x-client-id"],
+        "code_verifier": verifier,
+    }
+    return await client.post("/token", data=form)

@@ -1,0 +1,164 @@
+"""Requests that need more than a sign-in was granted: what is said, what goes on, what the next sign-in asks for."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import keyring
+import pytest
+from keyring.backends.fail import Keyring as NoKeyring
+from sign_in_fakes import Guarded, Person, guarded
+
+from smart_mcp_proxy.errors import UpstreamAuthError, UpstreamError
+from smart_mcp_proxy.upstream import Dialer, SignIns
+from smart_mcp_proxy.upstream.http import missing_scope
+from smart_mcp_proxy.upstream.link import Link
+
+pytestmark = pytest.mark.anyio
+
+CALL = b'"tools/call"'
+
+
+@pytest.fixture(autouse=True)
+def no_keyring() -> None:
+    """The desktop's keyring is none of the tests' business."""
+    keyring.set_keyring(NoKeyring())
+
+
+@pytest.fixture
+def sign_ins(tmp_path: Path) -> SignIns:
+    return SignIns(tmp_path)
+
+
+async def asked_scope(sign_ins: SignIns, server: Guarded, **changes: Any) -> str:
+    """The scope that a person who signs in is asked to grant."""
+    person = Person()
+    async with person.browser() as browser:
+        await sign_ins.sign_in(server.config(**changes), browser)
+    return person.query["scope"]
+
+
+@asynccontextmanager
+async def linked(sign_ins: SignIns, server: Guarded, **changes: Any) -> AsyncIterator[Link]:
+    """An open session that uses the stored sign-in."""
+    async with Dialer(sign_ins=sign_ins) as dial:
+        link = await dial(server.config(**changes), environ={}, era=None, on_event=lambda _: None)
+        try:
+            yield link
+        finally:
+            await link.close()
+
+
+async def call(link: Link) -> bytes:
+    return await link.request("tools/call", {"name": "whoami", "arguments": {}}, timeout_s=10)
+
+
+MESSAGE = "Server 'web' needs the scope 'tools:write', which has not been granted (HTTP 403)."
+HINT = "Sign in with: mcpproxy server login web (it asks for that scope as well)"
+
+
+async def test_what_a_request_lacks_is_said_and_asked_for_by_the_next_sign_in(sign_ins: SignIns) -> None:
+    """The session goes on with what was granted; the next sign-in asks for that and for what was lacking."""
+    async with guarded() as server:
+        assert await asked_scope(sign_ins, server) == "tools:read"
+        server.demand("tools:write", of=CALL)
+        async with linked(sign_ins, server) as link:
+            for _ in range(2):
+                with pytest.raises(UpstreamAuthError) as caught:
+                    await call(link)
+                assert (caught.value.message, caught.value.hint) == (MESSAGE, HINT)
+                assert b"whoami" in await link.request("tools/list", {}, timeout_s=10)
+        assert await asked_scope(sign_ins, server) == "tools:read tools:write"
+        async with linked(sign_ins, server) as link:
+            assert b"somebody" in await call(link)
+        assert await asked_scope(sign_ins, server) == "tools:read tools:write"
+        await sign_ins.sign_out(server.config())
+        assert await asked_scope(sign_ins, server) == "tools:read"
+
+
+async def test_the_older_transport_says_it_too(sign_ins: SignIns) -> None:
+    """There one refused request ends the session, as the SDK's client has it; the caller is told the reason."""
+    async with guarded("sse") as server:
+        changes: dict[str, Any] = {"transport": "sse", "oauth": {"scopes": ["tools:read"]}}
+        assert await asked_scope(sign_ins, server, **changes) == "tools:read"
+        server.demand("tools:write", of=CALL)
+        async with linked(sign_ins, server, **changes) as link:
+            calling = asyncio.create_task(call(link))
+            await link.wait_closed()
+            await link.close()
+            with pytest.raises(UpstreamAuthError) as caught:
+                await calling
+            assert (caught.value.message, caught.value.hint) == (MESSAGE, HINT)
+        assert await asked_scope(sign_ins, server, **changes) == "tools:read tools:write"
+
+
+async def test_what_is_lacking_comes_on_top_of_configured_scopes_and_outlives_a_renewal(sign_ins: SignIns) -> None:
+    """Who renews the token meanwhile keeps what it is to be granted next."""
+    async with guarded() as server:
+        server.provider.lifetime_s = 4
+        configured = {"oauth": {"scopes": ["tools:read"]}}
+        await asked_scope(sign_ins, server, **configured)
+        server.demand("tools:write", of=CALL)
+        async with linked(sign_ins, server, **configured) as link:
+            with pytest.raises(UpstreamAuthError):
+                await call(link)
+            await server.until(lambda: bool(server.refreshes))
+        assert await asked_scope(sign_ins, server, **configured) == "tools:read tools:write"
+
+
+async def test_a_program_asks_for_what_was_lacking_by_itself_the_next_time(sign_ins: SignIns) -> None:
+    """client_credentials: no person is needed, so the token after this one has it."""
+    async with guarded() as server:
+        server.provider.lifetime_s = 2
+        server.give_to_programs("robot", "robot-secret")
+        oauth = {"grant": "client_credentials", "client_id": "robot", "client_secret": "robot-secret"}
+        server.answers["/mcp"] = lambda seen: (
+            (403, {}, 'Bearer error="insufficient_scope", scope="tools:admin"') if CALL in seen.body else None
+        )
+        async with linked(sign_ins, server, oauth=oauth) as link:
+            with pytest.raises(UpstreamAuthError, match="tools:admin"):
+                await call(link)
+            await server.until(lambda: "tools:admin" in server.asked("/token")[-1].form.get("scope", ""))
+
+
+@pytest.mark.parametrize(
+    ("challenge", "scope"),
+    [
+        ('Bearer error="insufficient_scope", scope="a b"', "a b"),
+        ("Bearer scope=a, error=insufficient_scope", "a"),
+        ('Bearer realm="x", error="insufficient_scope"', ""),
+        ('Bearer error="invalid_token", scope="a"', ""),
+        ('Bearer error="insufficient_scope", scope="a \x1b[2J b\u202e c"', "a c"),
+        (f'Bearer error="insufficient_scope", scope="{"x" * 201} y"', "y"),
+        (f'Bearer error="insufficient_scope", scope="{" ".join(map(str, range(99)))}"', " ".join(map(str, range(50)))),
+        ("", ""),
+    ],
+)
+def test_only_scopes_as_oauth_writes_them_are_taken_from_a_refusal(challenge: str, scope: str) -> None:
+    """What a server says there is shown to people and sent to others."""
+    assert missing_scope(403, challenge) == scope
+    assert missing_scope(401, challenge) == ""
+
+
+async def test_a_server_that_wants_ever_more_does_not_stand_in_the_way_of_a_sign_in(
+    sign_ins: SignIns, tmp_path: Path
+) -> None:
+    """What it wants is kept within bounds, and is left out again once the authorization server would not have it."""
+    async with guarded() as server:
+        await asked_scope(sign_ins, server)
+        (file,) = (tmp_path / "sign-ins").glob("*.json")
+        size = file.stat().st_size
+        wanted = iter(f"scope-{number}-{'x' * 150}" for number in range(40))
+        server.answers["/mcp"] = lambda seen: (
+            (403, {}, f'Bearer error="insufficient_scope", scope="{next(wanted)}"') if CALL in seen.body else None
+        )
+        async with linked(sign_ins, server) as link:
+            for _ in range(40):
+                with pytest.raises(UpstreamError):
+                    await call(link)
+        assert file.stat().st_size < size + 4_000
+        with pytest.raises(UpstreamAuthError, match="scopes are not valid"):
+            await asked_scope(sign_ins, server)
+        assert await asked_scope(sign_ins, server) == "tools:read"
