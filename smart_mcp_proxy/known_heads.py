@@ -10,7 +10,7 @@ __all__ = ["KnownHeads"]
 
 HeadT = TypeVar("HeadT")
 
-_HEAD_BYTES: Final = 4_096
+_HEAD_BYTES: Final = 2_048
 """A longer one is read each time."""
 _END: Final = b"\r\n\r\n"
 _LENGTH: Final = re.compile(rb"\r\n[Cc]ontent-[Ll]ength: (\d{1,9})\r\n")
@@ -36,13 +36,21 @@ class KnownHeads(Generic[HeadT]):
     def learn(self, packet: bytes, body: bytes, head: HeadT) -> None:
         """Remembers a head, if nothing in it but the digits of its length says where the body ends.
 
+        There must be a body: after some heads there never is one, whatever length they give.
+
         Args:
             packet: What came in one piece, from where the message before had ended.
             body: What a parser took for the body.
             head: What it read in the head.
         """
         parts = _split(packet)
-        if parts is None or parts[1] != body or len(parts[0]) > _HEAD_BYTES or not _is_plain(parts[0].lower()):
+        if (
+            parts is None
+            or not body
+            or parts[1] != body
+            or len(parts[0]) > _HEAD_BYTES
+            or not _is_plain(parts[0].lower())
+        ):
             return
         if len(self._heads) == self._most:
             self._heads.clear()
@@ -59,4 +67,7 @@ def _split(packet: bytes) -> tuple[bytes, bytes] | None:
 
 
 def _is_plain(head: bytes) -> bool:
+    if len(head) > _HEAD_BYTES:
+        return False
+    head = head.lower()
     return head.count(b"content-length") == 1 and b"transfer-encoding" not in head

@@ -33,9 +33,14 @@ _MESSAGE_CHARS: Final = 300
 """Of a client's own error message, no more is repeated."""
 
 
-def declared_inputs(capabilities: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The part of a client's declared capabilities that says what it can be asked for; empty where it is nothing."""
-    found = {name: capabilities.get(name) for name in CAPABILITY_OF.values()} if capabilities else {}
+def declared_inputs(capabilities: object) -> dict[str, Any]:
+    """The part of a client's declared capabilities that says what it can be asked for; empty where it is nothing.
+
+    Args:
+        capabilities: As the client wrote them, whatever that is.
+    """
+    declared: Mapping[str, Any] = capabilities if isinstance(capabilities, Mapping) else {}
+    found = {name: declared.get(name) for name in CAPABILITY_OF.values()}
     return {name: value for name, value in found.items() if isinstance(value, Mapping)}
 
 

@@ -100,16 +100,16 @@ def _is_id(value: Any) -> bool:
     return isinstance(value, int | str) and not isinstance(value, bool)
 
 
-def has_odd_members(message: bytes, value: Any, others: int = 0) -> bool:
+def has_odd_members(message: bytes, value: Any, others: int = 0, levels: int = MAX_DEPTH) -> bool:
     """Whether an object in `message` has a member twice, where `value` is what was read from it, but `others` members.
 
     Readers differ in which of the two they take, so what one checks is not what another one runs.
 
     Raises:
-        RecursionError: It is nested deeper than `MAX_DEPTH`.
+        RecursionError: `value` is nested deeper than `levels`.
     """
     # Every key is followed by a colon. Where the numbers agree, and no colon stands apart, there is nothing to find.
-    is_even = message.count(b'":') == others + count_members(value)
+    is_even = message.count(b'":') == others + count_members(value, levels)
     if is_even and not (b'" ' in message or b"\n" in message or b"\t" in message or b"\r" in message):
         return False
     try:

@@ -37,11 +37,12 @@ _TAIL_ID = re.compile(
 )
 _LOST_ID = re.compile(rb"|null|\d+[.eE].*")
 _WIRE_ID = re.compile(rb'(\d{1,18})|"(\d{1,18})"')
+_BLANK_ENDS = bytes.maketrans(b"\r\n", b"  ")
 _LONG_BYTES = 16_384
 """From here on reading a text twice costs more than all that is done to read it once."""
-_VERSION_FIRST = re.compile(rb'\{"jsonrpc":"2\.0","id":(\d{1,18}),"result":')
-_RESULT_FIRST = re.compile(rb'\{"result":')
-_VERSION_LAST = re.compile(rb',"jsonrpc":"2\.0","id":(\d{1,18})\}\Z')
+_VERSION_FIRST = re.compile(rb'\{"jsonrpc":"2\.0","id":(0|[1-9]\d{0,17}),"result":(?=\{)')
+_RESULT_FIRST = re.compile(rb'\{"result":(?=\{)')
+_VERSION_LAST = re.compile(rb'(?<=\}),"jsonrpc":"2\.0","id":(0|[1-9]\d{0,17})\}\Z')
 """How the common SDKs write a reply."""
 
 
@@ -72,8 +73,8 @@ class Envelope(msgspec.Struct):
         return not self.method and (len(bytes(self.result)) > 0 or len(bytes(self.error)) > 0)
 
     def read_result(self) -> RawResult:
-        """The result's text; empty where there is none."""
-        return RawResult(self.result)
+        """The result's text in one line; empty where there is none."""
+        return RawResult(_in_one_line(self.result))
 
 
 class LongReply(Envelope):
@@ -86,8 +87,8 @@ class LongReply(Envelope):
     outline: Mapping[str, bytes] = {}
 
     def read_result(self) -> RawResult:
-        """The result's text."""
-        return RawResult.with_outline(self.result, self.outline)
+        """The result's text in one line."""
+        return RawResult.with_outline(_in_one_line(self.result), self.outline)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,9 +164,18 @@ def decode_messages(line: bytes) -> list[Envelope] | BrokenMessage | None:
     return [message for message in messages if _is_meant(message)] or None
 
 
+def _in_one_line(text: msgspec.Raw) -> bytes:
+    """A valid JSON text without line ends, which can only stand between its tokens.
+
+    Where messages are lines, what stands behind a line end would be a message of its own, from the gateway.
+    """
+    line = bytes(text)
+    return line.translate(_BLANK_ENDS) if b"\n" in line or b"\r" in line else line
+
+
 def _long_reply(line: bytes) -> LongReply | None:
     """A reply in one of the usual spellings, its result one JSON object and nothing else; None for all other lines."""
-    if head := _VERSION_FIRST.match(line):
+    if line.endswith(b"}}") and (head := _VERSION_FIRST.match(line)):
         start, end, request_id = head.end(), len(line) - 1, head[1]
     elif (head := _RESULT_FIRST.match(line)) and (tail := _VERSION_LAST.search(line, len(line) - _EDGE_BYTES)):
         start, end, request_id = head.end(), tail.start(), tail[1]

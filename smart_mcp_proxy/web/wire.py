@@ -17,7 +17,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types.version import LATEST_MODERN_VERSION
 
 from smart_mcp_proxy.fastmcp_compat.asking import declared_inputs
-from smart_mcp_proxy.fastmcp_compat.screen import count_members, has_odd_members
+from smart_mcp_proxy.fastmcp_compat.screen import MAX_DEPTH, count_members, has_odd_members
 from smart_mcp_proxy.fastmcp_compat.server import has_good_envelope
 from smart_mcp_proxy.gateway.agent import Agent
 from smart_mcp_proxy.gateway.offer import Offer
@@ -33,9 +33,11 @@ _ENVELOPE_META = frozenset(
 _ABSENT: dict[str, Any] = {}
 _ENVELOPE_MEMBERS = 5
 """`jsonrpc`, `id`, `method`, `params` and its `name`."""
-_METAS: Final = 256
+_PARAM_LEVELS: Final = MAX_DEPTH - 2
+"""Left for what a parameter holds, below the message and its `params`."""
+_METAS: Final = 128
 """Remembered as they were written; a client of the modern era writes the same one into every request."""
-_META_BYTES: Final = 4_096
+_META_BYTES: Final = 1_024
 """A longer one is read each time."""
 
 
@@ -93,7 +95,7 @@ def _read_meta(text: bytes) -> CallMeta:
         and has_good_envelope(LATEST_MODERN_VERSION, meta),
         is_askable=bool(declared_inputs(meta.get(mcp_types.CLIENT_CAPABILITIES_META_KEY))),
         is_usual=_UNUSUAL_META.isdisjoint(meta),
-        members=count_members(meta),
+        members=count_members(meta, _PARAM_LEVELS),
     )
 
 
@@ -148,7 +150,7 @@ def _usual(message: bytes, parsed: _CallMessage) -> WireCall | None:
         members += meta.members + 1
     if params.arguments is not _ABSENT:
         members += 1
-    if not meta.is_usual or has_odd_members(message, params.arguments, members):
+    if not meta.is_usual or has_odd_members(message, params.arguments, members, _PARAM_LEVELS):
         return None
     return WireCall(parsed.id, params.name, params.arguments, meta)
 

@@ -21,7 +21,7 @@ from smart_mcp_proxy.web.wire_http import JSON_FIELDS, Fields, Headers, TakenCal
 __all__ = ["WireDoor", "WireProtocol"]
 
 _JOINED_BYTES: Final = 16_384
-_HEADS: Final = 1_024
+_HEADS: Final = 256
 """Remembered: of each client one for every tool that it calls."""
 
 log = get_logger("http")
@@ -184,6 +184,7 @@ class WireProtocol(BoundedProtocol):
         taken = None if self.transport.is_closing() else self._taken(head.headers, body)
         if taken is None:
             return False
+        self._wordless_bytes = 0
         self._end_limit()
         self._unset_keepalive_if_required()
         self._start(taken, head.fields)

@@ -52,6 +52,9 @@ ENVELOPE_CHANGES = [
     {META + "clientInfo": {"name": 7}},
     {META + "clientCapabilities": ABSENT},
     {META + "clientCapabilities": []},
+    {META + "clientCapabilities": ["roots"]},
+    {META + "clientCapabilities": "roots"},
+    {META + "clientCapabilities": 5},
     {META + "clientCapabilities": {"roots": 5}},
     {META + "protocolVersion": ABSENT},
     {META + "protocolVersion": "2025-11-25"},
@@ -138,6 +141,29 @@ async def test_headers_have_one_answer(wire: Wire, change: dict[str, Any]) -> No
     session = wire.session
     fast, sdk = await answers(wire, call_text(wire.era, wire.next_id(), "old:echo", {"text": "x"}), change)
     wire.session = session
+    assert fast == sdk
+
+
+@pytest.mark.parametrize("change", ENVELOPE_CHANGES, ids=str)
+async def test_metadata_that_looks_like_an_envelope_has_one_answer(wire: Wire, change: dict[str, Any]) -> None:
+    """Whatever it holds, in whichever era; and the connection serves the next call."""
+    message = json.loads(call_text(wire.era, wire.next_id(), "old:echo", {}))
+    text = json.dumps(with_envelope("modern", message, change)).encode()
+    session = getattr(wire, "session", None)
+    fast, sdk = await answers(wire, text)
+    assert fast == sdk
+    if session is not None:
+        wire.session = session
+    assert await wire.tell(call_text(wire.era, wire.next_id(), "old:echo", {})) is not SILENCE
+
+
+@pytest.mark.parametrize("depth", [100, *range(122, 132)])
+async def test_depth_has_one_answer(wire: Wire, depth: int) -> None:
+    """Both ways end at the same level."""
+    message = json.loads(call_text(wire.era, wire.next_id(), "old:echo", {}))
+    message["params"]["arguments"]["args"] = {"text": []}
+    text = json.dumps(message).replace("[]", "[" * depth + "]" * depth).encode()
+    fast, sdk = await answers(wire, text)
     assert fast == sdk
 
 

@@ -107,6 +107,17 @@ def test_a_known_head_says_what_it_said(packets: list[bytes]) -> None:
                 break
 
 
+def test_a_head_without_a_body_is_read_each_time() -> None:
+    """After a 204 there is none, whatever length it gives."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        remembering, reading = Line(ours), Line(ours)
+        for body in (b"", b"hello"):
+            packet = b"HTTP/1.1 204 No Content\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body)
+            reading.forget()
+            assert remembering.answered(packet) == reading.answered(packet)
+
+
 def test_a_head_that_came_before_is_not_read_again() -> None:
     """Else nothing of the above would be shown."""
     ours, theirs = socket.socketpair()
