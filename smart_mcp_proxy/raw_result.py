@@ -29,7 +29,7 @@ class RawResult(bytes):
     _outline: Mapping[str, bytes] | None = None
 
     @classmethod
-    def with_outline(cls, text: bytes, outline: Mapping[str, bytes]) -> "RawResult":
+    def with_outline(cls, text: msgspec.Raw, outline: Mapping[str, bytes]) -> "RawResult":
         """One that was looked through before."""
         result = cls(text)
         result._outline = outline

@@ -78,7 +78,7 @@ class Envelope(msgspec.Struct):
 
 
 class LongReply(Envelope):
-    """The outside of a reply whose result was looked through together with it.
+    """The outside of a reply in one line, whose result was looked through together with it.
 
     Attributes:
         outline: Of the result; see `outline_of`.
@@ -87,8 +87,8 @@ class LongReply(Envelope):
     outline: Mapping[str, bytes] = {}
 
     def read_result(self) -> RawResult:
-        """The result's text in one line."""
-        return RawResult.with_outline(_in_one_line(self.result), self.outline)
+        """The result's text, which is one line."""
+        return RawResult.with_outline(self.result, self.outline)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +175,8 @@ def _in_one_line(text: msgspec.Raw) -> bytes:
 
 def _long_reply(line: bytes) -> LongReply | None:
     """A reply in one of the usual spellings, its result one JSON object and nothing else; None for all other lines."""
+    if b"\n" in line or b"\r" in line:
+        return None
     if line.endswith(b"}}") and (head := _VERSION_FIRST.match(line)):
         start, end, request_id = head.end(), len(line) - 1, head[1]
     elif (head := _RESULT_FIRST.match(line)) and (tail := _VERSION_LAST.search(line, len(line) - _EDGE_BYTES)):
