@@ -14,7 +14,7 @@ LIFTED_BY = {
     "user": re.compile(r"\b(?:[Tt]he|[Ii]ts) user\b|_ONLY_THE_USER"),
     "operator": re.compile(r"\boperator\b|MCPPROXY_[A-Z]|runs the gateway|data directory"),
     "caller": re.compile(
-        r"\b(?:Use|Read|Look|Send|Split|Run|Unsubscribe|Leave|Add|Call|Try|Wait|Ask by url)\b|"
+        r"\b(?:Use|Read|Look|Send|Split|Run|Unsubscribe|Leave|Add|Call|Try|Wait|Ask by url|Ask again)\b|"
         r"decision\.hint|error\.hint"
     ),
     "nobody": re.compile(r"Nothing lifts this"),

@@ -4,6 +4,7 @@ Clients register at the gateway and sign in at the provider; what they get is a 
 the provider's. Relied on: `_jti_mapping_store` and `_upstream_token_store`, which lead from the one to the other.
 """
 
+import math
 from collections.abc import Callable, Sequence
 
 from fastmcp.server.auth import AccessToken
@@ -11,7 +12,7 @@ from fastmcp.server.auth.oidc_proxy import OIDCProxy
 from joserfc.errors import JoseError
 from key_value.aio.protocols import AsyncKeyValue
 from mcp.server.auth.provider import AccessToken as GrantedToken
-from mcp.server.auth.provider import AuthorizationCode, RefreshToken, TokenError
+from mcp.server.auth.provider import AuthorizationCode, RefreshToken, RegistrationError, TokenError
 from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
 
 __all__ = ["SignInProxy"]
@@ -32,6 +33,7 @@ class SignInProxy(OIDCProxy):
         store: Keeps clients and tokens.
         signing_key: Of the gateway's own tokens, 32 bytes.
         is_let_in: Whether the holder of a provider's token may use the gateway.
+        registration_wait_s: Counts a client that wants to register; seconds that it has to wait, 0 if it may now.
 
     Attributes:
         on_forgotten: Told that a sign-in was given back.
@@ -53,6 +55,7 @@ class SignInProxy(OIDCProxy):
         store: AsyncKeyValue,
         signing_key: bytes,
         is_let_in: Callable[[AccessToken], bool],
+        registration_wait_s: Callable[[], float],
     ) -> None:
         super().__init__(
             config_url=config_url,
@@ -71,7 +74,19 @@ class SignInProxy(OIDCProxy):
             require_authorization_consent=True,
         )
         self._is_let_in = is_let_in
+        self._registration_wait_s = registration_wait_s
         self.on_forgotten: Callable[[], None] = lambda: None
+
+    async def register_client(self, client_info: OAuthClientInformationFull) -> None:
+        """Remembers a client.
+
+        Raises:
+            RegistrationError: Its words are not good, or too many registered lately: anybody may, and each is kept.
+        """
+        if wait_s := self._registration_wait_s():
+            told = f"Too many clients have registered lately. Try again in {math.ceil(wait_s)} s."
+            raise RegistrationError("invalid_client_metadata", told)
+        await super().register_client(client_info)
 
     async def exchange_authorization_code(
         self, client: OAuthClientInformationFull, authorization_code: AuthorizationCode

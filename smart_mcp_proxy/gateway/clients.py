@@ -302,7 +302,7 @@ def _refused(server: str, fault: InputFault) -> ProxyError:
     if fault.kind == "telling":
         return RefusedError(
             f"Server '{server}' shows, in {fault.what}, what it was trusted with, and no client is to see that.",
-            hint="Ask without the values of the server's own settings.",
+            hint="Ask again without the values of the server's own settings.",
             code="secret_shown",
         )
     words = f"the client did not declare {fault.what}" if fault.kind == "undeclared" else fault.what

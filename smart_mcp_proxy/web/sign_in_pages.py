@@ -3,6 +3,7 @@
 import base64
 import hmac
 import logging
+import time
 from typing import Final
 
 import httpx2
@@ -20,6 +21,7 @@ from starlette.applications import Starlette
 
 from smart_mcp_proxy.errors import ConfigError
 from smart_mcp_proxy.fastmcp_compat.sign_in import SignInProxy
+from smart_mcp_proxy.policy.limits import TokenBucket
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.upstream.auth_key import SignInKey, UnusableFileError
 from smart_mcp_proxy.web.hosts import PlainAddress, allowed_hosts
@@ -30,6 +32,9 @@ from smart_mcp_proxy.web.signed_tokens import ReachOf, SignedTokens
 __all__ = ["FOLDER", "open_sign_in"]
 
 FOLDER: Final = "agent-sign-ins"
+REGISTRATIONS_PER_S: Final = 1 / 60
+REGISTRATIONS_AT_ONCE: Final = 100
+"""Clients register once in their life; whoever reaches the gateway may, and each takes about a kilobyte for good."""
 
 # FastMCP logs what it raises with its traceback; we raise it on in words of our own.
 logging.getLogger("fastmcp.server.auth.oidc_proxy").setLevel(logging.CRITICAL + 1)
@@ -63,6 +68,7 @@ def _opened(settings: Settings, reach_of: ReachOf) -> SignInDoor:
             store=_store(settings, key),
             signing_key=hmac.digest(key, b"tokens", "sha256"),
             is_let_in=lambda token: reach_of(token) is not None,
+            registration_wait_s=_Registrations().wait_s,
         )
         routes = proxy.get_routes("/mcp")
     except (httpx2.HTTPError, ValueError) as exc:
@@ -80,6 +86,21 @@ def _opened(settings: Settings, reach_of: ReachOf) -> SignInDoor:
     )
     pages = Refusals(PlainAddress(guarded), is_rest=True)
     return SignInDoor(tokens, frozenset(route.path for route in routes), pages, settings.oidc_scopes)
+
+
+class _Registrations:
+    """How many clients may still register."""
+
+    def __init__(self) -> None:
+        self._bucket = TokenBucket(REGISTRATIONS_PER_S, REGISTRATIONS_AT_ONCE)
+
+    def wait_s(self) -> float:
+        """Counts one; seconds that it has to wait instead, 0 if it need not."""
+        now_s = time.monotonic()
+        wait_s = self._bucket.wait_s(now_s)
+        if not wait_s:
+            self._bucket.take(now_s)
+        return wait_s
 
 
 def _key(settings: Settings) -> bytes:

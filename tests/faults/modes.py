@@ -16,6 +16,7 @@ OK = "ok"
 TOOL_ERROR = "tool_error"
 FAILED = "upstream_failed"
 TIMEOUT = "upstream_timeout"
+UNASKED = "upstream_protocol"
 AUTH = "upstream_auth"
 GONE = "tool_not_found"
 UNFIT = "invalid_arguments"
@@ -141,7 +142,8 @@ modes(
 )
 modes("call", "B91", "error-long error-data", FAILED, "executed")
 modes("call", "B85", "is-error", TOOL_ERROR)
-modes("call", "B85 B96", "is-error-word type-unknown type-number input-required", FAILED, "executed")
+modes("call", "B85 B96", "is-error-word type-unknown type-number", FAILED, "executed")
+modes("call", "B85", "input-required", UNASKED, "unknown")
 modes("call", "B86 B87 B88", "is-error-null no-content content-text part-unknown part-text part-null part-untyped", OK)
 modes("call", "B87 B89 B93 B94", "image-bad links structured-list structured-mismatch imitation", OK)
 modes("call", "B81 B95", "marker control-characters meta-null meta-word", OK)

@@ -29,7 +29,7 @@ from smart_mcp_proxy.upstream.auth_store import SignIn
 from smart_mcp_proxy.web.http import bind
 from smart_mcp_proxy.web.serve import serve_http
 from smart_mcp_proxy.web.sign_in import Users, asks_for_sign_in
-from smart_mcp_proxy.web.sign_in_pages import FOLDER, open_sign_in
+from smart_mcp_proxy.web.sign_in_pages import FOLDER, REGISTRATIONS_AT_ONCE, open_sign_in
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("people-sign-in")]
 
@@ -227,6 +227,15 @@ async def test_what_is_kept_of_sign_ins_is_encrypted_and_for_the_owner(tmp_path:
             data = path.read_bytes()
             assert not any(secret.encode() in data for secret in secrets), path
         assert (here.data_dir / FOLDER).stat().st_mode & 0o077 == 0
+
+
+async def test_who_registers_without_end_is_told_to_wait(tmp_path: Path) -> None:
+    """Anybody who reaches the gateway may register a client, and each is kept."""
+    registration = {"redirect_uris": [BACK], "token_endpoint_auth_method": "none", "client_name": "c"}
+    async with world(tmp_path) as here, httpx2.AsyncClient(trust_env=False, base_url=here.base) as client:
+        replies = [await client.post("/register", json=registration) for _ in range(REGISTRATIONS_AT_ONCE + 1)]
+        assert [reply.status_code for reply in replies] == [201] * REGISTRATIONS_AT_ONCE + [400]
+        assert re.search(r"Too many clients .* Try again in \d+ s", replies[-1].json()["error_description"])
 
 
 async def test_the_pages_of_the_sign_in_answer_to_the_gateways_names_only(tmp_path: Path) -> None:
