@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-__all__ = ["RawResult", "outline_of"]
+__all__ = ["OUTLINE_BYTES", "RawResult", "outline_of"]
 
 OUTLINE_BYTES = 64
 """Of a member's value: enough for a flag, a word, or to see what kind of value it is."""
@@ -29,7 +29,7 @@ class RawResult(bytes):
     _outline: Mapping[str, bytes] | None = None
 
     @classmethod
-    def with_outline(cls, text: msgspec.Raw, outline: Mapping[str, bytes]) -> "RawResult":
+    def with_outline(cls, text: bytes | msgspec.Raw, outline: Mapping[str, bytes]) -> "RawResult":
         """One that was looked through before."""
         result = cls(text)
         result._outline = outline

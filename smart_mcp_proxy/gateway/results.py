@@ -10,7 +10,7 @@ from mcp_types import SERVER_INFO_META_KEY
 from smart_mcp_proxy import __version__
 from smart_mcp_proxy.errors import ProxyError
 from smart_mcp_proxy.models import Era
-from smart_mcp_proxy.raw_result import RawResult
+from smart_mcp_proxy.raw_result import OUTLINE_BYTES, RawResult
 
 __all__ = [
     "INPUT_REQUIRED",
@@ -106,12 +106,14 @@ def _has_none_of(raw: bytes, names: Sequence[bytes]) -> bool:
 
 def structured_result(value: Mapping[str, Any], *, is_error: bool = False) -> bytes:
     """A tool result that carries `value` as structured content and the same JSON as its one text block."""
-    result: dict[str, Any] = {
-        "content": [{"type": "text", "text": msgspec.json.encode(value).decode()}],
-        "structuredContent": value,
-        "isError": is_error,
-    }
-    return msgspec.json.encode(result)
+    structured = msgspec.json.encode(value)
+    content = b'[{"type":"text","text":%b}]' % msgspec.json.encode(structured.decode())
+    state = b"true" if is_error else b"false"
+    members = {"content": content, "structuredContent": structured, "isError": state}
+    return RawResult.with_outline(
+        b'{"content":%b,"structuredContent":%b,"isError":%b}' % (content, structured, state),
+        {name: text[:OUTLINE_BYTES] for name, text in members.items()},
+    )
 
 
 def error_result(error: ProxyError) -> bytes:

@@ -36,6 +36,8 @@ TOP_K_LIMIT = 50
 MORE_QUERIES_LIMIT = 4
 SHORT_FORMS_LIMIT = 2_048
 """Definitions whose first sentence and signature are remembered, about 1 MB; popular tools come up in every search."""
+SUMMARIES_LIMIT = 512
+"""Tools whose compact form is remembered, about 0.4 MB; of a toolset or a token there are as many again."""
 PARTLY_QUARANTINED = "partly_quarantined"
 """State of a server in `not_covered` some of whose tools wait for the user."""
 _FOR_THE_USER = frozenset({ServerState.QUARANTINED, PARTLY_QUARANTINED})
@@ -112,6 +114,8 @@ class Retrieval:
         self._recorder = recorder
         self._degraded = degraded
         self._learning = learning
+        self._summaries: dict[int, tuple[ToolRecord, dict[str, Any]]] = {}
+        """By tool id, each with the record that it is of."""
         self._catalog_tokens = 0
         self._counted: tuple[object, object] = (None, None)
 
@@ -169,7 +173,13 @@ class Retrieval:
 
     def summarize(self, record: ToolRecord) -> dict[str, Any]:
         """One tool in a few words: signature and first sentence."""
-        return summary_of(record, is_stale=self._is_stale(record))
+        known, summary = self._summaries.get(record.id, (None, {}))
+        if known is not record:
+            if len(self._summaries) >= SUMMARIES_LIMIT:
+                self._summaries.clear()
+            summary = summary_of(record, is_stale=False)
+            self._summaries[record.id] = (record, summary)
+        return {**summary, "stale": self._is_stale(record)}
 
     def catalog_tokens(self) -> int:
         """Estimated tokens of every visible definition, that is, what an agent is spared."""

@@ -312,8 +312,9 @@ class Visible:
 
     def waiting(self) -> Mapping[str, int]:
         """How many of its tools wait for the user, by server; without those that the user blocked."""
-        open_ = (each for each in self._catalog.snapshot.withheld.values() if each.state is not WithheldState.BLOCKED)
-        return Counter(each.record.key.server for each in open_ if self._current().offers(each.record))
+        rules, withheld = self._current(), self._catalog.snapshot.withheld.values()
+        open_ = (each for each in withheld if each.state is not WithheldState.BLOCKED)
+        return Counter(each.record.key.server for each in open_ if rules.offers(each.record)) if withheld else {}
 
     def _refuse_access(self, name: str) -> None:
         """Passes unless the name is a tool's that the caller may know of, and does more than its token allows."""

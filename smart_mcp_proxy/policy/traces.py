@@ -45,6 +45,13 @@ _SECRET_TEXT: Final = re.compile(
 )
 """Forms of secrets by their issuers' prefixes, and what looks random. It hides too much rather than too little."""
 
+_UNSUSPECTED_CHARS: Final = 200
+"""In a longer text there is a long word nearly always, and looking for one first gains nothing."""
+_UNSUSPECTED_WORD_CHARS: Final = 14
+"""The shortest secret that is one word and needs no sign has 15 characters: `xoxb-` and ten more."""
+_SIGNS: Final = ("=", ":", "-----", "bearer ", "basic ")
+"""Each form of a secret has one of these, in whatever case, or a long word."""
+
 
 def masked(text: str, limit_chars: int) -> str:
     """The beginning of `text` without the secrets that the gateway knows, and without what looks like one."""
@@ -53,7 +60,20 @@ def masked(text: str, limit_chars: int) -> str:
     if len(text) > looked_at:
         # Without its last word: what would give it away as a secret may be cut off.
         text = re.sub(r"\S{1,256}\Z", "", text[:looked_at])
-    return _writable(_SECRET_TEXT.sub(HIDDEN, text)[:limit_chars])
+    if not _is_unsuspected(text):
+        text = _SECRET_TEXT.sub(HIDDEN, text)
+    return _writable(text[:limit_chars])
+
+
+def _is_unsuspected(text: str) -> bool:
+    """Whether a short text surely holds nothing of a secret's form: so most queries are not searched for each form."""
+    if len(text) > _UNSUSPECTED_CHARS or not text.isascii():  # other letters may be the same in another case
+        return False
+    lowered = text.lower()
+    for sign in _SIGNS:  # not any(): the generator would cost as much as all the looks
+        if sign in lowered:
+            return False
+    return max(map(len, text.split()), default=0) <= _UNSUSPECTED_WORD_CHARS
 
 
 def kept_arguments(arguments: Mapping[str, Any], kept: ArgumentsKept) -> Any:

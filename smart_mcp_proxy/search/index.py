@@ -198,8 +198,8 @@ def _rank(state: _State, query: str, depth: int, allowed: Set[int] | None, tools
 
 def _is_flooded(ranking: _Ranking, tools: Tools) -> bool:
     """Whether one server has most of a ranking, so that others' tools that fit as well may not have come up."""
-    most, half = Counter(map(tools.server, ranking.fitting)), len(ranking.fitting) / 2
-    if max(most.values(), default=0) <= half:
+    servers, half = [tools.server(hit) for hit in ranking.fitting], len(ranking.fitting) / 2
+    if max(map(servers.count, set(servers)), default=0) <= half:
         return False  # as nearly always
     count = Counter(tools.server(hit) for hit in ranking.fitting if not tools.is_asked_for(hit))
     return max(count.values(), default=0) > half

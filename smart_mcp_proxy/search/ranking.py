@@ -153,7 +153,9 @@ def select(ranked: Sequence[Hit], tools: Tools, limit: int, *, explain: bool = T
     late = limit - len(front) if len(front) == _CAPPED_PLACES else 0
     seats = [page, more[:room], more[room : room + late]]
     kept = [hit for part in seats for hit in sorted(part, key=_order)]
-    result.kept = [annotated(hit, clones=clones[hit.id]) if hit.id in clones else hit for hit in kept]
+    result.kept = [
+        annotated(hit, clones=list(map(tools.name, clones[hit.id]))) if hit.id in clones else hit for hit in kept
+    ]
     for hit in more[room + late :]:
         result.leave_out(hit, "beyond the limit")
     return result
@@ -161,11 +163,11 @@ def select(ranked: Sequence[Hit], tools: Tools, limit: int, *, explain: bool = T
 
 def _seated(
     ranked: Iterable[Hit], tools: Tools, limit: int, result: Selection
-) -> tuple[list[Hit], list[Hit], dict[int, list[str]]]:
-    """Who gets a place, who waits for one, and by id the names of the clones that get none."""
+) -> tuple[list[Hit], list[Hit], dict[int, list[Hit]]]:
+    """Who gets a place, who waits for one, and by id the clones that get none."""
     front: list[Hit] = []
     waiting: list[Hit] = []
-    clones: dict[int, list[str]] = {}
+    clones: dict[int, list[Hit]] = {}
     groups: dict[str, list[tuple[Hit, Likeness]]] = {}
     per_server: dict[str, int] = {}
     likenesses = tools.likenesses
@@ -180,8 +182,9 @@ def _seated(
         taken = per_server.get(server, 0)
         is_free = taken < _PER_SERVER or tools.is_asked_for(hit)
         if group and (twin := _twin(hit, mine, group)):
-            clones.setdefault(twin.id, []).append(tools.name(hit))
-            result.leave_out(hit, f"says the same as {tools.name(twin)}")
+            clones.setdefault(twin.id, []).append(hit)
+            if result.explain:
+                result.leave_out(hit, f"says the same as {tools.name(twin)}")
         elif is_free and len(front) < places:
             per_server[server] = taken + 1
             front.append(hit)

@@ -12,6 +12,7 @@ from smart_mcp_proxy.gateway.cleaning import fence
 from smart_mcp_proxy.gateway.results import (
     OFF_LOOP_BYTES,
     SERVER_NAME,
+    as_result,
     error_result,
     facts_of,
     fit_to_era,
@@ -20,6 +21,7 @@ from smart_mcp_proxy.gateway.results import (
     structured_result,
 )
 from smart_mcp_proxy.models import Era
+from smart_mcp_proxy.raw_result import outline_of
 
 ERAS: tuple[Era, ...] = ("handshake", "modern")
 INFO = {"io.modelcontextprotocol/serverInfo": {"name": SERVER_NAME, "version": __version__}}
@@ -48,6 +50,16 @@ def test_an_error_is_a_result_that_says_all_there_is_to_know() -> None:
     assert [json.loads(block["text"]) for block in result["content"]] == [result["structuredContent"]]
     bare = json.loads(error_result(UpstreamTimeoutError("Too slow.")))["structuredContent"]["error"]
     assert set(bare) == {"code", "message", "hint", "delivery"}
+
+
+@pytest.mark.parametrize("value", [{}, {"tools": [{"name": 'é\n"x" ' * 40}]}, {"isError": {"_meta": None}}])
+@pytest.mark.parametrize("is_error", [False, True])
+def test_an_own_result_knows_what_a_reader_would_find_in_it(value: dict[str, Any], is_error: bool) -> None:
+    """It is not read again to be fitted to an era."""
+    result = structured_result(value, is_error=is_error)
+    assert as_result(result).outline == outline_of(result)
+    assert set(fitted(result, "modern")) == {"content", "structuredContent", "isError", "resultType", "_meta"}
+    assert fit_to_era(result, "handshake") == result
 
 
 def test_structured_content_stands_in_the_one_text_block_too() -> None:

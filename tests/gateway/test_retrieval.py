@@ -264,6 +264,19 @@ async def test_stale_tools_are_marked_and_explained(library: Library) -> None:
     assert "Stale" not in answer["hint"]
 
 
+async def test_a_tool_whose_definition_changed_is_described_anew(library: Library, parts: Parts) -> None:
+    """What an answer says of a tool is remembered for as long as the tool stays as it is, whoever changed an answer."""
+    before = (await library.ask("paint wall", limit=1))["tools"][0]
+    before["description"] = "Scribbled over."
+    again = (await library.ask("paint wall", limit=1))["tools"][0]
+    assert again["description"] == "Paint a wall in a colour."
+    painted = definition("paint_wall", "Paint a wall with a brush. Slowly.", hints=READ)
+    await parts.sync("alpha", [painted, *TOOLS[1:]])
+    after = (await library.ask("paint wall", limit=1))["tools"][0]
+    assert (after["description"], after["call_with"]) == ("Paint a wall with a brush.", "call_tool_read")
+    assert after["digest"] != again["digest"]
+
+
 async def test_the_hint_says_what_to_do_next(library: Library, parts: Parts) -> None:
     """One for each way an answer can be."""
     assert "describe_tool has the full schema" in (await library.ask())["hint"]

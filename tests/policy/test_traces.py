@@ -4,7 +4,7 @@ import json
 from typing import Any, get_args
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from smart_mcp_proxy.policy.traces import (
@@ -90,6 +90,42 @@ def test_what_looks_like_a_secret_is_hidden_in_text(secret: str) -> None:
     """By its issuer's prefix, or because it looks random; the words around it stay."""
     assert masked(f"use {secret} for it", 200) == f"use {HIDDEN} for it"
     assert kept_arguments({"note": f"use {secret} for it"}, "redacted") == {"note": f"use {HIDDEN} for it"}
+
+
+HARMLESS = "internationalizations"
+"""Too long a word to be passed over unread, and no secret."""
+
+FRAGMENTS = (
+    *(
+        "xoxb-abcdefghij",
+        "sk-abcdefghijklmnop",
+        "AKIAABCDEFGHIJKLMNOP",
+        "mcpp_abcdefghijklmnop",
+        "eyJabcdefgh.abcdefgh.",
+    ),
+    *(
+        "-----BEGIN PRIVATE KEY-----",
+        "ftp://me",
+        "@",
+        "Bearer",
+        "BASIC",
+        "abcdefgh",
+        "token",
+        "PASSWORD",
+        "api_key",
+        "=",
+    ),
+    *(":", "a", "1", "\u017f", "\u212a", " ", "\t", "\n", "\x1f", "create an issue"),
+)
+
+
+@example("Bearer abcdefgh").via("no long word, no sign but the word")
+@example("BASIC abcdefgh").via("no long word, no sign but the word")
+@example("xoxb-abcdefghij").via("the shortest word that is a secret")
+@given(st.lists(st.sampled_from(FRAGMENTS), max_size=12).map("".join) | st.text(max_size=60))
+def test_a_short_text_is_masked_as_it_is_in_a_longer_one(text: str) -> None:
+    """What is looked at less closely, because it cannot hold a secret, hides no less than what is read in full."""
+    assert masked(f"{HARMLESS} {text}", 1_000) == f"{HARMLESS} {masked(text, 1_000)}"
 
 
 @pytest.mark.parametrize(

@@ -18,11 +18,16 @@ class RetrieveArguments(Arguments):
     query: Annotated[str, Field(description="What the tool should do, in words, or a tool's exact name")]
     limit: Annotated[int, Field(ge=1, le=TOP_K_LIMIT, description="Most tools to return")] = 5
     detail: Annotated[Literal["compact", "full"], Field(description="full: whole schemas")] = "compact"
-    servers: Annotated[list[str], Field(description="Only these servers")] = []
+    servers: Annotated[list[str], Field(description="Only these servers", default_factory=list)]
     read_only: Annotated[bool, Field(description="Only tools marked read-only")] = False
     more_queries: Annotated[
-        list[str], Field(max_length=MORE_QUERIES_LIMIT, description="Further steps of the task to find tools for")
-    ] = []
+        list[str],
+        Field(
+            max_length=MORE_QUERIES_LIMIT,
+            description="Further steps of the task to find tools for",
+            default_factory=list,  # a default would be copied deep for every call
+        ),
+    ]
     toolset: Annotated[str, Field(description="Handle of a toolset to extend with what is found")] = ""
 
 
