@@ -127,7 +127,7 @@ async def test_a_token_that_is_not_good_here_opens_nothing(
         ),
         ({"scopes": ["mcp:destructive"], "additional_claims": {"mcp_servers": []}}, set()),
     ],
-    ids=str,
+    ids=lambda value: str(sorted(value) if isinstance(value, set) else value),
 )
 async def test_scopes_and_claims_say_how_far_a_token_reaches(
     base: str, provider: Provider, era: str, changes: dict[str, Any], allowed: set[str]
