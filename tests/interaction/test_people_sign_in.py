@@ -31,7 +31,7 @@ from smart_mcp_proxy.web.serve import serve_http
 from smart_mcp_proxy.web.sign_in import Users, asks_for_sign_in
 from smart_mcp_proxy.web.sign_in_pages import FOLDER, REGISTRATIONS_AT_ONCE, open_sign_in
 
-pytestmark = [pytest.mark.anyio, pytest.mark.requirement("people-sign-in")]
+pytestmark = [pytest.mark.anyio, pytest.mark.long, pytest.mark.requirement("people-sign-in")]
 
 NAMES = [f"{server}:{tool}" for server in ("old", "new") for tool in ("look", "echo", "erase")]
 

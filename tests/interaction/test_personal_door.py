@@ -29,7 +29,7 @@ from smart_mcp_proxy.catalog.activity import ActivityFilter
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.telemetry import Activity
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.long]
 
 DOORS = pytest.mark.parametrize("door", ["http", "stdio"])
 

@@ -16,7 +16,7 @@ from test_passthrough_door import CHANGED, GROWING, LIMIT_S, Announcements, list
 
 from smart_mcp_proxy.gateway.agent import MERGE_S
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.long]
 
 KNOWN, UNKNOWN = "claude-code", "unheard of"
 """Clients that AUTO knows to ask for a changed list, and that it does not know."""
