@@ -99,6 +99,7 @@ ASTRAY = (
         "tool_order",
         MIDDLE,
         "It wants to be part of each conversation.",
+        "every user|each user|"
         "conversation|each turn|every turn|session|each message|every message|each answer|every answer|every repl|"
         "each repl|every respon|each respon",
         r"\b(?:at the (?:start|beginning|end) of|in|on|after|before|for|with|to) (?:each|every|all|"

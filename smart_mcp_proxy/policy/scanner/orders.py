@@ -34,6 +34,7 @@ ORDERS = (
         "override",
         STRONG,
         "It claims a rank above the user or the system.",
+        "suspended|lifted|developer mode|"
         "outrank|overrul|no longer|same rank|same authority|obeyed|carried out|at once|right away|immediately|"
         "confirmation|restrictions|granted|highest priority|higher priority|precedence|grants you|authoriz|"
         "maintenance mode|admin mode",
@@ -132,6 +133,7 @@ ORDERS = (
         "obedience",
         STRONG,
         "It tells the agent to obey what content of others says.",
+        "whatever command|whatever instruction|any instruction|"
         "obey|follow any|follow all|follow the instructions|treat any|treat all|treat the|execute any|execute the|"
         "instructions found|embedded",
         r"\b(?:obey|follow|execute|comply with|carry out|act on)(?: \w+){0,3} (?:instructions?|commands?|directives?|"

@@ -10,7 +10,6 @@ from typing import NamedTuple
 from urllib.parse import unquote
 
 from smart_mcp_proxy.policy.scanner.findings import DECISIVE, Evidence, Passage, escaped
-from smart_mcp_proxy.policy.scanner.phrases import stands
 
 __all__ = ["encoded_text"]
 
@@ -97,9 +96,9 @@ def _evidence(passage: Passage, kind: str, said: str) -> Evidence:
 
 def _turned(text: str) -> Iterator[tuple[str, str]]:
     lower = text.lower()
-    if stands(lower, _TURNED["rot13"]):
+    if any(word in lower for word in _TURNED["rot13"]):
         yield "rot13", codecs.encode(text, "rot13")
-    if stands(lower, _TURNED["reversed"]):
+    if any(word in lower for word in _TURNED["reversed"]):
         yield "reversed writing", text[::-1]
 
 

@@ -1,9 +1,23 @@
 """One way in which an attack on an agent says something, and the words that put a phrase in another light."""
 
 import re
+from collections.abc import Iterable
+from functools import lru_cache
 from typing import NamedTuple
 
-__all__ = ["MARKS", "MIDDLE", "PLAIN_PURPOSE", "STRONG", "WEAK", "Anchors", "Phrase", "anchored", "phrase", "stands"]
+__all__ = [
+    "MARKS",
+    "MIDDLE",
+    "PLAIN_PURPOSE",
+    "STRONG",
+    "WEAK",
+    "Anchors",
+    "Phrase",
+    "anchored",
+    "phrase",
+    "pieces_in",
+    "stands",
+]
 
 STRONG, MIDDLE, WEAK = 1.0, 0.6, 0.35
 """Alone enough; enough with anything else; enough with two others. Set by hand, see tests/policy/scanner_set."""
@@ -13,12 +27,12 @@ class Anchors(NamedTuple):
     """Pieces of text without one of which a pattern cannot match: looking for them is much faster.
 
     Attributes:
-        words: Without a blank; a text's different words are enough to look for these.
-        sequences: The others.
+        words: A bit for each piece without a blank; some word of a text has to hold one of these.
+        sequences: The others: the bit of the longest word of each, and the piece.
     """
 
-    words: tuple[str, ...]
-    sequences: tuple[str, ...]
+    words: int
+    sequences: tuple[tuple[int, str], ...]
 
 
 class Phrase(NamedTuple):
@@ -39,20 +53,63 @@ class Phrase(NamedTuple):
     pattern: re.Pattern[str]
 
 
-def stands(text: str, anchors: tuple[str, ...]) -> bool:
-    """Whether any of the anchors stands in the text; a plain loop, because a tool is asked hundreds of them."""
-    for anchor in anchors:  # noqa: SIM110
-        if anchor in text:
+_BITS: dict[str, int] = {}
+"""A bit for each piece that is looked for in words, set while the phrases are read in."""
+_BEGINNINGS: dict[str, list[tuple[str, int]]] = {}
+"""The same by their first two letters, those of one letter by that."""
+KNOWN_WORDS = 8_192
+"""Words of which it is remembered what they hold: about 2 MiB."""
+
+
+def pieces_in(words: Iterable[str]) -> int:
+    """A bit for each piece that stands in one of these words."""
+    held = 0
+    for word in words:
+        held |= _pieces_of(word)
+    return held
+
+
+@lru_cache(maxsize=KNOWN_WORDS)
+def _pieces_of(word: str) -> int:
+    """Looks at each place only for the pieces that begin with the letters there."""
+    held = 0
+    for at in range(len(word)):
+        for start in (word[at], word[at : at + 2]):
+            if start in _BEGINNINGS:
+                for piece, bit in _BEGINNINGS[start]:
+                    if word.startswith(piece, at):
+                        held |= bit
+    return held
+
+
+def stands(held: int, text: str, anchors: Anchors) -> bool:
+    """Whether any of the anchors stands in a text whose words hold these pieces."""
+    if held & anchors.words:
+        return True
+    for longest, sequence in anchors.sequences:  # noqa: SIM110
+        if held & longest and sequence in text:
             return True
     return False
 
 
+def _bit(piece: str) -> int:
+    if piece not in _BITS:
+        _BITS[piece] = 1 << len(_BITS)
+        _BEGINNINGS.setdefault(piece[:2], []).append((piece, _BITS[piece]))
+    return _BITS[piece]
+
+
 def anchored(anchors: str) -> Anchors:
     """The anchors that are written with `|` between them."""
-    pieces = anchors.split("|")
-    return Anchors(
-        tuple(piece for piece in pieces if " " not in piece), tuple(piece for piece in pieces if " " in piece)
-    )
+    words, sequences = 0, []
+    for piece in anchors.split("|"):
+        longest = max(piece.split(), key=len)
+        bit = _bit(longest)
+        if piece == longest:
+            words |= bit
+        else:
+            sequences.append((bit, piece))
+    return Anchors(words, tuple(sequences))
 
 
 def phrase(check: str, weight: float, reason: str, anchors: str, *patterns: str) -> Phrase:

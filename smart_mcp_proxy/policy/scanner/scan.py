@@ -9,6 +9,7 @@ from smart_mcp_proxy.policy.scanner.hidden import hidden_text
 from smart_mcp_proxy.policy.scanner.passages import MOST_CHARS, passages
 from smart_mcp_proxy.policy.scanner.payloads import encoded_text
 from smart_mcp_proxy.policy.scanner.peers import Peers
+from smart_mcp_proxy.policy.scanner.values import values
 from smart_mcp_proxy.policy.scanner.wording import read, wording
 
 __all__ = ["scan"]
@@ -35,6 +36,7 @@ def scan(server: str, definition: Mapping[str, Any], others: Peers = _NO_PEERS) 
         *encoded_text(texts),
         *wording(reading),
         *addresses(reading),
+        *values(texts),
         *others.evidence(server, definition, reading),
     ]
     if not is_all:

@@ -6,22 +6,36 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 
 from smart_mcp_proxy.policy.scanner.astray import ASTRAY
+from smart_mcp_proxy.policy.scanner.claims import CLAIMS
+from smart_mcp_proxy.policy.scanner.consent import CONSENT
 from smart_mcp_proxy.policy.scanner.data_words import ASKED_NAMES, PRIVATE, SECRET, WAYS_OUT, Words
 from smart_mcp_proxy.policy.scanner.findings import DECISIVE, Evidence, Passage, excerpt
+from smart_mcp_proxy.policy.scanner.handover import ABOUT_AGENTS, AGENT_DATA, HANDS_OVER
+from smart_mcp_proxy.policy.scanner.languages import COMMON_WORDS, LANGUAGES
 from smart_mcp_proxy.policy.scanner.lookalikes import LOOKALIKES
 from smart_mcp_proxy.policy.scanner.orders import ORDERS
-from smart_mcp_proxy.policy.scanner.phrases import MARKS, PLAIN_PURPOSE, Anchors, stands
+from smart_mcp_proxy.policy.scanner.phrases import MARKS, PLAIN_PURPOSE, Anchors, Phrase, pieces_in, stands
 from smart_mcp_proxy.policy.scanner.secrecy import SECRECY
+from smart_mcp_proxy.policy.scanner.steering import STEERING
 
 __all__ = ["Reading", "read", "wording"]
 
 LEAK_WEIGHT, SECRET_LEAK_WEIGHT, MISMATCH_WEIGHT, ASKED_WEIGHT, PRIVATE_WEIGHT = 1.0, 1.0, 0.6, 0.6, 0.4
 TALKED_ABOUT = 0.4
 """Of its weight a phrase keeps that is quoted or given as an example."""
+AGENT_DATA_WEIGHT, FITTING_WEIGHT, HANDED_WEIGHT = 0.6, 0.5, 0.4
+"""What only the agent has, in a tool about something else; in a tool about talk; and asked for in the same sentence."""
+HAND_CHARS = 90
+"""As far as what is to be handed over and the order to do so are looked for in one sentence."""
 NEAR_CHARS = 140
 """Data and where it goes belong together within about a sentence."""
 MARK_CHARS = 90
+SENTENCE_BLANKS = 3
+"""A key with as many underscores may be a sentence."""
+FOREIGN_WORDS = 2
+"""Small words of another language; one alone may be an English word or a name."""
 _PURPOSE_CHARS = 160
+_PURPOSE_PLACES = ("$.name", "$.title", "$.description")
 _HONEST_NAME = re.compile(
     r"key|secret|pass|token|cred|wallet|auth|cert|ssl|mnemonic|prompt|message|context|session|identity|history|"
     r"conversation"
@@ -30,6 +44,8 @@ _HONEST_NAME = re.compile(
 _OUT_OF_REACH = re.compile(r"[/*.]|id_|conversation|system|clipboard|history")
 LONG_WORD_CHARS = 200
 """Longer words are read in pieces: patterns that look for an end in them would take the square of their length."""
+_FOREIGN = re.compile("[\u00df-\u024f\u0370-\u1fff\u3040-\ud7ff]")
+"""Letters that English does without."""
 _BLANK = re.compile(r"\s+")
 _ODD_BLANK = re.compile(r"[^\S ]|  ")
 """Where there is none, blanks are as they are to be."""
@@ -41,7 +57,7 @@ _MIXED = re.compile(
 )
 
 
-_PHRASES = (*ORDERS, *SECRECY, *ASTRAY)
+_PHRASES = (*ORDERS, *SECRECY, *ASTRAY, *STEERING, *CONSENT, *CLAIMS)
 
 
 class Reading:
@@ -49,21 +65,28 @@ class Reading:
 
     Attributes:
         text: Lower case, compatibility forms and look-alike letters unified, without invisible characters.
+        is_foreign: Whether some of it may not be English.
     """
 
     def __init__(self, passages: Sequence[Passage]) -> None:
-        parts = [_plain(passage.text) for passage in passages]
+        parts = [_plain(_spaced(place, text)) for place, text in passages]
         self.text = " \n ".join(parts)
-        self._words = " ".join(set(self.text.split(" ")))
-        """Each once, in any order."""
+        words = set(self.text.split(" "))
+        self._held = pieces_in(words)
+        self.is_foreign = _FOREIGN.search(self.text) is not None or len(words & COMMON_WORDS) >= FOREIGN_WORDS
         self.passages = passages
         self._starts = [0]
         for part in parts[:-1]:
             self._starts.append(self._starts[-1] + len(part) + 3)
 
+    @property
+    def purpose(self) -> str:
+        """The tool's name, title and the beginning of its description."""
+        return " ".join(_plain(text[:_PURPOSE_CHARS]) for place, text in self.passages if place in _PURPOSE_PLACES)
+
     def has(self, anchors: Anchors) -> bool:
         """Whether any of the anchors stands in the text."""
-        return stands(self._words, anchors.words) or stands(self.text, anchors.sequences)
+        return stands(self._held, self.text, anchors)
 
     def place(self, at: int) -> str:
         """The JSON path of the passage that holds the character at `at`."""
@@ -82,12 +105,14 @@ def read(passages: Sequence[Passage]) -> Reading:
 def wording(reading: Reading) -> Iterator[Evidence]:
     """Evidence of what the words say."""
     text = reading.text
-    for phrase in _PHRASES:
+    phrases: tuple[Phrase, ...] = (*_PHRASES, *LANGUAGES) if reading.is_foreign else _PHRASES
+    for phrase in phrases:
         if reading.has(phrase.anchors):
             for match in phrase.pattern.finditer(text):
                 weight = phrase.weight * (TALKED_ABOUT if _is_talked_about(text, match.start()) else 1)
                 yield reading.evidence(phrase.check, weight, match.start(), match.end(), phrase.reason)
     yield from _data(reading)
+    yield from _handed_over(reading)
     yield from _asked(reading.passages)
     yield from _mixed(reading.passages)
 
@@ -112,6 +137,32 @@ def _data(reading: Reading) -> Iterator[Evidence]:
             for match in filter(lambda match: _OUT_OF_REACH.search(match[0]), in_prose[:1]):
                 reason = f"Its purpose does not need '{match[0][:40]}'."
                 yield reading.evidence("purpose", MISMATCH_WEIGHT, match.start(), match.end(), reason)
+
+
+def _handed_over(reading: Reading) -> Iterator[Evidence]:
+    """Evidence of what only the agent has, gravest where a parameter of a tool about something else asks for it."""
+    text = reading.text
+    purpose: bool | None = None
+    for match in _said(reading, AGENT_DATA):
+        place = reading.place(match.start())
+        purpose = ABOUT_AGENTS.search(reading.purpose) is not None if purpose is None else purpose
+        reason = f"It speaks of what only the agent has: '{match[0][:40]}'."
+        weight = FITTING_WEIGHT if purpose else AGENT_DATA_WEIGHT
+        if ".properties." in place:
+            weight = FITTING_WEIGHT if purpose else DECISIVE
+            reason = f"A parameter asks for what only the agent has: '{match[0][:40]}'."
+        yield reading.evidence("agent_data", weight, match.start(), match.end(), reason)
+        if HANDS_OVER.search(_sentence(text, match)):
+            reason = f"The agent is to hand over '{match[0][:40]}'."
+            yield reading.evidence("handed_over", HANDED_WEIGHT, match.start(), match.end(), reason)
+
+
+def _sentence(text: str, match: re.Match[str]) -> str:
+    """The sentence around a match, as far as it is near."""
+    start, end = match.span()
+    before = text[max(0, start - HAND_CHARS) : start]
+    after = re.split(r"\. |\n", text[end : end + HAND_CHARS], maxsplit=1)[0]
+    return before[max(before.rfind(". "), before.rfind("\n")) + 1 :] + text[start:end] + after
 
 
 def _leaks(reading: Reading, private: Sequence[re.Match[str]], secrets: Sequence[re.Match[str]]) -> Iterator[Evidence]:
@@ -181,6 +232,11 @@ def _is_talked_about(text: str, start: int) -> bool:
     sentence = text.rfind(". ", max(0, start - MARK_CHARS), start)
     before = text[sentence + 2 if sentence >= 0 else max(0, start - MARK_CHARS) : start]
     return _QUOTED.search(before) is not None or MARKS.search(before) is not None
+
+
+def _spaced(place: str, text: str) -> str:
+    """A key that is a sentence, in words."""
+    return text.replace("_", " ") if place.endswith("~") and text.count("_") >= SENTENCE_BLANKS else text
 
 
 def _plain(text: str) -> str:
