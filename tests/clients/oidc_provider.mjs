@@ -19,7 +19,7 @@ server.listen(0, "127.0.0.1", () => {
     issueRefreshToken: async () => true,
     cookies: { keys: ["only a test"] },
     clientDefaults: { grant_types: ["authorization_code", "refresh_token"] },
-    ttl: { AccessToken: 4, Grant: 600, Session: 600, Interaction: 600, RefreshToken: 600 },
+    ttl: { AccessToken: 10, Grant: 600, Session: 600, Interaction: 600, RefreshToken: 600 },
     features: {
       devInteractions: { enabled: true },
       registration: { enabled: true },

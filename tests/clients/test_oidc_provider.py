@@ -97,7 +97,7 @@ async def test_a_sign_in_is_had_renewed_and_given_back(tmp_path: Path) -> None:
             async with Dialer(sign_ins=sign_ins) as dial:
                 link = await dial(config, environ=dict(os.environ), era=None, on_event=lambda _: None)
                 tokens = set()
-                while len(tokens) < 3:  # each lives for 4 s
+                while len(tokens) < 3:  # each lives for 10 s
                     result = await link.request("tools/call", {"name": "whoami", "arguments": {}}, timeout_s=20)
                     assert b"somebody" in result
                     bearer = await sign_ins.bearer(config)
