@@ -75,7 +75,9 @@ def encoded_text(passages: tuple[Passage, ...]) -> Iterator[Evidence]:
     """Evidence of encoded text in the passages: decisive where it is an order or a command."""
     whole = "\n".join(passage.text for passage in passages)
     is_turned = any(True for _ in _turned(whole))
-    kinds = [kind for kind in _KINDS if kind.is_possible(whole)]
+    kinds = [kind for kind in _KINDS if kind.is_possible(whole) and kind.pattern.search(whole)]
+    if not kinds and not is_turned:
+        return
     for passage in passages:
         if len(passage.text) < _LEAST_ENCODED_CHARS:
             continue
