@@ -6,7 +6,7 @@ from functools import lru_cache, reduce
 from operator import or_
 from typing import NamedTuple
 
-from smart_mcp_proxy.policy.scanner.needs import alternatives, needs
+from smart_mcp_proxy.policy.scanner.needs import alternatives, needs, quick
 
 __all__ = [
     "MARKS",
@@ -165,7 +165,7 @@ def phrase(check: str, weight: float, reason: str, anchors: str, *patterns: str)
 
 def ways(pattern: str) -> tuple[Way, ...]:
     """The alternatives of a pattern, each with what it needs: few texts have to be searched for all of them."""
-    return tuple(Way(_bits(needs(each)), re.compile(each)) for each in alternatives(pattern))
+    return tuple(Way(_bits(needs(each)), re.compile(quick(each))) for each in alternatives(pattern))
 
 
 PLAIN_PURPOSE = re.compile(

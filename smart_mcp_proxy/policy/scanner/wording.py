@@ -181,12 +181,7 @@ def _leaks(reading: Reading, private: Sequence[re.Match[str]], secrets: Sequence
 def _said(reading: Reading, names: Sequence[Words]) -> list[re.Match[str]]:
     """Where the text says one of these of itself, not as an example, in the order of the text."""
     text = reading.text
-    found = [
-        match
-        for words in names
-        for match in reading.find(words)
-        if not _is_talked_about(text, match.start())
-    ]
+    found = [match for words in names for match in reading.find(words) if not _is_talked_about(text, match.start())]
     return sorted(found, key=lambda match: match.start())
 
 
