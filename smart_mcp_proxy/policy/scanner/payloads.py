@@ -204,6 +204,6 @@ _KINDS = (
     _Kind("escapes", lambda text: "\\" in text, _ESCAPES, _from_escapes),
     _Kind("character references", lambda text: "&#" in text, _ENTITIES, html.unescape),
     _Kind("percent encoding", lambda text: "%" in text, _PERCENT, unquote),
-    _Kind("character codes", _has(r"\d\d"), _NUMBERS, _from_numbers, True),
+    _Kind("character codes", _has(r"\d\d[,\s]{1,3}\d\d"), _NUMBERS, _from_numbers, True),
     _Kind("bits", _has(r"[01]{8}"), _BITS, _from_bits, True),
 )

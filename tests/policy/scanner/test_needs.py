@@ -25,8 +25,8 @@ TEXTS = [
 SAID = (*_PHRASES, *LANGUAGES, *PRIVATE, *SECRET, WAYS_OUT, *AGENT_DATA)
 ANYWHERE = Anchors(0, ((0, ""),))
 PATTERNS = (
-    r"\bsend(?:s|ing)?\b[^.]{0,9}\b(?:to|at) us",
-    r"\b(?:a(?:b|c)|(?:de|f)g|hi?)x|\bab",
+    r"\ba(?:b|c)?\b[^_]{0,3}\b(?:x|b) a",
+    r"\b(?:a(?:b|c)|(?:bc|c)x|xa?)b|\bab",
     r"\b(?:a?b|c)d|e|\b(?:ab)?c",
     r"(?<!a )\bb[a-c]+(?= d)|\ba{2}b",
 )
@@ -58,14 +58,14 @@ def test_a_pattern_falls_apart_at_its_outermost_bars() -> None:
     assert alternatives(r"a(?:b|c)|[|]d|\|e") == ["a(?:b|c)", "[|]d", r"\|e"]
 
 
-@given(st.sampled_from(PATTERNS), st.text(alphabet="abcdefghix ._to", max_size=40))
+@given(st.sampled_from(PATTERNS), st.text(alphabet="abcx _", max_size=12))
 def test_a_quick_pattern_finds_the_same(pattern: str, text: str) -> None:
     """Whatever the text, and wherever it begins."""
     for each in alternatives(pattern):
         assert _spans(re.compile(quick(each)), text) == _spans(re.compile(each), text)
 
 
-@given(st.sampled_from(PATTERNS), st.text(alphabet="abcdefghix ._to", max_size=40))
+@given(st.sampled_from(PATTERNS), st.text(alphabet="abcx _", max_size=12))
 def test_the_ways_of_a_pattern_find_what_the_whole_pattern_finds(pattern: str, text: str) -> None:
     """The same places in the same order, with the first way where two begin at one place."""
     found = matches(ways(pattern), ANYWHERE, text, ~0)
