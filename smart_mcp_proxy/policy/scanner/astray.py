@@ -51,7 +51,7 @@ ASTRAY = (
         + _CALLED
         + r"\b[^.]{0,60}(?:,|first|always|must|also|then|should|instead|do|has to|have to|replace|add)",
         r"\b(?:each|every|all|any) [`'\"]?[\w.-]+_[\w.-]+[`'\"]? (?:calls?|invocations?|requests?)\b",
-        r"\b[a-z]+_[a-z_]+\b (?:\w+ ){0,4}(?:behaves|must|has to|needs to|is to be|gives? (?:stale|wrong|incomplete|"
+        r"\b[a-z]++_[a-z_]++ (?:\w+ ){0,4}(?:behaves|must|has to|needs to|is to be|gives? (?:stale|wrong|incomplete|"
         r"outdated|false)|returns? (?:stale|wrong|incomplete|outdated|false)|is unsafe|is unreliable|is insecure|"
         r"results? must|is deprecated)\b",
         r"\b(?:discard|ignore|drop|replace|overwrite|suppress) (?:its|their|the) (?:answers?|results?|outputs?|"

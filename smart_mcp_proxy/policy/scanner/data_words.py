@@ -3,7 +3,7 @@
 import re
 from typing import NamedTuple
 
-from smart_mcp_proxy.policy.scanner.phrases import Anchors, anchored
+from smart_mcp_proxy.policy.scanner.phrases import Anchors, Way, anchored, ways
 
 __all__ = ["ASKED_NAMES", "PRIVATE", "SECRET", "WAYS_OUT", "Words"]
 
@@ -12,16 +12,16 @@ class Words(NamedTuple):
     """One way of naming something.
 
     Attributes:
-        anchors: The pattern cannot match where none of these stands.
-        pattern: Over text in lower case, single spaces.
+        anchors: It is named nowhere where none of these stands.
+        ways: Of naming it; where two begin at one place, the first counts.
     """
 
     anchors: Anchors
-    pattern: re.Pattern[str]
+    ways: tuple[Way, ...]
 
 
 def _data(anchors: str, *patterns: str) -> Words:
-    return Words(anchored(anchors), re.compile("".join(patterns)))
+    return Words(anchored(anchors), ways("".join(patterns)))
 
 
 PRIVATE = (

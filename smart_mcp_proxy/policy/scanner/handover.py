@@ -3,7 +3,7 @@
 import re
 
 from smart_mcp_proxy.policy.scanner.data_words import Words
-from smart_mcp_proxy.policy.scanner.phrases import anchored
+from smart_mcp_proxy.policy.scanner.phrases import anchored, ways
 
 __all__ = ["ABOUT_AGENTS", "AGENT_DATA", "HANDS_OVER"]
 
@@ -17,7 +17,7 @@ _SECRETS = r"(?:tokens?|keys?|credentials?|secrets?|passwords?|passphrases?|bear
 
 
 def _data(anchors: str, *patterns: str) -> Words:
-    return Words(anchored(anchors), re.compile("|".join(patterns)))
+    return Words(anchored(anchors), ways("|".join(patterns)))
 
 
 AGENT_DATA = (

@@ -54,7 +54,7 @@ _TAG_BASE = 0xE0000
 def hidden_text(passages: tuple[Passage, ...]) -> Iterator[Evidence]:
     """Evidence of everything in the passages that is there for the model alone."""
     whole = "\n".join(passage.text for passage in passages)
-    if whole.isascii() and not _has_control(whole) and not any(_may_push(passage.text) for passage in passages):
+    if whole.isascii() and not _has_control(whole) and not _may_push(whole, len(passages)):
         return
     for passage in passages:
         text = passage.text
@@ -75,9 +75,9 @@ def _has_control(text: str) -> bool:
     return len(text.encode("ascii").translate(None, _ASCII_CONTROLS)) != len(text)
 
 
-def _may_push(text: str) -> bool:
-    """A quick look whether ASCII text may hold so many blanks; true for all that does."""
-    return text.count("\n") >= 20 or "\t" in text or " " * 100 in text
+def _may_push(whole: str, lines: int) -> bool:
+    """A quick look whether one of so many ASCII texts may hold so many blanks; true for all that do."""
+    return whole.count("\n") - lines >= 19 or "\t" in whole or " " * 100 in whole
 
 
 def _invisible(passage: Passage) -> Iterator[Evidence]:

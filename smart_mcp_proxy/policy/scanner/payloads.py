@@ -75,7 +75,10 @@ def encoded_text(passages: tuple[Passage, ...]) -> Iterator[Evidence]:
     """Evidence of encoded text in the passages: decisive where it is an order or a command."""
     whole = "\n".join(passage.text for passage in passages)
     is_turned = any(True for _ in _turned(whole))
-    kinds = [kind for kind in _KINDS if kind.is_possible(whole)]
+    unbroken = " ".join(word for word in whole.split() if len(word) >= _LEAST_ENCODED_CHARS)
+    kinds = [kind for kind in _KINDS if _is_there(kind, whole if kind.may_be_spaced else unbroken)]
+    if not kinds and not is_turned:
+        return
     for passage in passages:
         if len(passage.text) < _LEAST_ENCODED_CHARS:
             continue
@@ -83,6 +86,10 @@ def encoded_text(passages: tuple[Passage, ...]) -> Iterator[Evidence]:
             yield _evidence(passage, kind, said)
         for kind, said in _decoded(passage.text, _DEPTH, kinds):
             yield _evidence(passage, kind, said)
+
+
+def _is_there(kind: "_Kind", text: str) -> bool:
+    return bool(text) and bool(kind.is_possible(text)) and kind.pattern.search(text) is not None
 
 
 def _evidence(passage: Passage, kind: str, said: str) -> Evidence:
@@ -104,7 +111,7 @@ def _turned(text: str) -> Iterator[tuple[str, str]]:
 
 def _decoded(text: str, depth: int, kinds: Iterable["_Kind"]) -> Iterator[tuple[str, str]]:
     """Kind and plain text of every encoded run, runs inside runs included."""
-    for kind, is_possible, pattern, decode in kinds:
+    for kind, is_possible, pattern, decode, _ in kinds:
         if not is_possible(text):
             continue
         for match in pattern.finditer(text):
@@ -178,21 +185,25 @@ class _Kind(NamedTuple):
         is_possible: A quick look whether it is there at all; true for every text around one for which it is true.
         pattern: Its runs.
         decode: Reads one.
+        may_be_spaced: Whether there may be blanks in one.
     """
 
     name: str
     is_possible: Callable[[str], object]
     pattern: re.Pattern[str]
     decode: Callable[[str], bytes | str | None]
+    may_be_spaced: bool = False
 
 
 _KINDS = (
     _Kind("base64", _has(r"[A-Za-z0-9+/_-]{12}"), _BASE64, _from_base64),
     _Kind("base32", _has(r"[A-Z2-7]{16}"), _BASE32, _from_base32),
-    _Kind("hexadecimal", _has(r"[0-9A-Fa-f]{2}[ :,]?[0-9A-Fa-f]{2}[ :,]?[0-9A-Fa-f]{2}[ :,]?[0-9]"), _HEX, _from_hex),
+    _Kind(
+        "hexadecimal", _has(r"[0-9A-Fa-f]{2}[ :,]?[0-9A-Fa-f]{2}[ :,]?[0-9A-Fa-f]{2}[ :,]?[0-9]"), _HEX, _from_hex, True
+    ),
     _Kind("escapes", lambda text: "\\" in text, _ESCAPES, _from_escapes),
     _Kind("character references", lambda text: "&#" in text, _ENTITIES, html.unescape),
     _Kind("percent encoding", lambda text: "%" in text, _PERCENT, unquote),
-    _Kind("character codes", _has(r"\d\d"), _NUMBERS, _from_numbers),
-    _Kind("bits", _has(r"[01]{8}"), _BITS, _from_bits),
+    _Kind("character codes", _has(r"\d\d[,\s]{1,3}\d\d"), _NUMBERS, _from_numbers, True),
+    _Kind("bits", _has(r"[01]{8}"), _BITS, _from_bits, True),
 )

@@ -1,9 +1,12 @@
 """One way in which an attack on an agent says something, and the words that put a phrase in another light."""
 
 import re
-from collections.abc import Iterable
-from functools import lru_cache
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache, reduce
+from operator import or_
 from typing import NamedTuple
+
+from smart_mcp_proxy.policy.scanner.needs import alternatives, needs, quick
 
 __all__ = [
     "MARKS",
@@ -13,10 +16,12 @@ __all__ = [
     "WEAK",
     "Anchors",
     "Phrase",
+    "Way",
     "anchored",
+    "matches",
     "phrase",
     "pieces_in",
-    "stands",
+    "ways",
 ]
 
 STRONG, MIDDLE, WEAK = 1.0, 0.6, 0.35
@@ -27,12 +32,24 @@ class Anchors(NamedTuple):
     """Pieces of text without one of which a pattern cannot match: looking for them is much faster.
 
     Attributes:
-        words: A bit for each piece without a blank; some word of a text has to hold one of these.
-        sequences: The others: the bit of the longest word of each, and the piece.
+        words: The bit of all pieces without a blank; 0 if there is none.
+        sequences: The others: the bits of the words of each, and the piece.
     """
 
     words: int
     sequences: tuple[tuple[int, str], ...]
+
+
+class Way(NamedTuple):
+    """One alternative of a pattern.
+
+    Attributes:
+        needs: The bits without each of which it cannot match.
+        pattern: Over text in lower case, single spaces.
+    """
+
+    needs: int
+    pattern: re.Pattern[str]
 
 
 class Phrase(NamedTuple):
@@ -42,79 +59,113 @@ class Phrase(NamedTuple):
         check: What it is evidence of; several phrases of one check count once.
         weight: Of the evidence.
         reason: One sentence for the finding.
-        anchors: The pattern cannot match where none of these stands.
-        pattern: Over text in lower case, single spaces.
+        anchors: It is said nowhere where none of these stands.
+        ways: Of saying it; where two begin at one place, the first counts.
     """
 
     check: str
     weight: float
     reason: str
     anchors: Anchors
-    pattern: re.Pattern[str]
+    ways: tuple[Way, ...]
 
 
-_BITS: dict[str, int] = {}
-"""A bit for each piece that is looked for in words, set while the phrases are read in."""
-_BEGINNINGS: dict[str, list[tuple[str, int]]] = {}
-"""The same by their first two letters, those of one letter by that."""
+_BITS: dict[frozenset[str], int] = {}
+"""A bit for each set of pieces of which a text has to hold one, set while the phrases are read in."""
+_BEGINNING_CHARS = 3
+_BEGINNINGS: dict[str, dict[str, int]] = {}
+"""The bits of each piece, by its first three letters."""
+_SHORT: dict[str, int] = {}
+"""The bits of each piece that is shorter."""
 KNOWN_WORDS = 8_192
 """Words of which it is remembered what they hold: about 2 MiB."""
 
 
 def pieces_in(words: Iterable[str]) -> int:
-    """A bit for each piece that stands in one of these words."""
-    held = 0
-    for word in words:
-        held |= _pieces_of(word)
-    return held
+    """The bits of all sets of pieces of which one stands in one of these words."""
+    return reduce(or_, filter(None, map(_pieces_of, words)), 0)
 
 
 @lru_cache(maxsize=KNOWN_WORDS)
 def _pieces_of(word: str) -> int:
     """Looks at each place only for the pieces that begin with the letters there."""
     held = 0
-    for at in range(len(word)):
-        for start in (word[at], word[at : at + 2]):
-            if start in _BEGINNINGS:
-                for piece, bit in _BEGINNINGS[start]:
-                    if word.startswith(piece, at):
-                        held |= bit
+    for piece, bits in _SHORT.items():
+        if piece in word:
+            held |= bits
+    for at in range(len(word) - _BEGINNING_CHARS + 1):
+        start = word[at : at + _BEGINNING_CHARS]
+        if start in _BEGINNINGS:
+            for piece, bits in _BEGINNINGS[start].items():
+                if word.startswith(piece, at):
+                    held |= bits
     return held
 
 
-def stands(held: int, text: str, anchors: Anchors) -> bool:
-    """Whether any of the anchors stands in a text whose words hold these pieces."""
+def matches(ways: Iterable[Way], anchors: Anchors, text: str, held: int) -> Iterable[re.Match[str]]:
+    """What one pattern of all these ways finds in a text whose words hold the pieces of these bits."""
+    tried = [way.pattern for way in ways if held & way.needs == way.needs]
+    return _in_turn(tried, text) if tried and _stands(held, text, anchors) else ()
+
+
+def _in_turn(patterns: Sequence[re.Pattern[str]], text: str) -> Iterator[re.Match[str]]:
+    """One match after the other; where two begin at one place, that of the first pattern."""
+    ahead = [match for pattern in patterns if (match := pattern.search(text)) is not None]
+    while ahead:
+        first = min(ahead, key=re.Match.start)
+        yield first
+        end = first.end()
+        found = [match if match.start() >= end else match.re.search(text, end) for match in ahead]
+        ahead = [match for match in found if match is not None]
+
+
+def _stands(held: int, text: str, anchors: Anchors) -> bool:
+    """Whether any of the anchors stands in a text whose words hold the pieces of these bits."""
     if held & anchors.words:
         return True
-    for longest, sequence in anchors.sequences:  # noqa: SIM110
-        if held & longest and sequence in text:
+    for words, sequence in anchors.sequences:  # noqa: SIM110
+        if held & words == words and sequence in text:
             return True
     return False
 
 
-def _bit(piece: str) -> int:
-    if piece not in _BITS:
-        _BITS[piece] = 1 << len(_BITS)
-        _BEGINNINGS.setdefault(piece[:2], []).append((piece, _BITS[piece]))
-    return _BITS[piece]
+def _bit(pieces: frozenset[str]) -> int:
+    if pieces not in _BITS:
+        _BITS[pieces] = 1 << len(_BITS)
+        for piece in pieces:
+            is_short = len(piece) < _BEGINNING_CHARS
+            same = _SHORT if is_short else _BEGINNINGS.setdefault(piece[:_BEGINNING_CHARS], {})
+            same[piece] = same.get(piece, 0) | _BITS[pieces]
+    return _BITS[pieces]
+
+
+def _bits(sets: Iterable[frozenset[str]]) -> int:
+    return reduce(or_, map(_bit, sets), 0)
 
 
 def anchored(anchors: str) -> Anchors:
     """The anchors that are written with `|` between them."""
-    words, sequences = 0, []
-    for piece in anchors.split("|"):
-        longest = max(piece.split(), key=len)
-        bit = _bit(longest)
-        if piece == longest:
-            words |= bit
-        else:
-            sequences.append((bit, piece))
-    return Anchors(words, tuple(sequences))
+    pieces = anchors.split("|")
+    words = frozenset(piece for piece in pieces if " " not in piece)
+    sequences = tuple((_bits(_words_of(piece)), piece) for piece in pieces if " " in piece)
+    return Anchors(_bit(words) if words else 0, sequences)
+
+
+def _words_of(sequence: str) -> Iterator[frozenset[str]]:
+    """The words of a sequence that few texts hold: the longer ones."""
+    words = sequence.split()
+    least = min(_BEGINNING_CHARS, max(map(len, words)))
+    return (frozenset([word]) for word in words if len(word) >= least)
 
 
 def phrase(check: str, weight: float, reason: str, anchors: str, *patterns: str) -> Phrase:
     """A phrase that is said in any of the ways of `patterns`; `anchors` are separated by `|`."""
-    return Phrase(check, weight, reason, anchored(anchors), re.compile("|".join(patterns)))
+    return Phrase(check, weight, reason, anchored(anchors), ways("|".join(patterns)))
+
+
+def ways(pattern: str) -> tuple[Way, ...]:
+    """The alternatives of a pattern, each with what it needs: few texts have to be searched for all of them."""
+    return tuple(Way(_bits(needs(each)), re.compile(quick(each))) for each in alternatives(pattern))
 
 
 PLAIN_PURPOSE = re.compile(

@@ -9,6 +9,7 @@ from smart_mcp_proxy.policy.scanner.phrases import MIDDLE, STRONG
 __all__ = ["values"]
 
 _SUGGESTED = re.compile(r"\.(?:default|const|enum\[\d+\]|examples?\[\d+\]|examples?)$")
+_SUGGESTED_ENDS = ("default", "const", "]", "example", "examples")
 _SCHEMA = "$.inputSchema.properties"
 _PROSE = re.compile(
     r"examples?(?:\[\d+\])?$|prompt|quer(?:y|ies)|instruct|task|question|message|text|command|goal|input|body|content",
@@ -39,7 +40,13 @@ _COPY = re.compile(
 
 def values(passages: tuple[Passage, ...]) -> Iterator[Evidence]:
     """Evidence of suggested values that no honest schema suggests."""
-    suggested = [each for each in passages if len(each.text) >= _LABEL_CHARS and _SUGGESTED.search(each.place)]
+    suggested = [
+        passage
+        for passage in passages
+        if len(passage.text) >= _LABEL_CHARS
+        and passage.place.endswith(_SUGGESTED_ENDS)
+        and _SUGGESTED.search(passage.place)
+    ]
     if not suggested:
         return
     said = {place: text for place, text in passages if place.endswith(".description")}

@@ -3,7 +3,7 @@
 import re
 import unicodedata
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from smart_mcp_proxy.policy.scanner.astray import ASTRAY
 from smart_mcp_proxy.policy.scanner.claims import CLAIMS
@@ -14,7 +14,7 @@ from smart_mcp_proxy.policy.scanner.handover import ABOUT_AGENTS, AGENT_DATA, HA
 from smart_mcp_proxy.policy.scanner.languages import COMMON_WORDS, LANGUAGES
 from smart_mcp_proxy.policy.scanner.lookalikes import LOOKALIKES
 from smart_mcp_proxy.policy.scanner.orders import ORDERS
-from smart_mcp_proxy.policy.scanner.phrases import MARKS, PLAIN_PURPOSE, Anchors, Phrase, pieces_in, stands
+from smart_mcp_proxy.policy.scanner.phrases import MARKS, PLAIN_PURPOSE, Phrase, matches, pieces_in
 from smart_mcp_proxy.policy.scanner.secrecy import SECRECY
 from smart_mcp_proxy.policy.scanner.steering import STEERING
 
@@ -84,9 +84,9 @@ class Reading:
         """The tool's name, title and the beginning of its description."""
         return " ".join(_plain(text[:_PURPOSE_CHARS]) for place, text in self.passages if place in _PURPOSE_PLACES)
 
-    def has(self, anchors: Anchors) -> bool:
-        """Whether any of the anchors stands in the text."""
-        return stands(self._held, self.text, anchors)
+    def find(self, wanted: Phrase | Words) -> Iterable[re.Match[str]]:
+        """Where the text says this, in its order."""
+        return matches(wanted.ways, wanted.anchors, self.text, self._held)
 
     def place(self, at: int) -> str:
         """The JSON path of the passage that holds the character at `at`."""
@@ -107,10 +107,9 @@ def wording(reading: Reading) -> Iterator[Evidence]:
     text = reading.text
     phrases: tuple[Phrase, ...] = (*_PHRASES, *LANGUAGES) if reading.is_foreign else _PHRASES
     for phrase in phrases:
-        if reading.has(phrase.anchors):
-            for match in phrase.pattern.finditer(text):
-                weight = phrase.weight * (TALKED_ABOUT if _is_talked_about(text, match.start()) else 1)
-                yield reading.evidence(phrase.check, weight, match.start(), match.end(), phrase.reason)
+        for match in reading.find(phrase):
+            weight = phrase.weight * (TALKED_ABOUT if _is_talked_about(text, match.start()) else 1)
+            yield reading.evidence(phrase.check, weight, match.start(), match.end(), phrase.reason)
     yield from _data(reading)
     yield from _handed_over(reading)
     yield from _asked(reading.passages)
@@ -167,9 +166,7 @@ def _sentence(text: str, match: re.Match[str]) -> str:
 
 def _leaks(reading: Reading, private: Sequence[re.Match[str]], secrets: Sequence[re.Match[str]]) -> Iterator[Evidence]:
     text = reading.text
-    if not reading.has(WAYS_OUT.anchors):
-        return
-    for way in WAYS_OUT.pattern.finditer(text):
+    for way in reading.find(WAYS_OUT):
         if _is_talked_about(text, way.start()):
             continue
         for weight, wanted in ((LEAK_WEIGHT, private), (SECRET_LEAK_WEIGHT, secrets)):
@@ -184,13 +181,7 @@ def _leaks(reading: Reading, private: Sequence[re.Match[str]], secrets: Sequence
 def _said(reading: Reading, names: Sequence[Words]) -> list[re.Match[str]]:
     """Where the text says one of these of itself, not as an example, in the order of the text."""
     text = reading.text
-    found = [
-        match
-        for words in names
-        if reading.has(words.anchors)
-        for match in words.pattern.finditer(text)
-        if not _is_talked_about(text, match.start())
-    ]
+    found = [match for words in names for match in reading.find(words) if not _is_talked_about(text, match.start())]
     return sorted(found, key=lambda match: match.start())
 
 
@@ -240,6 +231,8 @@ def _spaced(place: str, text: str) -> str:
 
 
 def _plain(text: str) -> str:
+    if text.isascii() and text.isidentifier() and len(text) <= LONG_WORD_CHARS:
+        return text.lower()
     if len(text) > LONG_WORD_CHARS:
         text = _LONG_WORD.sub(r"\g<0> ", text)
     if text.isascii():

@@ -1,0 +1,140 @@
+"""What a pattern cannot match without, read from the pattern itself, so that most patterns need not be tried."""
+
+import re
+from collections.abc import Iterable, Iterator
+
+__all__ = ["alternatives", "needs", "quick"]
+
+LEAST_CHARS = 3
+"""Shorter pieces stand in most texts."""
+MOST_PIECES = 40
+"""Where one of so many will do, most texts hold one."""
+MOST_LETTERS = 8
+"""Where a pattern begins with one of more, looking for them finds too many places."""
+_TIMES = r"(?P<times>(?:[?*+]|\{(?:\d+(?:,\d*)?|,\d+)\})[?+]?)?"
+_TOKEN = re.compile(
+    r"(?P<open>\((?:\?(?P<kind>:|=|!|<=|<!)|(?!\?)))|(?P<bar>\|)|"
+    r"(?:(?P<close>\))|(?P<class>\[\^?\]?(?:\\.|[^\]\\])*\]|\\[bdsnwDSW]|[.^$])|\\(?P<escaped>[^\w\s])|"
+    rf"(?P<plain>[^\\()|\[])){_TIMES}",
+    re.DOTALL,
+)
+"""One token of a pattern, of what the patterns here are written with."""
+_Need = frozenset[str]
+_Token = re.Match[str]
+
+
+def alternatives(pattern: str) -> list[str]:
+    """The alternatives of which the whole pattern is made."""
+    found, start, depth = [], 0, 0
+    for token in _tokens(pattern):
+        depth += (token["open"] is not None) - (token["close"] is not None)
+        if token["bar"] and not depth:
+            found.append(pattern[start : token.start()])
+            start = token.end()
+    return [*found, pattern[start:]]
+
+
+def needs(pattern: str) -> list[_Need]:
+    """Sets of pieces without blanks: the pattern matches only in texts that hold a piece of each set."""
+    return _choice(_tokens(pattern))[0]
+
+
+def quick(pattern: str) -> str:
+    """The same pattern, tried only where one of its first letters stands instead of at every character.
+
+    The engine looks for first letters by itself, but not behind a word boundary: that is asked one letter later.
+    """
+    tokens = list(_tokens(pattern))
+    firsts = _firsts(tokens, 1) if pattern.startswith(r"\b") else None
+    if firsts is None or len({token[0] for token in firsts}) > MOST_LETTERS:
+        return pattern
+    for token in reversed(firsts):
+        pattern = f"{pattern[: token.end()]}(?<=\\b{token[0]}){pattern[token.end() :]}"
+    return pattern.removeprefix(r"\b")
+
+
+def _firsts(tokens: list[_Token], at: int) -> list[_Token] | None:
+    """The letters with which what stands at a token begins, in their order; None where it may begin otherwise."""
+    token = tokens[at]
+    if token["plain"] and token["plain"].isalpha() and not token["times"]:
+        return [token]
+    if token["kind"] != ":":
+        return None
+    found: list[_Token] = []
+    depth = 0
+    for place, each in enumerate(tokens[at:], at + 1):
+        depth += (each["open"] is not None) - (each["close"] is not None)
+        if not depth:
+            return None if _may_miss(each) else found
+        if depth == 1 and (each is token or each["bar"]):
+            firsts = _firsts(tokens, place)
+            if firsts is None:
+                return None
+            found += firsts
+    return None
+
+
+def _tokens(pattern: str) -> Iterator[_Token]:
+    at = 0
+    while at < len(pattern):
+        token = _TOKEN.match(pattern, at)
+        if token is None:
+            raise ValueError(f"The pattern cannot be read from {pattern[at : at + 20]!r} on. Write it without that.")
+        yield token
+        at = token.end()
+
+
+def _choice(tokens: Iterator[_Token]) -> tuple[list[_Need], _Token | None]:
+    """What every way through the rest of a group needs, and the token that ends it."""
+    ways: list[list[_Need]] = [[]]
+    run = ""
+    for token in tokens:
+        char = token["plain"] or token["escaped"]
+        if char and not _may_miss(token):
+            run += char
+        if char and not token["times"]:
+            continue
+        ways[-1] += _pieces(run)
+        run = ""
+        if token["open"]:
+            ways[-1] += _group(token, tokens)
+        elif token["bar"]:
+            ways.append([])
+        elif token["close"]:
+            return _shared(ways), token
+    ways[-1] += _pieces(run)
+    return _shared(ways), None
+
+
+def _group(start: _Token, tokens: Iterator[_Token]) -> list[_Need]:
+    found, end = _choice(tokens)
+    return [] if start["kind"] in ("!", "<!") or end is None or _may_miss(end) else found
+
+
+def _may_miss(token: _Token) -> bool:
+    """Whether a pattern matches without what this token stands for."""
+    return (token["times"] or "").startswith(("?", "*", "{0", "{,"))
+
+
+def _pieces(run: str) -> list[_Need]:
+    return [frozenset([piece]) for piece in run.split() if len(piece) >= LEAST_CHARS]
+
+
+def _shared(ways: list[list[_Need]]) -> list[_Need]:
+    """What all of several ways need: one piece of the most telling need of each."""
+    if len(ways) == 1:
+        return ways[0]
+    if not all(ways):
+        return []
+    pieces = _shortest(piece for needed in ways for piece in max(needed, key=_telling))
+    return [pieces] if len(pieces) <= MOST_PIECES else []
+
+
+def _telling(need: _Need) -> tuple[int, int]:
+    return min(map(len, need)), -len(need)
+
+
+def _shortest(pieces: Iterable[str]) -> _Need:
+    """The pieces that hold no other one."""
+    every = frozenset(pieces)
+    return frozenset(piece for piece in every if not any(other != piece and other in piece for other in every))
