@@ -56,6 +56,16 @@ def test_honest_tools_of_the_own_set_are_left_alone() -> None:
     assert sum(flagged.values()) <= 3, flagged
 
 
+def test_what_the_patterns_were_not_written_for_is_found_half_the_time() -> None:
+    """Attacks and honest tools by somebody who had not seen the patterns. Nobody tunes on these: then they are worth
+    nothing. Most honest ones are about what attacks are about."""
+    attacks, honest = flagged_kinds("held_out_malicious"), flagged_kinds("held_out_benign")
+    assert (sum(attacks[1].values()), sum(honest[1].values())) == (60, 100)
+    assert sum(attacks[0].values()) >= 0.45 * 60
+    assert sum(honest[0].values()) <= 4
+    assert not honest[0]["plain"]
+
+
 def test_a_definition_is_read_in_milliseconds() -> None:
     """The bound is twenty times what an idle machine needs; a slow pattern goes beyond it."""
     definitions = [(row["server"], row["definition"]) for row in rows("benign")]
