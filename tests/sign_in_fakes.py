@@ -19,7 +19,9 @@ from fastmcp.server.auth.providers.in_memory import InMemoryOAuthProvider
 from mcp.shared.auth import AuthorizationCodeResult, OAuthToken
 
 from smart_mcp_proxy.servers import Limits, ServerConfig
+from smart_mcp_proxy.upstream import Dialer, SignIns
 from smart_mcp_proxy.upstream.auth_callback import CallbackServer
+from smart_mcp_proxy.upstream.link import Link
 
 METADATA = "/.well-known/oauth-authorization-server"
 RESOURCE = "/.well-known/oauth-protected-resource/mcp"
@@ -275,3 +277,19 @@ class WallClock:
         import time
 
         return time.time() + self.ahead_s
+
+
+@asynccontextmanager
+async def linked(sign_ins: SignIns, server: Guarded, **changes: Any) -> AsyncIterator[Link]:
+    """An open session that uses the stored sign-in."""
+    async with Dialer(sign_ins=sign_ins) as dial:
+        link = await dial(server.config(**changes), environ={}, era=None, on_event=lambda _: None)
+        try:
+            yield link
+        finally:
+            await link.close()
+
+
+async def call(link: Link) -> bytes:
+    """The answer of its one tool."""
+    return await link.request("tools/call", {"name": "whoami", "arguments": {}}, timeout_s=10)

@@ -5,22 +5,19 @@ import json
 import random
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import anyio
 import keyring
 import pytest
 from keyring.backends.fail import Keyring as NoKeyring
-from sign_in_fakes import Guarded, Person, WallClock, guarded
+from sign_in_fakes import Guarded, Person, WallClock, call, guarded, linked
 
 from smart_mcp_proxy.errors import UpstreamAuthError, UpstreamError
 from smart_mcp_proxy.telemetry import redact
-from smart_mcp_proxy.upstream import Dialer, SignIns
+from smart_mcp_proxy.upstream import SignIns
 from smart_mcp_proxy.upstream.auth_bearer import renewal_due_s
 from smart_mcp_proxy.upstream.auth_store import SignIn
-from smart_mcp_proxy.upstream.link import Link
 
 pytestmark = [pytest.mark.anyio, pytest.mark.long]
 
@@ -67,21 +64,6 @@ def sign_ins(tmp_path: Path, clock: WallClock) -> SignIns:
 async def sign_in(sign_ins: SignIns, server: Guarded) -> SignIn:
     async with Person().browser() as browser:
         return await sign_ins.sign_in(server.config(), browser)
-
-
-@asynccontextmanager
-async def linked(sign_ins: SignIns, server: Guarded, **changes: Any) -> AsyncIterator[Link]:
-    """An open session that uses the stored sign-in."""
-    async with Dialer(sign_ins=sign_ins) as dial:
-        link = await dial(server.config(**changes), environ={}, era=None, on_event=lambda _: None)
-        try:
-            yield link
-        finally:
-            await link.close()
-
-
-async def call(link: Link) -> bytes:
-    return await link.request("tools/call", {"name": "whoami", "arguments": {}}, timeout_s=10)
 
 
 def held(obtained_at_s: float, expires_at_s: float) -> SignIn:

@@ -1,20 +1,17 @@
 """Requests that need more than a sign-in was granted: what is said, what goes on, what the next sign-in asks for."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import keyring
 import pytest
 from keyring.backends.fail import Keyring as NoKeyring
-from sign_in_fakes import Guarded, Person, guarded
+from sign_in_fakes import Guarded, Person, call, guarded, linked
 
 from smart_mcp_proxy.errors import UpstreamAuthError, UpstreamError
-from smart_mcp_proxy.upstream import Dialer, SignIns
+from smart_mcp_proxy.upstream import SignIns
 from smart_mcp_proxy.upstream.http import missing_scope
-from smart_mcp_proxy.upstream.link import Link
 
 pytestmark = pytest.mark.anyio
 
@@ -38,21 +35,6 @@ async def asked_scope(sign_ins: SignIns, server: Guarded, **changes: Any) -> str
     async with person.browser() as browser:
         await sign_ins.sign_in(server.config(**changes), browser)
     return person.query["scope"]
-
-
-@asynccontextmanager
-async def linked(sign_ins: SignIns, server: Guarded, **changes: Any) -> AsyncIterator[Link]:
-    """An open session that uses the stored sign-in."""
-    async with Dialer(sign_ins=sign_ins) as dial:
-        link = await dial(server.config(**changes), environ={}, era=None, on_event=lambda _: None)
-        try:
-            yield link
-        finally:
-            await link.close()
-
-
-async def call(link: Link) -> bytes:
-    return await link.request("tools/call", {"name": "whoami", "arguments": {}}, timeout_s=10)
 
 
 MESSAGE = "Server 'web' needs the scope 'tools:write', which has not been granted (HTTP 403)."
