@@ -202,7 +202,7 @@ class Gateway:
             self._clock,
             learning=self.learning,
             gates=self.gates,
-            confirm=self.indexer.confirm,
+            lists=self.indexer,
             inputs=self.inputs,
             clients=self.clients,
         )

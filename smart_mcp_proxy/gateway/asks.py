@@ -30,7 +30,6 @@ __all__ = ["Ask", "Asks"]
 
 OFF_LOOP_BYTES = 65_536
 """A longer result is cleaned in a thread."""
-_BY_URI = frozenset({"resources/read", "resources/subscribe"})
 """Methods that take a URI, listed or not."""
 SUBJECT_CHARS = 500
 """Of a URI in the activity log."""
@@ -110,7 +109,7 @@ class Asks:
         outcome, delivery = "internal", ""
         snapshot = self._shelves.catalog.snapshot  # what the target was found in, a moment ago
         try:
-            await self._confirm(ask)
+            self._require_approved(ask)
             round = await self._round(ask) if ask.caller.input is not None else None
             raw = as_result(await self._send(ask, snapshot, round))
             facts = facts_of(raw)
@@ -152,31 +151,29 @@ class Asks:
             raise incomplete(ask.target.server, ask.method)
         return await self._inputs.passed_on(raw, ask.target.server, ask.method, round)
 
-    async def _confirm(self, ask: Ask) -> None:
-        """Passes if the server's present connection lists what is asked for as it was approved."""
+    def _require_approved(self, ask: Ask) -> None:
+        """Passes if the server lists what is asked for as it was approved, as far as it has listed anything."""
         if ask.target.record is not None:
-            await self._shelves.confirm(ask.target.record)
-        elif ask.method in _BY_URI:  # not listed: but what is, decides whether it may be asked for
-            await self._shelves.wait_listed(ask.target.server)
+            self._shelves.require_approved(ask.target.record)
 
     async def _send(self, ask: Ask, snapshot: Snapshot, round: Round | None) -> bytes:
         caller = ask.caller
         params = {**ask.params, "_meta": caller.meta} if caller.meta else ask.params
         server = ask.target.server
         async with self._gates.admitted_to(server, caller.principal) as granted_s:
-            upstream, left_s = await connected(self._fleet, server, granted_s, self._clock)
+            upstream, left_s = await connected(self._fleet, server, granted_s, self._clock, self._shelves)
             # What is watched is watched on the session that all share, whoever asks for it.
             line = caller.line if ask.send is None else None
             if line is not None and self._clients is not None and upstream.own is not None:
                 async with self._clients.sender(upstream, line, left_s) as sender:
                     if sender is not None:
-                        await self._confirm(ask)
+                        self._require_approved(ask)
                         if ask.target.record is not None:
                             await sender.confirm(ask.target.record)
                         require_unchanged(self._shelves.catalog.snapshot, ask.target)
                         return await sender.request(ask.method, params, on_progress=caller.on_progress)
             # The request may have waited; from here on nothing does until it is sent.
-            await self._confirm(ask)
+            self._require_approved(ask)
             require_connected(upstream)
             if (now := self._shelves.catalog.snapshot) is not snapshot:
                 require_unchanged(now, ask.target)

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -13,7 +13,7 @@ from smart_mcp_proxy import policy
 from smart_mcp_proxy.errors import ProxyError, RefusedError, RequestError
 from smart_mcp_proxy.gateway.cleaning import clean, fence, may_need_cleaning
 from smart_mcp_proxy.gateway.clients import Clients, Sender
-from smart_mcp_proxy.gateway.connected import connected, require_connected
+from smart_mcp_proxy.gateway.connected import Lists, connected, require_connected
 from smart_mcp_proxy.gateway.gates import Gates
 from smart_mcp_proxy.gateway.inputs import Inputs, Round, incomplete
 from smart_mcp_proxy.gateway.learning import Learning
@@ -82,7 +82,7 @@ class Calls:
         clock: Monotonic seconds.
         learning: Told of successful calls; None where nothing is learned.
         gates: Limits and breakers; None where there are none.
-        confirm: Refuses a tool that its server does not list as it was approved.
+        lists: What servers list to this process; None where that does not matter.
         inputs: What servers ask of clients; None where none may ask.
         clients: The clients that some servers know each of; None where none does.
     """
@@ -98,7 +98,7 @@ class Calls:
         *,
         learning: Learning | None = None,
         gates: Gates | None = None,
-        confirm: Callable[[ToolRecord], Awaitable[None]] | None = None,
+        lists: Lists | None = None,
         inputs: Inputs | None = None,
         clients: Clients | None = None,
     ) -> None:
@@ -110,7 +110,7 @@ class Calls:
         self._clock = clock
         self._learning = learning
         self._gates = gates or Gates(clock=clock)
-        self._confirm = confirm
+        self._lists = lists
         self._inputs = inputs
         self._clients = clients
         self._schemas = ArgumentSchemas()
@@ -136,8 +136,6 @@ class Calls:
         record: ToolRecord | None = None
         try:
             record = await (within or self._visible).require(request.name)
-            if self._confirm is not None:
-                await self._confirm(record)
             self._admit(record, request)
             round = await self._round(record, request) if request.input is not None else None
             raw = as_result(await self._send(record, request, within or self._visible, round))
@@ -216,6 +214,7 @@ class Calls:
 
     def _admit(self, record: ToolRecord, request: CallRequest) -> None:
         """Passes if every gate is open for this call."""
+        self._require_approved(record)
         if request.digest is not None and request.digest != record.digest:
             raise _definition_changed(record)
         if not (stated := policy.check_intent(request.intent)).allowed:
@@ -238,7 +237,7 @@ class Calls:
         if request.meta:
             params["_meta"] = request.meta
         async with self._gates.admitted(request, record) as granted_s:
-            upstream, left_s = await connected(self._fleet, record.key.server, granted_s, self._clock)
+            upstream, left_s = await connected(self._fleet, record.key.server, granted_s, self._clock, self._lists)
             if request.line is not None and self._clients is not None and upstream.own is not None:
                 async with self._clients.sender(upstream, request.line, left_s) as sender:
                     if sender is not None:
@@ -246,8 +245,7 @@ class Calls:
                         return await sender.request("tools/call", params, on_progress=request.on_progress)
             # The call may have waited: for its turn, for the connection. What was decided before is looked at again,
             # and from there on nothing waits until it is sent.
-            if self._confirm is not None:
-                await self._confirm(record)
+            self._require_approved(record)
             require_connected(upstream)
             now = visible.by_id(record.id) or await visible.require(str(record.key))  # which says why it is gone
             if now.change_hash != record.change_hash:
@@ -260,10 +258,14 @@ class Calls:
                 on_message=request.on_message,
             )
 
+    def _require_approved(self, record: ToolRecord) -> None:
+        """Passes if the server lists the tool as it was approved, as far as it has listed anything."""
+        if self._lists is not None:
+            self._lists.require_approved(record)
+
     async def _confirm_own(self, record: ToolRecord, sender: Sender, visible: Visible) -> None:
         """Passes if the tool may still be called as it was when the call came in, on its client's own session too."""
-        if self._confirm is not None:
-            await self._confirm(record)
+        self._require_approved(record)
         await sender.confirm(record)
         now = visible.by_id(record.id)
         if now is None or now.change_hash != record.change_hash:

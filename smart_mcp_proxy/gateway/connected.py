@@ -1,24 +1,52 @@
 """The connection that a request goes to: waited for before the gates' last look, so that nothing waits after it."""
 
 from collections.abc import Callable
+from typing import Protocol
 
 from smart_mcp_proxy.errors import UpstreamError
-from smart_mcp_proxy.models import ServerState
+from smart_mcp_proxy.models import ServerState, ToolRecord
 from smart_mcp_proxy.upstream import Fleet, Upstream
 
-__all__ = ["connected", "require_connected"]
+__all__ = ["FIRST_LIST_S", "Lists", "connected", "require_connected"]
+
+FIRST_LIST_S = 5.0
+"""Longest a request waits for the first list of a new connection. A server that has not shown any by then has not shown
+another definition than the approved one either."""
+
+
+class Lists(Protocol):
+    """What servers list to this process."""
+
+    def is_awaited(self, server: str) -> bool:
+        """Whether a first list of the present connection is on its way."""
+        ...
+
+    async def wait_listed(self, server: str, limit_s: float = FIRST_LIST_S) -> None:
+        """Waits for the first list of the present connection, at most `limit_s`."""
+        ...
+
+    def require_approved(self, record: ToolRecord) -> None:
+        """Passes if the server lists the item as it was approved, or has not listed anything yet.
+
+        Raises:
+            QuarantinedError: The server's own list holds another definition, or none.
+        """
+        ...
 
 
 async def connected(
-    fleet: Fleet, server: str, left_s: float | None, clock: Callable[[], float]
+    fleet: Fleet, server: str, left_s: float | None, clock: Callable[[], float], lists: Lists | None = None
 ) -> tuple[Upstream, float | None]:
     """A server that is ready, and the seconds that a request to it has left.
+
+    A new connection may lead to another program than the last one: its first list is waited for, too.
 
     Args:
         fleet: The servers' sessions.
         server: Configured name.
         left_s: Seconds that the request has; None for the server's own limit, and in return where nothing waited.
         clock: Monotonic seconds.
+        lists: What the server lists; None where that does not matter.
 
     Raises:
         UpstreamError: It is not ready, after waiting for a connection that is being made, or no longer configured.
@@ -26,12 +54,14 @@ async def connected(
     upstream = fleet.get(server)
     if upstream is None:  # removed from the configuration since it was looked up
         raise UpstreamError(f"Server '{server}' is no longer configured.")
-    if upstream.status.state is ServerState.READY:
+    if upstream.status.state is ServerState.READY and (lists is None or not lists.is_awaited(server)):
         return upstream, left_s
     limits, began_s = upstream.config.limits, clock()
     limit_s = limits.call_s if left_s is None else left_s
     if not await upstream.ready(min(limit_s, limits.init_s)):
         raise upstream.not_ready()
+    if lists is not None:
+        await lists.wait_listed(server, min(max(0.0, limit_s - (clock() - began_s)), FIRST_LIST_S))
     return upstream, max(0.0, limit_s - (clock() - began_s))
 
 

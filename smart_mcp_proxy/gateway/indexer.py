@@ -11,6 +11,7 @@ from anyio import move_on_after, to_thread
 
 from smart_mcp_proxy.catalog import Catalog, Diff
 from smart_mcp_proxy.errors import CatalogError, ProxyError
+from smart_mcp_proxy.gateway.connected import FIRST_LIST_S
 from smart_mcp_proxy.gateway.documents import document_of
 from smart_mcp_proxy.gateway.refusals import tool_differs_here
 from smart_mcp_proxy.models import Review, ServerState, ServerStatus, ToolRecord
@@ -18,7 +19,7 @@ from smart_mcp_proxy.search import SearchIndex
 from smart_mcp_proxy.telemetry import get_logger, spawn
 from smart_mcp_proxy.upstream import Fleet
 
-__all__ = ["CONFIRM_S", "AskPolicy", "Indexer", "Pace"]
+__all__ = ["AskPolicy", "Indexer", "Pace"]
 
 MERGE_S = 0.2
 """Notifications within this time are answered by one listing."""
@@ -26,9 +27,6 @@ POLL_S = 300.0
 """Source: seeds/3_mcp_protocol_surface.md, Tool Change Notifications."""
 RETRY_S = 15.0
 """Pause after a listing that failed while the server stayed connected; half a listing's limit."""
-CONFIRM_S = 5.0
-"""Longest a call waits for the first list of a new connection. A server that has not shown any by then has not shown
-another definition than the approved one either."""
 FOLLOW_S = 1.0
 """How often other processes' writes are looked for; they must be seen within 2 s."""
 
@@ -233,25 +231,26 @@ class Indexer:
             return await self._catalog.sync(server, definitions)
         return await self._catalog.sync(server, definitions, await self._review(server, definitions))
 
-    async def confirm(self, record: ToolRecord) -> None:
-        """Passes if the server lists the tool to this process as it was approved, or has not listed anything yet.
+    async def wait_listed(self, server: str, limit_s: float = FIRST_LIST_S) -> None:
+        """Waits for the first list of the server's present connection, at most `limit_s`."""
+        with move_on_after(limit_s):
+            while self.is_awaited(server):
+                await self.wait_changed()
 
-        A new connection may lead to another program than the last one: its first list is waited for, a few seconds.
+    def require_approved(self, record: ToolRecord) -> None:
+        """Passes if the server lists the tool to this process as it was approved, or has not listed anything yet.
 
         Raises:
             QuarantinedError: The server's own list holds another definition, or none.
         """
-        server = record.key.server
-        if server not in self._fresh and not self.is_done(server):
-            with move_on_after(CONFIRM_S):
-                while self._will_list(server):
-                    await self.wait_changed()
         listed = self._catalog.listed_hash(record.key)
         if listed is not None and listed != record.change_hash:
             raise tool_differs_here(record.key)
 
-    def _will_list(self, server: str) -> bool:
-        """Whether a first list of the present connection is on its way."""
+    def is_awaited(self, server: str) -> bool:
+        """Whether a first list of the server's present connection is on its way."""
+        if server in self._fresh:
+            return False
         upstream = self._fleet.get(server) if self._fleet else None
         coming = (ServerState.CONNECTING, ServerState.READY)
         return upstream is not None and upstream.status.state in coming and not self.is_done(server)

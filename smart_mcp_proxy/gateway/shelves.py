@@ -11,7 +11,8 @@ from anyio import move_on_after
 
 from smart_mcp_proxy.catalog import Catalog
 from smart_mcp_proxy.errors import ProxyError, UpstreamError
-from smart_mcp_proxy.gateway.indexer import CONFIRM_S, AskPolicy, Pace
+from smart_mcp_proxy.gateway.connected import FIRST_LIST_S
+from smart_mcp_proxy.gateway.indexer import AskPolicy, Pace
 from smart_mcp_proxy.gateway.refusals import content_differs_here
 from smart_mcp_proxy.models import ContentKind, ServerState, ServerStatus, ToolRecord
 from smart_mcp_proxy.names import IDENTITIES, server_of, shelf
@@ -107,28 +108,28 @@ class Shelves:
             return False
         return upstream.status.state in (*_COMING, ServerState.DISCONNECTED) and server not in self._failed
 
-    async def wait_listed(self, server: str) -> None:
-        """Waits a few seconds for the first list of the server's present connection."""
-        if server not in self._fresh:
-            with move_on_after(CONFIRM_S):
-                while self._will_list(server):
-                    await self._changed.wait()
+    async def wait_listed(self, server: str, limit_s: float = FIRST_LIST_S) -> None:
+        """Waits for the first list of the server's present connection, at most `limit_s`."""
+        with move_on_after(limit_s):
+            while self.is_awaited(server):
+                await self._changed.wait()
 
-    async def confirm(self, record: ToolRecord) -> None:
+    def require_approved(self, record: ToolRecord) -> None:
         """Passes if the server lists the item to this process as it was approved, or has not listed anything yet.
 
         Raises:
             QuarantinedError: The server's own list holds another definition, or none.
         """
-        await self.wait_listed(server_of(record.key.server))
         listed = self.catalog.listed_hash(record.key)
         if listed is not None and listed != record.change_hash:
             raise content_differs_here(record.key)
 
-    def _will_list(self, server: str) -> bool:
+    def is_awaited(self, server: str) -> bool:
+        """Whether a first list of the server's present connection is on its way."""
+        if server in self._fresh:
+            return False
         upstream = self._fleet.get(server) if self._fleet else None
-        is_done = server in self._fresh or server in self._failed
-        return upstream is not None and upstream.status.state in _COMING and not is_done
+        return upstream is not None and upstream.status.state in _COMING and server not in self._failed
 
     def _wake(self) -> None:
         self._changed.set()

@@ -228,7 +228,7 @@ class Subscriptions:
             await self._shelves.wait_listed(target.server)  # what is withheld is known only then
             found = self._find(subscriber.path, subscriber.principal, uri)
             if found.record is not None:
-                await self._shelves.confirm(found.record)
+                self._shelves.require_approved(found.record)
         except ProxyError as exc:
             log.debug("a subscriber does not hear that %s of '%s' was updated: %s", target.name, target.server, exc)
             return False

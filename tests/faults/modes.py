@@ -267,7 +267,7 @@ SAMPLE = frozenset(
         "net": "truncate half-open refuse",
         "list": "schema-null pattern-slow cursor-same none 500 tools-null hang",
         "init": "hang garbled no-tools 401 503 endpoint-missing endpoint-elsewhere",
-        "start": "exit-three banner",
+        "start": "exit-three deaf banner",
     }.items()
     for name in names.split()
 )

@@ -220,19 +220,19 @@ async def test_a_call_is_refused_that_its_own_connection_does_not_vouch_for(tmp_
     async with opened_desk(tmp_path) as desk, Catalog.open(tmp_path, name_limit=NAME_LIMIT) as other:
         await desk.lists(GOOD)
         record = await desk.visible.require("alpha:paint")
-        await desk.indexer.confirm(record)
+        desk.indexer.require_approved(record)
         await desk.lists(BAD)
         await other.sync("alpha", [GOOD])
         await desk.indexer.follow()
         record = await desk.visible.require("alpha:paint")
         with pytest.raises(QuarantinedError, match="does not list tool 'alpha:paint' here as the user approved it"):
-            await desk.indexer.confirm(record)
+            desk.indexer.require_approved(record)
         await desk.lists()
         await other.sync("alpha", [])
         await other.sync("alpha", [GOOD])
         await desk.indexer.follow()
         with pytest.raises(QuarantinedError):
-            await desk.indexer.confirm(await desk.visible.require("alpha:paint"))
+            desk.indexer.require_approved(await desk.visible.require("alpha:paint"))
 
 
 async def test_a_call_waits_for_the_first_list_of_a_new_connection(tmp_path: Path) -> None:
@@ -247,8 +247,9 @@ async def test_a_call_waits_for_the_first_list_of_a_new_connection(tmp_path: Pat
         desk.alpha.move(ServerState.CONNECTING)
 
         async def call() -> None:
+            await desk.indexer.wait_listed("alpha", 5)
             with pytest.raises(QuarantinedError):
-                await desk.indexer.confirm(record)
+                desk.indexer.require_approved(record)
 
         with anyio.fail_after(5):
             async with anyio.create_task_group() as group:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
 from threading import get_ident
@@ -312,6 +313,26 @@ async def test_a_tool_that_is_no_longer_offered_is_not_called(desk: Desk, parts:
     assert (await desk.refused("alpha:save")).error_code == "server_disabled"
 
 
+class FirstLists:
+    """Servers' lists of which the first one is on its way; then every tool stands in another form there."""
+
+    def __init__(self, while_waiting: Callable[[], Any] = lambda: None, *, differs: bool = True) -> None:
+        self.limits_s: list[float] = []
+        self._while_waiting = while_waiting
+        self._differs = differs
+
+    def is_awaited(self, server: str) -> bool:
+        return not self.limits_s
+
+    async def wait_listed(self, server: str, limit_s: float) -> None:
+        self.limits_s.append(limit_s)
+        self._while_waiting()
+
+    def require_approved(self, record: ToolRecord) -> None:
+        if self.limits_s and self._differs:
+            raise tool_differs_here(record.key)
+
+
 class Waiting:
     """A call that stands in the queue of its server while another one is under way."""
 
@@ -384,34 +405,39 @@ async def test_what_was_blocked_or_switched_off_while_a_call_waited_is_not_calle
 
 async def test_a_call_that_waited_for_a_connection_is_confirmed_on_that_one(desk: Desk, parts: Parts) -> None:
     """Another program may answer there."""
-    confirmed: list[ServerState] = []
-
-    async def confirm(record: ToolRecord) -> None:
-        confirmed.append(desk.alpha.status.state)
-        if len(confirmed) > 1:
-            raise tool_differs_here(record.key)
-
+    lists = FirstLists()
     with anyio.fail_after(10):
-        waiting = Waiting(desk, parts, confirm=confirm)
+        waiting = Waiting(desk, parts, lists=lists)
         desk.alpha.move(ServerState.CONNECTING)
         call = asyncio.ensure_future(waiting.calls.call(CallRequest("alpha:save", {}, "write")))
         await desk.alpha.awaited.wait()
         desk.alpha.move(ServerState.READY)
         with pytest.raises(QuarantinedError):
             await call
-    assert confirmed == [ServerState.CONNECTING, ServerState.READY]
+    assert 0 < lists.limits_s[0] <= desk.alpha.config.limits.call_s
     assert desk.alpha.sent == []
+
+
+async def test_waiting_for_a_first_list_is_part_of_the_calls_time(desk: Desk, parts: Parts) -> None:
+    """A server that connects but shows no list gets what is left of the call's seconds, and no more."""
+
+    def advance() -> None:
+        parts.clock.now_s += 1.25
+
+    lists = FirstLists(while_waiting=advance, differs=False)
+    desk.alpha.config = replace(desk.alpha.config, limits=Limits(call_s=3.0))
+    waiting = Waiting(desk, parts, lists=lists)
+    await waiting.calls.call(CallRequest("alpha:save", {}, "write"))
+    assert lists.limits_s == [3.0]
+    assert desk.alpha.timeout_s == 1.75
 
 
 async def test_a_connection_that_is_lost_while_it_is_looked_at_gets_no_call(desk: Desk, parts: Parts) -> None:
     """The next one would not have been looked at."""
-
-    async def confirm(record: ToolRecord) -> None:
-        desk.alpha.move(ServerState.CONNECTING)
-
+    lists = FirstLists(while_waiting=lambda: desk.alpha.move(ServerState.CONNECTING), differs=False)
     with pytest.raises(UpstreamError, match="not ready"):
-        desk.alpha.move(ServerState.READY)
-        waiting = Waiting(desk, parts, confirm=confirm)
+        desk.alpha.move(ServerState.CONNECTING)
+        waiting = Waiting(desk, parts, lists=lists)
         with anyio.fail_after(10):
             call = asyncio.ensure_future(waiting.calls.call(CallRequest("alpha:save", {}, "write")))
             await desk.alpha.awaited.wait()
