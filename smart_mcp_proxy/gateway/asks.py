@@ -30,7 +30,6 @@ __all__ = ["Ask", "Asks"]
 
 OFF_LOOP_BYTES = 65_536
 """A longer result is cleaned in a thread."""
-"""Methods that take a URI, listed or not."""
 SUBJECT_CHARS = 500
 """Of a URI in the activity log."""
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import httpx2
+import run_canary
 
 Era = Literal["handshake", "modern"]
 HANDSHAKE_VERSION = "2025-11-25"
@@ -120,6 +121,7 @@ class StreamAgent(Agent):
     async def listen(self) -> None:
         """Hands what arrives to the requests that wait for it, until the gateway is gone."""
         async for line in self._inbound:
+            run_canary.look("a message to an agent", line)
             message = json.loads(line)
             if "method" not in message and message.get("id") in self._open:
                 self._open.pop(message["id"]).answer.set_result(message)
@@ -211,6 +213,7 @@ class HttpAgent(Agent):
                 exchange.answer.exception()  # seen: nobody waits for the end of a stream that its agent leaves
 
     def _take(self, exchange: Exchange, data: str) -> None:
+        run_canary.look("an answer to an agent", data)
         message = json.loads(data) if data else {}
         if "method" in message:
             exchange.heard.put_nowait(message)

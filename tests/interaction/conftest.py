@@ -1,11 +1,12 @@
 """One gateway, met through every door and in both protocol eras."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+import run_canary
 from agents import Agent, wait_covered
 from doors import (
     CUT_CHARS,
@@ -32,6 +33,19 @@ def pytest_configure(config: pytest.Config) -> None:
 def anyio_backend() -> str:
     """One event loop for all tests here, so that gateways and connections outlive a single test."""
     return "asyncio"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def canary_kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """After everything else has ended, what every server was trusted with was told to nobody and written nowhere."""
+    yield
+    assert not run_canary.leaks, run_canary.leaks[:9]
+    assert not (files := list(run_canary.found_in_files(tmp_path_factory.getbasetemp()))), files[:9]
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    for title, text in report.sections:
+        run_canary.look(f"{report.nodeid}, {title}", text)
 
 
 @pytest.fixture(scope="session")

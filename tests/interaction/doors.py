@@ -15,6 +15,7 @@ import httpx2
 import uvicorn
 from agents import Agent, Era, HttpAgent, StreamAgent, events_of
 from described import assert_described
+from run_canary import HEADER, entrusted
 
 from smart_mcp_proxy.fastmcp_compat.server import dump_message, message_streams, parse_message, serve_streams
 from smart_mcp_proxy.gateway import Gateway
@@ -34,7 +35,7 @@ UPSTREAM_HEADERS = frozenset(
     {
         *("host", "user-agent", "accept", "accept-encoding", "content-type", "content-length", "connection"),
         *("authorization", "mcp-session-id", "mcp-protocol-version", "mcp-method", "mcp-name", "traceparent"),
-        *("cache-control", "last-event-id"),
+        *("cache-control", "last-event-id", HEADER),
     }
 )
 """All that an upstream may be sent besides what is configured for it; `authorization` only as its own."""
@@ -70,7 +71,7 @@ async def opened_gateway(
     **settings: Any,
 ) -> AsyncIterator[Gateway]:
     """A gateway in this process."""
-    loaded = load_servers(json.dumps({"mcpServers": servers, "profiles": profiles or {}}))
+    loaded = load_servers(json.dumps({"mcpServers": entrusted(servers), "profiles": profiles or {}}))
     assert not loaded.problems
     own = Settings(data_dir=data_dir, **settings)
     async with Gateway(
@@ -122,7 +123,7 @@ async def spawned(
 ) -> AsyncIterator[asyncio.subprocess.Process]:
     """A gateway process that serves stdio; its stderr goes to `data_dir/stderr.log`."""
     data_dir.mkdir(parents=True, exist_ok=True)
-    variables = {"CONFIG_JSON": json.dumps({"mcpServers": servers}), "DATA_DIR": str(data_dir), **environ}
+    variables = {"CONFIG_JSON": json.dumps({"mcpServers": entrusted(servers)}), "DATA_DIR": str(data_dir), **environ}
     with (data_dir / "stderr.log").open("ab") as log:
         process = await asyncio.create_subprocess_exec(
             *STDIO_COMMAND,

@@ -30,6 +30,8 @@ TEXT = {"type": "string", "description": "Any text"}
 COLOUR = {"type": "string", "enum": ["red", "white"]}
 LABEL = {"type": "string", "description": "Names this call"}
 
+ENV = {name: value for name, value in os.environ.items() if name != "RUN_CANARY"}
+"""What one tool answers with: a server's own answers may hold what they like, so the secret of the run is left out."""
 TOOLS = [
     {"name": "echo", "description": "Say the arguments back.", "inputSchema": {"type": "object"}},
     {
@@ -146,7 +148,7 @@ def call(request_id, name, params):
         case "lines":
             text(request_id, "\n".join(f"line {number} é" for number in range(arguments["count"])))
         case "seen":
-            text(request_id, json.dumps({"env": dict(os.environ), "meta": meta}))
+            text(request_id, json.dumps({"env": ENV, "meta": meta}))
         case "die":
             os._exit(7)
         case _:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
+import run_canary
 from agents import CLIENT, HANDSHAKE_VERSION, Agent, Exchange, HttpAgent, StreamAgent
 from doors import _running, opened_gateway, served, spawned
 
@@ -100,6 +101,7 @@ class AskedStreamAgent(Asked, StreamAgent):
 
     async def listen(self) -> None:
         async for line in self._inbound:
+            run_canary.look("a message to an agent that is asked", line)
             message = json.loads(line)
             if not self.took(message) and message["id"] in self._open:
                 self._open.pop(message["id"]).answer.set_result(message)
