@@ -35,6 +35,7 @@ __all__ = [
     "RequestError",
     "SearchError",
     "ServerNotFoundError",
+    "ShuttingDownError",
     "ToolNotFoundError",
     "UpstreamAuthError",
     "UpstreamError",
@@ -150,6 +151,14 @@ class QuarantinedError(RefusedError):
     """A tool or server waits for the approval of its user; nothing of what it says is repeated."""
 
     code = "quarantined"
+
+
+class ShuttingDownError(RefusedError):
+    """The gateway is ending: nothing is begun any more, and what takes too long is given up."""
+
+    code = "shutting_down"
+    http_status = 503
+    jsonrpc_code = -32603
 
 
 class RateLimitedError(RefusedError):

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import pytest
 
 PACKAGE = Path(__file__).parents[1] / "smart_mcp_proxy"
-KINDS = {"RefusedError", "QuarantinedError", "RateLimitedError", "UnauthorizedError"}
+KINDS = {"QuarantinedError", "RateLimitedError", "RefusedError", "ShuttingDownError", "UnauthorizedError"}
 
 LIFTED_BY = {
     "user": re.compile(r"\b(?:[Tt]he|[Ii]ts) user\b|_ONLY_THE_USER"),

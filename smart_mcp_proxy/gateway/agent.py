@@ -10,7 +10,7 @@ import msgspec
 from anyio import move_on_after
 from mcp.shared.exceptions import MCPError
 
-from smart_mcp_proxy.errors import Delivery, ProxyError, RefusedError, RequestError, UpstreamError
+from smart_mcp_proxy.errors import Delivery, ProxyError, RequestError, ShuttingDownError, UpstreamError
 from smart_mcp_proxy.fastmcp_compat.list_changed import ListChangedHub
 from smart_mcp_proxy.fastmcp_compat.paths import principal, served_path
 from smart_mcp_proxy.fastmcp_compat.server import Client, ClientSession, Inbound, request_error
@@ -244,7 +244,7 @@ class Agent:
         """While open, the current task is waited for when the gateway is told to stop, and ended after that.
 
         Raises:
-            RefusedError: The gateway is stopping: on entering, or in the place of the cancellation that ends the task.
+            ShuttingDownError: The gateway is stopping: on entering, or in the place of the cancellation that ends the task.
         """
         if self._is_draining:
             raise _shutting_down("not_sent")
@@ -296,12 +296,11 @@ def _found(look: Callable[[], Offer]) -> Offer:
         raise request_error(NOT_FOUND, f"{error.message} {error.hint}".strip()) from error
 
 
-def _shutting_down(delivery: Delivery) -> RefusedError:
+def _shutting_down(delivery: Delivery) -> ShuttingDownError:
     """The error for calls that come too late, or take too long."""
-    return RefusedError(
+    return ShuttingDownError(
         "The gateway is shutting down.",
         hint="Call again when it is back.",
-        code="shutting_down",
         retry_after_s=RETRY_AFTER_STOP_S,
         delivery=delivery,
     )

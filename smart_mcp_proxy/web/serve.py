@@ -129,6 +129,7 @@ async def open_socket(gateway: Gateway) -> AsyncIterator[Path | None]:
     try:
         async with _serving(build_rest_app(gateway), listener):
             yield path
+            await gateway.agent.drain()
     finally:
         path.unlink(missing_ok=True)
 

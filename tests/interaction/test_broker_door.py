@@ -702,7 +702,7 @@ async def test_what_is_under_way_ends_before_the_gateway(tmp_path: Path, caplog:
         with anyio.fail_after(5):
             while (reply := await found.post({"method": "ping"})).status_code == 200:
                 await asyncio.sleep(0.01)
-        assert_failed(reply, 403, "shutting_down")
+        assert_failed(reply, 503, "shutting_down")
         upstream.go.set()
         with anyio.fail_after(10):
             assert messages_of((await going).text)[-1][1]["result"]

@@ -70,6 +70,29 @@ async def test_a_signal_lets_calls_end_and_refuses_new_ones(
     assert "Traceback" not in log_of(tmp_path)
 
 
+async def test_a_signal_lets_a_call_by_rest_end_and_refuses_new_ones(tmp_path: Path, world: World) -> None:
+    """As a person makes them with `mcpproxy call`; in stdio's process, too."""
+    async with connected(tmp_path / "data", world) as client:
+        socket_file = tmp_path / "data" / "run" / f"{client.process.pid}.sock"
+        transport = httpx2.AsyncHTTPTransport(uds=str(socket_file))
+        async with httpx2.AsyncClient(transport=transport, base_url="http://localhost", timeout=30) as rest:
+
+            async def call(tool: str, text: str) -> httpx2.Response:
+                return await rest.post("/api/v1/call", json={"name": tool, "arguments": {"text": text}})
+
+            under_way = asyncio.create_task(call("up:wait", "a"))
+            await until(lambda: "a" in world.waiting())
+            client.process.send_signal(signal.SIGTERM)
+            while (refused := await call("up:echo", "late")).status_code == 200:
+                pass
+            assert refused.status_code == 503
+            assert refused.json()["error"]["delivery"] == "not_sent"
+            world.let_go("a")
+            assert text_of((await under_way).json()) == "said a"
+        assert (await client.ended(3.0))[0] == 0
+    assert "Traceback" not in log_of(tmp_path)
+
+
 @PATHS
 async def test_the_end_of_the_input_lets_calls_end(tmp_path: Path, world: World, with_progress: bool) -> None:
     """Also those that were sent just before it."""

@@ -20,6 +20,7 @@ _STATUSES: Final = {
     "429": "Too many requests at once or in too short a time.",
     "500": "The gateway cannot read or write what it keeps.",
     "502": "The server cannot be reached, or its answer cannot be used.",
+    "503": "The gateway is shutting down.",
     "504": "The server did not answer in time.",
 }
 _AT_THE_DOOR: Final = ("401", "403", "421", "500")

@@ -10,6 +10,7 @@ from smart_mcp_proxy.errors import (
     ProxyError,
     RateLimitedError,
     ServerNotFoundError,
+    ShuttingDownError,
     ToolNotFoundError,
     UpstreamAuthError,
     UpstreamError,
@@ -53,9 +54,9 @@ async def _search(gateway: Gateway, request: Request) -> dict[str, Any]:
 
 async def _call(gateway: Gateway, request: Request) -> bytes:
     body = await body_of(request, NamedCall)
-    return await gateway.calls.call(
-        CallRequest(name=body.name, arguments=body.arguments, variant=None, session=COMMAND_LINE)
-    )
+    call = CallRequest(name=body.name, arguments=body.arguments, variant=None, session=COMMAND_LINE)
+    with gateway.agent.in_flight():
+        return await gateway.calls.call(call)
 
 
 class NamedCall(msgspec.Struct):
@@ -76,6 +77,7 @@ _SEARCH: Mapping[str, str | Parameter] = {
 _CALLING: tuple[type[ProxyError], ...] = (
     ToolNotFoundError,
     RateLimitedError,
+    ShuttingDownError,
     UpstreamError,
     UpstreamAuthError,
     UpstreamTimeoutError,
