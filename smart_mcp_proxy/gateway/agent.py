@@ -244,7 +244,7 @@ class Agent:
         """While open, the current task is waited for when the gateway is told to stop, and ended after that.
 
         Raises:
-            ShuttingDownError: The gateway is stopping: on entering, or in the place of the cancellation that ends the task.
+            ShuttingDownError: On entering, or in the place of the cancellation that ends the task.
         """
         if self._is_draining:
             raise _shutting_down("not_sent")
