@@ -175,6 +175,11 @@ class UpstreamError(ProxyError):
     code = "upstream_failed"
     http_status = 502
 
+    @property
+    def was_answered(self) -> bool:
+        """Whether the server itself answered, if only to say no."""
+        return self.delivery == "executed" or "rpc_code" in (self.data or {})
+
 
 class UpstreamAuthError(UpstreamError):
     """A server asks for a sign-in or refuses the one it was given."""

@@ -240,7 +240,7 @@ class Admission:
             breaker.hold(gates.clock(), error.retry_after_s)
         elif is_failure(error):
             breaker.failed(self._epoch, gates.clock())
-        elif error.delivery == "executed":
+        elif error.delivery == "executed" or (isinstance(error, UpstreamError) and error.was_answered):
             breaker.succeeded(self._epoch, gates.clock())  # it answered, if only to say no
         else:
             breaker.abandoned(self._epoch)

@@ -183,7 +183,7 @@ class Shelves:
             listing = await _listed(upstream, kind)
         except UpstreamError as exc:
             self._missed.add(place)
-            await self._close_first_list(place, has_answered=exc.delivery == "executed")
+            await self._close_first_list(place, has_answered=exc.was_answered)
             raise
         self._missed.discard(place)
         review = await self._review(place, listing.definitions)

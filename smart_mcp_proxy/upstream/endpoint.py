@@ -11,7 +11,15 @@ from urllib.parse import urljoin, urlsplit
 from smart_mcp_proxy.errors import UpstreamError
 from smart_mcp_proxy.upstream.auth_bearer import Bearer
 from smart_mcp_proxy.upstream.exchange import BadAnswerError, RequestBody, Response
-from smart_mcp_proxy.upstream.http import Failure, TlsContext, failure_error, missing_scope, retry_after_s, too_long
+from smart_mcp_proxy.upstream.http import (
+    Failure,
+    TlsContext,
+    failure_error,
+    is_refusal,
+    missing_scope,
+    retry_after_s,
+    too_long,
+)
 from smart_mcp_proxy.upstream.http_client import HttpClient
 
 __all__ = ["Endpoint", "media_type"]
@@ -177,13 +185,12 @@ class Endpoint:
         is_signed_in = self._bearer is not None
         return failure_error(self._server, failure, was_refused=failure.was_refused, is_signed_in=is_signed_in)
 
-    def status_error(self, response: Response) -> UpstreamError:
+    def status_error(self, response: Response, *, has_session: bool = False) -> UpstreamError:
         """The error for an answer of status 400 or above."""
         failure = Failure(
             f"answered with HTTP {response.status} {response.reason or ''}".rstrip(),
             response.status,
-            # 401 and 404 are decided before a request reaches its handler; of others that cannot be known.
-            was_refused=response.status in (401, 404),
+            was_refused=is_refusal(response.status, has_session=has_session),
             retry_after_s=retry_after_s(response.headers.get("retry-after", "")),
             missing_scope=_missing_scope(response),
         )
@@ -225,7 +232,7 @@ def _may_follow(verb: str, response: Response, target: str) -> bool:
 def _redirected(response: Response, target: str | None) -> Failure:
     place = (urlsplit(target).hostname if target is not None else None) or "another address"
     reason = f"redirects to {place} (HTTP {response.status}), which is not followed"
-    return Failure(reason, response.status, was_refused=True)
+    return Failure(reason, response.status, was_refused=is_refusal(response.status))
 
 
 def _words_for_unreachable(exc: OSError) -> str:

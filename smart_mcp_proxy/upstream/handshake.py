@@ -113,7 +113,7 @@ async def negotiate(
     try:
         return _initialized(server, await greeting)
     except UpstreamError as exc:
-        if exc.delivery != "executed" or known != "handshake":
+        if not exc.was_answered or known != "handshake":
             raise
         return await negotiate(server, post, None, capabilities)  # it was updated since the last connection
     finally:

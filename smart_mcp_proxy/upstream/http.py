@@ -186,7 +186,7 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
                 self._on_unreachable(failure.reason)
             return httpx2.Response(502, request=request)
         if response.status_code >= 300 and (request.method == "POST" or self._is_fragile):
-            failure = _status_failure(response)
+            failure = _status_failure(response, has_session="mcp-session-id" in request.headers)
             self._remember(request_id, failure)
             if self._is_fragile or (response.status_code == 404 and "mcp-session-id" in request.headers):
                 self._on_unreachable(failure.reason)
@@ -261,16 +261,30 @@ def _id_of(request: httpx2.Request) -> int | str | None:
         return None
 
 
-def _status_failure(response: httpx2.Response) -> Failure:
+def is_refusal(status: int, *, has_session: bool = False) -> bool:
+    """Whether a server that answers with this status cannot have carried the request out.
+
+    Source: RFC 9110 for 401 (it "has not been applied") and for 307 and 308 (it is to be sent again, elsewhere); the
+    transport's specification for 404 in a session, which is over then. Of all others it cannot be known.
+
+    Args:
+        status: Of HTTP.
+        has_session: The request named a session.
+    """
+    return status in (401, 307, 308) or (status == 404 and has_session)
+
+
+def _status_failure(response: httpx2.Response, *, has_session: bool) -> Failure:
     status = response.status_code
     if status < 400:
         place = httpx2.URL(response.headers.get("location", "")).host or "another address"
-        return Failure(f"redirects to {place} (HTTP {status}), which is not followed", status, was_refused=True)
+        return Failure(
+            f"redirects to {place} (HTTP {status}), which is not followed", status, was_refused=is_refusal(status)
+        )
     return Failure(
         f"answered with HTTP {status} {response.reason_phrase}".rstrip(),
         status,
-        # 401 and 404 are decided before a request reaches its handler; of others that cannot be known.
-        was_refused=status in (401, 404),
+        was_refused=is_refusal(status, has_session=has_session),
         retry_after_s=retry_after_s(response.headers.get("retry-after", "")),
         missing_scope=missing_scope(status, response.headers.get("www-authenticate", "")),
     )

@@ -181,7 +181,7 @@ class HttpSession:
 
     async def _read_refusal(self, response: Response, request_id: int) -> None:
         """Reads an answer of status 400 or above, which may well be a proper one."""
-        error = self._endpoint.status_error(response)
+        error = self._endpoint.status_error(response, has_session=self.has_id)
         if self._notice_loss(response) or response.status == 401 or media_type(response) != "application/json":
             raise error
         if not self._inbox.take_refusal(await self._endpoint.read_all(response), request_id):

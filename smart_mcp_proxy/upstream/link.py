@@ -6,7 +6,13 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 import msgspec
-from mcp_types import MISSING_REQUIRED_CLIENT_CAPABILITY
+from mcp_types import (
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    METHOD_NOT_FOUND,
+    MISSING_REQUIRED_CLIENT_CAPABILITY,
+    PARSE_ERROR,
+)
 
 from smart_mcp_proxy import __version__
 from smart_mcp_proxy.errors import UpstreamError, UpstreamTimeoutError
@@ -39,6 +45,7 @@ __all__ = [
 
 CLIENT_INFO: Final = {"name": "smart-mcp-proxy", "version": __version__}
 
+_NOT_DEALT_WITH: Final = frozenset({PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS})
 _NEEDS_INPUT: Final = (
     'It wants to ask the client something. Its user can allow it, with "input_requests": true in the server\'s entry; '
     "and the client must be one that can be asked."
@@ -264,6 +271,8 @@ class OpenLink(Protocol):
 def rpc_error(server: str, method: str, code: int, message: str, data: Any = None) -> UpstreamError:
     """The error for a server that answered with a JSON-RPC error: it saw the request and dealt with it.
 
+    Where the code says that the request was none it could deal with, it may not have been carried out.
+
     A server that repeats what it was trusted with there is not repeated.
     """
     message = redact(message)
@@ -272,7 +281,7 @@ def rpc_error(server: str, method: str, code: int, message: str, data: Any = Non
         facts["rpc_data"] = _redacted(data)
     hint = _NEEDS_INPUT if code == MISSING_REQUIRED_CLIENT_CAPABILITY else ""
     told = f"Server '{server}' answered '{method}' with error {code}: {message}"
-    return UpstreamError(told, hint=hint, delivery="executed", data=facts)
+    return UpstreamError(told, hint=hint, delivery="unknown" if code in _NOT_DEALT_WITH else "executed", data=facts)
 
 
 def _redacted(data: Any) -> Any:

@@ -141,6 +141,7 @@ modes(
     "executed",
 )
 modes("call", "B91", "error-long error-data", FAILED, "executed")
+modes("call", "B91", "error-params error-params-before", FAILED, "unknown")
 modes("call", "B85", "is-error", TOOL_ERROR)
 modes("call", "B85 B96", "is-error-word type-unknown type-number", FAILED, "executed")
 modes("call", "B85", "input-required", UNASKED, "unknown")
@@ -166,12 +167,14 @@ modes("call", "F26 F34", "noise noise-storm stderr-storm stderr-one-line", OK, o
 
 # --- a call over HTTP
 modes("call", "F20", "401", AUTH, "not_sent", on="http")
-modes("call", "F20", "404", FAILED, "not_sent", on="http")
+modes("call", "F20", "404", FAILED, "not_sent", on="http", eras="handshake")
+modes("call", "F20", "404 404-after", FAILED, "unknown", on="http", eras="modern")
 modes("call", "F20", "403 405 413 429 429-date 500 500-before 502 503 999", FAILED, "unknown not_sent", on="http")
 modes("call", "F21", "session-forgotten", f"{OK} {FAILED}", "not_sent", on="http", eras="handshake")
-_REDIRECTS = "elsewhere 308-elsewhere to-get loop file nowhere"
+_REDIRECTS = "elsewhere 308-elsewhere loop file nowhere"
+modes("call", "F22", "redirect-to-get redirect-see-other", FAILED, "unknown", on="http")
 modes("call", "F22", " ".join(f"redirect-{way}" for way in _REDIRECTS.split()), FAILED, "not_sent", on="http")
-modes("call", "B91", "rpc-error-400", FAILED, "executed", on="http")
+modes("call", "B91", "rpc-error-400", FAILED, "unknown", on="http")
 modes("call", "F19", "reset-before reset reset-in-head reset-in-body close-silently truncated no-http",
       FAILED, "unknown", on="http")  # fmt: skip
 modes("call", "F19", "length-short length-word", FAILED, "unknown", on="http")

@@ -293,7 +293,7 @@ async def misbehaving(request: Request) -> Response:
         ("garbled", "gave no proper answer to 'tools/call'", "unknown"),
         ("page", "gave no proper answer to 'tools/call': Unexpected content type", "unknown"),
         ("busy", "answered with HTTP 429", "unknown"),
-        ("refused", "answered 'tools/call' with error -32602: bad argument", "executed"),
+        ("refused", "answered 'tools/call' with error -32602: bad argument", "unknown"),
         ("zipped", "sent a compressed answer", "unknown"),
         ("signed-out", "answered with HTTP 401", "not_sent"),
     ],

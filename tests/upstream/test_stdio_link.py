@@ -144,9 +144,9 @@ async def test_a_timeout_says_unknown_and_tells_the_server(open_fake):
 
 
 async def test_an_error_answer_keeps_code_text_and_data(open_fake):
-    """The server saw the call and refused it."""
+    """By its code the server saw the call and could do nothing with it; whether that is so, nobody else knows."""
     error = await fails(await open_fake(), "error")
-    assert error.delivery == "executed"
+    assert (error.delivery, error.was_answered) == ("unknown", True)
     assert error.data == {"rpc_code": -32602, "rpc_message": "no such thing", "rpc_data": {"a": 1}}
     assert str(error) == "Server 'fake' answered 'tools/call' with error -32602: no such thing"
 

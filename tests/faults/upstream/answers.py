@@ -171,6 +171,11 @@ def rpc_error(name: str, error: object) -> None:
 
 
 rpc_error("error", {"code": -32055, "message": "the lamp is out", "data": {"lamp": 3}})
+rpc_error("error-params", {"code": -32602, "message": "no such lamp"})
+simple(
+    "error-params-before",
+    lambda ask: dump({"jsonrpc": "2.0", "id": ask.id, "error": {"code": -32602, "message": "no such lamp"}}),
+)
 rpc_error("error-word", "boom")
 rpc_error("error-code-word", {"code": "E_FAIL", "message": "boom"})
 rpc_error("error-code-float", {"code": 1.5, "message": "boom"})
