@@ -44,13 +44,7 @@ class KnownHeads(Generic[HeadT]):
             head: What it read in the head.
         """
         parts = _split(packet)
-        if (
-            parts is None
-            or not body
-            or parts[1] != body
-            or len(parts[0]) > _HEAD_BYTES
-            or not _is_plain(parts[0].lower())
-        ):
+        if parts is None or not body or parts[1] != body or len(parts[0]) > _HEAD_BYTES or not _is_plain(parts[0]):
             return
         if len(self._heads) == self._most:
             self._heads.clear()
@@ -67,7 +61,5 @@ def _split(packet: bytes) -> tuple[bytes, bytes] | None:
 
 
 def _is_plain(head: bytes) -> bool:
-    if len(head) > _HEAD_BYTES:
-        return False
     head = head.lower()
     return head.count(b"content-length") == 1 and b"transfer-encoding" not in head

@@ -23,7 +23,7 @@ from smart_mcp_proxy.gateway.visible import Visible
 from smart_mcp_proxy.models import ClientLine, Principal, ToolRecord
 from smart_mcp_proxy.names import IDENTITIES, identity_on
 from smart_mcp_proxy.policy.inputs import InputFault, input_fault, shown_inputs, without_secrets
-from smart_mcp_proxy.telemetry import Activity, get_logger, spawn
+from smart_mcp_proxy.telemetry import Activity, get_logger, has_secret, redact, spawn
 from smart_mcp_proxy.upstream import Fleet, OwnConnection, Upstream
 from smart_mcp_proxy.upstream.own import LISTINGS, restless_error
 
@@ -230,8 +230,8 @@ class Clients:
         if self._is_cleaned:
             params = msgspec.json.decode(clean(msgspec.json.encode({"asked": params})))["asked"]
         try:
-            question = without_secrets({"question": {"method": method, "params": params}})
-            fault = input_fault(question, declared)
+            question = without_secrets({"question": {"method": method, "params": params}}, redact)
+            fault = input_fault(question, declared, has_secret)
         except RecursionError:
             fault = InputFault("malformed", "it is nested too deeply")
         if fault is not None:

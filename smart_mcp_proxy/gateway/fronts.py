@@ -1,6 +1,7 @@
 """The fronts of a gateway: the whole catalog's, and one for each profile that the configuration names."""
 
 from collections.abc import Callable, Collection, Mapping
+from weakref import WeakValueDictionary
 
 from smart_mcp_proxy.gateway.front import Front
 from smart_mcp_proxy.gateway.visible import Narrowed, Visible
@@ -35,7 +36,7 @@ class Fronts:
         self._open_front = open_front
         self._profiles = dict(profiles)
         self._fronts = {name: open_front(look(profile), name) for name, profile in profiles.items()}
-        self._gone: dict[str, Front] = {}
+        self._gone: WeakValueDictionary[str, Visible] = WeakValueDictionary()
         self._narrowed: dict[tuple[str | None, Reach], Front] = {}
 
     @property
@@ -89,12 +90,13 @@ class Fronts:
         self.whole.visible.reconfigure(servers)
         for name in self._fronts.keys() - profiles.keys():
             # Sessions that were opened on it hold on to it: they see nothing any more, unless it comes back.
-            self._gone[name] = self._fronts.pop(name)
-            self._gone[name].visible.reconfigure({}, former[name])
+            gone = self._gone[name] = self._fronts.pop(name).visible
+            gone.reconfigure({}, former[name])
         for name, profile in profiles.items():
-            front = self._fronts.get(name) or self._gone.pop(name, None)
-            if front is None:
-                front = self._open_front(self._look(profile), name)
+            front = self._fronts.get(name)
+            visible = front.visible if front is not None else self._gone.pop(name, None)
+            if visible is None:
+                visible = self._look(profile)
             else:
-                front.visible.reconfigure(servers, profile)
-            self._fronts[name] = front
+                visible.reconfigure(servers, profile)
+            self._fronts[name] = front or self._open_front(visible, name)

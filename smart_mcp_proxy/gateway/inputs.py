@@ -21,6 +21,7 @@ from smart_mcp_proxy.gateway.results import INPUT_REQUIRED, facts_of
 from smart_mcp_proxy.models import ClientInput, Era
 from smart_mcp_proxy.policy.inputs import InputFault, input_fault, shown_inputs, without_secrets
 from smart_mcp_proxy.servers import ServerConfig
+from smart_mcp_proxy.telemetry import has_secret, redact
 
 __all__ = ["Inputs", "Round", "incomplete"]
 
@@ -141,7 +142,7 @@ class Inputs:
             asked = bytes(members.get("inputRequests", b"{}"))
             if self._is_cleaned:
                 asked = bytes(_members.decode(clean(b'{"asked":' + asked + b"}"))["asked"])
-            requests = without_secrets(msgspec.json.decode(asked))
+            requests = without_secrets(msgspec.json.decode(asked), redact)
             state = msgspec.json.decode(members.get("requestState", b"null"), type=str | None)
         except (msgspec.MsgspecError, RecursionError) as exc:
             raise _fault(server, "asks for input in a form that cannot be read") from exc
@@ -150,7 +151,7 @@ class Inputs:
             requests = {}
         if not requests and state is None:
             raise _fault(server, "says that it needs input, and not which")
-        if (fault := input_fault(requests, declared)) is not None:
+        if (fault := input_fault(requests, declared, has_secret)) is not None:
             raise _refused(server, fault)
         if requests:
             members["inputRequests"] = shown_inputs(server, requests)

@@ -2,14 +2,12 @@
 
 import re
 import unicodedata
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 from urllib.parse import urlsplit
 
 import msgspec
-
-from smart_mcp_proxy.telemetry import has_secret, redact
 
 __all__ = ["SERVER_META_KEY", "InputFault", "input_fault", "shown_inputs", "without_secrets"]
 
@@ -26,6 +24,12 @@ _DEEPEST: Final = 64
 """Levels of a question; a form has six, a tool that is offered to a model may have more."""
 _PUBLIC_PARAMETERS: Final = frozenset({"client_id", "redirect_uri", "scope", "resource", "audience", "login_hint"})
 """Of a sign-in's address: settings of the server's that every browser sees. Source: RFC 6749, section 4.1.1."""
+_MEMBERS: Final = (
+    frozenset({"_meta", "mode", "message", "requestedSchema", "url", "elicitationId"})
+    | {"messages", "systemPrompt", "includeContext", "maxTokens", "temperature", "stopSequences", "metadata"}
+    | {"modelPreferences", "tools", "toolChoice"}
+)
+"""Members of a question's params: a setting that is the same word is not told by them. Source: MCP 2026-07-28."""
 _WORDS_OF_FORM: Final = frozenset({"title", "description", "enumNames"})
 """Members of a form's schema that are only read; the others say what may be answered."""
 
@@ -72,21 +76,25 @@ class InputFault:
     what: str
 
 
-def input_fault(requests: Any, declared: Mapping[str, Any]) -> InputFault | None:
+def input_fault(requests: Any, declared: Mapping[str, Any], has_secret: Callable[[str], bool]) -> InputFault | None:
     """Why these questions are not passed on to a client; None if they are.
 
     Args:
         requests: `inputRequests` of a result, by the server's keys.
         declared: The capabilities of the client that were declared to the server.
+        has_secret: Whether what a server was trusted with stands in a text.
     """
     if not isinstance(requests, Mapping):
         return InputFault("malformed", "inputRequests is no object")
     if len(requests) > _MAX_REQUESTS:
         return InputFault("malformed", f"it asks {len(requests)} things at once, {_MAX_REQUESTS} are passed on")
-    return next((fault for each in requests.values() if (fault := _fault(each, declared)) is not None), None)
+    if any(map(has_secret, requests)):  # the answers go back to the server by these
+        return InputFault("telling", "the key of a question")
+    faults = (_fault(each, declared, has_secret) for each in requests.values())
+    return next((fault for fault in faults if fault is not None), None)
 
 
-def _fault(request: Any, declared: Mapping[str, Any]) -> InputFault | None:
+def _fault(request: Any, declared: Mapping[str, Any], has_secret: Callable[[str], bool]) -> InputFault | None:
     method = request.get("method") if isinstance(request, Mapping) else None
     capability = _CAPABILITIES.get(method) if isinstance(method, str) else None
     if capability is None:
@@ -98,13 +106,20 @@ def _fault(request: Any, declared: Mapping[str, Any]) -> InputFault | None:
     if not isinstance(offered, Mapping):
         return InputFault("undeclared", capability)
     if capability == "elicitation":
-        return _form_fault(params, offered) if params.get("mode", "form") == "form" else _url_fault(params, offered)
+        judge = _form_fault if _is_form(params) else _url_fault
+        return judge(params, offered, has_secret)
     if capability == "sampling" and not {"tools", "toolChoice"}.isdisjoint(params) and "tools" not in offered:
         return InputFault("undeclared", "sampling with tools")
     return None
 
 
-def _form_fault(params: Mapping[str, Any], offered: Mapping[str, Any]) -> InputFault | None:
+def _is_form(params: Mapping[str, Any]) -> bool:
+    return bool(params.get("mode", "form") == "form")
+
+
+def _form_fault(
+    params: Mapping[str, Any], offered: Mapping[str, Any], has_secret: Callable[[str], bool]
+) -> InputFault | None:
     if "url" in offered and "form" not in offered:  # neither is named: forms, as before there were others
         return InputFault("undeclared", "elicitation by form")
     schema = params.get("requestedSchema")
@@ -119,7 +134,9 @@ def _form_fault(params: Mapping[str, Any], offered: Mapping[str, Any]) -> InputF
     return None
 
 
-def _url_fault(params: Mapping[str, Any], offered: Mapping[str, Any]) -> InputFault | None:
+def _url_fault(
+    params: Mapping[str, Any], offered: Mapping[str, Any], has_secret: Callable[[str], bool]
+) -> InputFault | None:
     if params.get("mode") != "url":
         return InputFault("malformed", "elicitation is by form or by url")
     if "url" not in offered:
@@ -193,59 +210,70 @@ def _plain(text: str) -> str:
     return " ".join(re.sub(r"[\W_]+", " ", kept).split())
 
 
-def without_secrets(requests: Any) -> Any:
+def without_secrets(requests: Any, redact: Callable[[str], str]) -> Any:
     """The questions without the secrets in use where that changes words only, and no answer.
 
-    In a form these are the message, titles and descriptions; a default that holds one is left out. What says which
-    answers there are, and addresses, stay: `input_fault` looks at them.
+    Kept is what says which answers there are: keys, a form's fields but for titles, descriptions and defaults, the
+    address of an elicitation by url; `input_fault` looks at them. In all else that the server wrote they are hidden.
 
     Args:
         requests: `inputRequests` of a result, by the server's keys; whatever it is otherwise stays as it is.
+        redact: A text without the secrets in use.
 
     Raises:
         RecursionError: They are nested too deeply.
     """
     if not isinstance(requests, Mapping):
         return requests
-    return {key: _told(request) if isinstance(request, Mapping) else request for key, request in requests.items()}
+    return {key: _told(each, redact) if isinstance(each, Mapping) else each for key, each in requests.items()}
 
 
-def _told(request: Mapping[str, Any]) -> Mapping[str, Any]:
-    params = request.get("params")
-    if not isinstance(params, Mapping):
-        return request
+def _told(request: Mapping[str, Any], redact: Callable[[str], str]) -> Mapping[str, Any]:
+    told: dict[str, Any] = {}
+    for name, value in request.items():
+        if name == "method":  # one of the protocol's, or a fault
+            told[name] = value
+        elif name == "params" and isinstance(value, Mapping):
+            told[name] = _params_told(value, request.get("method") == "elicitation/create", redact)
+        else:
+            told[redact(name)] = _hidden(value, 0, redact)
+    return told
+
+
+def _params_told(params: Mapping[str, Any], is_elicitation: bool, redact: Callable[[str], str]) -> Mapping[str, Any]:
+    kept = None if not is_elicitation else "requestedSchema" if _is_form(params) else "url"
     told = {}
     for name, value in params.items():
-        if name == "requestedSchema":
-            told[name] = _words_hidden(value, 0)
+        if name != kept:
+            told[name if name in _MEMBERS else redact(name)] = _hidden(value, 0, redact)
         else:
-            told[name] = value if name == "url" else _hidden(value, 0)
-    return {**request, "params": told}
+            told[name] = value if name == "url" else _words_hidden(value, 0, redact)
+    return told
 
 
-def _words_hidden(schema: Any, depth: int) -> Any:
+def _words_hidden(schema: Any, depth: int, redact: Callable[[str], str]) -> Any:
     _require_shallow(depth)
     if isinstance(schema, list):
-        return [_words_hidden(each, depth + 1) for each in schema]
+        return [_words_hidden(each, depth + 1, redact) for each in schema]
     if not isinstance(schema, Mapping):
         return schema
     found = {}
     for name, value in schema.items():
         is_field = isinstance(value, Mapping)  # of that name
         if name in _WORDS_OF_FORM and not is_field:
-            found[name] = _hidden(value, depth + 1)
-        elif name != "default" or is_field or _hidden(value, depth + 1) == value:
-            found[name] = _words_hidden(value, depth + 1)
+            found[name] = _hidden(value, depth + 1, redact)
+        elif name != "default" or is_field or _hidden(value, depth + 1, redact) == value:
+            found[name] = _words_hidden(value, depth + 1, redact)
     return found
 
 
-def _hidden(value: Any, depth: int) -> Any:
+def _hidden(value: Any, depth: int, redact: Callable[[str], str]) -> Any:
     """A value without any secret in use in its texts."""
     _require_shallow(depth)
     if isinstance(value, Mapping):
-        return {redact(name): _hidden(each, depth + 1) for name, each in value.items()}
+        return {redact(name): _hidden(each, depth + 1, redact) for name, each in value.items()}
     if isinstance(value, list):
-        return [_hidden(each, depth + 1) for each in value]
+        return [_hidden(each, depth + 1, redact) for each in value]
     return redact(value) if isinstance(value, str) else value
 
 

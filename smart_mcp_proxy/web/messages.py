@@ -13,7 +13,6 @@ from smart_mcp_proxy.errors import ProxyError, RefusedError, RequestError
 __all__ = [
     "BODY_LIMIT_BYTES",
     "JSON_TYPE",
-    "MISDIRECTED",
     "TooLargeError",
     "UnauthorizedError",
     "UnsupportedTypeError",
@@ -27,8 +26,6 @@ __all__ = [
 JSON_TYPE: Final = "application/json"
 BODY_LIMIT_BYTES: Final = 4 * 1024 * 1024
 """What the SDK takes at /mcp; the broker is no way around it."""
-MISDIRECTED: Final = 421
-"""The status of a request whose Host is not one of the gateway's names. Source: RFC 9110, section 15.5.20."""
 _SHOWN_CHARS: Final = 100
 
 

@@ -146,3 +146,14 @@ def test_a_question_that_cannot_be_asked_without_a_secret_is_not_asked() -> None
         deep = [deep]
     with pytest.raises(RequestError, match="nested too deeply"):
         asked_of({"messages": deep}, {"sampling": {}}, "sampling/createMessage")
+
+
+def test_a_question_of_one_kind_shows_no_secret_where_another_kind_has_to() -> None:
+    """An address beside a form, and a form beside what a model is asked."""
+    schema = {"type": "object", "properties": {"name": {"type": "string"}}}
+    form = {"message": "Who?", "requestedSchema": schema, "url": "https://a.example/geheim-1234"}
+    sample = {"messages": [], "maxTokens": 5, "requestedSchema": {"enum": ["geheim-1234"]}}
+    with secrets_hidden(["geheim-1234"]):
+        shown = asked_of(form, {"elicitation": {}}), asked_of(sample, {"sampling": {}}, "sampling/createMessage")
+    assert "geheim" not in str(shown)
+    assert shown[0]["requestedSchema"] == schema

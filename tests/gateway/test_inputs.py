@@ -158,6 +158,14 @@ async def test_questions_do_not_show_what_the_server_was_trusted_with(inputs: In
     assert (refused.value.error_code, refused.value.delivery) == ("secret_shown", "unknown")
 
 
+async def test_a_question_is_asked_under_no_key_that_tells_a_secret(inputs: Inputs) -> None:
+    """Nor does its error say which."""
+    first = await inputs.begin(SUBJECT, ClientInput(ALL))
+    with secrets_hidden(["geheim-1234"]), pytest.raises(RefusedError, match="the key of a question") as refused:
+        await asked(inputs, question(**{"geheim-1234": FORM}), first)
+    assert refused.value.error_code == "secret_shown" and "geheim" not in str(refused.value)
+
+
 async def test_an_older_client_is_asked_one_question_after_the_other(inputs: Inputs) -> None:
     """Within one deadline for all of them; its answers go out like those of a modern one."""
     heard: list[tuple[str, Mapping[str, Any], float]] = []

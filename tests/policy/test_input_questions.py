@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from smart_mcp_proxy.policy.inputs import SERVER_META_KEY, input_fault, shown_inputs, without_secrets
-from smart_mcp_proxy.telemetry import secrets_hidden
+from smart_mcp_proxy.telemetry import has_secret, redact, secrets_hidden
 
 
 def form(message: str = "Who are you?", **fields: Any) -> dict[str, Any]:
@@ -48,7 +48,7 @@ def test_a_server_may_ask_only_for_what_the_client_declared(
     request_: dict[str, Any], declared: dict[str, Any], undeclared: str | None
 ) -> None:
     """Also where other questions beside it are in order."""
-    fault = input_fault({"k": request_}, declared)
+    fault = input_fault({"k": request_}, declared, has_secret)
     assert (fault.what if fault else None) == undeclared
     assert fault is None or fault.kind == "undeclared"
 
@@ -73,7 +73,7 @@ def test_a_server_may_ask_only_for_what_the_client_declared(
 )
 def test_what_the_protocol_does_not_know_is_not_passed_on(requests: Any) -> None:
     """Whatever was declared."""
-    fault = input_fault(requests, {"elicitation": {"form": {}, "url": {}}, "sampling": {}, "roots": {}})
+    fault = input_fault(requests, {"elicitation": {"form": {}, "url": {}}, "sampling": {}, "roots": {}}, has_secret)
     assert fault is not None and fault.kind == "malformed"
 
 
@@ -114,7 +114,7 @@ TYPED = {"type": "string"}
 )
 def test_no_form_may_ask_for_a_password_or_the_like(asked: dict[str, Any]) -> None:
     """By the name of a field, its title, its description or the question, in several languages."""
-    fault = input_fault({"k": asked}, {"elicitation": {}})
+    fault = input_fault({"k": asked}, {"elicitation": {}}, has_secret)
     assert fault is not None and fault.kind == "secret"
 
 
@@ -134,7 +134,7 @@ def test_no_form_may_ask_for_a_password_or_the_like(asked: dict[str, Any]) -> No
 )
 def test_ordinary_forms_are_passed_on(asked: dict[str, Any]) -> None:
     """Also where their words resemble those of secrets, or nothing secret can be typed."""
-    assert input_fault({"k": asked}, {"elicitation": {}}) is None
+    assert input_fault({"k": asked}, {"elicitation": {}}, has_secret) is None
 
 
 def test_a_question_begins_with_the_name_of_the_server_and_is_otherwise_unchanged() -> None:
@@ -166,8 +166,8 @@ def test_the_words_of_a_form_are_shown_without_what_the_server_was_trusted_with(
     )
     asked["params"] |= {"message": f"Is it {KEY}?", "_meta": {"of": [KEY]}}
     with secrets_hidden([KEY]):
-        shown = without_secrets({"k": asked})
-        assert input_fault(shown, ALL) is None
+        shown = without_secrets({"k": asked}, redact)
+        assert input_fault(shown, ALL, has_secret) is None
     assert KEY not in str(shown)
     params = shown["k"]["params"]
     assert (params["message"], params["_meta"]) == ("Is it [hidden]?", {"of": ["[hidden]"]})
@@ -177,7 +177,7 @@ def test_the_words_of_a_form_are_shown_without_what_the_server_was_trusted_with(
         "default": {"type": "integer", "default": 7},
         "pick": {"type": "string", "oneOf": [{"const": "a", "title": "A [hidden]"}], "enumNames": ["[hidden]"]},
     }
-    assert without_secrets({"k": asked}) == {"k": asked}, "it was a secret only as long as it was in use"
+    assert without_secrets({"k": asked}, redact) == {"k": asked}, "it was a secret only as long as it was in use"
 
 
 def test_what_is_asked_of_a_model_is_shown_without_secrets() -> None:
@@ -185,7 +185,7 @@ def test_what_is_asked_of_a_model_is_shown_without_secrets() -> None:
     content = [{"type": "text", "text": f"Use {KEY}"}]
     asked = SAMPLE | {"params": {"systemPrompt": KEY, "messages": [{"role": "user", "content": content}]}}
     with secrets_hidden([KEY]):
-        shown = without_secrets({"k": asked, "r": ROOTS})
+        shown = without_secrets({"k": asked, "r": ROOTS}, redact)
     assert KEY not in str(shown) and shown["r"] == ROOTS
     assert shown["k"]["params"]["messages"][0]["content"] == [{"type": "text", "text": "Use [hidden]"}]
 
@@ -213,9 +213,9 @@ def test_a_question_that_shows_a_secret_where_it_cannot_be_hidden_is_not_passed_
 ) -> None:
     """Without it the choice would be another one, and the address lead nowhere."""
     with secrets_hidden([KEY]):
-        fault = input_fault(without_secrets({"k": asked}), ALL)
+        fault = input_fault(without_secrets({"k": asked}, redact), ALL, has_secret)
     assert fault is not None and fault.kind == "telling" and what in fault.what
-    assert input_fault({"k": asked}, ALL) is None
+    assert input_fault({"k": asked}, ALL, has_secret) is None
 
 
 @pytest.mark.parametrize(
@@ -229,4 +229,37 @@ def test_a_question_that_shows_a_secret_where_it_cannot_be_hidden_is_not_passed_
 def test_settings_of_a_server_that_are_no_secrets_keep_no_question_back(asked: dict[str, Any]) -> None:
     """A host, an id that every browser sees, a plain word: all of them may be values of `env`."""
     with secrets_hidden(["login.example.com", "Iv1.8a61", "production", "repository"]):
-        assert input_fault(without_secrets({"k": asked}), ALL) is None
+        assert input_fault(without_secrets({"k": asked}, redact), ALL, has_secret) is None
+
+
+def test_only_what_decides_the_answers_of_its_own_kind_of_question_is_not_hidden() -> None:
+    """An address in a form, a form beside an address, either for a model, members that no protocol knows."""
+    told: dict[str, Any] = {"url": f"https://a.example/{KEY}", "requestedSchema": {"enum": [KEY]}}
+    form_ = form()["params"]
+    asked = {
+        "form": form() | {"params": form_ | {"url": told["url"], KEY: 1}},
+        "url": URL | {"params": URL["params"] | {"requestedSchema": told["requestedSchema"]}},
+        "sample": SAMPLE | {"params": SAMPLE["params"] | told},
+        "beside": form() | {"odd": [{KEY: KEY}], KEY: 1},
+        "roots": ROOTS | {"params": {"odd": KEY}, "odd": KEY},
+    }
+    with secrets_hidden([KEY]):
+        shown = without_secrets(asked, redact)
+        assert input_fault(shown, ALL | {"roots": {}}, has_secret) is None
+    assert KEY not in str(shown)
+    assert shown["form"]["params"] == form_ | {"url": "https://a.example/[hidden]", "[hidden]": 1}
+    assert shown["url"]["params"] == URL["params"] | {"requestedSchema": {"enum": ["[hidden]"]}}
+    assert shown["beside"] == form() | {"odd": [{"[hidden]": "[hidden]"}], "[hidden]": 1}
+
+
+def test_a_question_whose_key_is_a_secret_is_not_passed_on() -> None:
+    """Its answer goes back to the server by this key, so another one cannot stand for it."""
+    with secrets_hidden([KEY]):
+        fault = input_fault(without_secrets({"k": form(), f"about {KEY}": form()}, redact), ALL, has_secret)
+    assert fault is not None and (fault.kind, fault.what) == ("telling", "the key of a question")
+
+
+def test_a_setting_that_is_a_word_of_the_protocol_spoils_no_question() -> None:
+    """It tells nothing where every question has it."""
+    with secrets_hidden(["create", "message", "requestedSchema"]):
+        assert without_secrets({"k": form(), "u": URL}, redact) == {"k": form(), "u": URL}

@@ -1,6 +1,7 @@
 """A route of the REST interface, and what its handlers share."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from http import HTTPStatus
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 import msgspec
@@ -11,7 +12,6 @@ from smart_mcp_proxy.errors import CatalogError, ProxyError, RefusedError, Reque
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.servers import Author
 from smart_mcp_proxy.web.messages import (
-    MISDIRECTED,
     TooLargeError,
     UnauthorizedError,
     UnsupportedTypeError,
@@ -113,7 +113,7 @@ class Endpoint(NamedTuple):
             kinds |= {RequestError, TooLargeError}
         if any(isinstance(each, Parameter) for each in self.query.values()):
             kinds.add(RequestError)
-        return sorted({MISDIRECTED, *(kind.http_status for kind in kinds)})
+        return sorted({HTTPStatus.MISDIRECTED_REQUEST, *(kind.http_status for kind in kinds)})
 
     def bound_to(self, gateway: Gateway, door: Door) -> Answer:
         """What answers a request for this gateway."""
