@@ -1,19 +1,24 @@
-"""FastMCP's proxy to an OpenID Connect provider, with the three things it leaves open.
+"""FastMCP's proxy to an OpenID Connect provider, with the two things it leaves open.
 
 Clients register at the gateway and sign in at the provider; what they get is a token of the gateway's that stands for
 the provider's. Relied on: `_jti_mapping_store` and `_upstream_token_store`, which lead from the one to the other.
 """
 
-import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from fastmcp.server.auth import AccessToken
+from fastmcp.server.auth.oauth_proxy.models import UpstreamTokenSet
 from fastmcp.server.auth.oidc_proxy import OIDCProxy
 from joserfc.errors import JoseError
 from key_value.aio.protocols import AsyncKeyValue
 from mcp.server.auth.provider import AccessToken as GrantedToken
-from mcp.server.auth.provider import AuthorizationCode, RefreshToken, RegistrationError, TokenError
+from mcp.server.auth.provider import AuthorizationCode, TokenError
+from mcp.server.auth.routes import REVOCATION_PATH, cors_middleware
 from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
 
 __all__ = ["SignInProxy"]
 
@@ -33,7 +38,6 @@ class SignInProxy(OIDCProxy):
         store: Keeps clients and tokens.
         signing_key: Of the gateway's own tokens, 32 bytes.
         is_let_in: Whether the holder of a provider's token may use the gateway.
-        registration_wait_s: Counts a client that wants to register; seconds that it has to wait, 0 if it may now.
 
     Attributes:
         on_forgotten: Told that a sign-in was given back.
@@ -55,7 +59,6 @@ class SignInProxy(OIDCProxy):
         store: AsyncKeyValue,
         signing_key: bytes,
         is_let_in: Callable[[AccessToken], bool],
-        registration_wait_s: Callable[[], float],
     ) -> None:
         super().__init__(
             config_url=config_url,
@@ -74,19 +77,7 @@ class SignInProxy(OIDCProxy):
             require_authorization_consent=True,
         )
         self._is_let_in = is_let_in
-        self._registration_wait_s = registration_wait_s
         self.on_forgotten: Callable[[], None] = lambda: None
-
-    async def register_client(self, client_info: OAuthClientInformationFull) -> None:
-        """Remembers a client.
-
-        Raises:
-            RegistrationError: Its words are not good, or too many registered lately: anybody may, and each is kept.
-        """
-        if wait_s := self._registration_wait_s():
-            told = f"Too many clients have registered lately. Try again in {math.ceil(wait_s)} s."
-            raise RegistrationError("invalid_client_metadata", told)
-        await super().register_client(client_info)
 
     async def exchange_authorization_code(
         self, client: OAuthClientInformationFull, authorization_code: AuthorizationCode
@@ -99,7 +90,7 @@ class SignInProxy(OIDCProxy):
         tokens = await super().exchange_authorization_code(client, authorization_code)
         found = await self.verify_token(tokens.access_token)
         if found is None or not self._is_let_in(found):
-            await self._forget(tokens.access_token, "access")
+            await self._forget(self._claims(tokens.access_token))
             raise TokenError(
                 "invalid_grant",
                 "Signed in, but not as somebody who may use this gateway. Whoever runs it can add them to "
@@ -107,18 +98,56 @@ class SignInProxy(OIDCProxy):
             )
         return tokens
 
-    async def revoke_token(self, token: GrantedToken | RefreshToken) -> None:
-        """Gives a sign-in back, to the provider as well where it takes it; of a refresh token all that came of it."""
-        await super().revoke_token(token)
-        if isinstance(token, RefreshToken):
-            await self._forget(token.token, "refresh")
-        self.on_forgotten()
+    def get_routes(self, mcp_path: str | None = None) -> list[Route]:
+        """The pages of the sign-in, with a revocation of our own."""
+        answer = cors_middleware(self._answer_revocation, ["POST", "OPTIONS"])
+        revocation = Route(REVOCATION_PATH, answer, methods=["POST", "OPTIONS"])
+        routes = super().get_routes(mcp_path)
+        return [revocation if route.path == REVOCATION_PATH else route for route in routes]
 
-    async def _forget(self, token: str, use: str) -> None:
-        """Forgets the provider's tokens that one of ours stands for: then none of ours stands for anything."""
-        try:
-            jti = self.jwt_issuer.verify_token(token, expected_token_use=use)["jti"]
-        except (JoseError, ValueError, KeyError):
-            return
-        if (mapping := await self._jti_mapping_store.get(key=jti)) is not None:
-            await self._upstream_token_store.delete(key=mapping.upstream_token_id)
+    async def _answer_revocation(self, request: Request) -> Response:
+        """Gives a token back; one that is not known, or is another client's, is no error.
+
+        The SDK's answer wants a secret, which no client has here, and takes an access token for the provider's: that is
+        nobody's here. Our own tells by itself whose it is, and who holds it may give it back.
+
+        Source: RFC 7009, sections 2.1 and 2.2.
+        """
+        form = await request.form()
+        token, client_id = form.get("token"), form.get("client_id")
+        if not isinstance(token, str) or not isinstance(client_id, str):
+            told = {"error": "invalid_request", "error_description": "Send a form with token and client_id."}
+            return JSONResponse(told, 400)
+        claims = self._claims(token)
+        if claims.get("client_id") == client_id:
+            await self._give_back(claims)
+        return Response(headers={"cache-control": "no-store"})
+
+    async def _give_back(self, claims: dict[str, Any]) -> None:
+        """Ends the sign-in that one of our tokens belongs to, here first and then at the provider if it takes it."""
+        given = await self._forget(claims)
+        self.on_forgotten()
+        if given is not None:
+            token = given.refresh_token or given.access_token
+            # A refresh token would be looked up as one of ours; this is sent as it is.
+            await super().revoke_token(GrantedToken(token=token, client_id=given.client_id, scopes=[]))
+
+    async def _forget(self, claims: dict[str, Any]) -> UpstreamTokenSet | None:
+        """What the provider gave for one of our tokens, forgotten: no token of that sign-in stands for anything now."""
+        jti = str(claims.get("jti", ""))
+        mapping = await self._jti_mapping_store.get(key=jti)
+        if mapping is None:
+            return None
+        given = await self._upstream_token_store.get(key=mapping.upstream_token_id)
+        await self._upstream_token_store.delete(key=mapping.upstream_token_id)
+        await self._jti_mapping_store.delete(key=jti)
+        return given
+
+    def _claims(self, token: str) -> dict[str, Any]:
+        """What one of our tokens says of itself; nothing if it is not ours or no longer good."""
+        for use in ("access", "refresh"):
+            try:
+                return self.jwt_issuer.verify_token(token, expected_token_use=use)
+            except (JoseError, ValueError):
+                continue
+        return {}

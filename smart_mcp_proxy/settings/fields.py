@@ -250,7 +250,7 @@ class Settings(BaseSettings):
     )
     oidc_users: _Users = Field(
         default=(),
-        description="Who may use the gateway: verified e-mail addresses, @domain, subjects or *; =write or "
+        description="Who may use the gateway: verified e-mail addresses, @domain, subjects (without @) or *; =write or "
         "=destructive behind one allows more than reading.",
         json_schema_extra=_accepts("users such as ann@example.com=write,@example.com, separated by commas"),
     )

@@ -45,8 +45,8 @@ class Users:
     """Who may use the gateway, and what is allowed to them.
 
     Args:
-        entries: A verified e-mail address, `@domain`, a subject or `*` each, with `=read`, `=write` or `=destructive`
-            behind it; without that it is read.
+        entries: A verified e-mail address, `@domain`, a subject without `@` in it or `*` each, with `=read`,
+            `=write` or `=destructive` behind it; without that it is read.
         servers_claim: Claim that names the servers somebody reaches.
     """
 
@@ -63,7 +63,9 @@ class Users:
     def reach_of(self, token: AccessToken) -> Reach | None:
         """How far the holder of a verified id token reaches, by the entry that names them most exactly."""
         claims = token.claims
-        names = [str(claims.get("sub") or "")]
+        subject = str(claims.get("sub") or "")
+        # What a provider calls somebody is no address of theirs, even if it looks like one.
+        names = [] if "@" in subject else [subject]
         email = claims.get("email")
         # An address that nobody has verified could be anybody's. Source: OpenID Connect Core, section 5.7.
         if isinstance(email, str) and "@" in email and claims.get("email_verified") is True:

@@ -56,6 +56,7 @@ class SignedTokens:
         self._clock = clock
         self._wall = wall
         self._known: OrderedDict[bytes, _Known] = OrderedDict()
+        self._forgotten = 0
 
     def principal_of(self, digest: bytes) -> Principal | None:
         """Whose token has this SHA-256; None if it was not verified within the last minute. A look-up."""
@@ -68,10 +69,13 @@ class SignedTokens:
         """Whose token this is; None if it is not good, now and here."""
         if token.count(b".") != PARTS - 1 or not token.isascii():
             return None
+        forgotten = self._forgotten
         found = await self._verifier.verify_token(token.decode("ascii"))
         if found is None or (principal := self._judge(found)) is None:
             return None
         assert found.expires_at is not None
+        if forgotten != self._forgotten:  # it may be the one that was given back meanwhile
+            return principal
         self._known[hashlib.sha256(token).digest()] = _Known(principal, self._clock(), found.expires_at)
         if len(self._known) > KNOWN_TOKENS:
             self._known.popitem(last=False)
@@ -94,6 +98,7 @@ class SignedTokens:
     def forget(self) -> None:
         """Looks at every token anew: one of them has been given back."""
         self._known.clear()
+        self._forgotten += 1
 
 
 MISTAKEN: Final = frozenset({""})

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit
 
+import anyio
 import httpx2
 import keyring
 import pytest
@@ -29,7 +30,14 @@ from smart_mcp_proxy.upstream.auth_store import SignIn
 from smart_mcp_proxy.web.http import bind
 from smart_mcp_proxy.web.serve import serve_http
 from smart_mcp_proxy.web.sign_in import Users, asks_for_sign_in
-from smart_mcp_proxy.web.sign_in_pages import FOLDER, REGISTRATIONS_AT_ONCE, open_sign_in
+from smart_mcp_proxy.web.sign_in_bounds import (
+    PAGE_LIMIT_BYTES,
+    REGISTRATION_LIMIT_BYTES,
+    REGISTRATIONS_AT_ONCE,
+    SIGN_IN_PAGES_AT_ONCE,
+)
+from smart_mcp_proxy.web.sign_in_pages import open_sign_in
+from smart_mcp_proxy.web.sign_in_store import FOLDER
 
 pytestmark = [pytest.mark.anyio, pytest.mark.long, pytest.mark.requirement("people-sign-in")]
 
@@ -134,18 +142,43 @@ async def test_a_sign_in_is_renewed_and_ends_with_its_revocation(tmp_path: Path)
             await here.renewed(again)
 
 
+@pytest.mark.parametrize("secret", [{}, {"client_secret": ""}], ids=["no-secret", "empty-secret"])
+@pytest.mark.parametrize("kind", ["access_token", "refresh_token"])
+async def test_a_token_that_is_given_back_ends_its_sign_in_here_and_at_the_provider(
+    tmp_path: Path, kind: str, secret: dict[str, str]
+) -> None:
+    """Whichever of the two it is, with a field for a secret or without; another client's word ends nothing."""
+    async with world(tmp_path) as here, httpx2.AsyncClient(trust_env=False, base_url=here.base) as client:
+        held = await here.sign_in()
+        form = {"token": str(getattr(held, kind)), "token_type_hint": kind} | secret
+        assert (await client.post("/revoke", data=form)).status_code == 400
+        for wrong in ({"client_id": "another"}, {"client_id": held.client["client_id"], "token": "a.b.c"}):
+            assert (await client.post("/revoke", data=form | wrong)).status_code == 200
+            assert await here.status(held.access_token) == 200
+        assert not here.provider.revoked
+        reply = await client.post("/revoke", data=form | {"client_id": held.client["client_id"]})
+        assert (reply.status_code, reply.content) == (200, b"")
+        assert await here.status(held.access_token) == 401
+        with pytest.raises(UpstreamAuthError):
+            await here.renewed(held)
+        (revoked,) = here.provider.revoked
+        assert revoked.startswith("rt-")
+
+
 STRANGERS: list[dict[str, Any]] = [
     {"sub": "eve", "email": "eve@evil.example", "email_verified": True},
     {"sub": "eve", "email": "ann@example.com", "email_verified": False},
     {"sub": "eve", "email": "ann@example.com"},
     {"sub": "eve", "email": "ann@example.com", "email_verified": "yes"},
     {"sub": "eve", "email": "eve@notexample.com", "email_verified": True},
-    {"sub": "ann@example.com"} | {"email": 7, "email_verified": True},
+    {"sub": "ann@example.com"},
+    {"sub": "ann@example.com", "email": 7, "email_verified": True},
+    {"sub": "@example.com", "email": "ann@example.com", "email_verified": False},
     {"sub": "eve"},
 ]
 
 
-@pytest.mark.parametrize("user", STRANGERS[:3] + STRANGERS[4:5])
+@pytest.mark.parametrize("user", STRANGERS, ids=str)
 async def test_who_may_not_use_the_gateway_gets_no_token_and_is_told_who_can_help(
     tmp_path: Path, user: dict[str, Any]
 ) -> None:
@@ -230,12 +263,59 @@ async def test_what_is_kept_of_sign_ins_is_encrypted_and_for_the_owner(tmp_path:
 
 
 async def test_who_registers_without_end_is_told_to_wait(tmp_path: Path) -> None:
-    """Anybody who reaches the gateway may register a client, and each is kept."""
+    """Anybody who reaches the gateway may register a client, and each is kept; other pages go on."""
     registration = {"redirect_uris": [BACK], "token_endpoint_auth_method": "none", "client_name": "c"}
     async with world(tmp_path) as here, httpx2.AsyncClient(trust_env=False, base_url=here.base) as client:
         replies = [await client.post("/register", json=registration) for _ in range(REGISTRATIONS_AT_ONCE + 1)]
-        assert [reply.status_code for reply in replies] == [201] * REGISTRATIONS_AT_ONCE + [400]
+        assert [reply.status_code for reply in replies] == [201] * REGISTRATIONS_AT_ONCE + [429]
         assert re.search(r"Too many clients .* Try again in \d+ s", replies[-1].json()["error_description"])
+        assert (await client.get("/authorize")).status_code == 400
+
+
+async def test_who_begins_to_sign_in_without_end_is_told_to_wait(tmp_path: Path) -> None:
+    """Each beginning is kept for a while: of what a stranger sends no more than a known number of files comes."""
+    registration = {"redirect_uris": [BACK], "token_endpoint_auth_method": "none", "client_name": "c"}
+    async with world(tmp_path) as here, httpx2.AsyncClient(trust_env=False, base_url=here.base) as client:
+        client_id = (await client.post("/register", json=registration)).json()["client_id"]
+        query = {"response_type": "code", "client_id": client_id, "redirect_uri": BACK, "code_challenge": "c" * 43}
+        address = "/authorize?" + urlencode(query | {"code_challenge_method": "S256"})
+        page = (await client.get(address)).headers["location"]
+        statuses = set()
+        for _ in range(SIGN_IN_PAGES_AT_ONCE // 2):
+            statuses |= {(await client.get(one)).status_code for one in (address, page)}
+        assert {200, 302} <= statuses <= {200, 302, 429}
+        with anyio.fail_after(60):  # it is let through now and then
+            while (reply := await client.get(address)).status_code != 429:
+                pass
+        assert re.search(r"Too many people .* Try again in \d+ s", reply.json()["error_description"])
+        assert int(reply.headers["retry-after"]) >= 1
+
+
+@pytest.mark.parametrize("is_declared", [True, False], ids=["declared", "chunked"])
+async def test_no_page_of_the_sign_in_takes_a_long_body(tmp_path: Path, is_declared: bool) -> None:
+    """Nothing of it is kept, whether its length is told before or not; what fits is taken."""
+
+    async def chunked(body: bytes) -> AsyncIterator[bytes]:
+        yield body
+
+    start, end = b'{"redirect_uris":["' + BACK.encode() + b'"],"client_name":"', b'"}'
+    fitting = start + b"c" * (REGISTRATION_LIMIT_BYTES - len(start) - len(end)) + end
+    headers = {"content-type": "application/json"}
+    async with world(tmp_path) as here, httpx2.AsyncClient(trust_env=False, base_url=here.base) as client:
+        kept = here.data_dir / FOLDER
+        before = sorted(kept.rglob("*"))
+        for path in ("/register", "/token", "/revoke", "/consent", "/authorize"):
+            limit_bytes = len(fitting) if path == "/register" else PAGE_LIMIT_BYTES
+            body = fitting.ljust(limit_bytes + 1)
+            reply = await client.post(path, content=body if is_declared else chunked(body), headers=headers)
+            assert reply.status_code == 413, path
+            assert reply.json() == {
+                "error": "invalid_request",
+                "error_description": f"The body is longer than {limit_bytes:,} bytes. Send less.",
+            }
+        assert sorted(kept.rglob("*")) == before
+        reply = await client.post("/register", content=fitting if is_declared else chunked(fitting), headers=headers)
+        assert reply.status_code == 201
 
 
 async def test_the_pages_of_the_sign_in_answer_to_the_gateways_names_only(tmp_path: Path) -> None:
@@ -256,7 +336,7 @@ async def test_the_pages_of_the_sign_in_answer_to_the_gateways_names_only(tmp_pa
         (["Sub-1=write", "@example.com"], {"sub": "Sub-1", "email": "bob@example.com"}, "write"),
         (["sub-1"], {"sub": "Sub-1"}, None),
         (["@example.com"], {"sub": "1", "email": "bob@example.com@evil.example"}, None),
-        *((["ann@example.com"], user, None) for user in STRANGERS if user["sub"] == "eve"),
+        (["*", "boss@example.com=destructive"], {"sub": "boss@example.com"}, "read"),
     ],
     ids=str,
 )
@@ -264,10 +344,17 @@ def test_the_entry_that_names_somebody_most_exactly_counts(
     entries: list[str], claims: dict[str, Any], reach: str | None
 ) -> None:
     """Subject, then address, then domain, then anybody; an address that nobody verified is none."""
-    given = {"email_verified": True} | claims if "email" in claims and claims["sub"] != "eve" else claims
+    given = {"email_verified": True} | claims if "email" in claims else claims
     token = AccessToken(token="t", client_id="c", scopes=[], claims=given)
     found = Users(entries, "mcp_servers").reach_of(token)
     assert (None if found is None else found.access) == reach
+
+
+@pytest.mark.parametrize("user", STRANGERS, ids=str)
+def test_nobody_is_taken_for_who_has_an_address_that_is_not_verified_to_be_theirs(user: dict[str, Any]) -> None:
+    """Neither for one person nor for one of a domain; a subject that looks like an address is none."""
+    token = AccessToken(token="t", client_id="c", scopes=[], claims=user)
+    assert Users(["@example.com=write", "ann@example.com=destructive"], "mcp_servers").reach_of(token) is None
 
 
 def test_a_claim_narrows_the_servers_somebody_reaches() -> None:
@@ -307,6 +394,16 @@ async def test_a_provider_or_an_address_that_cannot_be_used_stops_the_start(tmp_
         )
         with pytest.raises(ConfigError, match="MCPPROXY_OIDC_URL or MCPPROXY_PUBLIC_URL cannot be used"):
             await open_sign_in(settings)
+
+
+async def test_a_data_directory_that_cannot_be_used_stops_the_start(tmp_path: Path) -> None:
+    """A file where a folder should be is told as everything else is that is wrong with it."""
+    (tmp_path / FOLDER).mkdir()
+    (tmp_path / FOLDER / "state").touch()
+    address = "http://127.0.0.1:1"
+    settings = Settings(data_dir=tmp_path, oidc_url=address, oidc_client_id="a", oidc_users=("*",), public_url=address)
+    with pytest.raises(ConfigError, match=f"Sign-ins cannot be kept under .*{FOLDER}"):
+        await open_sign_in(settings)
 
 
 VERIFIER = "v" * 43
