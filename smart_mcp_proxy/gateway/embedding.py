@@ -288,10 +288,9 @@ class Embedding:
         revision = work.links.revision
         if revision == work.saved:
             return
-        generation = self._catalog.snapshot.generation
 
         def write() -> bool:
-            return save(self._data_dir / SIDECAR_NAME, work.links.sidecar(work.embedder.id, generation))
+            return save(self._data_dir / SIDECAR_NAME, work.links.sidecar(work.embedder.id))
 
         try:
             if await to_thread.run_sync(write):
