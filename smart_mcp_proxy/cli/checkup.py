@@ -107,6 +107,8 @@ def _instances(running: list[dict[str, Any]]) -> Iterator[Finding]:
     for status in running:
         words = f"process {status['pid']}, version {status['version']}, {plural(len(status['servers']), 'server')}"
         yield Finding("running gateway", "ok", words)
+        if embedded := status.get("embedded"):  # a gateway of an earlier version does not say it
+            yield Finding("search", "ok", f"{embedded['done']} of {plural(embedded['total'], 'tool')} embedded")
         for reason in status["degraded"]:
             yield Finding("search", "warning", f"{reason}.")
         for session in status.get("sessions", ()):  # a gateway of an earlier version has none

@@ -13,7 +13,7 @@ from anyio import to_thread
 from smart_mcp_proxy.cli.output import say, show_json
 from smart_mcp_proxy.cli.own import api_of
 from smart_mcp_proxy.cli.report import Address, show_report, summarize
-from smart_mcp_proxy.cli.settle import SETTLE_S, settle
+from smart_mcp_proxy.cli.settle import SETTLE_S, settle, show_embedding
 from smart_mcp_proxy.cli.watch import follow_config
 from smart_mcp_proxy.errors import ConfigError
 from smart_mcp_proxy.fastmcp_compat.paths import serving_path
@@ -46,7 +46,11 @@ async def serve_one_client(settings: Settings, *, passthrough: str | None = None
         )
     with stop_signals() as stop, serving_path("" if profile is None else f"p/{profile}"):
         async with _open(settings, file, passthrough) as gateway:
-            await serve_stdio(gateway, stop)
+            showing = spawn(show_embedding(gateway), "embedding bar")
+            try:
+                await serve_stdio(gateway, stop)
+            finally:
+                showing.cancel()
     return _status(stop)
 
 
@@ -164,6 +168,7 @@ async def _tell(gateway: Gateway, address: Address, *, as_json: bool) -> None:
         show_json({"url": address.url, "health": address.health_url, **summary})
     elif is_for_people:
         show_report(summary, address)
+        await show_embedding(gateway)
     else:
         log.info("serving %s: %s", address.url, json.dumps({row["name"]: row["state"] for row in summary["servers"]}))
 

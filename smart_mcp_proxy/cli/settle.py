@@ -1,4 +1,4 @@
-"""Waiting for the servers, with something to look at."""
+"""Waiting for the servers and for vectors, with something to look at."""
 
 import asyncio
 import logging
@@ -11,12 +11,16 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from smart_mcp_proxy.cli.api import PENDING_STATES
 from smart_mcp_proxy.cli.output import console, plural
 from smart_mcp_proxy.gateway import Gateway
+from smart_mcp_proxy.gateway.embedding import Embedding
 from smart_mcp_proxy.models import ServerState
 
-__all__ = ["SETTLE_S", "settle"]
+__all__ = ["SETTLE_S", "settle", "show_embedding"]
 
 SETTLE_S = 30.0
 """As long as one listing may take. Source: product.md, Upstreams (30 s discovery)."""
+
+_LOOK_S = 0.2
+"""How often the bar of embedding moves."""
 
 
 async def settle(gateway: Gateway, timeout_s: float, is_enough: Callable[[Gateway], bool] = Gateway.is_settled) -> bool:
@@ -38,6 +42,33 @@ async def settle(gateway: Gateway, timeout_s: float, is_enough: Callable[[Gatewa
         except TimeoutError:
             return False
     return True
+
+
+async def show_embedding(gateway: Gateway) -> None:
+    """Shows on stderr how far embedding is, until every tool has its vector; nothing off a terminal.
+
+    Off a terminal, and where people read no bars, the log says the same every few seconds.
+    """
+    embedding = gateway.embedding
+    if embedding is None or not sys.stderr.isatty():
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    # Nothing of stdout passes through it: over stdio that is the protocol's.
+    progress = Progress(*columns, console=console(sys.stderr), transient=True, redirect_stdout=False)
+    task = progress.add_task("Opening the embedding model", total=None)
+    with _log_above(progress):
+        while _is_embedding(gateway, embedding):
+            if embedding.progress is not None:
+                done, total = embedding.progress
+                progress.update(task, description="Embedding tools", completed=done, total=total)
+            await asyncio.sleep(_LOOK_S)
+
+
+def _is_embedding(gateway: Gateway, embedding: Embedding) -> bool:
+    """Whether there is more to come; without tools only as long as a server may still bring some."""
+    if embedding.is_complete or embedding.is_stopped:
+        return False
+    return embedding.progress != (0, 0) or not gateway.is_settled()
 
 
 @contextmanager

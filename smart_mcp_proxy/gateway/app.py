@@ -350,6 +350,7 @@ class Gateway:
             catalog_tokens=self.retrieval.catalog_tokens(),
             generation=self.catalog.snapshot.generation,
             degraded=self.degraded(),
+            embedded=self.embedding.progress if self.embedding is not None else None,
             is_loaded=self.indexer.loaded.is_set(),
             sessions=self.agent.sessions,
         )

@@ -94,6 +94,10 @@ class Embedding:
     Vectors come from the side-car, from the catalog, and only then from the embedder, so none is made twice. From
     the switch on, tools that change are found by their words until they have their new vector.
 
+    Words and not the former vectors serve after a change of model or service: a query can be compared with vectors of
+    its own model only, and what opens the former one, its key, its packages and its files included, has gone with the
+    setting that named it. The former vectors stay stored for the way back.
+
     Args:
         index: Whose tools get vectors, and whose engine is switched.
         catalog: Keeps vectors by definition.
@@ -141,6 +145,14 @@ class Embedding:
         return f"<Embedding {len(self._index) - self._missing} of {len(self._index)} tools>"
 
     @property
+    def progress(self) -> tuple[int, int] | None:
+        """How many tools have their vector, and how many there are; None while the embedder is being opened."""
+        if self._work is None:
+            return None
+        total = len(self._index)
+        return max(0, total - self._missing), total
+
+    @property
     def degraded(self) -> tuple[str, ...]:
         """Why searches are worse than the settings ask for, as far as vectors are the reason."""
         if self._stopped:
@@ -148,18 +160,23 @@ class Embedding:
         return tuple(reason for reason in (self._progress(), self._trouble) if reason)
 
     def _progress(self) -> str:
-        if self._work is None:
+        if self.progress is None:
             return "the embedding model is being opened, words alone rank until then"
-        if not self._missing and (self.is_ranking or not len(self._index)):
+        done, total = self.progress
+        if not self._missing and (self.is_ranking or not total):
             return ""
-        total = len(self._index)
         others = "the others are found by their words" if self.is_ranking else "words alone rank"
-        return f"embedding tools: {max(0, total - self._missing)} of {total}, {others} until then"
+        return f"embedding tools: {done} of {total}, {others} until then"
 
     @property
     def is_complete(self) -> bool:
         """Whether vectors rank, and every tool that can be found now has its own."""
         return self.is_ranking and not self._missing and self._index.documents is self._followed
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether it has ended for good: something is missing that only a new start can bring."""
+        return bool(self._stopped)
 
     def start(self) -> None:
         """Opens the embedder and follows the index from now on."""
@@ -288,10 +305,9 @@ class Embedding:
         revision = work.links.revision
         if revision == work.saved:
             return
-        generation = self._catalog.snapshot.generation
 
         def write() -> bool:
-            return save(self._data_dir / SIDECAR_NAME, work.links.sidecar(work.embedder.id, generation))
+            return save(self._data_dir / SIDECAR_NAME, work.links.sidecar(work.embedder.id))
 
         try:
             if await to_thread.run_sync(write):

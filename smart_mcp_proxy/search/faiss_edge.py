@@ -11,8 +11,9 @@ from smart_mcp_proxy.errors import MissingExtraError, SearchError
 
 __all__ = ["compressed_scan", "read_index", "write_index"]
 
-Scan = Callable[[NDArray[np.float32], int], NDArray[np.int64]]
-"""Takes a vector of shape (d,) and a count k; returns the numbers of about the k nearest rows, in no exact order."""
+Scan = Callable[[NDArray[np.float32], int], tuple[NDArray[np.int64], float]]
+"""Takes a vector of unit length, shape (d,), and a count k; returns the numbers of about the k nearest rows, in no
+exact order, and a cosine that no other row has more than."""
 
 _BYTE_MAX = 127
 """Largest component once rounded: vectors are scaled to signed bytes."""
@@ -33,15 +34,31 @@ def compressed_scan(matrix: NDArray[np.float32]) -> Scan | None:
     kind = faiss.ScalarQuantizer.QT_8bit_direct_signed
     index = faiss.IndexScalarQuantizer(matrix.shape[1], kind, faiss.METRIC_INNER_PRODUCT)
     scale = _scale(matrix)
+    row_error = 0.0
     for start in range(0, len(matrix), _SCALED_ROWS):
-        index.add(matrix[start : start + _SCALED_ROWS] * scale)
+        scaled = matrix[start : start + _SCALED_ROWS] * scale
+        rounded = np.rint(scaled)
+        index.add(rounded)
+        row_error = max(row_error, _longest(scaled - rounded) / float(scale))
 
-    def scan(vector: NDArray[np.float32], k: int) -> NDArray[np.int64]:
-        query = vector[np.newaxis] * _scale(vector)  # rounded to bytes as well
-        rows: NDArray[np.int64] = index.search(query, min(k, index.ntotal))[1][0]
-        return rows
+    def scan(vector: NDArray[np.float32], k: int) -> tuple[NDArray[np.int64], float]:
+        query_scale = _scale(vector)
+        scaled = vector[np.newaxis] * query_scale
+        rounded = np.rint(scaled)
+        products, rows = index.search(rounded, min(k, index.ntotal))
+        if k >= index.ntotal:
+            return rows[0], -1.0
+        # By Cauchy and Schwarz: how much a product of rounded vectors may lack, one of them being of unit length.
+        query_error = _longest(scaled - rounded) / float(query_scale)
+        lacking = row_error + query_error * (1 + row_error)
+        return rows[0], float(products[0].min()) / float(scale * query_scale) + lacking
 
     return scan
+
+
+def _longest(rows: NDArray[np.float32]) -> float:
+    """The length of the longest row."""
+    return float(np.sqrt(np.einsum("ij,ij->i", rows, rows).max()))
 
 
 @contextmanager

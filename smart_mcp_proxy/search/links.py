@@ -128,9 +128,9 @@ class VectorLinks:
             ids, vectors = self.vectors.take(self._linked)
             return {self._linked[id]: to_bytes(vector) for id, vector in zip(ids, vectors, strict=True)}
 
-    def sidecar(self, embedder_id: str, generation: int) -> Sidecar:
+    def sidecar(self, embedder_id: str) -> Sidecar:
         """All links, as they are kept in a side-car."""
         with self._changing:
             ids, vectors = self.vectors.take(self._linked)
             hashes = [self._linked[id] for id in ids]
-        return Sidecar(embedder_id, generation, np.array(ids, np.int64), hashes, vectors)
+        return Sidecar(embedder_id, np.array(ids, np.int64), hashes, vectors)

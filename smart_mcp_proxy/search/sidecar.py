@@ -25,9 +25,9 @@ __all__ = ["SIDECAR_NAME", "Sidecar", "load", "save"]
 SIDECAR_NAME = "tools.faiss"
 """Source: contract.md, SQL."""
 
-_FOOTER = struct.Struct("<8sQQQII")
-"""Magic, bytes of the index, number of vectors, generation, dimension, bytes of the embedder's id."""
-_MAGIC = b"mcpproxy"
+_FOOTER = struct.Struct("<8sQQII")
+"""Magic, bytes of the index, number of vectors, dimension, bytes of the embedder's id."""
+_MAGIC = b"mcpprox2"
 _DIGEST_BYTES = 32
 
 _log = get_logger("search")
@@ -39,14 +39,13 @@ class Sidecar:
 
     Attributes:
         embedder_id: Whose vectors they are.
-        generation: Of the catalog when it was written.
         ids: Tools, shape (n,).
-        hashes: Hex SHA-256 of the text that each vector was made of: one counts only while its tool has that text.
+        hashes: Hex SHA-256 of the text that each vector was made of: one counts only while its tool has that text. So
+            a file of an older catalog can do no harm, and what did not change is taken from it.
         vectors: Shape (n, dimension).
     """
 
     embedder_id: str
-    generation: int
     ids: NDArray[np.int64]
     hashes: Sequence[str]
     vectors: NDArray[np.float32]
@@ -100,7 +99,7 @@ def _parsed(data: bytes) -> Sidecar:
     view = memoryview(data)
     if start < 0 or hashlib.sha256(view[:end]).digest() != data[end:]:
         raise SearchError("Its checksum does not fit.")
-    magic, index_bytes, count, generation, dimension, id_bytes = _FOOTER.unpack(view[start:end])
+    magic, index_bytes, count, dimension, id_bytes = _FOOTER.unpack(view[start:end])
     if magic != _MAGIC or index_bytes + count * _DIGEST_BYTES + id_bytes != start:
         raise SearchError("It has another format.")
     ids, vectors = read_index(data[:index_bytes])
@@ -110,7 +109,6 @@ def _parsed(data: bytes) -> Sidecar:
     digits = 2 * _DIGEST_BYTES
     return Sidecar(
         embedder_id=data[start - id_bytes : start].decode("utf-8", "replace"),
-        generation=generation,
         ids=ids,
         hashes=[hashes[at : at + digits] for at in range(0, len(hashes), digits)],
         vectors=vectors,
@@ -123,7 +121,7 @@ def _append_trailer(path: Path, sidecar: Sidecar) -> None:
     count, dimension = sidecar.vectors.shape
     with path.open("r+b") as file:
         digest = hashlib.file_digest(file, "sha256")
-        footer = _FOOTER.pack(_MAGIC, file.tell(), count, sidecar.generation, dimension, len(embedder_id))
+        footer = _FOOTER.pack(_MAGIC, file.tell(), count, dimension, len(embedder_id))
         trailer = bytes.fromhex("".join(sidecar.hashes)) + embedder_id + footer
         digest.update(trailer)
         file.write(trailer + digest.digest())

@@ -217,3 +217,48 @@ def test_a_terminal_sees_progress_and_a_pipe_does_not(project: Path) -> None:
     assert b"\x1b[3" not in said
     done = run_process("server", "list", cwd=project, env=environment(project / "data"))
     assert "Connecting" not in done.err
+
+
+@pytest.mark.parametrize("words", [("serve", "--http", "--port", "0"), ("serve",)])
+def test_a_terminal_sees_how_far_embedding_is(project: Path, words: tuple[str, ...]) -> None:
+    """A bar on stderr as long as something is missing, here an answer of the service; stdout stays the protocol's."""
+    reader, writer = pty.openpty()
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        service = {"OPENAI_API_KEY": "x", "OPENAI_BASE_URL": f"http://127.0.0.1:{silent.getsockname()[1]}/v1"}
+        variables = environment(project / "data", EMBEDDER="OPENAI") | {"TERM": "xterm"} | service
+        gateway = subprocess.Popen(
+            [*PROGRAM, *words], cwd=project, env=variables, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=writer
+        )
+        os.close(writer)
+        with gateway:
+            try:
+                said = b""
+                while b"Opening the embedding model" not in said:
+                    said += os.read(reader, 4096)
+                gateway.terminate()
+                while True:  # what is not read would hold it up
+                    try:
+                        os.read(reader, 4096)
+                    except OSError:  # how Linux says that the other side is closed
+                        break
+                assert gateway.wait(TIMEOUT_S) == 0
+                assert gateway.stdout is not None
+                assert gateway.stdout.read() == b""
+            finally:
+                gateway.kill()
+                os.close(reader)
+
+
+def test_doctor_says_how_many_tools_are_embedded(project: Path) -> None:
+    """Of a gateway that runs."""
+    with process("serve", "--http", "--port", "0", cwd=project, EMBEDDER="HYBRID") as gateway:
+        read_until(gateway.stderr, "Ctrl-C stops it")
+        for _ in range(60):
+            done = run_process("doctor", cwd=project, env=environment(project / "data"))
+            found = re.search(r"(\d+) of (\d+) tools embedded", done.out)
+            if found and found[1] == found[2] != "0":
+                break
+        else:
+            raise AssertionError(done.out)
+        gateway.terminate()
+        assert gateway.wait(TIMEOUT_S) == 0

@@ -72,6 +72,7 @@ async def test_tools_are_found_by_meaning(data_dir: Path, embedder: str, engine:
         answer = await ask(gateway, "will it rain tomorrow")
         assert answer["tools"][0]["name"] == "up:get_forecast"
         assert answer["degraded"] == list(gateway.status().degraded) == []
+        assert gateway.status().embedded == (len(gateway.index), len(gateway.index))
     assert (data_dir / "tools.faiss").exists()
 
 

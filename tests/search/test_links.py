@@ -72,12 +72,12 @@ def test_a_vector_that_was_taken_out_is_missing_again(links: VectorLinks) -> Non
 def test_a_side_car_brings_back_what_it_was_given(links: VectorLinks) -> None:
     """For tools that still read so; damaged rows and other tools' ids bring nothing."""
     links.link(found(3))
-    kept = links.sidecar("fake", 5)
+    kept = links.sidecar("fake")
     fresh = VectorLinks(VectorIndex(4))
     vectors = kept.vectors.copy()
     vectors[kept.ids.tolist().index(3)] = 0
     fresh.follow(TOOLS | {2: replace(TOOLS[2], description="New.")})
-    fresh.take_over(Sidecar("fake", 5, kept.ids, kept.hashes, vectors))
+    fresh.take_over(Sidecar("fake", kept.ids, kept.hashes, vectors))
     ids, rows = fresh.vectors.take([1, 2, 3])
     assert ids == [1]
     assert (rows == E[1:2]).all()
@@ -87,7 +87,7 @@ def test_an_id_that_belongs_to_another_tool_now_gets_nothing() -> None:
     """As in a catalog that was made anew beside an old side-car."""
     links = VectorLinks(VectorIndex(4))
     links.follow({1: replace(TOOLS[2], id=1)})
-    links.take_over(Sidecar("fake", 1, np.array([1]), [hash_of(TOOLS[1])], E[1:2]))
+    links.take_over(Sidecar("fake", np.array([1]), [hash_of(TOOLS[1])], E[1:2]))
     assert len(links.vectors) == 0
 
 

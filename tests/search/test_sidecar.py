@@ -16,7 +16,7 @@ from smart_mcp_proxy.search.sidecar import SIDECAR_NAME, Sidecar, load, save
 
 EMBEDDER = "fake:ä:4"
 VECTORS = np.eye(4, dtype=np.float32)[[2, 0, 3]]
-WHOLE = Sidecar(EMBEDDER, 7, np.array([5, 1 << 41, 3]), [f"{number:064x}" for number in (1, 2, 3)], VECTORS)
+WHOLE = Sidecar(EMBEDDER, np.array([5, 1 << 41, 3]), [f"{number:064x}" for number in (1, 2, 3)], VECTORS)
 
 
 @pytest.fixture
@@ -28,10 +28,10 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_what_is_written_comes_back(path: Path) -> None:
-    """Ids, hashes, vectors and generation; the file is for its owner only, and nothing else is left beside it."""
+    """Ids, hashes, vectors; the file is for its owner only, and nothing else is left beside it."""
     found = load(path, EMBEDDER, 4)
     assert found is not None
-    assert (found.embedder_id, found.generation) == (EMBEDDER, 7)
+    assert found.embedder_id == EMBEDDER
     assert found.ids.tolist() == WHOLE.ids.tolist()
     assert found.hashes == WHOLE.hashes
     assert (found.vectors == VECTORS).all()
@@ -48,7 +48,7 @@ def test_faiss_reads_it(path: Path) -> None:
 
 def test_no_tools_make_a_side_car_too(path: Path) -> None:
     """A catalog that became empty."""
-    empty = Sidecar(EMBEDDER, 8, np.empty(0, np.int64), [], np.empty((0, 4), np.float32))
+    empty = Sidecar(EMBEDDER, np.empty(0, np.int64), [], np.empty((0, 4), np.float32))
     assert save(path, empty)
     found = load(path, EMBEDDER, 4)
     assert found is not None
@@ -114,10 +114,10 @@ def test_a_writer_that_died_leaves_the_old_one(path: Path) -> None:
     staged = path.with_name(f"{SIDECAR_NAME}.new")
     staged.write_bytes(b"half" * 10_000)
     assert load(path, EMBEDDER, 4) is not None
-    assert save(path, Sidecar(EMBEDDER, 9, WHOLE.ids, WHOLE.hashes, VECTORS))
+    assert save(path, Sidecar(EMBEDDER, WHOLE.ids[:2], WHOLE.hashes[:2], VECTORS[:2]))
     found = load(path, EMBEDDER, 4)
     assert found is not None
-    assert found.generation == 9
+    assert len(found.ids) == 2
     assert not staged.exists()
 
 

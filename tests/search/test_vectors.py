@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from smart_mcp_proxy.errors import SearchError
 from smart_mcp_proxy.search import vectors
+from smart_mcp_proxy.search.faiss_edge import compressed_scan
 from smart_mcp_proxy.search.vectors import VectorIndex
 
 Matrix = NDArray[np.float32]
@@ -105,6 +106,35 @@ def test_many_vectors_are_searched_as_exactly_as_few(has_faiss: bool, monkeypatc
         ids, cosines = index.search(query, 50)
         assert cosines == pytest.approx([known[id] @ query for id in best(known, query, 50)], abs=1e-6)
         assert cosines == pytest.approx([known[id] @ query for id in ids.tolist()], abs=1e-6)
+
+
+@pytest.mark.parametrize("noise", [0.0, 1e-3, 0.02])
+def test_a_crowd_of_near_equals_is_ranked_exactly_in_whichever_order_it_came(noise: float) -> None:
+    """More of them than a compressed scan can tell apart: the nearest are found, equal ones stand by id."""
+    rng = np.random.default_rng(3)
+    crowd = unit(rng, 1, 384) + noise * unit(rng, 1_000, 384)
+    matrix = np.concatenate((unit(rng, 4_000, 384), crowd / np.linalg.norm(crowd, axis=1, keepdims=True)))
+    query = crowd[0] + 0.3 * unit(rng, 1, 384)[0]
+    query /= np.linalg.norm(query)
+    exact = np.einsum("ij,j->i", matrix, query)
+    wanted = np.lexsort((np.arange(len(matrix)), -exact))[:100].tolist()
+    for _ in range(3):
+        index, order = VectorIndex(384), rng.permutation(len(matrix))
+        index.update(order.tolist(), matrix[order])
+        assert index.search(query, 100)[0].tolist() == wanted
+
+
+@pytest.mark.parametrize("dimension", [16, 384, 768])
+def test_a_compressed_scan_knows_what_it_may_have_missed(dimension: int) -> None:
+    """No row that it does not return has a larger cosine than it says."""
+    rng = np.random.default_rng(4)
+    matrix = unit(rng, 5_000, dimension)
+    scan = compressed_scan(matrix)
+    assert scan is not None
+    for query in unit(rng, 50, dimension):
+        rows, ceiling = scan(query, 20)
+        others = np.delete(matrix @ query, rows)
+        assert others.max() <= ceiling <= others.max() + 0.1
 
 
 def test_one_component_in_every_row_can_be_zero() -> None:

@@ -107,14 +107,17 @@ def _chosen(settings: Settings, environ: Mapping[str, str], is_installed: Callab
 def _choose_local(settings: Settings, environ: Mapping[str, str], is_installed: Callable[[str], bool]) -> _Open:
     model = settings.hf_model
     folder = find_snapshot(model, environ)
-    if folder is None and (Path(model).expanduser().is_absolute() or model.startswith(".")):
+    is_folder_meant = Path(model).expanduser().is_absolute() or model.startswith(".")
+    has_torch = all(map(is_installed, ("faiss", "sentence_transformers", "torch")))
+    has_minilm = all(map(is_installed, ("faiss", "tokenizers", "threadpoolctl")))
+    if folder is None and is_folder_meant and (has_torch or has_minilm):
         raise EmbeddingError(
             f"MCPPROXY_HF_MODEL is {model!r}, where no model lies.",
             hint="Expected a folder with model.safetensors in it, or a name on the Hugging Face hub.",
         )
-    if all(map(is_installed, ("faiss", "sentence_transformers", "torch"))):
+    if has_torch:
         return partial(SentenceTransformerEmbedder, model, environ)
-    if folder is not None and all(map(is_installed, ("faiss", "tokenizers", "threadpoolctl"))):
+    if folder is not None and has_minilm:
         return partial(MiniLmEmbedder, folder, model)
     raise _missing(
         settings.embedder,

@@ -1,9 +1,11 @@
 """Asks OpenAI's embeddings service, or one that speaks like it. The one place that imports openai."""
 
+import hashlib
 import re
 import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
+from email.utils import parsedate_to_datetime
 from urllib.parse import urlsplit
 
 import msgspec
@@ -11,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smart_mcp_proxy.errors import EmbeddingError
+from smart_mcp_proxy.search.embedders.loop_thread import LoopThread
 from smart_mcp_proxy.search.embedders.texts import cut, encodable
 
 __all__ = ["OPENAI_URL", "OpenAiEmbedder"]
@@ -26,12 +29,15 @@ _TEXT_BYTES = 8_191
 Source: OpenAI API reference, Create embeddings: 8,192 tokens a text, 300,000 a request.
 """
 _INDEXING_TIMEOUT_S = 60.0
+"""For all attempts at one request together; whoever asked tries again later, with fewer texts."""
 _QUERY_TIMEOUT_S = 3.0
 """An agent waits for a search; after that the words alone answer it."""
 _ATTEMPTS = 4
 _FIRST_WAIT_S = 1.0
 _LONGEST_WAIT_S = 10.0
 """More patience than this is the caller's affair: a sleeping thread cannot be stopped."""
+_LONGEST_ASKED_S = 3_600.0
+"""A service that names a later hour is asked again after this one all the same: its clock may be wrong, or ours."""
 
 _REFUSED_STATUS = (401, 403)
 _PASSING_STATUS = (408, 409, 429)
@@ -40,6 +46,8 @@ _QUOTA = "insufficient_quota"
 """The 429 of an account without money, which does not."""
 _ERROR_CODE = re.compile(r"[a-z_]{1,40}")
 _SECONDS = re.compile(r"\d{1,6}(\.\d+)?")
+_USUAL_PATH = "/v1"
+_PATH_DIGITS = 12
 
 
 class _Row(msgspec.Struct):
@@ -58,8 +66,11 @@ class OpenAiEmbedder:
         model: Name of an embedding model of the service.
         api_key: Visible ASCII. Never shown in an error or in the id.
         base_url: The service, with the version in its path.
-        query_timeout_s: How long a query may wait for the service's next sign of life.
+        query_timeout_s: How long a query may take in all, however slowly its answer comes.
+        indexing_timeout_s: The same for one request of tools' texts, its further attempts included.
         sleep: Waits between two attempts, in seconds.
+        clock: Monotonic seconds.
+        now: Wall time in seconds since 1970, for services that name the time of day to come back at.
 
     Raises:
         EmbeddingError: The address is none, or the first request fails; it finds out the model's dimension.
@@ -72,7 +83,10 @@ class OpenAiEmbedder:
         base_url: str = OPENAI_URL,
         *,
         query_timeout_s: float = _QUERY_TIMEOUT_S,
+        indexing_timeout_s: float = _INDEXING_TIMEOUT_S,
         sleep: Callable[[float], object] = time.sleep,
+        clock: Callable[[], float] = time.monotonic,
+        now: Callable[[], float] = time.time,
     ) -> None:
         # Imported on use: an optional dependency, and a second that other embedders need not pay.
         import openai
@@ -80,14 +94,19 @@ class OpenAiEmbedder:
         if not re.fullmatch(r"https?://[!-~]+", base_url):
             raise EmbeddingError("OPENAI_BASE_URL is no http or https address.", hint=f"Example: {OPENAI_URL}")
         self._openai = openai
-        self._client = openai.OpenAI(api_key=api_key, base_url=base_url, max_retries=0)
-        weakref.finalize(self, self._client.close)
-        self._service = urlsplit(base_url).netloc.rpartition("@")[2]
+        self._client = client = openai.AsyncOpenAI(api_key=api_key, base_url=base_url, max_retries=0)
+        self._thread = thread = LoopThread("embedding service")
+        weakref.finalize(self, lambda: thread.close(client.close()))
+        address = urlsplit(base_url)
+        self._service = address.netloc.rpartition("@")[2]
         self._model = model
         self._query_timeout_s = query_timeout_s
+        self._indexing_timeout_s = indexing_timeout_s
         self._sleep = sleep
+        self._clock = clock
+        self._now = now
         self.dimension = self._ask_patiently(["dimension"]).shape[1]
-        self.id = f"openai:{self._service}:{model}:{self.dimension}"
+        self.id = f"openai:{self._service}{_deployment(address.path)}:{model}:{self.dimension}"
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Vectors of tools' texts, one row of unit length each, shape (len(texts), dimension).
@@ -118,28 +137,29 @@ class OpenAiEmbedder:
         return vectors
 
     def _ask_patiently(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Like `_ask`, again after a wait where that may help."""
+        """Like `_ask`, again after a wait where that may help and there is time for it."""
+        deadline_s = self._clock() + self._indexing_timeout_s
         for attempt in range(_ATTEMPTS - 1):
             try:
-                return self._ask(texts, _INDEXING_TIMEOUT_S)
+                return self._ask(texts, deadline_s - self._clock())
             except EmbeddingError as exc:
                 if exc.retry_after_s is None or exc.retry_after_s > _LONGEST_WAIT_S:
                     raise
-                self._sleep(max(exc.retry_after_s, _FIRST_WAIT_S * 2**attempt))
-        return self._ask(texts, _INDEXING_TIMEOUT_S)
+                wait_s = max(exc.retry_after_s, _FIRST_WAIT_S * 2**attempt)
+                if self._clock() + wait_s >= deadline_s:
+                    raise
+                self._sleep(wait_s)
+        return self._ask(texts, deadline_s - self._clock())
 
     def _ask(self, texts: Sequence[str], timeout_s: float) -> NDArray[np.float32]:
         """One request for at most as many texts as fit one; unit rows in the order of the texts."""
-        embeddings = self._client.embeddings.with_raw_response
         try:
-            reply = embeddings.create(
-                input=list(texts), model=self._model, encoding_format="float", timeout=timeout_s
-            ).content
+            reply = self._thread.wait_for(self._reply(texts, timeout_s), timeout_s)
         # Nothing of what the service says is passed on or chained: some echo the key.
         except self._openai.APIStatusError as exc:
             raise self._refusal(exc.status_code, exc.code, exc.response.headers.get("retry-after")) from None
-        except self._openai.APITimeoutError:
-            raise self._unavailable(f"did not answer within {timeout_s:g} s") from None
+        except (TimeoutError, self._openai.APITimeoutError):
+            raise self._unavailable(f"did not answer within {timeout_s:.3g} s") from None
         except self._openai.APIConnectionError as exc:
             raise self._unavailable(f"cannot be reached: {type(exc.__cause__).__name__}") from None
         try:
@@ -147,6 +167,12 @@ class OpenAiEmbedder:
         except msgspec.DecodeError:
             raise self._bad_answer("no list of vectors") from None
         return self._unit_rows(rows, len(texts))
+
+    async def _reply(self, texts: Sequence[str], timeout_s: float) -> bytes:
+        reply = await self._client.embeddings.with_raw_response.create(
+            input=list(texts), model=self._model, encoding_format="float", timeout=timeout_s
+        )
+        return reply.content
 
     def _unit_rows(self, rows: Sequence[_Row], count: int) -> NDArray[np.float32]:
         if [row.index for row in rows] != list(range(count)):
@@ -169,12 +195,21 @@ class OpenAiEmbedder:
                 f"{self._service} refuses the key ({reason}).", hint="Set OPENAI_API_KEY to a key that it accepts."
             )
         if (status in _PASSING_STATUS or status >= 500) and code != _QUOTA:
-            asked_s = float(retry_after) if retry_after and _SECONDS.fullmatch(retry_after) else _FIRST_WAIT_S
-            return self._unavailable(f"is busy or broken ({reason})", asked_s)
+            return self._unavailable(f"is busy or broken ({reason})", self._asked_s(retry_after or ""))
         return EmbeddingError(
             f"{self._service} does not embed with model {self._model!r} ({reason}).",
             hint="Check MCPPROXY_OPENAI_MODEL, OPENAI_BASE_URL and the account's plan.",
         )
+
+    def _asked_s(self, retry_after: str) -> float:
+        """For how long the service wants to be left alone. Source: RFC 9110, 10.2.3: seconds, or a date."""
+        if _SECONDS.fullmatch(retry_after):
+            return min(float(retry_after), _LONGEST_ASKED_S)
+        try:
+            asked_s = parsedate_to_datetime(retry_after).timestamp() - self._now()
+        except (ValueError, OverflowError):
+            return _FIRST_WAIT_S
+        return min(max(asked_s, 0.0), _LONGEST_ASKED_S)
 
     def _unavailable(self, problem: str, retry_after_s: float = _FIRST_WAIT_S) -> EmbeddingError:
         return EmbeddingError(
@@ -187,6 +222,15 @@ class OpenAiEmbedder:
         return EmbeddingError(
             f"{self._service} answers {what}.", hint="Check that OPENAI_BASE_URL and MCPPROXY_OPENAI_MODEL are right."
         )
+
+
+def _deployment(path: str) -> str:
+    """What tells two deployments on one host apart; as a digest, for some services take a secret in the path.
+
+    Nothing for the usual path: what was stored before paths counted is still known.
+    """
+    path = path.rstrip("/")
+    return "" if path == _USUAL_PATH else "/" + hashlib.sha256(path.encode()).hexdigest()[:_PATH_DIGITS]
 
 
 def _sendable(text: str) -> str:

@@ -1,17 +1,15 @@
 """What a snapshot's configuration files say about how it turns text into a vector."""
 
 from pathlib import Path
-from typing import Literal, NamedTuple, TypeVar
+from typing import Literal, NamedTuple
 
 import msgspec
 
 from smart_mcp_proxy.errors import EmbeddingError
 from smart_mcp_proxy.search.embedders.bert import BertShape
-from smart_mcp_proxy.search.embedders.snapshot import damaged
+from smart_mcp_proxy.search.embedders.snapshot import read_json
 
 __all__ = ["Recipe", "read_recipe"]
-
-T = TypeVar("T")
 
 
 class Recipe(NamedTuple):
@@ -86,34 +84,23 @@ def read_recipe(folder: Path) -> Recipe:
     Raises:
         EmbeddingError: A file is missing or broken, or the model is of another kind.
     """
-    model = _read(folder / "config.json", _Model)
-    modules = _read(folder / "modules.json", list[_Module])
+    model = read_json(folder / "config.json", _Model)
+    modules = read_json(folder / "modules.json", list[_Module])
     kinds = [module.type.rpartition(".")[2] for module in modules]
     _require(folder, "architecture", f"{model.model_type} with {model.hidden_act}", "bert with gelu")
     _require(folder, "kind of positions", model.position_embedding_type, "absolute")
     _require(folder, "list of modules", [kind for kind in kinds if kind != "Normalize"], ["Transformer", "Pooling"])
-    pooling = _read(folder / modules[1].path / "config.json", _Pooling).modes()
+    pooling = read_json(folder / modules[1].path / "config.json", _Pooling).modes()
     mode: Literal["mean", "cls"] = "cls" if pooling == ["cls"] else "mean"
     _require(folder, "pooling", pooling, [mode])
-    length = _read(folder / "sentence_bert_config.json", _Transformer, default=_Transformer())
-    prompts = _read(folder / "config_sentence_transformers.json", _Prompts, default=_Prompts()).prompts
+    length = read_json(folder / "sentence_bert_config.json", _Transformer, default=_Transformer())
+    prompts = read_json(folder / "config_sentence_transformers.json", _Prompts, default=_Prompts()).prompts
     return Recipe(
         BertShape(model.num_hidden_layers, model.num_attention_heads, model.layer_norm_eps, mode),
         min(length.max_seq_length or model.max_position_embeddings, model.max_position_embeddings),
         prompts.get("query", ""),
         prompts.get("document", ""),
     )
-
-
-def _read(file: Path, type_: type[T], default: T | None = None) -> T:
-    try:
-        return msgspec.json.decode(file.read_bytes(), type=type_)
-    except FileNotFoundError as exc:
-        if default is not None:
-            return default
-        raise damaged(file, "it is missing") from exc
-    except (OSError, msgspec.DecodeError) as exc:
-        raise damaged(file, str(exc)) from exc
 
 
 def _require(folder: Path, what: str, found: object, needed: object) -> None:

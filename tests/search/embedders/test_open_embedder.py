@@ -10,7 +10,7 @@ import pytest
 from embedding_fakes import EmbeddingService
 
 from smart_mcp_proxy.errors import EmbeddingError, MissingExtraError
-from smart_mcp_proxy.search.embedders import CachedQueries, open_embedder
+from smart_mcp_proxy.search.embedders import CachedQueries, open_embedder, require_packages
 from smart_mcp_proxy.search.embedding import Embedder
 from smart_mcp_proxy.settings import Settings
 
@@ -88,9 +88,19 @@ def test_without_torch_a_model_that_is_not_there_cannot_be_had(tmp_path: Path) -
 
 @pytest.mark.parametrize("model", ["/no/such/folder", "./nothing", "~/no-such-model"])
 def test_a_folder_without_a_model_is_an_error(model: str) -> None:
-    """Whatever is installed."""
+    """Whatever runs it is installed."""
     with pytest.raises(EmbeddingError, match=f"MCPPROXY_HF_MODEL is '{model}', where no model lies"):
         opened("HF", {}, TORCH_FREE, "sentence_transformers torch", hf_model=model)
+
+
+@pytest.mark.parametrize("model", ["/no/such/folder", "./nothing"])
+@pytest.mark.parametrize("embedder", ["HF", "HYBRID"])
+def test_packages_are_asked_for_before_the_model(embedder: str, model: str) -> None:
+    """So that a strict start is refused without them, whatever else is wrong."""
+    settings = Settings.model_validate({"embedder": embedder, "hf_model": model, "strict": True})
+    with pytest.raises(MissingExtraError) as caught:
+        require_packages(settings, {}, only())
+    assert caught.value.message == LOCAL.format(embedder)
 
 
 @pytest.mark.parametrize(

@@ -213,6 +213,63 @@ def test_a_query_does_not_wait_for_a_silent_service(service: EmbeddingService) -
         embedder.embed_query("x")
 
 
+@pytest.mark.parametrize("part", ["status", "headers"])
+def test_a_query_does_not_wait_for_an_answer_that_drips(service: EmbeddingService, part: Any) -> None:
+    """A byte now and then buys no time; the connection is closed at the deadline, and the next query has another."""
+    embedder = OpenAiEmbedder("m-small", KEY, service.url, query_timeout_s=0.3)
+    service.answers.append(lambda texts: Reply(drips_from=part))
+    with pytest.raises(EmbeddingError, match=r"did not answer within 0\.3 s") as caught:
+        embedder.embed_query("x")
+    assert caught.value.retry_after_s == 1
+    assert service.was_left.wait(10)
+    patient = OpenAiEmbedder("m-small", KEY, service.url, query_timeout_s=30)
+    np.testing.assert_allclose(patient.embed_query("x"), unit("x"), atol=1e-6)
+
+
+def test_a_batch_has_a_deadline_for_all_its_attempts(service: EmbeddingService) -> None:
+    """An answer that drips ends with it, and what is left is no reason to begin again."""
+    waits = Waits()
+    embedder = OpenAiEmbedder("m-small", KEY, service.url, indexing_timeout_s=1, sleep=waits)
+    service.requests.clear()
+    service.answers.append(lambda texts: Reply(drips_from="headers"))
+    with pytest.raises(EmbeddingError, match="did not answer within 1 s"):
+        embedder.embed(TEXTS)
+    assert (waits, len(service.requests)) == ([], 1)
+    assert service.was_left.wait(10)
+
+
+@pytest.mark.parametrize(
+    ("retry_after", "asked_s"),
+    [
+        ("Sun, 06 Nov 1994 08:49:45 GMT", 8),
+        ("Sun, 06 Nov 1994 08:49:00 GMT", 0),
+        ("Mon, 06 Nov 2094 08:49:37 GMT", 3_600),
+        ("999999", 3_600),
+        ("soon", 1),
+    ],
+)
+def test_a_service_may_name_the_time_to_come_back(service: EmbeddingService, retry_after: str, asked_s: float) -> None:
+    """As a date or in seconds; an hour at the most, for a clock may be wrong."""
+    embedder = OpenAiEmbedder("m-small", KEY, service.url, query_timeout_s=30, now=lambda: 784_111_777.0)
+    service.answers.append(failing(429, retry_after=retry_after))
+    with pytest.raises(EmbeddingError, match="HTTP 429") as caught:
+        embedder.embed_query("x")
+    assert caught.value.retry_after_s == asked_s
+
+
+def test_two_deployments_on_one_host_have_two_ids(service: EmbeddingService) -> None:
+    """The path tells them apart without being shown; a slash at its end, a query and a password do not matter."""
+    host = service.url.removesuffix("/v1")
+
+    def id_at(address: str) -> str:
+        return OpenAiEmbedder("m-small", KEY, address).id
+
+    usual, one, other = id_at(f"{host}/v1"), id_at(f"{host}/deployments/s3cret/v1"), id_at(f"{host}/deployments/b/v1")
+    assert len({usual, one, other}) == 3
+    assert "s3cret" not in one
+    assert id_at(f"{host}/v1/?key=1".replace("//", "//user:secret@", 1)) == usual
+
+
 def test_a_service_that_is_not_there_is_asked_again_and_then_told() -> None:
     """The address is named, as nobody listens at it."""
     waits = Waits()
