@@ -20,7 +20,6 @@ Not seen is the loss of the database and the mark together, which is what a user
 
 import os
 import re
-import secrets
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -162,15 +161,12 @@ def _holds(connection: Connection, table: str) -> bool:
 
 
 def _replace(path: Path, content: bytes) -> None:
-    """Puts `content` into the owner's own file, whole or not at all."""
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(descriptor)
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    """Puts `content` into the owner's own file, whole or not at all; for one process at a time."""
+    # One name: what a killed process leaves of it is overwritten by the next.
+    temporary = path.with_name(f".{path.name}.new")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(descriptor)
+    temporary.replace(path)

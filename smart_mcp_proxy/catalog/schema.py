@@ -316,6 +316,10 @@ _APPROVALS_COUNT = (
         for table in ("approvals", "baselines")
         for event in ("INSERT", "UPDATE", "DELETE")
     ),
+    # That first lists are trusted again is a decision, too.
+    f"""CREATE TRIGGER closed_count_delete AFTER DELETE ON meta WHEN OLD.key = '{CLOSED_KEY}' BEGIN
+      UPDATE meta SET value = value + 1 WHERE key = '{COUNT_KEY}';
+    END""",
 )
 
 _MIGRATIONS = (

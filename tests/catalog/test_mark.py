@@ -304,7 +304,7 @@ async def test_a_mark_that_cannot_be_written_is_a_file_that_cannot_be_written(
     for is_mended in (True, False):
         async with opened() as catalog:
             await catalog.sync("s", [tool("a"), tool("b"), tool("c")])
-            before = sorted(data_dir.iterdir())
+            before = (data_dir / MARK_NAME).read_bytes()
             with monkeypatch.context() as patch:
                 patch.setattr(os, "fsync", fail)
                 with pytest.raises(CatalogError, match=r"approvals\.mark' cannot be written: No space left on device"):
@@ -312,7 +312,7 @@ async def test_a_mark_that_cannot_be_written_is_a_file_that_cannot_be_written(
                 assert catalog.problem
                 await catalog.sync("s", [tool("a"), tool("b"), tool("c")])
                 assert "s:c" in shown(catalog)
-                assert sorted(data_dir.iterdir()) == before, "what could not be written whole is not left behind"
+                assert (data_dir / MARK_NAME).read_bytes() == before, "a part of a mark took its place"
             if is_mended:
                 await catalog.refresh()
                 assert catalog.problem is None
