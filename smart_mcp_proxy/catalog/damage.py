@@ -35,7 +35,7 @@ def was_damaged(path: Path) -> bool:
 
 
 def is_blank(path: Path) -> bool:
-    """Whether nothing was ever stored at `path`; not so where one cannot look."""
+    """Whether nothing is stored at `path`, nor was moved aside; not so where one cannot look."""
     try:
         return path.stat().st_size == 0 and not was_damaged(path)
     except FileNotFoundError:
