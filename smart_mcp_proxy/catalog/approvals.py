@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from sqlalchemy import ColumnElement, Connection, delete, select, update
 from sqlalchemy.dialects.sqlite import insert
 
-from smart_mcp_proxy.catalog.schema import CATALOG_ID_KEY, CLOSED_KEY, approvals, baselines, meta
+from smart_mcp_proxy.catalog.mark import CLOSED_KEY, NO_MARK, Mark, read_mark
+from smart_mcp_proxy.catalog.schema import approvals, baselines, meta
 from smart_mcp_proxy.catalog.schema import tools as tools_table
 from smart_mcp_proxy.catalog.tools import PreparedTool, mark_changed
 from smart_mcp_proxy.models import Review, Submission, ToolKey
@@ -32,13 +33,13 @@ class Standing:
         baselined: Servers whose first list was heard.
         blocked: Tools that the user switched off.
         is_closed: Whether the record of approvals was lost: no first list is trusted before the user says so.
-        catalog_id: Which file this was read from; 0 where none was.
+        mark: Which file this was read from, and how far it had come.
     """
 
     baselined: frozenset[str] = frozenset()
     blocked: frozenset[ToolKey] = frozenset()
     is_closed: bool = False
-    catalog_id: int = 0
+    mark: Mark = NO_MARK
 
     def trusts_first_list(self, server: str) -> bool:
         """Whether the next list of `server` is its first, and is agreed to by having configured it."""
@@ -70,7 +71,7 @@ def read_standing(connection: Connection) -> Standing:
         baselined=frozenset(connection.scalars(select(baselines.c.server_name))),
         blocked=frozenset(ToolKey(server, name) for server, name in connection.execute(blocked)),
         is_closed=connection.scalar(select(meta.c.value).where(meta.c.key == CLOSED_KEY)) is not None,
-        catalog_id=connection.execute(select(meta.c.value).where(meta.c.key == CATALOG_ID_KEY)).scalar_one(),
+        mark=read_mark(connection),
     )
 
 

@@ -10,6 +10,7 @@ from smart_mcp_proxy.catalog import activity, approvals, examples, tools, vector
 from smart_mcp_proxy.catalog.activity import ActivityFilter, StoredActivity
 from smart_mcp_proxy.catalog.database import Database, StorageError
 from smart_mcp_proxy.catalog.examples import Example, Lesson
+from smart_mcp_proxy.catalog.mark import read_mark
 from smart_mcp_proxy.models import ToolKey
 from smart_mcp_proxy.telemetry import Activity, get_logger
 
@@ -42,17 +43,17 @@ class Archive:
             reopens: Whether first lists are trusted again, where the record of approvals was lost.
         """
         work = partial(approvals.approve, seen=seen, by=by, now_s=self._clock(), reopens=reopens)
-        return await self._database.run(partial(self._write, work))
+        return await self._database.run(partial(self._decide, work))
 
     async def block(self, key: ToolKey, by: str) -> None:
         """Keeps a tool from agents, whatever its definition becomes; `refresh` shows it."""
         work = partial(approvals.block, key=key, by=by, now_s=self._clock())
-        await self._database.run(partial(self._write, work))
+        await self._database.run(partial(self._decide, work))
 
     async def unblock(self, key: ToolKey, by: str) -> bool:
         """Lifts a block, whether there was one; what was approved before it is approved again."""
         work = partial(approvals.unblock, key=key, by=by, now_s=self._clock())
-        return await self._database.run(partial(self._write, work))
+        return await self._database.run(partial(self._decide, work))
 
     async def append_activity(self, batch: Sequence[Activity]) -> None:
         """Adds records to the activity log, those left out that it has; once it returns they survive whatever happens
@@ -150,3 +151,13 @@ class Archive:
         except StorageError as exc:
             self._lose(exc)
             raise
+
+    def _decide(self, work: Callable[[Connection], T]) -> T:
+        """As `_write`, for what may change approvals: what is noted of them outside the file follows at once."""
+        result, mark = self._write(lambda connection: (work(connection), read_mark(connection)))
+        try:
+            self._database.advance_mark(mark)
+        except StorageError as exc:
+            self._lose(exc)
+            raise
+        return result

@@ -17,6 +17,7 @@ from smart_mcp_proxy.catalog.archive import Archive
 from smart_mcp_proxy.catalog.damage import is_blank
 from smart_mcp_proxy.catalog.database import Database, StorageError
 from smart_mcp_proxy.catalog.instances import Instance
+from smart_mcp_proxy.catalog.mark import read_mark
 from smart_mcp_proxy.catalog.remembered import FIRST_REMEMBERED_ID, Heard, remember, restore
 from smart_mcp_proxy.catalog.schema import migrate
 from smart_mcp_proxy.catalog.snapshot import Diff, Snapshot
@@ -146,7 +147,7 @@ class Catalog(Archive):
         return await self._database.run(partial(self._forget_servers, frozenset(keep)))
 
     async def refresh(self) -> Diff | None:
-        """What other processes changed since the last look; None, after one cheap query, if nothing.
+        """What other processes changed since the last look; None, after a cheap one, if nothing.
 
         While nothing can be stored, it is tried again here.
         """
@@ -180,15 +181,20 @@ class Catalog(Archive):
     # From here on: in the database's thread.
 
     def _load(self, *, is_reset: bool) -> None:
+        is_new = self._database.read_mark() is None
         if is_blank(self._database.path):
-            self._standing = Standing()
+            if is_new:
+                self._standing = Standing()
+            else:
+                _log.warning("the catalog '%s' is gone; a new one is filled from the servers.", self._database.path)
         try:
             self._database.connect()
-            migrate(self._database)
+            migrate(self._database, is_lost=not is_new)
             if is_reset:
                 self._database.write(tools.clear)
             self._database.write(partial(tools.shorten_listed_names, limit=self._name_limit))
             self._snapshot, self._last_sync_s, self._standing = self._database.read(self._look)
+            self._database.advance_mark(self._standing.mark, adopts=True)
         except StorageError as exc:
             self._lose(exc)
 
@@ -212,9 +218,7 @@ class Catalog(Archive):
         try:
             self._store(server, heard, now_s)
             self._last_sync_s[server] = now_s
-            diff = self._read_on()
-            self._note_known(server)  # an empty list is a first one, too, and moves no generation
-            return diff
+            return self._read_on()
         except StorageError:
             return self._remember(server, heard, now_s)
 
@@ -228,7 +232,7 @@ class Catalog(Archive):
         if self._lost is None and not self._is_unstored(server, heard):
             self._unsaved_syncs[server] = now_s
             return
-        self._write(store)
+        self._decide(store)
         self._unsaved_syncs.pop(server, None)
 
     def _is_unstored(self, server: str, heard: Heard) -> bool:
@@ -283,7 +287,8 @@ class Catalog(Archive):
 
     def _look(self, connection: Connection) -> tuple[Snapshot, dict[str, float], Standing]:
         now = tools.advance(connection, self._snapshot)
-        if now is self._snapshot:
+        # An empty list is a first one, too, and moves no generation.
+        if now is self._snapshot and read_mark(connection) == self._standing.mark:
             return now, self._last_sync_s, self._standing
         return now, tools.last_syncs(connection), read_standing(connection)
 
@@ -319,19 +324,22 @@ class Catalog(Archive):
 
     def _regain(self) -> None:
         """Stores what was kept in memory, and serves what the file then holds."""
+        now_s, known, mark = self._clock(), self._standing, self._database.read_mark()
+        # Otherwise another process, now gone, may have stored a block that the memory lacks: no file then, no trust.
+        is_whole = mark is None or known.mark.covers(mark)
         self._database.mend()
-        migrate(self._database)
-        now_s, known = self._clock(), self._standing
+        migrate(self._database, is_lost=known.is_closed or not is_whole)
 
         def store(connection: Connection) -> Instance | None:
-            is_new_file = known.catalog_id not in (0, read_standing(connection).catalog_id)
+            is_new_file = known.mark.catalog_id not in (0, read_mark(connection).catalog_id)
             restore(
                 connection,
                 self._snapshot,
                 self._heard,
-                self._standing,
+                known,
                 self._name_limit,
                 is_new_file=is_new_file,
+                is_whole=is_whole,
                 now_s=now_s,
             )
             tools.note_syncs(connection, self._last_sync_s if is_new_file else self._unsaved_syncs)
@@ -341,6 +349,7 @@ class Catalog(Archive):
             return instances.register(connection, own.pid, own.servers, now_s)
 
         self._instance = self._database.write(store)
+        self._database.advance_mark(self._database.read(read_mark), adopts=True)
         self._heard.clear()
         self._unsaved_syncs.clear()
         # Whole: ids and generations of another file do not go on from those in memory.

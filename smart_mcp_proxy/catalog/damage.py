@@ -9,7 +9,7 @@ from pathlib import Path
 
 from sqlalchemy import Connection
 
-__all__ = ["FileId", "file_id", "find_damage", "is_blank", "move_aside", "was_damaged"]
+__all__ = ["FileId", "alone", "file_id", "find_damage", "is_blank", "move_aside", "was_damaged"]
 
 FileId = tuple[int, int]
 """Device and inode: which file a name stands for now."""
@@ -35,7 +35,7 @@ def was_damaged(path: Path) -> bool:
 
 
 def is_blank(path: Path) -> bool:
-    """Whether nothing was ever stored at `path`; not so where one cannot look."""
+    """Whether nothing is stored at `path`, nor was moved aside; not so where one cannot look."""
     try:
         return path.stat().st_size == 0 and not was_damaged(path)
     except FileNotFoundError:
@@ -71,7 +71,7 @@ def move_aside(path: Path, seen: FileId | None) -> Path | None:
         path: Of the database.
         seen: The file that was found damaged. One that has taken its place meanwhile stays.
     """
-    with _alone(path.parent):
+    with alone(path.parent):
         if seen is None or file_id(path) != seen:
             return None
         stamp = time.strftime("%Y%m%d-%H%M%S")
@@ -89,11 +89,11 @@ def move_aside(path: Path, seen: FileId | None) -> Path | None:
 
 
 @contextmanager
-def _alone(directory: Path) -> Iterator[None]:
-    """Lets one process at a time move files in this directory."""
+def alone(directory: Path) -> Iterator[int]:
+    """Lets one process at a time move files in this directory; with its descriptor."""
     descriptor = os.open(directory, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
+        yield descriptor
     finally:
         os.close(descriptor)

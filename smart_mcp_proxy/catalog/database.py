@@ -15,6 +15,7 @@ from sqlalchemy import URL, Connection, NullPool, create_engine
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from smart_mcp_proxy.catalog.damage import FileId, file_id, find_damage, move_aside
+from smart_mcp_proxy.catalog.mark import MARK_NAME, Mark, MarkFile
 from smart_mcp_proxy.errors import CatalogError, ConfigError
 from smart_mcp_proxy.telemetry import get_logger
 
@@ -65,6 +66,7 @@ class Database:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._mark = MarkFile(path.parent)
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="catalog")
         self._engine = create_engine(
             URL.create("sqlite", database=str(path)),
@@ -96,7 +98,8 @@ class Database:
     def connect(self) -> None:
         """Opens the file; it and its directory are created, for the owner only, where they do not exist.
 
-        A damaged file is moved aside, with a message, and a new one takes its place.
+        A damaged file, or one that lacks decisions of the user's, is moved aside, with a message, and a new one takes
+        its place.
 
         Raises:
             ConfigError: The directory cannot be used.
@@ -139,6 +142,22 @@ class Database:
     def write(self, work: Callable[[Connection], T]) -> T:
         """What `work` returns, with all its writes committed, or none and an error. It may run more than once."""
         return self._transact("IMMEDIATE", work)
+
+    def read_mark(self) -> Mark | None:
+        """How far the file must have come to be whole; None where nobody has said."""
+        return self._mark.read()
+
+    def advance_mark(self, mark: Mark, *, adopts: bool = False) -> None:
+        """Notes outside the file how far it has come; see `MarkFile.advance`.
+
+        Raises:
+            StorageError: The disk does not let us.
+        """
+        try:
+            self._mark.advance(mark, adopts=adopts)
+        except OSError as exc:
+            reason = exc.strerror or type(exc).__name__
+            raise StorageError(f"'{self.path.with_name(MARK_NAME)}' cannot be written: {reason}.") from exc
 
     def _transact(self, mode: Literal["DEFERRED", "IMMEDIATE"], work: Callable[[Connection], T]) -> T:
         connection = self._connection
@@ -209,7 +228,7 @@ class Database:
             # A file that can be read but not written shows itself only when a write begins.
             connection.exec_driver_sql("BEGIN IMMEDIATE")
             connection.rollback()
-            damage = find_damage(connection)
+            damage = find_damage(connection) or self._mark.find_loss(connection)
         except BaseException:
             connection.close()
             raise

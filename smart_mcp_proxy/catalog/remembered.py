@@ -116,9 +116,12 @@ def restore(
     name_limit: int,
     *,
     is_new_file: bool,
+    is_whole: bool,
     now_s: float,
 ) -> None:
-    """Stores what only the memory knows: the lists that were heard, in a new file all tools and approvals.
+    """Stores what only the memory knows: the lists that were heard, in a new file all tools and decisions.
+
+    Of a memory that is not whole only blocks and heard first lists count: an approval may have been taken back.
 
     Listed names stay as they are unless another process has given them away meanwhile. Generations and ids go on
     from those of the snapshot. What became approved in memory is judged anew by what the file knows.
@@ -130,7 +133,7 @@ def restore(
         for server in {key.server for key in (*snapshot.by_key, *snapshot.withheld)}:
             definitions = [json.loads(record.raw) for record in snapshot.tools_of(server)]
             heard.setdefault(server, Heard(prepare(server, definitions)))
-        approvals.recall(connection, standing, _approved(snapshot), now_s)
+        approvals.recall(connection, standing, _approved(snapshot) if is_whole else (), now_s)
     behind = update(meta).where(meta.c.key == "generation", meta.c.value < snapshot.generation)
     connection.execute(behind.values(value=snapshot.generation))
     for server, each in heard.items():

@@ -6,11 +6,10 @@ from sqlalchemy import Column, Connection, Float, Integer, LargeBinary, MetaData
 
 from smart_mcp_proxy.catalog.damage import was_damaged
 from smart_mcp_proxy.catalog.database import Database
+from smart_mcp_proxy.catalog.mark import CATALOG_ID_KEY, CLOSED_KEY, COUNT_KEY
 from smart_mcp_proxy.errors import ConfigError
 
 __all__ = [
-    "CATALOG_ID_KEY",
-    "CLOSED_KEY",
     "LATEST_VERSION",
     "activity",
     "agent_tokens",
@@ -145,11 +144,6 @@ agent_tokens = Table(
 baselines = Table(
     "baselines", metadata, Column("server_name", Text, primary_key=True), Column("at_s", Float, nullable=False)
 )
-
-CATALOG_ID_KEY = "catalog_id"
-"""In `meta`: a random number that this file was born with."""
-CLOSED_KEY = "approvals_closed"
-"""In `meta` where the record of approvals was lost with a damaged file: then no first list is trusted either."""
 
 _SEED_TABLE = (
     # A file of the earlier program already has it, at version 0.
@@ -311,6 +305,23 @@ _AGENT_TOKENS_TABLE = (
     "CREATE UNIQUE INDEX idx_agent_tokens_name ON agent_tokens(name) WHERE revoked_s IS NULL",
 )
 
+_APPROVALS_COUNT = (
+    f"""INSERT INTO meta (key, value)
+      SELECT '{COUNT_KEY}', (SELECT count(*) FROM approvals) + (SELECT count(*) FROM baselines)""",
+    # By triggers: no writer can forget it, and it is committed with what it counts.
+    *(
+        f"""CREATE TRIGGER {table}_count_{event.lower()} AFTER {event} ON {table} BEGIN
+          UPDATE meta SET value = value + 1 WHERE key = '{COUNT_KEY}';
+        END"""
+        for table in ("approvals", "baselines")
+        for event in ("INSERT", "UPDATE", "DELETE")
+    ),
+    # That first lists are trusted again is a decision, too.
+    f"""CREATE TRIGGER closed_count_delete AFTER DELETE ON meta WHEN OLD.key = '{CLOSED_KEY}' BEGIN
+      UPDATE meta SET value = value + 1 WHERE key = '{COUNT_KEY}';
+    END""",
+)
+
 _MIGRATIONS = (
     _SEED_TABLE,
     _CATALOG_TABLES,
@@ -320,21 +331,27 @@ _MIGRATIONS = (
     _TOOLSETS_TABLE,
     _AGENT_TOKENS_TABLE,
     _ACTIVITY_COLUMNS,
+    _APPROVALS_COUNT,
 )
 """Statements that lead from version N, their place here, to N + 1. Released ones are never edited."""
 
 LATEST_VERSION = len(_MIGRATIONS)
 
 
-def migrate(database: Database) -> None:
+def migrate(database: Database, *, is_lost: bool) -> None:
     """Brings the file to the latest version, one transaction a step; other processes may do the same meanwhile.
+
+    Args:
+        database: Connected.
+        is_lost: Whether a file that begins empty takes the place of one with decisions that nobody knows any more.
+            One that takes the place of a damaged file always does.
 
     Raises:
         ConfigError: A newer program has written the file.
         CatalogError: A step failed; the file is left at the version before it.
     """
     while (version := database.read(_version)) < LATEST_VERSION:
-        database.write(partial(_apply_next, replaces_damaged=was_damaged(database.path)))
+        database.write(partial(_apply_next, is_closed=is_lost or was_damaged(database.path)))
     if version > LATEST_VERSION:
         raise ConfigError(
             f"Catalog '{database.path}' has schema version {version}; this program knows versions up to "
@@ -347,14 +364,14 @@ def _version(connection: Connection) -> int:
     return int(connection.exec_driver_sql("PRAGMA user_version").scalar_one())
 
 
-def _apply_next(connection: Connection, *, replaces_damaged: bool) -> None:
+def _apply_next(connection: Connection, *, is_closed: bool) -> None:
     version = _version(connection)
     if version >= LATEST_VERSION:
         return  # another process was faster
     for statement in _MIGRATIONS[version]:
         connection.exec_driver_sql(statement)
     # With the tables, not after them: a process that is killed in between leaves no file that trusts anything.
-    if _MIGRATIONS[version] is _APPROVALS_TABLES and replaces_damaged:
+    if _MIGRATIONS[version] is _APPROVALS_TABLES and is_closed:
         nothing_known = "NOT EXISTS (SELECT 1 FROM baselines)"
         connection.exec_driver_sql(f"INSERT INTO meta (key, value) SELECT '{CLOSED_KEY}', 1 WHERE {nothing_known}")
     connection.exec_driver_sql(f"PRAGMA user_version = {version + 1}")

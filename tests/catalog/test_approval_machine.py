@@ -1,7 +1,8 @@
 """The guarantee under anything that can happen: a machine that lists, approves, blocks, restarts and forgets at random.
 
-Two catalogs on one file take turns, each with what it last saw of the other. Whatever they do, neither ever holds a
-definition that was not agreed to; and once it has looked, it holds all that was.
+Two catalogs on one file take turns, each with what it last saw of the other, and now and then the file is lost.
+Whatever happens, neither ever holds a definition that was not agreed to since; and once it has looked, it holds all
+that was.
 """
 
 import asyncio
@@ -17,8 +18,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
-from smart_mcp_proxy.catalog import Catalog, change_hash
-from smart_mcp_proxy.models import Submission, ToolKey
+from smart_mcp_proxy.catalog import DATABASE_NAME, Catalog, change_hash
+from smart_mcp_proxy.catalog.mark import MARK_NAME
+from smart_mcp_proxy.models import Submission, ToolKey, WithheldState
 
 T = TypeVar("T")
 
@@ -31,11 +33,25 @@ FIELDS: tuple[dict[str, Any], ...] = (
     {"annotations": {"destructiveHint": True}},
     {"annotations": {"readOnlyHint": True}},
     {"_meta": {"v": 1}, "title": "T"},
+    {"title": "T"},
+    {"icons": [{"src": "https://example.com/icon.png"}]},
+    {"x-unknown": ["Anything."]},
+    {
+        "title": "T",
+        "description": "Reads.",
+        "inputSchema": {"type": "object"},
+        "outputSchema": {"type": "object"},
+        "annotations": {"readOnlyHint": True},
+        "icons": [{"src": "https://example.com/icon.png"}],
+        "_meta": {"v": 1},
+        "x-unknown": ["Anything."],
+    },
 )
 SERVERS, NAMES = ("s", "t"), ("a", "b", "c")
 MEMORY = Path("/dev/shm")
 """What is shown here does not hang on a disk, and thousands of commits need not wait for one."""
 STEPS_AT_A_TIME = 200
+LOSSES = ("removed", "emptied", "older copy", "mark spoiled")
 processes = st.integers(0, 1)
 keys = st.builds(ToolKey, st.sampled_from(SERVERS), st.sampled_from(NAMES))
 lists = st.dictionaries(st.sampled_from(NAMES), st.sampled_from(range(len(FIELDS))), max_size=len(NAMES))
@@ -60,6 +76,7 @@ class Machine(RuleBasedStateMachine):
         self.agreed: defaultdict[ToolKey, set[str]] = defaultdict(set)
         self.blocked: set[ToolKey] = set()
         self.heard: set[str] = set()
+        self.is_closed = False
         for _ in (0, 1):
             self.stacks.append(AsyncExitStack())
             self.catalogs.append(self.run(self.open(self.stacks[-1])))
@@ -88,7 +105,7 @@ class Machine(RuleBasedStateMachine):
         for key, hash_ in hashes.items():
             is_first = server not in self.heard and key not in self.approved
             is_liked = server in self.heard and has_policy and likes(Submission(key, hash_, {}, None))
-            if key not in self.blocked and (is_first or is_liked):
+            if key not in self.blocked and (is_first or is_liked) and not self.is_closed:
                 self.agree(key, hash_)
         self.heard.add(server)
         self.listed = {key: hash_ for key, hash_ in self.listed.items() if key.server != server} | hashes
@@ -125,6 +142,47 @@ class Machine(RuleBasedStateMachine):
         if reset:
             self.listed.clear()
         self.catalogs[process] = self.run(self.open(self.stacks[process], reset=reset))
+
+    @rule(kind=st.integers(0, 31), key=keys)
+    def the_file_is_lost(self, kind: int, key: ToolKey) -> None:
+        if kind >= len(LOSSES):
+            return  # as above, and what follows is soon the same
+        for stack in self.stacks:
+            self.run(stack.aclose())
+        self.lose(LOSSES[kind], key)
+        self.stacks = [AsyncExitStack(), AsyncExitStack()]
+        self.catalogs = [self.run(self.open(stack)) for stack in self.stacks]
+        for kept in (self.listed, self.approved, self.agreed, self.blocked, self.heard):
+            kept.clear()
+        self.is_closed = True
+
+    def lose(self, how: str, key: ToolKey) -> None:
+        """Loses what is stored, at least one block."""
+        directory = Path(self.directory.name)
+        older = (directory / DATABASE_NAME).read_bytes()
+        stack = AsyncExitStack()
+        self.run(self.run(self.open(stack)).block(key, "user"))
+        self.run(stack.aclose())
+        if how == "mark spoiled":
+            (directory / MARK_NAME).write_bytes(b"")
+            return
+        for path in directory.glob(f"{DATABASE_NAME}*"):
+            path.unlink()
+        if how != "removed":
+            (directory / DATABASE_NAME).write_bytes(older if how == "older copy" else b"")
+
+    @rule(process=processes)
+    def the_user_approves_all_that_one_process_shows(self, process: int) -> None:
+        withheld = self.catalogs[process].snapshot.withheld
+        seen = {
+            key: each.record.change_hash for key, each in withheld.items() if each.state is not WithheldState.BLOCKED
+        }
+        done = self.run(self.catalogs[process].approve(seen, "user", reopens=True))
+        assert done == {key for key, hash_ in seen.items() if self.listed.get(key) == hash_}
+        for key in done:
+            self.agree(key, seen[key])
+        self.blocked -= done
+        self.is_closed = False
 
     @rule(process=processes, server=st.sampled_from(SERVERS))
     def a_server_is_removed(self, process: int, server: str) -> None:
@@ -164,6 +222,7 @@ class Machine(RuleBasedStateMachine):
             if self.approved.get(key) == hash_ and key not in self.blocked
         }
         snapshot = catalog.snapshot
+        assert catalog.is_closed == self.is_closed
         assert {key: record.change_hash for key, record in snapshot.by_key.items()} == wanted
         assert snapshot.withheld.keys() == self.listed.keys() - wanted.keys()
 

@@ -89,6 +89,25 @@ def test_on_a_terminal_it_shows_what_it_asks_about(run: Run, shop: Path) -> None
         assert names(run, shop) == {"up:poke"} | approved
 
 
+@pytest.mark.parametrize("loss", ["removed", "emptied", "older copy"])
+def test_a_lost_catalog_shows_nothing_before_the_user_says_so(run: Run, shop: Path, loss: str) -> None:
+    """What waited does not come back as a first list; `approve --all` is the way out."""
+    older = (shop / "proxy.db").read_bytes()
+    assert run("approve", "up:prime", "--yes", DATA_DIR=str(shop)).status == 0
+    for path in shop.glob("proxy.db*"):
+        path.unlink()
+    if loss != "removed":
+        (shop / "proxy.db").write_bytes(older if loss == "older copy" else b"")
+    for _ in range(2):
+        done = run("tool", "list", "--fresh", DATA_DIR=str(shop))
+        assert "id_rsa" not in done.out and names(run, shop) == set()
+    listed = run("approve", DATA_DIR=str(shop))
+    assert "was lost" in listed.out + listed.err and "mcpproxy approve --all" in listed.out + listed.err
+    assert run("approve", "--all", "--yes", DATA_DIR=str(shop)).status == 0
+    assert run("approve", "--list", "--json", DATA_DIR=str(shop)).json == {"is_closed": False, "tools": []}
+    assert names(run, shop) == {"up:poke", "up:paint", "up:prime"}
+
+
 def test_what_does_not_wait_is_an_error_that_says_what_does(run: Run, shop: Path) -> None:
     """A typo approves nothing, and a block of nothing is no block."""
     done = run("approve", "up:prim", "--yes", DATA_DIR=str(shop))
