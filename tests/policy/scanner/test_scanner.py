@@ -66,13 +66,16 @@ def test_what_the_patterns_were_not_written_for_is_found_half_the_time() -> None
     assert not honest[0]["plain"]
 
 
-def test_a_definition_is_read_in_milliseconds() -> None:
-    """The bound is twenty times what an idle machine needs; a slow pattern goes beyond it."""
-    definitions = [(row["server"], row["definition"]) for row in rows("benign")]
-    started = time.perf_counter()
-    for server, definition in definitions:
-        scan(server, definition)
-    assert (time.perf_counter() - started) / len(definitions) < 0.010
+def test_a_definition_is_read_in_two_milliseconds() -> None:
+    """Processor time, the best of three rounds: on the mean ten times what an idle machine needs."""
+    definitions = [(row["server"], row["definition"]) for label in ("benign", "malicious") for row in rows(label)]
+    rounds = []
+    for _ in range(3):
+        started = time.thread_time()
+        for server, definition in definitions:
+            scan(server, definition)
+        rounds.append((time.thread_time() - started) / len(definitions))
+    assert min(rounds) < 0.002
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,218 @@
+"""Encodings in which text hides from a reader: where each may stand in a text, and what it says."""
+
+import base64
+import binascii
+import codecs
+import re
+import zlib
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+from urllib.parse import unquote
+
+__all__ = ["ENCODINGS", "MOST_DECODED", "Encoding", "readable"]
+
+MOST_DECODED = 100_000
+"""Bytes that are unpacked of one run, as many as are read of a definition: a packed bomb is not."""
+_LEAST_CHARS = 6
+_PACKED_LIKE_GZIP = 32 + zlib.MAX_WBITS
+"""Either header, gzip's or zlib's. Source: zlib manual, inflateInit2."""
+_UNREADABLE = re.compile(r"[^\t\n\r\x20-\x7e\xa0-\ud7ff\uf900-\ufffc\U00010000-\U000effff]")
+_WORDY = re.compile(r"[^\W_]|[ /.:_-]")
+_WORDY_SHARE = 0.7
+_URL_SAFE = bytes.maketrans(b"-_", b"+/")
+_SHAPE = bytes(
+    ord("A") if char.isupper() else ord("a") if char.isalnum() else code
+    for code, char in enumerate(map(chr, range(128)))
+) + bytes(128)
+"""Every byte to the kind of letter it is; a digit counts as a small letter."""
+_BASE64 = r"(?<![\w+/-])(?![g-v+/_-].[^A-D])[A-Za-z0-9+/_-]{12,}={0,2}(?![\w+/-])"
+"""What begins with one of these letters gives a byte that begins no UTF-8, and most words do; with a zero byte behind
+it, it may begin UTF-16."""
+_QUOTED_JOINT = r"[\"'`]\s{0,3}[+.,&\\]?\s{0,3}[\"'`]"
+_BETWEEN = rf"(?:{_QUOTED_JOINT}|[-_.,:;|*~]|\s{{1,3}})?+"
+_PIECES = "(?:" + _BETWEEN.join(
+    ["[I-Za-f]", "[A-HQ-Xg-nw-z0-3]", "[ABEFIJMNQRUVYZcdghklopstwx014589]", "[A-Za-z0-9+/]"]
+)
+_PIECES += rf"{_BETWEEN}){{5,}}+|(?:H4sIA|eJ|eN|eA)(?:[A-Za-z0-9+/]{_BETWEEN}){{20,}}+"
+"""Each group of four stands for three letters of ASCII, or begins a packed text."""
+_BASE32 = r"(?<!\w)(?:[A-Z2-7]{16,}|(?:[e-p][abefijmnqruvyz45][a-z2-7][a-hq-x][a-z2-7]{4}){2,}[a-z2-7]*)={0,6}(?![\w=])"
+"""In small letters, as most words are, only what stands for ASCII."""
+_BASE85 = r"(?:[A-Za-e][0-9A-Za-z!#$%&()*+;<=>?@^_`{|}~-]{4}){4,}+[0-9A-Za-z!#$%&()*+;<=>?@^_`{|}~-]{0,4}"
+_ASCII85 = r"(?:[+-I][!-u]{4}){4,}+[!-u]{0,4}"
+"""Each group of five begins with one of these where it stands for ASCII."""
+_HEX = r"(?<![0-9A-Za-z])(?:(?:0x)?[0-9A-Fa-f]{2}(?:, ?|[ :;-])?){8,}+"
+_NUMBERS = r"(?<![\w.])(?:\d{2,3}[,\s]{1,3}){7,}\d{2,3}"
+_BITS = r"(?<![01])(?:[01]{8}[ ,]?){6,}+"
+_NEAR = r"[\w ,.'/:;-]{0,24}"
+"""What may stand between two escapes of one run."""
+_ESCAPE = re.compile(
+    r"\\x([0-9a-fA-F]{2})|%([0-9a-fA-F]{2})|=([0-9A-F]{2})|\\u([0-9a-fA-F]{4})|\\u\{([0-9a-fA-F]{1,6})\}|"
+    r"\\U([0-9a-fA-F]{8})|%u([0-9a-fA-F]{4})|U\+([0-9a-fA-F]{4,6})[ ,]{0,2}|&#x([0-9a-fA-F]{1,6});?|&#(\d{1,7});?|"
+    r"\\([0-3][0-7]{2})"
+)
+_HEX_BYTE, _HEX_CODE, _DECIMAL = (1, 2, 3), (4, 5, 6, 7, 8, 9), 10
+
+
+class Encoding(NamedTuple):
+    """An encoding.
+
+    Attributes:
+        name: For the reason.
+        is_possible: A quick look whether it is there at all; true for every text around one for which it is true.
+        pattern: Its runs.
+        decode: Reads one.
+        may_be_spaced: Whether there may be blanks in one.
+        escape: What stands for one character among plain ones; none where no character of a run is readable.
+    """
+
+    name: str
+    is_possible: Callable[[str], object]
+    pattern: re.Pattern[str]
+    decode: Callable[[str], bytes | str | None]
+    may_be_spaced: bool = False
+    escape: re.Pattern[str] | None = None
+
+
+def readable(data: bytes | str | None) -> str:
+    """The decoded text, unpacked if it is packed, if a person would call it text; else an empty string."""
+    if isinstance(data, bytes):
+        data = _as_text(_unpacked(data))
+    if data is None or len(data) < _LEAST_CHARS or _UNREADABLE.search(data):
+        return ""
+    return data if len(_WORDY.findall(data)) >= _WORDY_SHARE * len(data) else ""
+
+
+def _as_text(data: bytes) -> str | None:
+    is_wide = len(data) > 3 and data[1::2] == bytes(len(data) // 2)
+    try:
+        # A run that was cut may end within a character.
+        return codecs.getincrementaldecoder("utf-16-le" if is_wide else "utf-8")().decode(data)
+    except UnicodeDecodeError:
+        return None
+
+
+def _unpacked(data: bytes) -> bytes:
+    if data[:2] != b"\x1f\x8b" and data[:1] != b"x":
+        return data
+    try:
+        return zlib.decompressobj(_PACKED_LIKE_GZIP).decompress(data, MOST_DECODED)
+    except zlib.error:
+        return data
+
+
+def _from_base64(run: str) -> bytes | None:
+    body = run.rstrip("=").encode("ascii").translate(_URL_SAFE)
+    # A run that was cut loses its last few bits, not all of it.
+    body = body[:-1] if len(body) % 4 == 1 else body
+    try:
+        return binascii.a2b_base64(body + b"=" * (-len(body) % 4))
+    except binascii.Error:
+        return None
+
+
+def _from_pieces(run: str) -> bytes | None:
+    body = re.sub(r"[^A-Za-z0-9+/]", "", re.sub(_QUOTED_JOINT, "", run))
+    return _from_base64(body) if len(body) < len(run.strip()) else None
+
+
+def _from_base32(run: str) -> bytes | None:
+    body = run.rstrip("=")
+    try:
+        return base64.b32decode(body + "=" * (-len(body) % 8), casefold=True)
+    except binascii.Error:
+        return None
+
+
+def _from_base85(run: str) -> bytes | None:
+    return _aligned(run, base64.b85decode)
+
+
+def _from_ascii85(run: str) -> bytes | None:
+    return _aligned(run.removesuffix("~").removesuffix("<"), base64.a85decode)
+
+
+def _aligned(run: str, decode: Callable[[str], bytes]) -> bytes | None:
+    """What a run of groups of five says: what stands before it may look like a part of it."""
+    for skipped in range(5):
+        try:
+            if readable(decode(run[skipped : skipped + 10])):
+                return decode(run[skipped:])
+        except ValueError:
+            continue
+    return None
+
+
+def _from_hex(run: str) -> bytes | None:
+    try:
+        return bytes.fromhex(re.sub(r"0x|[ :,;-]", "", run))
+    except ValueError:
+        return None
+
+
+def _from_numbers(run: str) -> str | None:
+    codes = re.findall(r"\d+", run)
+    for base in (10, 8):
+        try:
+            numbers = [int(code, base) for code in codes]
+        except ValueError:
+            return None
+        if all(9 <= number < 127 for number in numbers):
+            return "".join(map(chr, numbers))
+    return None
+
+
+def _from_bits(run: str) -> bytes:
+    digits = re.sub("[ ,]", "", run)
+    return bytes(int(digits[at : at + 8], 2) for at in range(0, len(digits), 8))
+
+
+def _from_escapes(run: str) -> str:
+    return unquote(_ESCAPE.sub(_plain, run))
+
+
+def _plain(match: re.Match[str]) -> str:
+    """A byte in percent encoding, or a character."""
+    kind, digits = match.lastindex or 0, match[match.lastindex or 0]
+    if kind in _HEX_BYTE:
+        return "%" + digits
+    code = int(digits, 16 if kind in _HEX_CODE else 10 if kind == _DECIMAL else 8)
+    return f"%{code:02x}" if code < 128 else chr(code) if code < 0x110000 else match[0]
+
+
+def _has(pattern: str) -> Callable[[str], object]:
+    return re.compile(pattern).search
+
+
+def _may_be_in_pieces(text: str) -> bool:
+    """Whether small letters or digits and capitals follow each other, as they do in nearly all base64."""
+    return text.encode("ascii", "replace").translate(_SHAPE).count(b"aA") >= 2
+
+
+def _escapes(name: str, mark: str, escape: str) -> Encoding:
+    pattern = re.compile(rf"(?:{escape})(?:{_NEAR}(?:{escape}))*+{_NEAR}")
+    return Encoding(name, lambda text: mark in text, pattern, _from_escapes, True, re.compile(escape))
+
+
+def _encodings() -> Iterator[Encoding]:
+    yield Encoding("base64", _has(r"[A-Za-z0-9+/_-]{12}"), re.compile(_BASE64), _from_base64)
+    yield Encoding("base64 in pieces", _may_be_in_pieces, re.compile(_PIECES), _from_pieces, True)
+    yield Encoding("base32", _has(r"[A-Z2-7]{16}|[a-z2-7]{16}"), re.compile(_BASE32), _from_base32)
+    yield Encoding("base85", _has(r"\S{20}"), re.compile(_BASE85), _from_base85)
+    yield Encoding("ascii85", _has(r"\S{20}"), re.compile(_ASCII85), _from_ascii85)
+    few = _has(r"[0-9A-Fa-f]{2}(?:, ?|[ :;-])?(?:0x)?[0-9A-Fa-f]{2}(?:, ?|[ :;-])?(?:0x)?[0-9A-Fa-f]{2}")
+    yield Encoding("hexadecimal", few, re.compile(_HEX), _from_hex, True)
+    yield _escapes(
+        "escapes",
+        "\\",
+        r"\\x[0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}|\\u\{[0-9a-fA-F]{1,6}\}|\\U[0-9a-fA-F]{8}|"
+        r"\\[0-3][0-7]{2}",
+    )
+    yield _escapes("character references", "&#", r"&#x[0-9a-fA-F]{1,6};?|&#\d{1,7};?")
+    yield _escapes("percent encoding", "%", r"%[0-9a-fA-F]{2}|%u[0-9a-fA-F]{4}")
+    yield _escapes("quoted-printable", "=", r"=[0-9A-F]{2}")
+    yield _escapes("code points", "U+", r"U\+[0-9a-fA-F]{4,6}[ ,]{0,2}")
+    yield Encoding("character codes", _has(r"\d\d[,\s]{1,3}\d\d"), re.compile(_NUMBERS), _from_numbers, True)
+    yield Encoding("bits", _has(r"[01]{8}"), re.compile(_BITS), _from_bits, True)
+
+
+ENCODINGS = tuple(_encodings())
