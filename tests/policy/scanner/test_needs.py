@@ -64,7 +64,7 @@ def test_the_words_of_a_sequence_are_looked_for_as_they_stand(pattern: str, want
     assert sequences(pattern) == wanted
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
 @given(st.data(), st.sampled_from(WAYS))
 def test_whatever_a_pattern_matches_holds_what_it_needs(data: st.DataObject, way: Way) -> None:
     """A text made from the pattern itself is never passed over unread."""
