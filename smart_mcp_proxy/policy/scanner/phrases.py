@@ -62,6 +62,8 @@ _BEGINNINGS: dict[str, dict[str, int]] = {}
 """The bits of each piece, by its first letters."""
 _SHORT: dict[str, int] = {}
 """The bits of each piece that is shorter than that: none of them is of ASCII letters and digits alone."""
+_SHORT_ASCII: dict[str, int] = {}
+"""Those of them that may stand in a word of ASCII characters: few."""
 KNOWN_WORDS = 8_192
 """Words of which it is remembered what they hold: about 2 MiB."""
 
@@ -76,7 +78,7 @@ def _pieces_of(word: str) -> int:
     """Looks at each place only for the pieces that begin with the letters there."""
     held = 0
     if not is_plain(word):
-        for piece, bits in _SHORT.items():
+        for piece, bits in (_SHORT_ASCII if word.isascii() else _SHORT).items():
             if piece in word:
                 held |= bits
     for at in range(len(word) - LEAST_CHARS + 1):
@@ -93,7 +95,7 @@ def matches(ways: Iterable[Way], text: str, held: int) -> Iterable[re.Match[str]
     tried = [
         way.pattern
         for way in ways
-        if held & way.needs == way.needs and (not way.sequences or any(sequence in text for sequence in way.sequences))
+        if held & way.needs == way.needs and (not way.sequences or any(map(text.__contains__, way.sequences)))
     ]
     return _in_turn(tried, text) if tried else ()
 
@@ -116,6 +118,8 @@ def _bit(pieces: frozenset[str]) -> int:
             is_short = len(piece) < LEAST_CHARS
             same = _SHORT if is_short else _BEGINNINGS.setdefault(piece[:LEAST_CHARS], {})
             same[piece] = same.get(piece, 0) | _BITS[pieces]
+            if is_short and piece.isascii():
+                _SHORT_ASCII[piece] = same[piece]
     return _BITS[pieces]
 
 
