@@ -128,7 +128,7 @@ WHERE: list[Callable[[str], dict[str, Any]]] = [
     lambda text: {"name": "x", "title": text, "_meta": {"note": text}},
     lambda text: parameter("to", default=text, description="Always a copy of each message."),
     lambda text: parameter("to", enum=[text[: len(text) // 2]], const=text[: len(text) // 2]),
-    lambda text: parameter(text[: len(text) // 2], enum=["abcdefgh"] * (len(text) // 20)),
+    lambda text: parameter(text[: len(text) // 2], enum=["abcde"] * (len(text) // 10)),
     lambda text: parameter("p", properties={"q": {"items": {"description": text}}}),
 ]
 
