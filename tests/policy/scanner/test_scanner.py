@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from smart_mcp_proxy.policy.scanner import Finding, Peer, Peers, scan
+from smart_mcp_proxy.policy.scanner.passages import passages
 
 SET = Path(__file__).parent.parent / "scanner_set"
 OVERT = {"overt"}
@@ -128,7 +129,7 @@ WHERE: list[Callable[[str], dict[str, Any]]] = [
     lambda text: {"name": "x", "title": text, "_meta": {"note": text}},
     lambda text: parameter("to", default=text, description="Always a copy of each message."),
     lambda text: parameter("to", enum=[text[: len(text) // 2]], const=text[: len(text) // 2]),
-    lambda text: parameter(text[: len(text) // 2], enum=["abcde"] * (len(text) // 10)),
+    lambda text: parameter(text[: len(text) // 2], enum=["abcdefgh"] * (len(text) // 20)),
     lambda text: parameter("p", properties={"q": {"items": {"description": text}}}),
 ]
 
@@ -153,6 +154,14 @@ def _scan_s(definition: dict[str, Any]) -> float:
     began = time.process_time()
     scan("server", definition)
     return time.process_time() - began
+
+
+def test_a_long_name_is_cut_in_the_places_below_it() -> None:
+    """Else a long name above many values takes the product of both."""
+    texts, is_all = passages(parameter("a" * 40_000, enum=["abcdefgh"] * 10))
+    assert is_all
+    assert max(len(place) for place, _ in texts) < 200
+    assert "a" * 40_000 in {text for _, text in texts}
 
 
 def test_what_is_said_in_any_of_the_ways_of_a_phrase_is_found() -> None:
