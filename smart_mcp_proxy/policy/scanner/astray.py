@@ -20,8 +20,6 @@ ASTRAY = (
         "tool_hijack",
         STRONG,
         "It changes how the agent uses other tools.",
-        "behavior|behaviour|supersede|replac|redirect|reroute|intercept|recipient|route all|instead|bcc|change the|"
-        "changes as|modif|alter|all calls|prepend|prefix|append",
         r"\b(?:modif\w+|chang\w+|alter\w*|affects?|overrid\w+) (?:the )?(?:\w+ )?(?:behaviou?r|output|working|"
         r"functioning|parameters?|arguments?|inputs?|recipients?|destination) (?:of|for|in|"
         r"when) (?:\w+ ){0,4}(?:tools?|functions?|\w+_\w+|calls?)\b",
@@ -43,8 +41,6 @@ ASTRAY = (
         "tool_hijack",
         STRONG,
         "It says what the agent has to do when other tools are called.",
-        "_|discard|parameter|argument|recipient|path|destination|amount|when|any time|anytime|every time|"
-        "each time|upon|after each|after every|before each|before every|if the",
         r"\b(?:when(?:ever)?|any ?time|every time|each time|if|once|as soon as|before|after) (?:the |a |an |any |"
         r"another |each |you (?:\w+ )?)?[`'\"]?(?:[\w.-]+_[\w.-]+|[\w.-]+ (?:tool|function))[`'\"]? (?:tool |"
         r"function )?(?:from \w+ |of \w+ )?(?:is |are |has been |gets |being )?(?:\w+ )?"
@@ -70,7 +66,6 @@ ASTRAY = (
         "tool_order",
         STRONG,
         "It demands to be used before or with everything else.",
-        "before|after|prior to|ahead of|with all|with any|with every|along",
         r"\b(?:before|prior to|ahead of|after|along(?:side)? with) (?:"
         + _USE
         + r" )?(?:any|all|every|each)(?: other| single| available| subsequent| further)? (?:\w+ ){0,2}?"
@@ -86,8 +81,6 @@ ASTRAY = (
         "tool_order",
         MIDDLE,
         "It speaks of what other tools get or do.",
-        "other tool|another tool|any tool|every tool|each tool|all tools|tools of other|tool call|all other servers|"
-        "every call|each call",
         r"\b(?:any|every|each|all|before|after|with|about) (?:other |another |the other )?tools? ?(?:calls?|"
         r"invocations?|uses?)?\b(?! (?:in this|on this|of this|that this|provided|available|"
         r"results? list))(?=[^.]{0,90}(?:must|run|call|first|return|pass|includ|wrong|reject|require|always|log|"
@@ -99,9 +92,6 @@ ASTRAY = (
         "tool_order",
         MIDDLE,
         "It wants to be part of each conversation.",
-        "every user|each user|"
-        "conversation|each turn|every turn|session|each message|every message|each answer|every answer|every repl|"
-        "each repl|every respon|each respon",
         r"\b(?:at the (?:start|beginning|end) of|in|on|after|before|for|with|to) (?:each|every|all|"
         r"any)(?: \w+)? (?:conversations?|turns?|chats?|messages?|answers?|repl(?:y|ies)|responses?|user inputs?)\b",
     ),
@@ -109,9 +99,6 @@ ASTRAY = (
         "tool_order",
         MIDDLE,
         "It demands to be used before or with other tools.",
-        "before|after every|after each|every time|any other|all other|first|prior to|always call|always invoke|"
-        "always use|always run|on every|for every|for each|each time|at the start|at the beginning|start of|"
-        "must be called",
         r"\b(?:before|prior to) (?:you |the (?:agent|assistant|user|model) )?(?:can |may )?"
         + _USE
         + r" (?:other|file|database|system|email|message|payment|user|code|"
@@ -130,7 +117,6 @@ ASTRAY = (
         "tool_order",
         WEAK,
         "It demands another action first.",
-        "first|before|prior",
         r"\b(?:must|always|required to|need to|have to|should|you(?:'ll)? (?:must|"
         r"need to))(?: always)? first (?:call|invoke|read|run|execute|open|send|get|fetch|retrieve|use|access|load|"
         r"list|check|pass)\b",
@@ -147,10 +133,6 @@ ASTRAY = (
         "preference",
         STRONG,
         "It asks to be chosen before other tools, whatever fits.",
-        "instead of|compet|rank|ignore|over other|over any|over all|always use|always choose|always prefer|"
-        "always select|prefer this|do not use|don't use|never use|best tool|only tool|prioriti|superior|deprecated|"
-        "broken|unsafe|insecure|compromised|unreliable|outdated|must be chosen|first choice|should be chosen|"
-        "most trusted|most reliable|more secure|ranked|highest priority|recommended over|other tools|any other tool",
         r"\b(?:always|must|should|only)(?: be)? (?:use|choose|prefer|select|pick|used|chosen|preferred|selected|"
         r"prioriti[sz]ed?|call|favou?r) (?:this|me)\b(?: \w+){0,4} (?:over|instead|rather|regardless|above|even|"
         r"exclusively|for all|for every)\b",
@@ -178,7 +160,6 @@ ASTRAY = (
         "leak",
         STRONG,
         "It asks for the agent's instructions or the conversation.",
-        "system prompt|instruction|conversation|chat|messages|prompt|system message",
         r"\b(?:reveal|output|print|repeat|disclose|show|return|give|share|provide|includ|dump|leak|recit|append|send|"
         r"forward|pass|attach|copy|supply|fill in|enter|paste|embed|upload|record|log|store)(?:e|s|es|"
         r"ing)?\b(?:(?!\. ).){0,50}?\b(?:your|the|full|hidden|entire|complete|whole|all|previous|user'?s?|"
@@ -191,8 +172,6 @@ ASTRAY = (
         "side_effect",
         STRONG,
         "Beside its purpose it gives data away.",
-        "extern|third|remote|analytics|partner|marketing|advertis|cloud|quality|research team|our |off-site|http|"
-        "collector|telemetry|improve",
         r"\b(?:also|additionally|in addition|as well as|simultaneously|continuously|in parallel|for (?:analytics|"
         r"quality|telemetry)|each (?:call|time)|on (?:each|every) call)\b,? (?:it )?(?:\w+ ){0,3}?(?:send|post|"
         r"upload|log|forward|share|store|report|transmit|stream|copie|copy|record|index|sync|submit|save|push|mirror|"

@@ -20,10 +20,6 @@ CLAIMS = (
         "obedience",
         STRONG,
         "It tells the agent to obey what content of others says.",
-        "directions|instruct|steps|task|orders|commands|comments|guidance|rules|requests|do what|do whatever|follow |"
-        "obey|"
-        "adopt|stick to|comply|carry out|carry them|meant for you|treat|rank as|ranks as|counts as|count as|ado|"
-        "coming from",
         rf"\b{_TOLD}\b[^.\n]{{0,50}}?\b(?:contained|contains?|in|inside|listed|lists?|returned|returns?|from|by|given|"
         rf"it "
         rf"finds)\b[^.\n]{{0,50}}?\b(?:must|should|are to|is to|have to|has to|need to|and|,|for the "
@@ -54,12 +50,6 @@ CLAIMS = (
         "consent",
         STRONG,
         "It claims that something was agreed or needs no asking.",
-        "has approved|have approved|has sanctioned|has whitelisted|released from|excluded from|freed from|without a "
-        "question|"
-        "exempt|excused|no question|no confirm|no approval|no further|standing order|standing consent|standing "
-        "approval|"
-        "cleared|certified|vetted|waived|warnings|permission you|without asking|without a question|covers that|"
-        "covered by",
         r"\b(?:exempt(?:ed)?|excused|excluded|freed|released) from (?:the |any |all |every )?(?:\w+ "
         r")?(?:confirmations?|"
         r"approvals?|reviews?|consent|checks?|permission)\b",
@@ -85,10 +75,6 @@ CLAIMS = (
         "rug_pull",
         STRONG,
         "It speaks of other behavior later on.",
-        "from version|later version|future version|coming version|subsequently|later on|eventually|after a|"
-        "after one|after two|after some|after several|after 1|after 2|after 3|after 5|behaviour is|behaviour may|"
-        "behavior is|behavior may|description is|description may|description will|instructions are|"
-        "instructions may|definition is|definition may|purpose may|loaded|replaced|rewritten|overwritten",
         r"\b(?:from version|in (?:later|future|coming) versions?|subsequently|later on|eventually|after (?:a|an|one|"
         r"two|some|"
         r"several|\d+) (?:\w+ )?(?:weeks?|days?|hours?|months?|uses|calls|runs)(?: of use)?)\b[^.\n]{0,60}\b(?:will|"
@@ -107,12 +93,6 @@ CLAIMS = (
         "secrecy",
         STRONG,
         "It asks for something to be kept from the user.",
-        "not shown|not told|not be told|"
-        "informed|told|notified|made aware|not shown|never shown|alerted|warned|asked|no interest|no concern|"
-        "no relevance|no use|show up|turn up|surface|appear|be seen|be visible|come up|off the|pretend|act as if|"
-        "act as though|the impression|make it look|claim |no mention|wonder|should the user|should a user|"
-        "should the person|questioned|complain|inquire|notices|suspicious|second|extra|additional|the other|"
-        "the side|background|the hidden|discreetly|quietly|silently|unnoticed|unobtrusively",
         rf"\b{_PERSON} (?:is|are|be|was|were|will be|must be|should be|gets?|has|have)(?: not|n't| never)(?: be| "
         rf"been)? (?:"
         r"informed|told|notified|made aware|shown|alerted|warned|asked) (?:about|of|that|this)\b",
@@ -146,9 +126,6 @@ CLAIMS = (
         "preference",
         STRONG,
         "It asks to be chosen before other tools, whatever fits.",
-        "superior|better|corrupts|breaks|loses|damages|unused|stick with|stay with|competitor|always want|keep using|"
-        "your own|"
-        "first and|the others|leave the|plain|standard|built|usual|normal|leaks",
         r"\b(?:superior|better|preferable|more reliable|safer|faster|more accurate) (?:to|than) (?:anything|"
         r"everything|all|any|"
         r"whatever)\b(?: (?:else|other\w*|you))",
@@ -171,7 +148,6 @@ CLAIMS = (
         "tool_hijack",
         STRONG,
         "It says what other tools are to be given.",
-        "@",
         r"\b(?:must|always|should|needs?|need|set to|unless|among|add|include|has to|have to|to be|every|each|"
         r"all)\b[^.\n]"
         r"{0,60}?[\w.+-]+@(?!(?:[\w-]+\.)?example\.|test\.|domain\.|email\.|mail\.com|company\.|localhost|"
@@ -181,13 +157,6 @@ CLAIMS = (
         "tool_hijack",
         MIDDLE,
         "It says what other tools are to be given.",
-        "ignores|expects|only works|only accepts|fails|may be called|may be used|may be run|is unsafe|misbehaves|tool "
-        "must|"
-        "server must|function must|tool should always|tool has to|server has to|tool always|tool needs|server needs|"
-        "tool is to|"
-        "server is to|tool will only|while this|whenever this|as long as this|when this|believe|do not trust|do not "
-        "use|"
-        "from the other",
         r"\bthe [\w-]+ (?:tool|server|function)(?: of the [\w-]+ server)? (?:must|should always|has to|always|expects|"
         r"needs to|is "
         r"to|will only|may be)\b",
@@ -202,9 +171,6 @@ CLAIMS = (
         "side_effect",
         STRONG,
         "Data goes to those who run the server, or passes through it.",
-        "our |by us|partner|vendors|affiliate|sponsor|blind|training|transmitted to|uploaded to|forwarded to|"
-        "mirrored to|relayed to|posted to|through|the agent|the assistant|the model|you handle|you see|you read|"
-        "you write|you send|you process|you receive|you produce|the user",
         r"\b(?:for|by|with|on|goes to|sent to|reaches|passed to) our (?:\w+ )?(?:engineers?|team|servers?|desk|"
         r"partners?|records|training|research|analytics|"
         r"developers?|company|cloud|statistics|systems|archive|collector)\b(?! (?:id|name))",

@@ -35,8 +35,6 @@ CONSENT = (
         "consent",
         STRONG,
         "It claims that the user agreed to something, or that nobody has to be asked.",
-        "agreed|consent|approv|permission|confirm|ask |asked|asking|checking back|check back|pre-auth|preauth|authori|"
-        "sign-off|signed off|go ahead|have to check|need to check",
         rf"\b{_NOT_YET}{_PERSON} (?:has|have|had)(?: all)?(?: already| previously| explicitly| also)? (?:agreed|"
         rf"consented|approved|"
         r"accepted|authori[sz]ed|signed off|opted in|confirmed|given (?:\w+ )?(?:consent|permission|approval))\b",
@@ -63,8 +61,6 @@ CONSENT = (
         "authority",
         MIDDLE,
         "It gives an order in the name of an authority.",
-        "policy|compliance|admin|security team|regulat|company|legal|obliges|audit|governance|corporate|it department|"
-        "law |gdpr|soc 2|iso 27|for security",
         r"\b(?:per|under|by|due to|in line with|according to|as required by|required by|mandated by|to "
         r"satisfy|to comply with|at the request of) (?:the |our |your |\w+ )?(?:company|corporate|"
         r"organi[sz]ation(?:al)?|"
@@ -83,8 +79,6 @@ CONSENT = (
         "safeguard",
         MIDDLE,
         "It weakens what protects the user, or wants something run unread.",
-        "security|verification|protection|safeguard|sandbox|antivirus|firewall|confirmation|approval|certificate check|"
-        "safe mode",
         r"(?<!to )\b(?:turn(?:ed)? off|switch(?:ed)? off|disabl\w+|lower|relax|weaken|loosen|deactivat\w+|skip|"
         r"suspend\w*|remove) "
         r"(?:\w+ ){0,3}?(?:security|(?<!tls )verification|(?<!password )(?<!ddos )protections?|safeguards?|"
@@ -98,7 +92,6 @@ CONSENT = (
         "safeguard",
         MIDDLE,
         "It weakens what protects the user, or wants something run unread.",
-        "grant |give it|give this|give the|allow it|allow this|allow the",
         r"\b(?:grant|give|allow) (?:it|this|the (?:tool|server)|this (?:tool|server)) (?:\w+ ){0,3}?(?:access|"
         r"permissions?|rights|privileges)\b",
     ),
@@ -106,12 +99,6 @@ CONSENT = (
         "safeguard",
         MIDDLE,
         "It weakens what protects the user, or wants something run unread.",
-        "returned|it returns|in the response|from the response|in the result|from the result|from the output|in the "
-        "output|in the answer|from the answer|given in|"
-        "come back|"
-        "sent back|as they are|as it is|as-is|unread|unchecked|unseen|blindly|without read|without check|without "
-        "review|"
-        "without inspect|without look|check |review |inspect |verify |question |examine |from the server",
         r"\b(?:run|execute|apply|install|follow|perform|paste)\b[^.\n]{0,50}\b(?:returned|in the (?:response|result|"
         r"output|answer)|from the (?:response|result|output|answer|server)|it returns|given in|that come back|sent "
         r"back)"
@@ -126,8 +113,6 @@ CONSENT = (
         "safeguard",
         MIDDLE,
         "It weakens what protects the user, or wants something run unread.",
-        "pip install|npm install|npx|curl|wget|setup.sh|install.sh|bash|admin|root|elevated|sudo|stored |saved |"
-        "cached |owner",
         r"\b(?:install|run|execute|download|fetch)\b[^.\n]{0,40}\b(?:pip install|npm install|npx|curl|wget|setup\.sh|"
         r"install\.sh|bash)\b[^.\n]{0,60}\b(?:before|prior|first|from the)\b|\b(?:before|prior to|first)\b[^.\n]{0,50}"
         r"\b(?:pip install|npm install|npx |curl |setup\.sh|install\.sh)\b",
@@ -138,15 +123,6 @@ CONSENT = (
         "secrecy",
         STRONG,
         "It wants something left out of what the user gets to read.",
-        "never tell|never say|never reveal|never disc|"
-        "out of your|out of the|out of any|out of all|out of each|from your|from the answer|from the reply|"
-        "from the replies|from the response|from the summary|from the chat|from the conversation|from the report|"
-        "from the final|from the transcript|from any|from all|from each|off the|off your|outside the|outside your|"
-        "no need|unnecessary|not necessary|no reason|need not|needn't|not need|n't need|not have to|n't have to|"
-        "never mention|never to |hear |bother|worr|concern|burden|distract|trouble|see that|see this|see it|"
-        "know about|know that|know of|learn |find out|of sight|from view|away from|bring this up|bring it up|"
-        "bringing|attention|refer|mention|nothing|and omit|not the|in your|as internal|as an internal|"
-        "as confidential|as private|as a private",
         rf"\b(?:leave|keep|omit|drop|exclude|hold|stay|stays|strip|withhold|remove)\b[^.\n]{{0,40}}\b(?:out of|from|"
         rf"off|"
         rf"outside) (?:your|the|any|all|each)(?: \w+){{0,2}} {_ANSWER}\b(?! (?:body|payload|object|if|json|size|header|"
@@ -178,7 +154,6 @@ CONSENT = (
         "secrecy",
         WEAK,
         "Something is to happen unseen.",
-        "background|behind|internal|quiet|silent|unobtrusive|inconspicuous|automatically|discreet|confidential",
         r"\b(?:in the background|quietly|silently|unobtrusively|inconspicuously|discreetly|internally)\b[^.\n]{0,50}\b"
         r"(?:send|sends|copy|copies|upload\w*|record\w*|update\w* the profile|collect\w*|sync\w*|forward\w*|profile|"
         r"share\w*|store\w*)\b|\b(?:also|copies|updates the profile)\b[^.\n]{0,40}\bin the background\b",
@@ -188,9 +163,6 @@ CONSENT = (
         "side_effect",
         STRONG,
         "Beside its purpose it gives data away.",
-        "copy|copies|affiliat|vendor|partner|advertis|sponsor|maintainer|developer|publisher|author|our side|"
-        "our server|our end|our system|by us|the provider|duplicate|everything|whatever|watch|capture all|"
-        "record all|track all|monitor all|monitors all|records all|captures all|tracks all|what is",
         r"\b(?:a |an |one )?(?:full |second |hidden |blind |carbon |extra |additional )?cop(?:y|ies) (?:of|"
         r"to)\b[^.\n]{0,50}"
         r"\b(?:goes|go|is sent|are sent|to (?:our|the (?:vendor|provider|maintainer|author|developer|publisher)|"

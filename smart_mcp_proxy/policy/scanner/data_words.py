@@ -3,7 +3,7 @@
 import re
 from typing import NamedTuple
 
-from smart_mcp_proxy.policy.scanner.phrases import Anchors, Way, anchored, ways
+from smart_mcp_proxy.policy.scanner.phrases import Way, ways
 
 __all__ = ["ASKED_NAMES", "PRIVATE", "SECRET", "WAYS_OUT", "Words"]
 
@@ -12,57 +12,46 @@ class Words(NamedTuple):
     """One way of naming something.
 
     Attributes:
-        anchors: It is named nowhere where none of these stands.
         ways: Of naming it; where two begin at one place, the first counts.
     """
 
-    anchors: Anchors
     ways: tuple[Way, ...]
 
 
-def _data(anchors: str, *patterns: str) -> Words:
-    return Words(anchored(anchors), ways("".join(patterns)))
+def _data(*patterns: str) -> Words:
+    return Words(ways("".join(patterns)))
 
 
 PRIVATE = (
     _data(
-        "/.|\\.|id_rsa|id_ed|id_ec|id_ds|.ssh|.aws|.kube|.gnupg|.netrc|.npmrc|.pgpass|.git-|.env|*.|/etc/|mcp.json|"
-        "claude_desk|wallet.dat|self/environ",
         r"(?:~|/root|/home/\w+|\$home|%userprofile%|c:\\users\\\w+)[/\\]\.\w[\w./\\*-]*|\bid_(?:rsa|ed25519|ecdsa|"
         r"dsa)\b|(?<!\w)\.(?:ssh|aws|kube|gnupg|netrc|npmrc|pgpass|git-credentials)\b|(?<![\w.])\.env\b(?!\.example)|"
         r"\*\.(?:pem|key|env)\b|/etc/(?:passwd|shadow|sudoers)\b|\bmcp\.json\b|\bclaude_desktop_config\b|"
         r"\bwallet\.dat\b|\bproc/self/environ\b",
     ),
     _data(
-        "conversation|chat|message|dialog|prompt",
         r"\b(?:conversation|chat|message|dialog\w*|prompt)s?(?:'s)?[ _-]?(?:history|context|log|transcript|so far)\b|"
         r"\b(?:messages?|inputs?|prompts?) (?:of|by|from) the user\b|\bhidden prompts?\b",
     ),
-    _data("system", r"\bsystem[ _-]?(?:prompt|message|instruction)s?\b"),
+    _data(r"\bsystem[ _-]?(?:prompt|message|instruction)s?\b"),
     _data(
-        "user has|user have|user had|user wrote|user say|user said|user type|user write|output of",
         r"\b(?:everything|whatever|anything|all)(?: that)? (?:the )?user (?:has|have|had|wrote|says?|said|types?|"
         r"typed|writes)\b|\boutput of [`'\"]?(?:env|printenv|whoami|history|ps|id|set)\b",
     ),
     _data(
-        "conversation|chat|messages|prompt|tool |interaction|dialog|clipboard|contacts|inbox|keystroke|mail|cookies",
         r"\b(?:entire|full|whole|complete|all|previous|recent|prior|user'?s?)(?: \w+){0,2} (?:conversations?|chats?|"
         r"messages|prompts?|tool (?:calls?|results?|outputs?|responses?|list)|interactions?|dialog\w*|clipboard|"
         r"contacts|inbox|keystrokes|mails?|emails|cookies)\b",
     ),
     _data(
-        "key|seed phrase|mnemonic|private info|sensitive",
         r"\b(?:ssh|private|aws|recovery|encryption|signing)[ _-]?(?:ssh )?keys?\b|\bseed phrases?\b|\bmnemonic\b|"
         r"\bprivate information\b|\bsensitive (?:data|information|files?|documents?)\b",
     ),
     _data(
-        "api key|password|tokens|secrets|cookies|credential|environment variable|env var",
         r"\b(?:any|all|user'?s?|available|stored|saved|found|your)(?: \w+){0,3} (?:api keys?|passwords?|tokens|"
         r"secrets|cookies|credentials?|environment variables|env vars?)\b",
     ),
     _data(
-        "credit card|clipboard|keystroke|history|mac address|process|fingerprint|social sec|account num|medical|"
-        "personal ",
         r"\bcredit cards?\b|\b(?:clipboard|keystrokes|location history|(?:bash|shell|zsh|browser|"
         r"browsing)[ _]history|mac address|running processes|machine fingerprint|social security|account numbers?|"
         r"medical records?|personal (?:data|information))\b",
@@ -71,8 +60,6 @@ PRIVATE = (
 """Data of the user and of the agent that most tools have no business with."""
 SECRET = (
     _data(
-        "key|pass|credential|token|cookie|secret|environ|env|user|agent|assistant|ai |tool |screenshot|hostname|"
-        "customer|bank|pii|ssn|content|source code",
         r"\b(?:api|secret|access|license)[ _-]?keys?\b|\bpass(?:words?|phrases?)\b|\bcredentials?\b|\b(?:auth\w*|"
         r"access|api|session|bearer|refresh|oauth|jwt|security)[ _-]?(?:tokens?|cookies?)\b|\bsecrets\b|"
         r"\benv(?:ironment)?[ _-]?(?:variables?|vars?)\b|\bprocess\.env\b|\bos\.environ\b|\b(?:user|ai|assistant|"
@@ -97,9 +84,6 @@ ASKED_NAMES = re.compile(
 """Names of parameters that fill themselves with what the agent knows. Source: published attacks of this kind."""
 
 WAYS_OUT = _data(
-    "send|sent|upload|post|forward|transmit|exfil|leak|stream|report|submit|relay|mirror|beacon|cop|sync|back|push|"
-    "publish|share|mail|cached|stored|logged|saved|remotely|extern|pass|includ|append|embed|put|insert|attach|provid|"
-    "suppl|add|plac|encod|fill|writ|read|return|data=|curl|wget|cat|ship|deliver|dispatch|sold|indexed|recorded|kept",
     r"\b(?:send|upload|post|forward|transmit|exfiltrat|leak|stream|report|submit|relay|ship|mirror|beacon|cop(?:y|i)|"
     r"sync|back(?:s)? ?up|push|publish|share|e-?mail|deliver|dispatch)(?:s|es|ing|ed|ted|d)?\b(?:(?!\. ).){0,110}?"
     r"(?:\b(?:to|at|with|via|through|into|on)\b (?:an? |the |our |its |their |your |some |"

@@ -3,7 +3,7 @@
 import re
 
 from smart_mcp_proxy.policy.scanner.data_words import Words
-from smart_mcp_proxy.policy.scanner.phrases import anchored, ways
+from smart_mcp_proxy.policy.scanner.phrases import ways
 
 __all__ = ["ABOUT_AGENTS", "AGENT_DATA", "HANDS_OVER"]
 
@@ -16,14 +16,12 @@ _WHOLE = r"(?:entire|full|complete|whole|unabridged|raw|ongoing|current)"
 _SECRETS = r"(?:tokens?|keys?|credentials?|secrets?|passwords?|passphrases?|bearer(?: value| token)?|cookies?)"
 
 
-def _data(anchors: str, *patterns: str) -> Words:
-    return Words(anchored(anchors), ways("|".join(patterns)))
+def _data(*patterns: str) -> Words:
+    return Words(ways("|".join(patterns)))
 
 
 AGENT_DATA = (
     _data(
-        "discuss|said|talked|typed|written|wrote|asked|told|mention|stated|entered|pasted|so far|up to |until now|"
-        "to this point|to date|word for word|verbatim",
         rf"\b(?:what(?:ever)?|everything|anything|all that|the last (?:thing|sentence|line|message))\b(?: (?!reviewers|"
         rf"others|people|you are|is|are|was asked to)[\w']+){{0,4}}? {_SPOKEN}\b",
         rf"\b(?:conversation|chat|dialog(?:ue)?|exchange|discussion|talk|messages|questions|prompts|turns)(?: "
@@ -31,8 +29,6 @@ AGENT_DATA = (
         rf"{_SO_FAR}",
     ),
     _data(
-        "conversation|chat|dialog|exchange|transcript|discussion|messages|replies|answers|prompt|turns|requests|"
-        "questions|inputs|statements|sentences|words|message",
         rf"\b(?:{_EARLIER}|{_WHOLE}) (?:\w+ )?(?:conversations?|dialog(?:ue)?|transcript|chat|discussion)\b(?! (?:id|"
         rf"with|between|title|type|name|in|by|from|list|room)s?)",
         rf"\b(?:{_PERSON}|assistant|agent|model)(?:'s|s'|s)? (?:{_EARLIER}|{_WHOLE}|own) (?:\w+ )?(?:messages?|"
@@ -49,8 +45,6 @@ AGENT_DATA = (
         rf"{_PERSON}\b",
     ),
     _data(
-        "instruct|rules|guidelines|prompt|directions|guidance|your context|scratchpad|chain of thought|reasoning|"
-        "thoughts|thinking|deliberation|policies",
         rf"\b(?:instructions?|rules|guidelines|prompt|directions|guidance|policies)(?: that)? {_YOU} (?:were|was|are|"
         rf"is|"
         rf"have been|has been|have|got|received|follows?|works?)\b",
@@ -60,7 +54,6 @@ AGENT_DATA = (
         rf"thought|deliberation)\b(?! (?:chain|step|tool|process|effort|task))",
     ),
     _data(
-        "you |agent|assistant|model|ai |memory|memories",
         rf"\b(?:what|everything|anything|all|facts?|details?|information|whatever)(?: \w+){{0,2}} {_YOU} (?:knows?|"
         rf"remember\w*|learn\w*|have on|has on|holds?|recalls?|have gathered|has gathered|have seen|has seen)\b",
         r"\b(?:facts?|notes|everything|anything|items|details|contents?) (?:from|of|in) (?:your |the (?:agent|"
@@ -69,7 +62,6 @@ AGENT_DATA = (
         rf"related|about|concerning) (?:to )?the {_PERSON}\b",
     ),
     _data(
-        "tool|server",
         r"\b(?:results?|outputs?|responses?|answers?|data|contents?|texts?|values?|arguments|everything|anything|what)"
         r"(?: \w+){0,3}? (?:by|from|of|to|in) (?:your |the |all |any )*(?:other|another|previous|earlier|prior|"
         r"different|"
@@ -83,9 +75,6 @@ AGENT_DATA = (
         r"\byour (?:other |available )?(?:tools|servers)\b(?: and| with| list)",
     ),
     _data(
-        "address book|identity doc|keychain|dotfile|signing mat|guiding text|your context|you can see|you can find|at "
-        "hand|"
-        "can infer|last answer|last reply|the session|started with|within reach|you have learned",
         r"\b(?:address book|identity documents?|keychain|dotfiles|signing (?:material|keys?)|guiding text|dump of the "
         r"session)\b",
         r"\b(?:in|from|out of) your (?:\w+ )?context\b|\byou can (?:see|reach|infer|find out|tell from)\b|\bas far as "
@@ -96,7 +85,6 @@ AGENT_DATA = (
         r"\b(?:process|agent|client|shell) was started with\b",
     ),
     _data(
-        "token|key|credential|secret|password|passphrase|bearer|cookie",
         rf"\b{_SECRETS}(?: that| which)?(?: \w+)? (?:{_YOU}|it) (?:is |are |was |were |has been |have been "
         rf")?(?:currently )?"
         rf"(?:holds?|uses?|using|knows?|sees?|stores?|presents?|works?|signs?|logged|authenticates?|given)\b",
@@ -106,8 +94,6 @@ AGENT_DATA = (
         r"project|files?|context|memory|agent|disk|system|keychain)\b(?! variable)",
     ),
     _data(
-        "environment|env |working dir|home dir|home folder|config|key file|open file|project file|dotfile|desktop|"
-        "downloads|mails|open project|workspace|local file|repository|calendar|notes",
         r"\b(?:every|all|each|any|full|whole|entire|complete|dump of)(?: the)?(?: user'?s?)? (?:environment|env)"
         r"(?: variables?| vars?)\b",
         r"\b(?:contents?|listing|list|copy|text|dump) of (?:\w+ ){0,3}?(?:working dir\w*|home dir\w*|home folder|"

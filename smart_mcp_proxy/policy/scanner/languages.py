@@ -74,15 +74,13 @@ COMMON_WORDS = frozenset(
         "zu",
     ]
 )
-"""Small words without which a text in a language written in Latin letters hardly does."""
-"""Small words without which no sentence of a language written in Latin letters goes on for long."""
+"""Small words of other languages in Latin letters; hardly a sentence there does without one of them."""
 
 LANGUAGES = (
     phrase(
         "tool_order",
         STRONG,
         "It demands, in another language, to be used before other tools or instead of them.",
-        "herramienta|outil|werkzeug|tool|ferramenta|strument|инструмент|工具|ツール|도구",
         r"\b(?:antes de|después de|junto con|cada vez que)\b[^.\n]{0,40}\b(?:otr[ao]s?|cualquier|cada|demás|"
         r"todas?)\b[^.\n]"
         r"{0,20}\bherramientas?\b|\b(?:no uses|no utilices|no emplees|nunca uses|evita|en lugar de|en vez de)\b[^.\n]"
@@ -115,10 +113,6 @@ LANGUAGES = (
         "agent_data",
         STRONG,
         "It asks, in another language, for what only the agent has.",
-        "historial|conversaci|mensaj|contraseñ|credencial|historique|conversation|messages|fichiers|mots de passe|"
-        "identifiants|gespräch|verlauf|zugangsdaten|passwör|nachrichten|umgebungs|histórico|mensagens|senhas|credenci|"
-        "cronologia|messaggi|credenziali|переписк|истори|сообщен|парол|учетн|учётн|对话|對話|聊天|密码|密钥|会话|会話|履歴|"
-        "パスワード|대화|비밀번호|메시지|인증",
         r"\b(?:pas[ae]\w*|incluy\w+|incluir|enví\w+|adjunt\w+|añad\w+|copi\w+|proporcion\w+|escrib\w+|"
         r"transmit\w+)\b[^.\n]"
         r"{0,50}\b(?:historial|conversación|mensajes (?:anteriores|previos)|contraseñas|credenciales|variables de "
@@ -148,9 +142,6 @@ LANGUAGES = (
         "secrecy",
         STRONG,
         "It wants, in another language, something left unsaid.",
-        "知らせ|알리|"
-        "mencion|respuesta|mentionner|réponse|erwähn|antwort|sagen|mencione|resposta|menzion|risposta|упомина|говор|提及|"
-        "提到|说明|触れ|言及|述べ|언급|말하지",
         r"\b(?:sin|no|nunca)(?: lo| la)? (?:menci\w+|comentar\w*|decir\w*)|\b(?:omit\w+|"
         r"exclu\w+)\b[^.\n]{0,20}respuesta",
         r"\b(?:sans|ne (?:pas |le |la |jamais )*)(?:le |la |en )?(?:mentionn\w+|parl\w+|évoqu\w+|signal\w+)",
@@ -168,7 +159,6 @@ LANGUAGES = (
         "preference",
         MIDDLE,
         "It claims, in another language, to be the only one to trust.",
-        "única|único|seule|einzig|unica|unico|единственн|唯一|只能|唯一の|유일",
         r"\b(?:es |é |è )?(?:la |el |a |o |l')?(?:única|único|unica|unico)\b[^.\n]{0,25}\b(?:fiable|confiable|"
         r"confiável|segur\w+|"
         r"affidabile|sicur\w+|autoriza\w+|oficial|ufficiale)|\bseule?\b[^.\n]{0,20}\b(?:fiable|sûre?|autorisée?)\b|"
@@ -182,9 +172,6 @@ LANGUAGES = (
         "consent",
         STRONG,
         "It claims, in another language, that the user agreed or need not be asked.",
-        "consent|confirm|bestätig|zustimm|zugestimm|einverst|согла|подтвержд|разреш|同意|确认|確認|許可|동의|확인|autoris|autoriz|"
-        "aprob|"
-        "aprov|approv|accord|besoin de savoir|necesita saber|precisa saber|bisogno di sapere|muss nicht|不需要知道",
         r"\busuario (?:ya )?(?:ha |dio |aceptó|aprobó)\S*(?: \S+){0,2} ?(?:consentimiento|permiso|acept\w+|aprob\w+|"
         r"autoriz\w+)?|"
         r"\b(?:sin|no) (?:pid\w+|pedir|solicit\w+|requ\w+|hace falta|es necesari\w+)[^.\n]{0,20}(?:confirmación|"
@@ -215,8 +202,6 @@ LANGUAGES = (
         "leak",
         MIDDLE,
         "It asks, in another language, for files or copies.",
-        "copia|cópia|copie|kopie|копи|fichier|archivo|datei|arquivo|файл|文件|ファイル|파일|ключ|nuestro|nosso|notre|unser|"
-        "nostro|наш",
         r"\b(?:copia|cópia|copie|kopie)\b[^.\n]{0,30}\b(?:de|von|di|des|der)\b[^.\n]{0,40}\b(?:nuestr\w+|noss\w+|"
         r"notre|nos|unser\w*|"
         r"nostr\w+)\b|копи\w+[^.\n]{0,40}наш\w*",

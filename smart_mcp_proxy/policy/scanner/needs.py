@@ -1,12 +1,14 @@
 """What a pattern cannot match without, read from the pattern itself, so that most patterns need not be tried."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
-__all__ = ["alternatives", "needs", "quick"]
+__all__ = ["LEAST_CHARS", "alternatives", "is_plain", "needs", "quick", "sequences"]
 
 LEAST_CHARS = 3
-"""Shorter pieces stand in most texts."""
+"""Shorter pieces stand in most texts, if they are of ASCII letters and digits."""
+MOST_SEQUENCES = 24
+"""Looking for more of them in a text costs what trying the pattern does."""
 MOST_PIECES = 40
 """Where one of so many will do, most texts hold one."""
 MOST_LETTERS = 8
@@ -21,6 +23,8 @@ _TOKEN = re.compile(
 """One token of a pattern, of what the patterns here are written with."""
 _Need = frozenset[str]
 _Token = re.Match[str]
+_Pieces = Callable[[str], list[_Need]]
+"""The needs of letters that stand in a row."""
 
 
 def alternatives(pattern: str) -> list[str]:
@@ -36,7 +40,15 @@ def alternatives(pattern: str) -> list[str]:
 
 def needs(pattern: str) -> list[_Need]:
     """Sets of pieces without blanks: the pattern matches only in texts that hold a piece of each set."""
-    return _choice(_tokens(pattern))[0]
+    return _choice(_tokens(pattern), _words)[0]
+
+
+def sequences(pattern: str) -> _Need:
+    """Pieces with blanks of which one stands where the pattern matches, the longest there are; empty if few texts lack
+    them."""
+    found = _choice(_tokens(pattern), _whole)[0]
+    best = max(found, key=_telling, default=frozenset[str]())
+    return best if len(best) <= MOST_SEQUENCES and any(" " in each.strip() for each in best) else frozenset()
 
 
 def quick(pattern: str) -> str:
@@ -84,7 +96,7 @@ def _tokens(pattern: str) -> Iterator[_Token]:
         at = token.end()
 
 
-def _choice(tokens: Iterator[_Token]) -> tuple[list[_Need], _Token | None]:
+def _choice(tokens: Iterator[_Token], pieces: _Pieces) -> tuple[list[_Need], _Token | None]:
     """What every way through the rest of a group needs, and the token that ends it."""
     ways: list[list[_Need]] = [[]]
     run = ""
@@ -94,20 +106,20 @@ def _choice(tokens: Iterator[_Token]) -> tuple[list[_Need], _Token | None]:
             run += char
         if char and not token["times"]:
             continue
-        ways[-1] += _pieces(run)
+        ways[-1] += pieces(run)
         run = ""
         if token["open"]:
-            ways[-1] += _group(token, tokens)
+            ways[-1] += _group(token, tokens, pieces)
         elif token["bar"]:
             ways.append([])
         elif token["close"]:
             return _shared(ways), token
-    ways[-1] += _pieces(run)
+    ways[-1] += pieces(run)
     return _shared(ways), None
 
 
-def _group(start: _Token, tokens: Iterator[_Token]) -> list[_Need]:
-    found, end = _choice(tokens)
+def _group(start: _Token, tokens: Iterator[_Token], pieces: _Pieces) -> list[_Need]:
+    found, end = _choice(tokens, pieces)
     return [] if start["kind"] in ("!", "<!") or end is None or _may_miss(end) else found
 
 
@@ -116,18 +128,26 @@ def _may_miss(token: _Token) -> bool:
     return (token["times"] or "").startswith(("?", "*", "{0", "{,"))
 
 
-def _pieces(run: str) -> list[_Need]:
-    return [frozenset([piece]) for piece in run.split() if len(piece) >= LEAST_CHARS]
+def _words(run: str) -> list[_Need]:
+    return [frozenset([piece]) for piece in run.split() if len(piece) >= LEAST_CHARS or not is_plain(piece)]
+
+
+def _whole(run: str) -> list[_Need]:
+    return [frozenset([run])] if len(run.strip()) >= LEAST_CHARS else []
+
+
+def is_plain(piece: str) -> bool:
+    """Whether it is of ASCII letters and digits alone."""
+    return piece.isascii() and piece.isalnum()
 
 
 def _shared(ways: list[list[_Need]]) -> list[_Need]:
-    """What all of several ways need: one piece of the most telling need of each."""
+    """What all of several ways need: a piece of the most telling need of each, one of the next telling, and so on."""
     if len(ways) == 1:
         return ways[0]
-    if not all(ways):
-        return []
-    pieces = _shortest(piece for needed in ways for piece in max(needed, key=_telling))
-    return [pieces] if len(pieces) <= MOST_PIECES else []
+    ranked = zip(*(sorted(needed, key=_telling, reverse=True) for needed in ways), strict=False)
+    shared = (_shortest(piece for need in rank for piece in need) for rank in ranked)
+    return [pieces for pieces in shared if len(pieces) <= MOST_PIECES]
 
 
 def _telling(need: _Need) -> tuple[int, int]:

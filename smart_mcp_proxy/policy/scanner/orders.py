@@ -15,8 +15,6 @@ ORDERS = (
         "override",
         STRONG,
         "It tells the agent to set its instructions aside.",
-        "ignor|disregard|forget|overrid|bypass|supersede|skip|discard|not follow|abandon|suspend|drop|stop follow|"
-        "take precedence|takes precedence|over any|unrestricted|developer mode|jailbreak|no restrictions",
         r"\b(?:ignor(?:e|ing)|disregard(?:ing)?|forget|overrid(?:e|ing)|discard|bypass(?:ing)?|supersedes?|abandon|"
         r"suspend|drop|stop following|do not follow|don'?t follow|skip)\b(?: \S+){0,5}? (?:previous|prior|above|"
         r"earlier|preceding|existing|other|former|initial|original|all|any|safety|security|your|system|the user'?s?|"
@@ -34,10 +32,6 @@ ORDERS = (
         "override",
         STRONG,
         "It claims a rank above the user or the system.",
-        "suspended|lifted|developer mode|"
-        "outrank|overrul|no longer|same rank|same authority|obeyed|carried out|at once|right away|immediately|"
-        "confirmation|restrictions|granted|highest priority|higher priority|precedence|grants you|authoriz|"
-        "maintenance mode|admin mode",
         r"\b(?:outranks?|overrules?|has (?:higher|more) (?:priority|authority) than|(?:the )?same (?:rank|authority|"
         r"priority) as|takes? precedence)\b",
         r"\b(?:instructions?|rules|orders|polic(?:y|ies)|guidelines|restrictions?|said|told|"
@@ -57,8 +51,6 @@ ORDERS = (
         "override",
         STRONG,
         "It tells the agent, in another language, to set its instructions aside.",
-        "ignorier|vergiss|missacht|ignore|oublie|ignora|olvida|esquece|desconsider|dimentica|忽略|无视|無視|忘记|игнорир|"
-        "забудь|무시|تجاهل|abaikan|negeer|ignoruj",
         r"(?:ignorier\w*|vergiss|vergessen sie|missachte\w*)(?: \S+){0,5} (?:\w*anweisung\w*|regeln|vorgaben|"
         r"\w*richtlinien|\w*hinweise|instruktionen)",
         r"(?:ignore[zr]?|oublie[zr]?)(?: \S+){0,4} (?:instructions?|consignes?|règles|directives)",
@@ -78,10 +70,6 @@ ORDERS = (
         "marker",
         STRONG,
         "Part of the text is dressed up as a message of the system or to the model.",
-        "<important|<system|<secret|<instruction|<admin|<hidden|<!--|<|im_|[inst|[system|[assistant|[hidden|[admin|"
-        "[important|system:|system message|system override|system instruction|system notice|system directive|note to|"
-        "instructions for|instruction for|message to|attention|admin_override|override|### |{{ system|{{system|"
-        "<assistant|<user|<ai|<critical|<llm|for the ai|for ai|for llm|to the ai|to the model|to the assistant|[[",
         r"<\s*/?\s*(?:important|system|secret|instructions?|admin\w*|hidden|assistant|critical|llm|ai|prompt|"
         r"override|directive)[\w -]*>",
         r"<!--(?!\s*(?:todo|eslint|prettier|https?:)).{12,}",
@@ -104,7 +92,6 @@ ORDERS = (
         "marker",
         WEAK,
         "It speaks in capitals or stars of what the agent has to do.",
-        "important|critical|mandatory|urgent|warning|security notice|compliance|required",
         r"(?:[*!#_<-]{2,}|🚨|⚠️?)\s*(?:important|critical|mandatory|urgent|security|compliance)",
         r"\b(?:security|compliance|audit|legal|privacy|gdpr|hipaa|pci|policy|regulatory|safety|integrity|"
         r"protocol)(?: \w+)? (?:requirement|notice|check|protocol|verification|policy|mandate|audit|measure|"
@@ -118,9 +105,6 @@ ORDERS = (
         "coercion",
         WEAK,
         "It threatens that the tool fails, or harm comes, if the agent does not obey.",
-        "otherwise|or else|will not work|won't work|will fail|not function|failure to|mandatory|must comply|"
-        "required for|non-negotiable|will be terminated|will be lost|will crash|is required|must be followed|legal|"
-        "comply|obey|not optional|will break|corrupt",
         r"\b(?:otherwise|or else|if (?:you (?:do not|don't|fail)|not|omitted|skipped)|failure to (?:do so|comply)|"
         r"without (?:this|it|these))[^.]{0,60}(?:will not|won'?t|will|cannot|may|would|does not)(?: \w+)? (?:work|"
         r"function|fail|crash|be (?:lost|terminated|rejected|deleted|corrupted|harmed|blocked|fired|invalid)|break|"
@@ -133,9 +117,6 @@ ORDERS = (
         "obedience",
         STRONG,
         "It tells the agent to obey what content of others says.",
-        "whatever command|whatever instruction|any instruction|"
-        "obey|follow any|follow all|follow the instructions|treat any|treat all|treat the|execute any|execute the|"
-        "instructions found|embedded",
         r"\b(?:obey|follow|execute|comply with|carry out|act on)(?: \w+){0,3} (?:instructions?|commands?|directives?|"
         r"orders|requests?)\b(?: \w+){0,4} (?:embedded|found|contained|inside|in the (?:page|content|file|result|"
         r"response|output|document|message|email|text|returned|data)|returned|it returns|from (?:the|this)|given|"
@@ -151,8 +132,6 @@ ORDERS = (
         "rug_pull",
         STRONG,
         "It speaks of other behavior once it is trusted.",
-        "approv|review|trusted|later version|installed|audit|after the first|after a few|n-th|nth call|after day|"
-        "activat",
         r"\b(?:once|after|until|only after|as soon as|when|post)[ -](?:\w+ ){0,5}(?:approv(?:al|ed)|review(?:ed)?|"
         r"trusted|whitelisted|allow-?listed|audited|approval hash)\b[^.]{0,110}\b(?:begin|start|activat\w*|execut\w*|"
         r"upload\w*|swap\w*|read\w*|switch\w*|chang\w*|silently|will (?:send|read|run|also|begin|start)|enable\w*|"
@@ -169,9 +148,6 @@ ORDERS = (
         "attack",
         STRONG,
         "It names an attack as its purpose.",
-        "exploit|bypass|evad|tamper|abuse|circumvent|exfil|backdoor|back-door|reverse shell|bind shell|keylog|ransom|"
-        "malware|rootkit|trojan|crypto|escalation|privesc|bomb|poison|escape|covert|credential|brut|steal|hijack|"
-        "dump|harvest",
         r"\b(?:exfiltrat(?:e|es|ing)|back-?doors?|reverse shells?|bind shells?|keylog\w*|ransomware|rootkits?|"
         r"crypto-?min(?:er|ing)|privilege escalation|privesc|fork bomb|zip bomb|cache poisoning|container escape|"
         r"sandbox escape|covert channels?|credential (?:dump\w*|harvest\w*|theft|stuffing))\b",
@@ -185,10 +161,6 @@ ORDERS = (
         "attack",
         MIDDLE,
         "It names an attack as its purpose.",
-        "exfiltrat|backdoor|reverse shell|keylog|ransom|malware|steal|privilege escalation|attacker|evil|malicious|"
-        "credential dump|dump credentials|escape|bypass|spoof|poison|hijack|rootkit|trojan|payload|exploit|brute|"
-        "inject|cryptomin|botnet|phish|harvest|sniff|persistence|covert|evad|tamper|disable|extract|crack|wipe|"
-        "destroy|overflow|bomb|obfuscat|shell|smuggl",
         r"\b(?:steal|harvest|dump|exfil|crack|hijack|sniff|spoof|poison|phish)(?:s|ing|"
         r"ed)? (?:\w+ ){0,4}(?:credentials?|passwords?|tokens?|secrets?|cookies?|hash(?:es)?|keys?|data|sessions?|"
         r"traffic|packets?|files?|cache|dns|arp|users?)\b",

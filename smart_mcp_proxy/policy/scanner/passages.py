@@ -11,7 +11,9 @@ __all__ = ["MOST_CHARS", "passages"]
 MOST_CHARS = 100_000
 """More text than any real definition has (the longest of 4,975: 36,082); the rest is not read, and that is said."""
 _MOST_DEPTH = 64
-_PLAIN_KEY = re.compile(r"[A-Za-z_$][\w$-]*", re.ASCII)
+_KEY_CHARS = 60
+"""Of a key that a place shows: it stands in the places of all that is below it."""
+_PLAIN_KEY = re.compile(rf"[A-Za-z_$][\w$-]{{0,{_KEY_CHARS - 1}}}", re.ASCII)
 _SCHEMA_WORDS = frozenset(
     [
         "type",
@@ -82,7 +84,7 @@ def _members(place: str, value: Any, depth: int) -> Iterator[tuple[str, Any, int
             if key in _SCHEMA_WORDS:
                 yield f"{place}.{key}", inner, depth
                 continue
-            below = f"{place}.{key}" if _PLAIN_KEY.fullmatch(key) else f"{place}[{ascii(key)[:60]}]"
+            below = f"{place}.{key}" if _PLAIN_KEY.fullmatch(key) else f"{place}[{ascii(key)[:_KEY_CHARS]}]"
             yield below + "~", key, depth
             yield below, inner, depth
     elif isinstance(value, list):

@@ -6,7 +6,7 @@ from functools import lru_cache, reduce
 from operator import or_
 from typing import NamedTuple
 
-from smart_mcp_proxy.policy.scanner.needs import alternatives, needs, quick
+from smart_mcp_proxy.policy.scanner.needs import LEAST_CHARS, alternatives, is_plain, needs, quick, sequences
 
 __all__ = [
     "MARKS",
@@ -14,10 +14,8 @@ __all__ = [
     "PLAIN_PURPOSE",
     "STRONG",
     "WEAK",
-    "Anchors",
     "Phrase",
     "Way",
-    "anchored",
     "matches",
     "phrase",
     "pieces_in",
@@ -28,27 +26,17 @@ STRONG, MIDDLE, WEAK = 1.0, 0.6, 0.35
 """Alone enough; enough with anything else; enough with two others. Set by hand, see tests/policy/scanner_set."""
 
 
-class Anchors(NamedTuple):
-    """Pieces of text without one of which a pattern cannot match: looking for them is much faster.
-
-    Attributes:
-        words: The bit of all pieces without a blank; 0 if there is none.
-        sequences: The others: the bits of the words of each, and the piece.
-    """
-
-    words: int
-    sequences: tuple[tuple[int, str], ...]
-
-
 class Way(NamedTuple):
     """One alternative of a pattern.
 
     Attributes:
         needs: The bits without each of which it cannot match.
+        sequences: Without one of which it cannot match; none if that is not known.
         pattern: Over text in lower case, single spaces.
     """
 
     needs: int
+    sequences: tuple[str, ...]
     pattern: re.Pattern[str]
 
 
@@ -59,24 +47,23 @@ class Phrase(NamedTuple):
         check: What it is evidence of; several phrases of one check count once.
         weight: Of the evidence.
         reason: One sentence for the finding.
-        anchors: It is said nowhere where none of these stands.
         ways: Of saying it; where two begin at one place, the first counts.
     """
 
     check: str
     weight: float
     reason: str
-    anchors: Anchors
     ways: tuple[Way, ...]
 
 
 _BITS: dict[frozenset[str], int] = {}
 """A bit for each set of pieces of which a text has to hold one, set while the phrases are read in."""
-_BEGINNING_CHARS = 3
 _BEGINNINGS: dict[str, dict[str, int]] = {}
-"""The bits of each piece, by its first three letters."""
+"""The bits of each piece, by its first letters."""
 _SHORT: dict[str, int] = {}
-"""The bits of each piece that is shorter."""
+"""The bits of each piece that is shorter than that: none of them is of ASCII letters and digits alone."""
+_SHORT_ASCII: dict[str, int] = {}
+"""Those of them that may stand in a word of ASCII characters: few."""
 KNOWN_WORDS = 8_192
 """Words of which it is remembered what they hold: about 2 MiB."""
 
@@ -90,11 +77,12 @@ def pieces_in(words: Iterable[str]) -> int:
 def _pieces_of(word: str) -> int:
     """Looks at each place only for the pieces that begin with the letters there."""
     held = 0
-    for piece, bits in _SHORT.items():
-        if piece in word:
-            held |= bits
-    for at in range(len(word) - _BEGINNING_CHARS + 1):
-        start = word[at : at + _BEGINNING_CHARS]
+    if not is_plain(word):
+        for piece, bits in (_SHORT_ASCII if word.isascii() else _SHORT).items():
+            if piece in word:
+                held |= bits
+    for at in range(len(word) - LEAST_CHARS + 1):
+        start = word[at : at + LEAST_CHARS]
         if start in _BEGINNINGS:
             for piece, bits in _BEGINNINGS[start].items():
                 if word.startswith(piece, at):
@@ -102,10 +90,14 @@ def _pieces_of(word: str) -> int:
     return held
 
 
-def matches(ways: Iterable[Way], anchors: Anchors, text: str, held: int) -> Iterable[re.Match[str]]:
+def matches(ways: Iterable[Way], text: str, held: int) -> Iterable[re.Match[str]]:
     """What one pattern of all these ways finds in a text whose words hold the pieces of these bits."""
-    tried = [way.pattern for way in ways if held & way.needs == way.needs]
-    return _in_turn(tried, text) if tried and _stands(held, text, anchors) else ()
+    tried = [
+        way.pattern
+        for way in ways
+        if held & way.needs == way.needs and (not way.sequences or any(map(text.__contains__, way.sequences)))
+    ]
+    return _in_turn(tried, text) if tried else ()
 
 
 def _in_turn(patterns: Sequence[re.Pattern[str]], text: str) -> Iterator[re.Match[str]]:
@@ -119,23 +111,15 @@ def _in_turn(patterns: Sequence[re.Pattern[str]], text: str) -> Iterator[re.Matc
         ahead = [match for match in found if match is not None]
 
 
-def _stands(held: int, text: str, anchors: Anchors) -> bool:
-    """Whether any of the anchors stands in a text whose words hold the pieces of these bits."""
-    if held & anchors.words:
-        return True
-    for words, sequence in anchors.sequences:  # noqa: SIM110
-        if held & words == words and sequence in text:
-            return True
-    return False
-
-
 def _bit(pieces: frozenset[str]) -> int:
     if pieces not in _BITS:
         _BITS[pieces] = 1 << len(_BITS)
         for piece in pieces:
-            is_short = len(piece) < _BEGINNING_CHARS
-            same = _SHORT if is_short else _BEGINNINGS.setdefault(piece[:_BEGINNING_CHARS], {})
+            is_short = len(piece) < LEAST_CHARS
+            same = _SHORT if is_short else _BEGINNINGS.setdefault(piece[:LEAST_CHARS], {})
             same[piece] = same.get(piece, 0) | _BITS[pieces]
+            if is_short and piece.isascii():
+                _SHORT_ASCII[piece] = same[piece]
     return _BITS[pieces]
 
 
@@ -143,29 +127,16 @@ def _bits(sets: Iterable[frozenset[str]]) -> int:
     return reduce(or_, map(_bit, sets), 0)
 
 
-def anchored(anchors: str) -> Anchors:
-    """The anchors that are written with `|` between them."""
-    pieces = anchors.split("|")
-    words = frozenset(piece for piece in pieces if " " not in piece)
-    sequences = tuple((_bits(_words_of(piece)), piece) for piece in pieces if " " in piece)
-    return Anchors(_bit(words) if words else 0, sequences)
-
-
-def _words_of(sequence: str) -> Iterator[frozenset[str]]:
-    """The words of a sequence that few texts hold: the longer ones."""
-    words = sequence.split()
-    least = min(_BEGINNING_CHARS, max(map(len, words)))
-    return (frozenset([word]) for word in words if len(word) >= least)
-
-
-def phrase(check: str, weight: float, reason: str, anchors: str, *patterns: str) -> Phrase:
-    """A phrase that is said in any of the ways of `patterns`; `anchors` are separated by `|`."""
-    return Phrase(check, weight, reason, anchored(anchors), ways("|".join(patterns)))
+def phrase(check: str, weight: float, reason: str, *patterns: str) -> Phrase:
+    """A phrase that is said in any of the ways of `patterns`."""
+    return Phrase(check, weight, reason, ways("|".join(patterns)))
 
 
 def ways(pattern: str) -> tuple[Way, ...]:
     """The alternatives of a pattern, each with what it needs: few texts have to be searched for all of them."""
-    return tuple(Way(_bits(needs(each)), re.compile(quick(each))) for each in alternatives(pattern))
+    return tuple(
+        Way(_bits(needs(each)), tuple(sequences(each)), re.compile(quick(each))) for each in alternatives(pattern)
+    )
 
 
 PLAIN_PURPOSE = re.compile(

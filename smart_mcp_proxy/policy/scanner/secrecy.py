@@ -14,9 +14,6 @@ SECRECY = (
         "secrecy",
         STRONG,
         "It asks for something to be kept from the user.",
-        "unmentioned|undisclosed|leave |omit|deny|denies|not be |need not|not need|keep|do not|don't|never|without|"
-        "avoid|must not|should not|no need to|not be|unaware|hide|conceal|hidden|secret|silent|covert|stealth|"
-        "discreet|surreptitious|unnoticed|quietly|invisib|not visible|transparent|keep this",
         r"\b(?:do not|don'?t|never|must not|should not|mustn'?t|shouldn'?t|avoid|no need to|refrain from|"
         r"not to)(?: ever| directly| explicitly| openly)? "
         + _TELL
@@ -50,8 +47,6 @@ SECRECY = (
         "secrecy",
         STRONG,
         "It asks, in another language, for something to be kept from the user.",
-        "benutzer|nutzer|anwender|utilisateur|usuario|usuário|utente|用户|使用者|用戶|ユーザ|пользовател|사용자|المستخدم|pengguna|"
-        "gebruiker|użytkownik",
         r"(?:nicht|nichts|ohne|niemals|nie)(?: \S+){0,6} (?:be)?nutzer\w*|(?:be)?nutzer\w*(?: \S+){0,5} (?:nicht|"
         r"nichts|niemals)\b(?: \S+){0,4} (?:sag\w*|erwähn\w*|mit\w*|erfahr\w*|inform\w*|zeig\w*|verrat\w*)",
         r"(?:ne |sans |n')(?:\S+ ){0,6}(?:l'|à l')utilisateur|à l'insu de l'utilisateur",
@@ -76,9 +71,6 @@ SECRECY = (
         "secrecy",
         MIDDLE,
         "Something is to happen in secret.",
-        "silent|secret|covert|quietly|stealth|discreet|surreptitious|unnoticed|hidden|behind the scenes|undetect|"
-        "invisibl|in the background|without confirmation|without asking|no confirmation|without prompting|"
-        "without permission",
         r"\b(?:silently|secretly|covertly|quietly|stealthily|discreetly|surreptitiously|invisibly) (?:\w+ )?(?:send|"
         r"forward|append|include|read|add|copy|upload|log|record|collect|transmit|call|invoke|run|execute|attach|"
         r"store|capture|embed|insert|replace|modify|redirect|pass|share|post|report|exfiltrate|sync|change|set|"

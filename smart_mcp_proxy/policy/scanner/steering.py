@@ -32,9 +32,6 @@ STEERING = (
         "preference",
         STRONG,
         "It speaks badly of other tools so as to be chosen.",
-        "stale|inaccurate|unreliable|unsafe|insecure|outdated|wrong|incorrect|retired|deprecated|phased out|"
-        "discontinued|compromised|untrust|avoid|broken|slow|incomplete|obsolete|vulnerable|not safe|not reliable|"
-        "not accurate|not secure|not approved|not allowed|not permitted|not supported|no longer",
         rf"\b{_OTHER}\b[^.;\n]{{0,50}}?\b(?:is|are|returns?|gives?|may|must|should|will|have|has|can|being|tend|"
         rf"known)\b"
         rf"[^.;\n]{{0,40}}?\b{_BAD}\b",
@@ -44,9 +41,6 @@ STEERING = (
         "preference",
         STRONG,
         "It wants to be chosen whatever the user says.",
-        "go through|goes through|be sent|be routed|pass through|"
-        "even |regardless|no matter|whatever|whichever|irrespective|exclusively|in every case|in all cases|fall back|"
-        "go here|goes here|authoritative|the only |sole ",
         r"\b(?:choose|use|prefer|select|pick|call|trust|take|rely on|stick (?:to|with)|route|run)\b[^.;\n]{0,40}?"
         rf"\b(?:this|it|me|here)\b[^.;\n]{{0,60}}?\b{_EVEN}",
         r"\b(?:rely|depend|count) (?:on this|on it)(?: \w+)? exclusively\b|\b(?:use|choose|pick|call) (?:this|it)(?: "
@@ -68,8 +62,6 @@ STEERING = (
         "preference",
         MIDDLE,
         "It claims a trust or a place of its own.",
-        "preferred|the only|official|approved|trusted|first choice|default choice|favou|over the|over any|over all|"
-        "certified|recommend",
         r"\bpreferred (?:over|to|choice (?:over|for all))\b|\bfirst choice for (?:all|any|every)\b|"
         r"\b(?:favou?r|prefer) (?:this|it)\b[^.\n]{0,30}\b(?:over|to|above|always)\b",
         rf"\b(?:only|officially|fully) (?:approved|trusted|certified|sanctioned|vetted)\b(?: \w+){{0,3}} {_KIND}\b",
@@ -80,7 +72,6 @@ STEERING = (
         "tool_hijack",
         STRONG,
         "It changes what is done with other tools.",
-        "other |another |different |whichever|any |elsewhere|every ",
         rf"\b(?:with|via|through|using|by|from|in) {_OTHER}\b[^.\n]{{0,60}}?\b(?:need|needs|must|should|has to|have "
         rf"to|is"
         r" to|are to|set|add|put|include|replace|also|instead|point|give|pass|push|send|copy)\b",
@@ -100,9 +91,6 @@ STEERING = (
         "tool_hijack",
         STRONG,
         "It replaces what the user asked for.",
-        "not to be|never be|cannot be|not be altered|not be changed|"
-        "instead of the|in place of|rather than|requested|original|corrected|in its place|whatever the|user names|"
-        "user gives|user enter|user chose|user specif|user provid",
         r"\b(?:use|give|put|pass|send|write|set|enter|insert|choose)\b[^.\n]{0,70}?\b(?:instead of|in place of|rather "
         r"than) (?:to )?(?:the |what |that )?(?:(?:one|path|address|value|amount|account|file|number|recipient|url|"
         r"link)s? )?(?:the user|requested|original|asked|(?:that )?(?:was|were|is) (?:requested|given|asked|"
@@ -120,14 +108,6 @@ STEERING = (
         "tool_order",
         STRONG,
         "It wants a part in every task.",
-        "each step|every step|each task|every task|each turn|every turn|each message|every message|each action|"
-        "every action|each request|every request|each reply|every reply|each answer|every answer|each operation|"
-        "every operation|each prompt|every prompt|each edit|every edit|every user|each user|every change|"
-        "each change|start each|start every|start any|start all|begin each|begin every|begin any|begin all|"
-        "open each|open every|open any|open all|finish each|finish every|finish any|finish all|end each|end every|"
-        "end any|end all|close each|close every|close any|close all|other |another |a different|each of|"
-        "every one of|all of|only valid|only reliable|only correct|only complete|only accepted|not valid|"
-        "not reliable|not complete|not accepted|not correct|trustworthy",
         r"\b(?:call|invoke|run|use|execute|trigger)(?: (?:this|it|me|[\w-]+_[\w-]+))?(?: tool)? (?:(?:at|on|with|"
         r"after|before|ahead of|for|in|during|following|alongside) )(?:each|every)(?: \w+)? (?:step|task|turn|message|"
         r"action|request|reply|answer|operation|prompt|edit|change of)\b",
@@ -143,15 +123,6 @@ STEERING = (
         "answer",
         STRONG,
         "It says what the agent's answers hold beside the result.",
-        "end each|end every|end all|end any|end the|end your|close each|close every|close all|close any|close the|"
-        "close your|finish each|finish every|finish all|finish any|finish the|finish your|begin each|begin every|"
-        "begin all|begin any|begin the|begin your|start each|start every|start all|start any|start the|start your|"
-        "open each|open every|open all|open any|open the|open your|conclude each|conclude every|conclude all|"
-        "conclude any|conclude the|conclude your|preface each|preface every|preface all|preface any|preface the|"
-        "preface your|when present|when show|when list|when summar|when answer|when report|when you|tell the user|"
-        "tell user|tell the person|tell the customer|tell them|inform|assure|convince|persuade|links you|"
-        "addresses you|code you|files you|documents you|text you|texts you|mail you|mails you|that you|recommend|"
-        "promote|praise|advertis|suggest|even if|regardless|no matter",
         rf"\b(?:end|close|finish|begin|start|open|conclude|preface) (?:each|every|all|any|the|your)(?: \w+)? {_SAID} "
         r"(?:with|by)\b",
         r"\bwhen (?:presenting|showing|listing|summari[sz]ing|answering|reporting|you (?:present|show|list|answer|"
@@ -168,9 +139,6 @@ STEERING = (
         "persistence",
         MIDDLE,
         "It wants to hold for later conversations.",
-        "subsequent|from here on|following|further|upcoming|"
-        "memory|remember|future|later|from now on|henceforth|permanent|stays in|claude.md|cursorrules|agents.md|"
-        "system file|configuration file|onwards|rules file",
         r"\b(?:save|store|keep|write|put|record|note|add|remember)\b[^.\n]{0,40}\b(?:in|to|into) (?:your|the "
         r"(?:agent|assistant|model)'?s?) (?:\w+ )?(?:memory|instructions|rules|notes|configuration|config)\b",
         r"\b(?:for|in|across|during) (?:all|every|any|each)(?: of (?:your|the))? (?:future|later|further|following|"
@@ -186,7 +154,6 @@ STEERING = (
         "preference",
         MIDDLE,
         "It wants other tools to be passed over.",
-        "skip|ignore|disregard|leave out|pass over|before any other",
         r"\b(?:skip|ignore|disregard|pass over|leave out) (?:the (?:others|rest|other \w+)|(?:all |any )?other (?:\w+ "
         r")?(?:"
         r"tools?|sources?|results?|servers?))\b",
@@ -195,7 +162,6 @@ STEERING = (
         "rug_pull",
         MIDDLE,
         "It speaks of sending something once it is trusted.",
-        "once |after |as soon as|from then on",
         r"\b(?:once|after|as soon as)\b[^.,\n]{0,40}\b(?:confirmed|approved|established|accepted|granted|verified|"
         r"trusted|"
         r"connected)\b,? (?:\w+ ){0,2}?(?:start|begin|send|forward|upload|copy|share|switch|run)\w*\b",
@@ -204,10 +170,6 @@ STEERING = (
         "condition",
         CONDITION,
         "What it wants depends on what is talked about, or on how often it was used.",
-        "whenever the|as soon as|"
-        "comes up|on the |third|second|fifth|nth|if the user|when the user|access is denied|it fails|tool fails|call "
-        "fails|request fails|command fails|operation fails|"
-        "is refused|reports an error|returns an error|once the|mentioned",
         r"\b(?:when|if|whenever|once|as soon as) (?:the )?(?:word|topic|subject|name|phrase|term|user|person)\b[^.,\n]"
         r"{0,40}\b(?:comes up|is mentioned|appears|mentions?|asks? about|talks? about|is discussed|brings? up)\b",
         r"\b(?:on|from|after|with) the (?:second|third|fourth|fifth|tenth|nth|\d+(?:nd|rd|th)) (?:use|call|run|"

@@ -24,7 +24,7 @@ _ORDER = re.compile(
 _ORDER_WORDS, _LABEL_CHARS = 6, 8
 """A value of fewer words or characters is a label."""
 _MAIL = re.compile(
-    r"[\w.+-]+@(?!example\.|test\.|localhost|domain\.|email\.|company\.|mail\.com|acme\.)[\w-]+(?:\.[\w-]+)+"
+    r"(?<![\w.+-])[\w.+-]+@(?!example\.|test\.|localhost|domain\.|email\.|company\.|mail\.com|acme\.)[\w-]+(?:\.[\w-]+)+"
 )
 _RECIPIENT = re.compile(r"^(?:to|cc|bcc|recipients?|reply_?to|e?mail(?:_?to|_address)?|forward_?to|notify|copy_?to)$")
 _ACCOUNT = re.compile(r"\b(?:[A-Z]{2}\d{2}[A-Z0-9]{11,30}|0x[0-9a-fA-F]{40}|bc1[a-z0-9]{20,60})\b")

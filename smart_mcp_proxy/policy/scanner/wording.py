@@ -86,7 +86,7 @@ class Reading:
 
     def find(self, wanted: Phrase | Words) -> Iterable[re.Match[str]]:
         """Where the text says this, in its order."""
-        return matches(wanted.ways, wanted.anchors, self.text, self._held)
+        return matches(wanted.ways, self.text, self._held)
 
     def place(self, at: int) -> str:
         """The JSON path of the passage that holds the character at `at`."""
