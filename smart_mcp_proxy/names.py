@@ -6,6 +6,7 @@ colon (`server:prompts`), which no server can have, so that none is ever taken f
 
 import hashlib
 import re
+import shlex
 from collections.abc import Container
 
 from smart_mcp_proxy.models import ContentKind, ToolKey
@@ -19,6 +20,7 @@ __all__ = [
     "parse_content",
     "server_of",
     "shelf",
+    "shell_word",
 ]
 
 RESERVED_NAMES = frozenset(
@@ -109,3 +111,19 @@ def listed_name(key: ToolKey, limit_chars: int, taken: Container[str] = frozense
         if _LIKE_SUFFIX.search(candidate) and candidate not in taken and candidate not in RESERVED_NAMES:
             return candidate
     raise AssertionError(f"no free listed name for {key}")  # 65,536 clashes of a 32-bit hash
+
+
+def shell_word(name: str) -> str:
+    """A name as one word of a command that is suggested to people, whatever a server put into it.
+
+    What cannot be seen or commands a terminal is spelled out in `$'...'`, which bash, zsh and ksh read.
+    """
+    if name.isprintable():
+        return shlex.quote(name)
+    return "$'" + "".join(map(_spelled, name)) + "'"
+
+
+def _spelled(char: str) -> str:
+    if char.isprintable():
+        return f"\\{char}" if char in "\\'" else char
+    return f"\\u{ord(char):04x}" if ord(char) <= 0xFFFF else f"\\U{ord(char):08x}"

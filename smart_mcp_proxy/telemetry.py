@@ -38,6 +38,11 @@ _SECRET_MIN_CHARS = 6
 _UNLIKELY_CHARS = 20
 """Nobody comes upon a value of this length by chance."""
 
+_INSIDE_MIN_BYTES = 8
+"""Of a shorter value too few characters are left inside a longer text in base64 to be told from others."""
+_FOREIGN_CHARS = (0, 2, 3)
+"""Of a value in base64, characters at its start that no, one or two bytes before it have a part in."""
+
 _URL_SAFE = str.maketrans("+/", "-_")
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 """Terminal commands, ends of lines, and marks that reverse the direction of text."""
@@ -56,7 +61,7 @@ def get_logger(room: str) -> logging.Logger:
 
 
 def redact(text: str) -> str:
-    """`text` without any of the secret values in use, also where they are written in base64, in JSON or an address."""
+    """`text` without any of the secret values in use, also if written in base64, hex, JSON or an address."""
     for secret in _spelled:  # replaced as a whole, never changed: logs come from all threads
         text = text.replace(secret, _HIDDEN)
     return text
@@ -73,8 +78,7 @@ def has_secret(text: str) -> bool:
 def _spellings(secret: str) -> set[str]:
     """How a value is commonly written."""
     raw = secret.encode("utf-8", "surrogateescape")
-    # Without the last one or two bytes, whose characters depend on what follows them.
-    in_base64 = base64.b64encode(raw[: len(raw) // 3 * 3]).decode()
+    in_base64 = set(_in_base64(raw))
     in_json = json.dumps(secret)[1:-1]
     unescaped = json.dumps(secret, ensure_ascii=False)[1:-1]
     addresses = {quote(raw), quote(raw, safe=""), quote_plus(raw)}
@@ -83,10 +87,19 @@ def _spellings(secret: str) -> set[str]:
         in_json,
         unescaped,
         json.dumps(in_json)[1:-1],
-        in_base64,
-        in_base64.translate(_URL_SAFE),
+        raw.hex(),
+        raw.hex().upper(),
+        *in_base64,
+        *(word.translate(_URL_SAFE) for word in in_base64),
         *addresses,
     }
+
+
+def _in_base64(raw: bytes) -> Iterator[str]:
+    """How a value stands in base64, alone or inside a longer text: without the characters it shares with others."""
+    for before in range(3 if len(raw) >= _INSIDE_MIN_BYTES else 1):
+        text = base64.b64encode(bytes(before) + raw).decode()
+        yield text[_FOREIGN_CHARS[before] : (before + len(raw)) * 8 // 6]
 
 
 def _count(spellings: list[str], change: int) -> None:

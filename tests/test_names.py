@@ -1,13 +1,14 @@
 """Tool names: legal, short enough, and never the same for two tools."""
 
 import re
+import subprocess
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from smart_mcp_proxy.models import ToolKey
-from smart_mcp_proxy.names import RESERVED_NAMES, listed_name, parse_canonical
+from smart_mcp_proxy.names import RESERVED_NAMES, listed_name, parse_canonical, shell_word
 
 LEGAL = re.compile(r"[A-Za-z0-9_-]+")
 ANY = st.text(st.characters(), min_size=1, max_size=40)
@@ -144,3 +145,26 @@ def test_a_canonical_name_is_read_back(server: str, tool: str) -> None:
 def test_what_is_not_canonical_is_no_key(name: str) -> None:
     """Both parts must be there."""
     assert parse_canonical(name) is None
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "up:tool",
+        "up:x$(touch /tmp/pwn)",
+        "up:it's; rm -rf ~",
+        "up:`id`",
+        "a b",
+        "",
+        "b\x1b[2K\\'\n\u202e",
+        "\U000e0041\x9b",
+    ],
+)
+def test_a_suggested_name_is_one_word_of_a_shell_and_commands_no_terminal(name: str) -> None:
+    """The shell takes it for what the server called it."""
+    word = shell_word(name)
+    assert word.isprintable()
+    done = subprocess.run(
+        ["bash", "-c", f"printf %s {word}"], capture_output=True, env={"LC_ALL": "C.UTF-8"}, check=True
+    )
+    assert done.stdout.decode() == name

@@ -1,6 +1,7 @@
 """Logs that hide secrets, on stderr alone, and background work that reports how it ends."""
 
 import asyncio
+import base64
 import json
 import logging
 import re
@@ -248,3 +249,26 @@ async def test_background_work_that_ends_as_it_should_says_nothing(
     """A result or a cancellation is no crash."""
     await watched(ends_with(error))
     assert caplog.records == []
+
+
+@pytest.mark.parametrize("secret", ["hunter22", "s3cret/+~?>", "wörd-wörd-1", "x" * 9, "ÿþý?>=<;:ÿ"])
+@pytest.mark.parametrize("before", ["", "u", "u:", "Basic u:", "\N{BULLET}"])
+@pytest.mark.parametrize("after", ["", "!", "!!", "\N{BULLET} and more"])
+def test_a_secret_inside_a_longer_text_in_base64_is_hidden(secret: str, before: str, after: str) -> None:
+    """Wherever in it the secret begins, in both alphabets; no whole byte of it is left."""
+    whole = f"{before}{secret}{after}".encode()
+    with secrets_hidden([secret]):
+        for written in (base64.b64encode(whole).decode(), base64.urlsafe_b64encode(whole).decode()):
+            hidden = redact(written)
+            assert hidden.count("[hidden]") == 1
+            first, last = hidden.split("[hidden]")
+            assert len(first) <= -(-len(before.encode()) * 8 // 6)
+            assert len(last.rstrip("=")) <= -(-len(after.encode()) * 8 // 6) + 1
+
+
+def test_a_secret_in_hex_is_hidden() -> None:
+    """In small and large letters; other text in hex is not."""
+    with secrets_hidden(["hunter22"]):
+        assert redact(b"u:hunter22!".hex()) == "753a[hidden]21"
+        assert redact(b"u:hunter22!".hex().upper()) == "753A[hidden]21"
+        assert redact(b"u:hunter23!".hex()) == b"u:hunter23!".hex()

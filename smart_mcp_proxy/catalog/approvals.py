@@ -42,7 +42,7 @@ class Standing:
     mark: Mark = NO_MARK
 
     def trusts_first_list(self, server: str) -> bool:
-        """Whether the next list of `server` is its first, and is agreed to by having configured it."""
+        """Whether the next list of `server` is its first, agreed to with its server unless its policy doubts."""
         return not self.is_closed and server not in self.baselined
 
 
@@ -80,8 +80,8 @@ def settlement(
 ) -> Settlement:
     """Which definitions of a server's list become approved with it.
 
-    Of a first list all that were never decided on; of a later one those that the server's policy approves; of one
-    that is heard after the record was lost none. What the user blocked stays blocked.
+    Of a first list those that were never decided on, except what the server's policy holds back; of a later one those
+    that the policy approves; of one that is heard after the record was lost none. What the user blocked stays blocked.
 
     Args:
         connection: In a transaction.
@@ -98,7 +98,9 @@ def settlement(
     if is_closed:
         return Settlement((), "", not is_heard)
     if not is_heard:
-        return Settlement(tuple(tool for tool in open_ if tool.key.tool not in decided), BY_FIRST_LIST, True)
+        new = (tool for tool in open_ if tool.key.tool not in decided)
+        granted = (tool for tool in new if review is None or review(_submission(connection, tool)))
+        return Settlement(tuple(granted), BY_FIRST_LIST, True)
     if review is None:
         return Settlement((), "", False)
     granted = (tool for tool in open_ if review(_submission(connection, tool)))

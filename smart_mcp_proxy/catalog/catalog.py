@@ -134,7 +134,7 @@ class Catalog(Archive):
             server: Configured name, or a shelf of its prompts, resources or templates, which are kept as tools are.
             definitions: Tool objects as the server sent them, each with a string `name`; of two with one name the
                 first counts. One that JSON or UTF-8 cannot write is left out with a warning.
-            review: Whether the server's policy approves a definition of a later list than its first; None where only
+            review: Whether the server's policy approves a definition; None where the first list is approved and only
                 the user does. Called in the catalog's thread.
         """
         return await self._database.run(partial(self._sync, server, definitions, review))

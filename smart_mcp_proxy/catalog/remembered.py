@@ -99,10 +99,12 @@ def _judged(record: ToolRecord, snapshot: Snapshot, heard: Heard, standing: Stan
         approved, approved_hash = None, ""
     if key in standing.blocked:
         return Withheld(record, WithheldState.BLOCKED, approved, approved_hash)
-    if record.change_hash == approved_hash or (approved is None and standing.trusts_first_list(key.server)):
+    is_first = approved is None and standing.trusts_first_list(key.server)
+    if record.change_hash == approved_hash or (is_first and heard.review is None):
         return record
     before = None if approved is None else json.loads(approved)
-    submission = Submission(key, record.change_hash, json.loads(record.raw), before, is_on_file=False)
+    # Of a server that was never heard it is certain that nothing was approved.
+    submission = Submission(key, record.change_hash, json.loads(record.raw), before, is_on_file=is_first)
     if heard.review is not None and not standing.is_closed and heard.review(submission):
         return record
     return Withheld(record, WithheldState.CHANGED if approved_hash else WithheldState.PENDING, approved, approved_hash)

@@ -16,8 +16,9 @@ from cyclopts.validators import Number
 
 from smart_mcp_proxy.cli.api import Api, open_running
 from smart_mcp_proxy.cli.failure import next_step
-from smart_mcp_proxy.cli.output import clean, plural, say, show, show_json, table
+from smart_mcp_proxy.cli.output import indented, json_line, plural, say, show, show_json, table
 from smart_mcp_proxy.cli.start import open_settings
+from smart_mcp_proxy.telemetry import printable
 
 if TYPE_CHECKING:
     from smart_mcp_proxy.settings import Settings
@@ -114,7 +115,7 @@ async def show_activity(record_id: str, /, *, json: bool = False) -> None:
     for name in _COLUMNS:
         if (value := record[name]) not in ("", None, {}):
             shown = _local(value) if name == "at" else _plain(value)
-            show(clean(f"{name:{width}}  {shown}"))
+            show(indented(f"{name:{width}}  {shown}"))
     if parts:
         show(f"{'parts':{width}}  {len(parts)}")
         show(table(["time", "kind", "outcome", "ms#", "what", "who", "id"], [_cells(part) for part in parts]))
@@ -157,7 +158,7 @@ async def watch_activity(
         while left is None or left > 0:
             page = await log.activity(words | {"after": str(place), "limit": str(CHUNK)})
             for record in page["items"][:left]:
-                show(json_text.dumps(record, ensure_ascii=False) if json else _line(record))
+                show(json_line(record) if json else _line(record))
             sys.stdout.flush()
             left = None if left is None else left - len(page["items"])
             place = page["last"] if page["next"] is None else page["next"]
@@ -233,7 +234,7 @@ class _Export:
         """Writes some more."""
         for record in records:
             if self._csv is None:
-                self._stream.write(json_text.dumps(record, ensure_ascii=False) + "\n")
+                self._stream.write(json_line(record) + "\n")
             else:
                 self._csv.writerow([_cell(record[name]) for name in _COLUMNS])
         self._stream.flush()
@@ -304,15 +305,15 @@ def _cells(record: Mapping[str, Any]) -> list[str]:
         record["kind"],
         record["outcome"],
         f"{record['duration_ms']:,.1f}",
-        what,
-        record["principal"],
+        printable(what),
+        printable(record["principal"]),
         record["id"][-ID_END_CHARS:],
     ]
 
 
 def _line(record: Mapping[str, Any]) -> str:
     at, kind, outcome, ms, what, who, end = _cells(record)
-    return clean(f"{at}  {kind:8}  {outcome:16}  {ms:>9} ms  {what}  ({who}, {end})")
+    return f"{at}  {kind:8}  {outcome:16}  {ms:>9} ms  {what}  ({who}, {end})"
 
 
 def _local(at: str) -> str:
@@ -325,6 +326,6 @@ def _plain(value: Any) -> str:
 
 
 def _cell(value: Any) -> str:
-    """A value in a table; what a spreadsheet would take for a formula is marked as text."""
-    text = "" if value is None else _plain(value)
-    return f"'{text}" if text[:1] in ("=", "+", "-", "@", "\t", "\r") and text[:1] else text
+    """A value in one line of a table; what a spreadsheet would take for a formula is marked as text."""
+    text = "" if value is None else printable(_plain(value))
+    return f"'{text}" if text.startswith(("=", "+", "-", "@")) else text

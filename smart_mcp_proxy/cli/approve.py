@@ -10,9 +10,10 @@ from rich.text import Text
 
 from smart_mcp_proxy.cli.api import Api, open_api
 from smart_mcp_proxy.cli.failure import UsageError
-from smart_mcp_proxy.cli.output import clean, plural, say, show, show_json, table
+from smart_mcp_proxy.cli.output import indented, plural, say, show, show_json, table
 from smart_mcp_proxy.cli.start import open_settings
 from smart_mcp_proxy.errors import ProxyError, ToolNotFoundError
+from smart_mcp_proxy.telemetry import printable
 
 __all__ = ["app"]
 
@@ -95,7 +96,7 @@ def _chosen(tools: Sequence[dict[str, Any]], name: str | None, *, every: bool) -
 def _say_nothing_waits(name: str | None, *, json: bool) -> None:
     if json:
         show_json({"approved": [], "moved": []})
-    say(f"Nothing of {clean(name)} waits for approval." if name else "Nothing waits for approval.")
+    say(f"Nothing of {name} waits for approval." if name else "Nothing waits for approval.")
 
 
 def _show_list(found: dict[str, Any], *, json: bool) -> None:
@@ -108,7 +109,9 @@ def _show_list(found: dict[str, Any], *, json: bool) -> None:
     if not found["tools"]:
         say("Nothing waits for approval.")
         return
-    rows = [[tool["name"], _state(tool), _fields(tool), _doubts(tool)] for tool in found["tools"]]
+    rows: list[list[str | Text]] = [
+        [printable(tool["name"]), _state(tool), _fields(tool), _doubts(tool)] for tool in found["tools"]
+    ]
     show(table(["Tool", "State", "What differs", "Scanner"], rows))
     say("See what changed with: mcpproxy approve SERVER:TOOL --diff", style="dim")
 
@@ -147,15 +150,16 @@ async def _show_changes(api: Api, chosen: Sequence[dict[str, Any]], *, json: boo
 def _page(detail: dict[str, Any]) -> Text:
     """A tool's changes, removed words struck out in red and added ones in green."""
     tool = detail["approval"]
-    page = Text.assemble((tool["name"], "bold"), f" ({tool['state']})\n")
+    page = Text.assemble((printable(tool["name"]), "bold"), f" ({tool['state']})\n")
     for change in detail["changes"]:
-        page.append(f"  {change['path']}: ", style="dim")
+        page.append(f"  {printable(change['path'])}: ", style="dim")
         for words in change["words"]:
             opening, closing = ("", "") if sys.stdout.isatty() else _MARKS[words["kind"]]
-            page.append(f"{opening}{clean(words['text'])}{closing}", style=_STYLES[words["kind"]])
+            page.append(f"{opening}{indented(words['text'])}{closing}", style=_STYLES[words["kind"]])
         page.append("\n")
     for finding in tool["findings"]:
-        page.append(f"  scanner, {finding['severity']}: {finding['reason']} ({finding['place']})\n", style="yellow")
+        remark = printable(f"{finding['reason']} ({finding['place']})")
+        page.append(f"  scanner, {finding['severity']}: {remark}\n", style="yellow")
     return page
 
 

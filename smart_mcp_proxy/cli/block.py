@@ -5,6 +5,7 @@ from cyclopts import App
 from smart_mcp_proxy.cli.api import open_api
 from smart_mcp_proxy.cli.output import say, show_json
 from smart_mcp_proxy.cli.start import open_settings
+from smart_mcp_proxy.telemetry import printable
 
 __all__ = ["app"]
 
@@ -35,4 +36,4 @@ async def block(name: str, /, *, undo: bool = False, json: bool = False) -> None
     if json:
         show_json({"name": found, "is_blocked": not undo})
         return
-    say(f"{'No longer blocked' if undo else 'Blocked'}: {found}")
+    say(f"{'No longer blocked' if undo else 'Blocked'}: {printable(found)}")

@@ -1,7 +1,6 @@
 """`mcpproxy call`: one tool, called by hand."""
 
 import json as json_text
-import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,6 +13,8 @@ from smart_mcp_proxy.cli.arguments import coerce, parse_json_object, parse_pairs
 from smart_mcp_proxy.cli.failure import UsageError, next_step
 from smart_mcp_proxy.cli.output import clean, say, show, show_json
 from smart_mcp_proxy.cli.start import open_settings
+from smart_mcp_proxy.names import shell_word
+from smart_mcp_proxy.telemetry import printable
 
 if TYPE_CHECKING:
     from smart_mcp_proxy.gateway import Gateway
@@ -52,7 +53,7 @@ async def call(
     """
     given = await _given(arguments, input_json)
     settings = open_settings()
-    help_command = f"mcpproxy tool show {shlex.quote(name)}"
+    help_command = f"mcpproxy tool show {shell_word(name)}"
     async with open_api(settings, is_enough=_has_listed(name)) as api:
         tool = await api.tool(name)
         with next_step(help_command):
@@ -62,7 +63,7 @@ async def call(
     if json:
         show_json(result)
     elif is_error:
-        say(f"error: '{clean(tool['name'])}' reports a failure.", style="red")
+        say(f"error: '{printable(tool['name'])}' reports a failure.", style="red")
         for line in result_lines(result):
             say(line)
         say(f"Next: {help_command}")

@@ -1,6 +1,5 @@
 """What `mcpproxy doctor` looks at, each as a list of findings."""
 
-import shlex
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -13,6 +12,7 @@ from anyio import to_thread
 from smart_mcp_proxy.cli.api import open_api, running_gateways
 from smart_mcp_proxy.cli.output import plural
 from smart_mcp_proxy.errors import ConfigError, ProxyError
+from smart_mcp_proxy.names import shell_word
 from smart_mcp_proxy.servers import ServerFile, configured_servers, expand
 from smart_mcp_proxy.settings import Settings, environment
 from smart_mcp_proxy.web.http import bind
@@ -158,16 +158,16 @@ def _server(server: Mapping[str, Any], missing_program: str) -> Finding:
     name, state = server["name"], server["state"]
     if state == "ready" and server["breaker"] != "closed":
         message = f"ready, but {server['error'][:1].lower()}{server['error'][1:]}"
-        return Finding(name, "warning", message, server["hint"], f"mcpproxy server logs {shlex.quote(name)}")
+        return Finding(name, "warning", message, server["hint"], f"mcpproxy server logs {shell_word(name)}")
     if state == "ready":
         return Finding(name, "ok", f"ready, {plural(server['tools'], 'tool')}")
     if state == "disabled":
         return Finding(name, "ok", "disabled")
     if state == "quarantined":
         message = "quarantined: it waits for your approval and is not started"
-        return Finding(name, "warning", message, server["hint"], f"mcpproxy server approve {shlex.quote(name)}")
+        return Finding(name, "warning", message, server["hint"], f"mcpproxy server approve {shell_word(name)}")
     hint = server["hint"]
     if missing_program:
         hint = _INSTALL.get(Path(missing_program).name, hint)
     message = f"{state}: {server['error']}" if server["error"] else str(state)
-    return Finding(name, "fail", message, hint, f"mcpproxy server logs {shlex.quote(name)}")
+    return Finding(name, "fail", message, hint, f"mcpproxy server logs {shell_word(name)}")

@@ -1,12 +1,12 @@
 """What the command line says when something fails: what, why, and the next command to type."""
 
-import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from smart_mcp_proxy.cli.output import clean, say, show_json
+from smart_mcp_proxy.cli.output import indented, say, show_json
 from smart_mcp_proxy.errors import ConfigError, ProxyError, RequestError
+from smart_mcp_proxy.names import shell_word
 
 __all__ = ["UsageError", "exit_status", "next_step", "report"]
 
@@ -46,12 +46,12 @@ def report(error: ProxyError, *, as_json: bool) -> None:
     """Says on stderr what failed, with the next command as its last line; as JSON on stdout too if asked for."""
     if as_json:
         show_json({"error": error.to_dict()})
-    say(f"error: {clean(error.message)}", style="red")
+    say(f"error: {indented(error.message)}", style="red")
     if hint := _hint(error):
-        say(clean(hint))
+        say(indented(hint))
     if isinstance(schema := (error.data or {}).get("input_schema"), Mapping):
         for line in _parameters(schema):
-            say(f"  {clean(line)}")
+            say(f"  {indented(line)}")
     say(f"Next: {_next_command(error)}")
 
 
@@ -67,7 +67,7 @@ def _hint(error: ProxyError) -> str:
 def _next_command(error: ProxyError) -> str:
     near = (error.data or {}).get("did_you_mean")
     if near:
-        return f"mcpproxy tool show {shlex.quote(near[0])}"
+        return f"mcpproxy tool show {shell_word(near[0])}"
     notes: list[str] = getattr(error, "__notes__", [])
     return notes[0] if notes else _NEXT.get(error.error_code, "mcpproxy doctor")
 

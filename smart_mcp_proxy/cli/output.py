@@ -1,4 +1,7 @@
-"""Where words go: results to stdout, everything said to people to stderr. NO_COLOR and pipes are respected."""
+"""Where words go: results to stdout, everything said to people to stderr. NO_COLOR and pipes are respected.
+
+Servers and agents choose many of these words, so every way out of here takes away what commands a terminal.
+"""
 
 import json
 import re
@@ -6,11 +9,11 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any, TextIO
 
-from rich.console import Console, RenderableType
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-__all__ = ["clean", "console", "plural", "say", "show", "show_json", "table", "warn"]
+__all__ = ["clean", "console", "indented", "json_line", "plural", "say", "show", "show_json", "table", "warn"]
 
 _PIPE_WIDTH = 10_000
 """Off a terminal nothing is wrapped or cut: the reader is a program or a file."""
@@ -23,32 +26,42 @@ def clean(text: str) -> str:
     return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
+def indented(text: str) -> str:
+    """`text` from elsewhere whose further lines cannot pass for lines of ours."""
+    return text.replace("\n", "\n    ")
+
+
 def console(stream: TextIO) -> Console:
     """A writer for one of the standard streams as it is now."""
     width = None if stream.isatty() else _PIPE_WIDTH
     return Console(file=stream, width=width, markup=False, highlight=False, emoji=False)
 
 
-def show(renderable: RenderableType) -> None:
+def show(renderable: str | Text | Table) -> None:
     """Writes a result to stdout."""
-    console(sys.stdout).print(renderable, soft_wrap=isinstance(renderable, str))
+    is_text = isinstance(renderable, str)
+    console(sys.stdout).print(renderable if isinstance(renderable, Table) else _clean(renderable), soft_wrap=is_text)
+
+
+def json_line(value: Any, *, indent: int | None = None) -> str:
+    """A value as JSON that a terminal can show: what would command it is written as `\\u` and four digits."""
+    return _CONTROL.sub(_as_json, json.dumps(value, ensure_ascii=False, indent=indent))
 
 
 def show_json(value: Any) -> None:
     """Writes one JSON value to stdout, indented on a terminal."""
-    indent = 2 if sys.stdout.isatty() else None
-    sys.stdout.write(json.dumps(value, ensure_ascii=False, indent=indent) + "\n")
+    sys.stdout.write(json_line(value, indent=2 if sys.stdout.isatty() else None) + "\n")
     sys.stdout.flush()
 
 
 def say(text: str = "", *, style: str = "") -> None:
     """Tells people something, on stderr."""
-    console(sys.stderr).print(Text(text, style=style), soft_wrap=True)
+    console(sys.stderr).print(Text(clean(text), style=style), soft_wrap=True)
 
 
 def warn(text: str) -> None:
     """Tells people about something that is wrong but does not stop the command."""
-    say(f"warning: {clean(text)}", style="yellow")
+    say(f"warning: {text}", style="yellow")
 
 
 def plural(count: int, noun: str) -> str:
@@ -62,5 +75,18 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> Table
     for column in columns:
         made.add_column(column.removesuffix("#"), justify="right" if column.endswith("#") else "left", overflow="fold")
     for row in rows:
-        made.add_row(*(Text(clean(cell)) if isinstance(cell, str) else cell for cell in row))
+        made.add_row(*map(_clean, row))
     return made
+
+
+def _clean(text: str | Text) -> Text:
+    """The same, a style where it was: each character that is taken away leaves another in its place."""
+    if isinstance(text, str):
+        return Text(clean(text))
+    cleaned = text.copy()
+    cleaned.plain = clean(cleaned.plain)
+    return cleaned
+
+
+def _as_json(found: re.Match[str]) -> str:
+    return f"\\u{ord(found[0]):04x}"

@@ -7,6 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from smart_mcp_proxy.cli.output import clean, table
+from smart_mcp_proxy.telemetry import printable
 
 __all__ = ["hits_table", "search_remarks", "servers_table", "state_text", "tokens_line", "tools_table"]
 
@@ -36,7 +37,7 @@ def servers_table(servers: Iterable[Mapping[str, Any]]) -> Table:
 
 def tools_table(tools: Iterable[Mapping[str, Any]]) -> Table:
     """Tools with their parameters and what they do."""
-    rows = [[tool["name"], tool["signature"], tool["description"]] for tool in tools]
+    rows = [[printable(tool["name"]), printable(tool["signature"]), tool["description"]] for tool in tools]
     return table(["tool", "parameters", "description"], rows)
 
 
@@ -45,7 +46,7 @@ def hits_table(answer: Mapping[str, Any], *, is_explained: bool) -> Table:
     rows = [
         [
             str(place),
-            _own_name(tool),
+            printable(_own_name(tool)),
             tool["server"],
             f"{tool['score']:.2f}",
             _why(tool["why"]) if is_explained else tool["description"],

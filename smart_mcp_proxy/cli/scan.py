@@ -15,6 +15,7 @@ from smart_mcp_proxy.errors import ProxyError, ToolNotFoundError
 from smart_mcp_proxy.models import ToolKey
 from smart_mcp_proxy.policy.scanner import Finding, Peer, Peers, scan
 from smart_mcp_proxy.settings import Settings
+from smart_mcp_proxy.telemetry import printable
 
 __all__ = ["app"]
 
@@ -126,7 +127,13 @@ def _scanned(known: dict[ToolKey, dict[str, Any]], chosen: Sequence[ToolKey]) ->
 
 def _show(found: Sequence[Scanned]) -> None:
     rows = [
-        [str(each.key), finding.severity, finding.check, f"{finding.reason} ({finding.place})", finding.excerpt]
+        [
+            printable(str(each.key)),
+            finding.severity,
+            finding.check,
+            f"{finding.reason} ({finding.place})",
+            finding.excerpt,
+        ]
         for each in found
         for finding in each.findings
     ]

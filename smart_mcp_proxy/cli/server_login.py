@@ -13,6 +13,7 @@ from smart_mcp_proxy.cli.failure import UsageError, next_step
 from smart_mcp_proxy.cli.output import clean, say, show_json
 from smart_mcp_proxy.cli.start import open_settings
 from smart_mcp_proxy.errors import ConfigError, ServerNotFoundError
+from smart_mcp_proxy.names import shell_word
 from smart_mcp_proxy.servers import ServerConfig, expand, read_oauth, secrets_of
 from smart_mcp_proxy.settings import Settings, environment
 from smart_mcp_proxy.telemetry import secrets_hidden
@@ -63,7 +64,7 @@ async def login(name: str, /, *, no_browser: bool = False, json: bool = False) -
             # Without a shell, and in a thread: some browsers only return when they are closed.
             threading.Thread(target=webbrowser.open, args=(url,), daemon=True).start()
 
-    with secrets_hidden(secrets_of(config)), next_step(f"mcpproxy server login {name}"):
+    with secrets_hidden(secrets_of(config)), next_step(f"mcpproxy server login {shell_word(name)}"):
         if options.grant == "client_credentials":
             signed_in = await sign_ins.sign_in(config, None)
         else:
@@ -123,7 +124,7 @@ async def _configured(settings: Settings, name: str) -> ServerConfig:
         raise UsageError(f"Server '{name}' is a program started here; it gets its credentials from 'env'.")
     if config.oauth is None:
         error = ConfigError(f"Server '{name}' is not set up for a sign-in.", hint=_ADD)
-        error.add_note(f"mcpproxy server login {name}")
+        error.add_note(f"mcpproxy server login {shell_word(name)}")
         raise error
     return await to_thread.run_sync(expand, config, environment())
 

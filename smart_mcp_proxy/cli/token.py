@@ -15,6 +15,7 @@ from smart_mcp_proxy.cli.api import Api, open_running
 from smart_mcp_proxy.cli.failure import UsageError
 from smart_mcp_proxy.cli.output import clean, say, show, show_json, table
 from smart_mcp_proxy.cli.start import open_settings
+from smart_mcp_proxy.names import shell_word
 from smart_mcp_proxy.servers import configured_servers
 from smart_mcp_proxy.settings import Settings
 
@@ -90,7 +91,10 @@ async def create(
         return
     show(made["token"])
     say(f"This is all of it that will ever be shown. Agents send it as: Authorization: Bearer {_PLACEHOLDER}")
-    say(f"{_reach(made)}. {_life(made, time.time())}. End it with: mcpproxy token revoke {clean(name)}", style="dim")
+    say(
+        f"{_reach(made)}. {_life(made, time.time())}. End it with: mcpproxy token revoke {shell_word(name)}",
+        style="dim",
+    )
 
 
 _PLACEHOLDER: Final = "TOKEN"

@@ -9,10 +9,12 @@ from cyclopts import App, Parameter
 
 from smart_mcp_proxy.cli.api import open_api, open_running
 from smart_mcp_proxy.cli.failure import UsageError
-from smart_mcp_proxy.cli.output import clean, plural, say, show, show_json
+from smart_mcp_proxy.cli.output import indented, plural, say, show, show_json
 from smart_mcp_proxy.cli.render import tools_table
 from smart_mcp_proxy.cli.search import has_tools
 from smart_mcp_proxy.cli.start import open_settings
+from smart_mcp_proxy.names import shell_word
+from smart_mcp_proxy.telemetry import printable
 
 if TYPE_CHECKING:
     from smart_mcp_proxy.gateway import Gateway
@@ -72,28 +74,28 @@ async def show_tool(name: str, /, *, fresh: bool = False, json: bool = False) ->
         show_json(tool)
         return
     show("\n".join(_page(tool)))
-    say(f"Call it with: mcpproxy call {tool['name']} key=value ...", style="dim")
+    say(f"Call it with: mcpproxy call {shell_word(tool['name'])} key=value ...", style="dim")
 
 
 def _page(tool: Mapping[str, Any]) -> list[str]:
-    lines = [tool["name"], f"  listed as {tool['listed_name']}; agents call it with {tool['call_with']}"]
+    lines = [printable(tool["name"]), f"  listed as {tool['listed_name']}; agents call it with {tool['call_with']}"]
     hints = ", ".join(f"{name}: {json_text.dumps(value)}" for name, value in tool["annotations"].items())
     if hints:
         lines.append(f"  annotations: {hints}")
     lines += [f"  digest: {tool['digest']}" + (" (not confirmed by its server yet)" if tool["stale"] else ""), ""]
-    lines += [tool["description"] or "(no description)", ""]
+    lines += [indented(tool["description"]) or "(no description)", ""]
     for title, key in (("Input schema", "input_schema"), ("Output schema", "output_schema")):
         if key in tool:
             lines += [f"{title}:", json_text.dumps(tool[key], indent=2, ensure_ascii=False), ""]
     if tool["examples"]:
         lines += ["Questions that led to it:", *map(_example, tool["examples"]), ""]
-    return [clean(line) for line in lines[:-1]]
+    return lines[:-1]
 
 
 def _example(example: Mapping[str, Any]) -> str:
     last = time.strftime("%Y-%m-%d %H:%M", time.localtime(example["last_used_s"]))
     remark = "" if example["is_confirmed"] else ", not searched with before it is used again"
-    return f"  {example['question']} ({example['uses']} times, last {last}{remark})"
+    return f"  {printable(example['question'])} ({example['uses']} times, last {last}{remark})"
 
 
 @app.command(

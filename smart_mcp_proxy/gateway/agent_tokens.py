@@ -20,6 +20,7 @@ from smart_mcp_proxy.catalog import (
 )
 from smart_mcp_proxy.errors import CatalogError, ConflictError, RequestError
 from smart_mcp_proxy.models import CallVariant, Principal, Reach
+from smart_mcp_proxy.names import shell_word
 from smart_mcp_proxy.telemetry import get_logger, spawn
 
 __all__ = ["LONGEST_LIFE_S", "NAME_CHARS", "SHORTEST_LIFE_S", "AgentTokens", "NewToken", "Scope", "TokenNotFoundError"]
@@ -160,7 +161,7 @@ class AgentTokens:
         if not await self._catalog.write(partial(store_agent_token, token=token)):
             raise ConflictError(
                 f"There is a token named {name!r} already.",
-                hint=f"Use another name, or revoke it first: mcpproxy token revoke {name}",
+                hint=f"Use another name, or revoke it first: mcpproxy token revoke {shell_word(name)}",
                 code="token_exists",
             )
         return NewToken(secret, next(one for one in await self.refresh() if one.hash == token.hash))

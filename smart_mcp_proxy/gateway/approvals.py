@@ -16,7 +16,7 @@ from smart_mcp_proxy.errors import ConflictError, ToolNotFoundError
 from smart_mcp_proxy.gateway.differences import FieldChange, differences
 from smart_mcp_proxy.gateway.recorder import Recorder
 from smart_mcp_proxy.models import Review, ToolKey, ToolRecord, Trust, Withheld, WithheldState
-from smart_mcp_proxy.names import parse_canonical, parse_content, server_of
+from smart_mcp_proxy.names import parse_canonical, parse_content, server_of, shell_word
 from smart_mcp_proxy.policy.approval import review_of
 from smart_mcp_proxy.policy.scanner import Finding, Peer, Peers, scan
 from smart_mcp_proxy.servers import ServerConfig
@@ -137,7 +137,7 @@ class Approvals:
         if moved and not approved:
             raise ConflictError(
                 f"{', '.join(moved[:3])}: the definition is no longer the one that was looked at.",
-                hint=f"Look again: mcpproxy approve {moved[0]} --diff",
+                hint=f"Look again: mcpproxy approve {shell_word(moved[0])} --diff",
                 data={"moved": list(moved)},
             )
         return Decided(approved, moved)

@@ -11,6 +11,7 @@ from typing import Final
 
 from smart_mcp_proxy.errors import ProxyError, RateLimitedError, UpstreamError
 from smart_mcp_proxy.models import CallRequest, ServerState, ServerStatus, ToolRecord
+from smart_mcp_proxy.names import shell_word
 from smart_mcp_proxy.policy.breaker import Breaker, BreakerState, is_failure
 from smart_mcp_proxy.policy.limits import Place, Places, PlaceState, TokenBucket
 from smart_mcp_proxy.servers import Limits, ServerConfig
@@ -278,7 +279,7 @@ class Admission:
         return UpstreamError(
             f"Calls to server '{self._gate.server}' are held back, because it {breaker.reason}.",
             hint=f"Try again in {_seconds(wait_s):g} s: one call is let through then to see. "
-            f"Its user can look at: mcpproxy server logs {self._gate.server}",
+            f"Its user can look at: mcpproxy server logs {shell_word(self._gate.server)}",
             code="breaker_open",
             data={"breaker": breaker.state.value},
             retry_after_s=_seconds(wait_s),

@@ -1,6 +1,5 @@
 """Managing the servers: one set of operations for the agent's tool, REST and the command line."""
 
-import shlex
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -14,6 +13,7 @@ from smart_mcp_proxy.gateway.indexer import Indexer
 from smart_mcp_proxy.gateway.refusals import server_quarantined
 from smart_mcp_proxy.gateway.visible import Visible
 from smart_mcp_proxy.models import ServerState, ServerStatus
+from smart_mcp_proxy.names import shell_word
 from smart_mcp_proxy.servers import (
     Author,
     ServerConfig,
@@ -382,4 +382,4 @@ def _unused(name: str, *, is_quarantined: bool) -> ServerStatus:
 
 
 def _waiting(name: str) -> str:
-    return f"It is quarantined and not started until its user approves it: mcpproxy server approve {shlex.quote(name)}"
+    return f"It is quarantined and not started until its user approves it: mcpproxy server approve {shell_word(name)}"

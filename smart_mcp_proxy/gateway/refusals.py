@@ -2,7 +2,7 @@
 
 from smart_mcp_proxy.errors import QuarantinedError, RefusedError, RequestError
 from smart_mcp_proxy.models import ToolKey, WithheldState
-from smart_mcp_proxy.names import server_of
+from smart_mcp_proxy.names import server_of, shell_word
 
 __all__ = [
     "content_changed",
@@ -26,7 +26,7 @@ def tool_withheld(key: ToolKey, state: WithheldState) -> QuarantinedError:
     """The refusal of a tool that is withheld."""
     return QuarantinedError(
         f"Tool '{key}' {_REASONS[state]}.",
-        hint=f"{_ONLY_THE_USER} mcpproxy approve {key}",
+        hint=f"{_ONLY_THE_USER} mcpproxy approve {shell_word(str(key))}",
         data={"state": state.value},
     )
 
@@ -35,7 +35,7 @@ def tool_differs_here(key: ToolKey) -> QuarantinedError:
     """The refusal of a tool whose approved definition is not what its server lists on this connection."""
     return QuarantinedError(
         f"Server '{key.server}' does not list tool '{key}' here as the user approved it.",
-        hint=f"{_ONLY_THE_USER} mcpproxy approve {key}",
+        hint=f"{_ONLY_THE_USER} mcpproxy approve {shell_word(str(key))}",
         data={"state": WithheldState.CHANGED.value},
     )
 
@@ -43,7 +43,9 @@ def tool_differs_here(key: ToolKey) -> QuarantinedError:
 def content_withheld(key: ToolKey, state: WithheldState) -> QuarantinedError:
     """The refusal of a prompt, resource or template that is withheld."""
     return QuarantinedError(
-        f"'{key}' {_REASONS[state]}.", hint=f"{_ONLY_THE_USER} mcpproxy approve {key}", data={"state": state.value}
+        f"'{key}' {_REASONS[state]}.",
+        hint=f"{_ONLY_THE_USER} mcpproxy approve {shell_word(str(key))}",
+        data={"state": state.value},
     )
 
 
@@ -51,7 +53,7 @@ def content_differs_here(key: ToolKey) -> QuarantinedError:
     """The refusal of a prompt, resource or template whose approved definition is not what its server lists now."""
     return QuarantinedError(
         f"Server '{server_of(key.server)}' does not list '{key}' here as the user approved it.",
-        hint=f"{_ONLY_THE_USER} mcpproxy approve {key}",
+        hint=f"{_ONLY_THE_USER} mcpproxy approve {shell_word(str(key))}",
         data={"state": WithheldState.CHANGED.value},
     )
 
@@ -80,6 +82,6 @@ def server_quarantined(name: str) -> QuarantinedError:
     """The refusal of everything that a quarantined server offers."""
     return QuarantinedError(
         f"Server '{name}' waits for the user's approval; it is not started, and none of its tools can be used.",
-        hint=f"{_ONLY_THE_USER} mcpproxy server approve {name}",
+        hint=f"{_ONLY_THE_USER} mcpproxy server approve {shell_word(name)}",
         data={"state": "quarantined"},
     )

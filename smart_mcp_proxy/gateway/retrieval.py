@@ -19,6 +19,7 @@ from smart_mcp_proxy.gateway.signature import first_sentence, signature_of
 from smart_mcp_proxy.gateway.tools.base import Registered, Registry
 from smart_mcp_proxy.gateway.visible import NOT_COVERED, Visible
 from smart_mcp_proxy.models import Hit, ServerState, ServerStatus, ToolRecord
+from smart_mcp_proxy.names import shell_word
 from smart_mcp_proxy.search import Answer, SearchIndex
 from smart_mcp_proxy.telemetry import Activity
 
@@ -388,5 +389,5 @@ def _wait_hint(not_covered: Sequence[Mapping[str, str]]) -> str:
         hint += " Quarantined tools wait for the user, who sees them with: mcpproxy approve --list"
     signed_out = [row["server"] for row in not_covered if row["state"] == ServerState.NEEDS_AUTH]
     if signed_out:
-        hint += f" {', '.join(signed_out)}: the user has to sign in: mcpproxy server login {signed_out[0]}"
+        hint += f" {', '.join(signed_out)}: the user has to sign in: mcpproxy server login {shell_word(signed_out[0])}"
     return hint

@@ -13,7 +13,7 @@ _HARMLESS = {"readOnlyHint": True, "destructiveHint": False, "idempotentHint": T
 
 
 def review_of(trust: Trust, clean: Container[str] = frozenset()) -> Review | None:
-    """The policy of a server for every list after its first; None where only the user approves.
+    """The policy of a server; None where only the user approves all that comes after its first list.
 
     Args:
         trust: What the configuration says.
@@ -25,15 +25,15 @@ def review_of(trust: Trust, clean: Container[str] = frozenset()) -> Review | Non
 def may_approve(submission: Submission, *, trust: Trust, clean: Container[str]) -> bool:
     """Whether the policy approves a definition in the user's place.
 
-    Under `scan` a definition is approved that the scanner has read and found nothing in, unless the tool calls itself
-    less dangerous than the approved one did: its own word must not open the way past the questions of the agent's
-    client. Where it is not certain what was approved before, it waits as well.
+    Under no policy if the tool calls itself less dangerous than the approved one did: its own word must not open the
+    way past the questions of the agent's client. All others are approved under `trusted`; under `scan` those that the
+    scanner has read and found nothing in, and where it is not certain what was approved before, none.
     """
+    if submission.approved is not None and is_softer(submission.approved, submission.definition):
+        return False
     if trust == "trusted":
         return True
-    if trust != "scan" or submission.change_hash not in clean or not submission.is_on_file:
-        return False
-    return submission.approved is None or not is_softer(submission.approved, submission.definition)
+    return trust == "scan" and submission.change_hash in clean and submission.is_on_file
 
 
 def is_softer(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:

@@ -1,16 +1,15 @@
 """What a user has to see of a server's entry before it may run."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from smart_mcp_proxy.servers.edit_masks import masked
 from smart_mcp_proxy.servers.entry import ADDRESS_KEYS
+from smart_mcp_proxy.servers.expand import references
 
 __all__ = ["reviewed", "warnings_about"]
 
-_DECIDING = (*ADDRESS_KEYS, "args", "env", "cwd")
-"""What runs, with what, and where data goes."""
 _STEERING = re.compile(
     r"NODE_OPTIONS|NODE_PATH|LD_.*|DYLD_.*|PYTHON.*|PERL5.*|RUBY.*|JAVA_TOOL_OPTIONS|PATH|BASH_ENV|ENV"
 )
@@ -18,23 +17,47 @@ _STEERING = re.compile(
 
 
 def reviewed(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """The entry for its user's own eyes: what decides what a quarantined one runs is in full, all else as `masked`.
+    """The entry for its user's own eyes: a quarantined one in full, any other as `masked`.
 
-    A mask would hide from whoever approves it what somebody else has put there.
+    A mask would hide from whoever approves it what somebody else has put there: a file's content in a header as well
+    as another account's token in the place of the user's own.
     """
-    shown = masked(entry)
-    if entry.get("quarantined") is True:
-        shown |= {key: entry[key] for key in _DECIDING if key in entry}
-    return shown
+    return dict(entry) if _waits(entry) else masked(entry)
 
 
 def warnings_about(entry: Mapping[str, Any]) -> list[str]:
     """What to look at twice in an entry that waits for approval, a sentence each; nothing of others."""
-    env = entry.get("env")
-    if entry.get("quarantined") is not True or not isinstance(env, Mapping):
+    if not _waits(entry):
         return []
-    return [
+    env = entry.get("env")
+    steering = [
         f"The variable {name} can make the program load or start something else: look at its value."
-        for name in env
+        for name in (env if isinstance(env, Mapping) else ())
         if _STEERING.fullmatch(name.upper())
     ]
+    return [*steering, *_handed_over(entry)]
+
+
+def _waits(entry: Mapping[str, Any]) -> bool:
+    return entry.get("quarantined") is True
+
+
+def _handed_over(entry: Mapping[str, Any]) -> Iterator[str]:
+    """What the server would get of this machine's files, variables and stored secrets."""
+    address = next((str(entry[key]) for key in ADDRESS_KEYS if entry.get(key)), "")
+    where = f"is given to the program {address!r}" if entry.get("command") else f"is sent to {address!r}"
+    for field, text in _texts(entry, ""):
+        for source in references(text):
+            yield f"{field} refers to {source}: once you approve, what it holds {where}."
+
+
+def _texts(value: Any, field: str) -> Iterator[tuple[str, str]]:
+    """Every text of an entry and the field that it stands in."""
+    if isinstance(value, str):
+        yield field, value
+    elif isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from _texts(inner, f"{field}.{key}".lstrip("."))
+    elif isinstance(value, list):
+        for place, inner in enumerate(value):
+            yield from _texts(inner, f"{field}[{place}]")

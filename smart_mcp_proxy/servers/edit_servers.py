@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from smart_mcp_proxy.errors import ConfigError, ConflictError, RefusedError, RequestError, ServerNotFoundError
+from smart_mcp_proxy.names import shell_word
 from smart_mcp_proxy.servers.config import ServerFile
 from smart_mcp_proxy.servers.edit import is_same
 from smart_mcp_proxy.servers.edit_file import Entries, ServerList, change_entries, read_list
@@ -142,7 +143,7 @@ class ServerEdits:
         if by == "agent":
             raise RefusedError(
                 f"An agent cannot approve a server, {name[:_NAME_CHARS]!r} included.",
-                hint=f"Its user can, with: mcpproxy server approve {name[:_NAME_CHARS]}",
+                hint=f"Its user can, with: mcpproxy server approve {shell_word(name[:_NAME_CHARS])}",
                 code="operator_only",
             )
         return self._edit(name, lambda entry: merge(entry, {"quarantined": None}), "operator", based_on)

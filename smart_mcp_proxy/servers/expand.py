@@ -13,7 +13,7 @@ from smart_mcp_proxy.servers.fields import check_headers, check_text, check_url
 from smart_mcp_proxy.servers.keyring_edge import KEYRING_SERVICE, stored_secret
 from smart_mcp_proxy.servers.oauth import read_oauth
 
-__all__ = ["UnsetVariableError", "expand", "secrets_of"]
+__all__ = ["UnsetVariableError", "expand", "references", "secrets_of"]
 
 _PLACEHOLDER = re.compile(r"\$\$\{|\$\{([^}]*)(\}?)")
 _VARIABLE = re.compile(r"(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?", re.DOTALL)
@@ -91,6 +91,16 @@ def expand(
     if expanded.oauth is not None:
         read_oauth(config.name, expanded.oauth)
     return replace(expanded, secrets=tuple(expansion.secrets))
+
+
+def references(text: str) -> Iterator[str]:
+    """What `expand()` would read to fill in a text, in words; the two folders that it knows are none of it."""
+    for found in _PLACEHOLDER.finditer(text):
+        kind, _, rest = (found[1] or "").partition(":")
+        if kind in ("file", "keyring") and rest:
+            yield f"the {'file' if kind == 'file' else 'keyring entry'} {rest!r}"
+        elif found[1] not in (None, "userHome", "workspaceFolder") and (variable := _VARIABLE.fullmatch(found[1])):
+            yield f"the environment variable {variable[1]}"
 
 
 def _filled(fill: Callable[[str, str], str], key: str, value: object) -> object:

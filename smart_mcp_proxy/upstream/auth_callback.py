@@ -9,6 +9,7 @@ from urllib.parse import parse_qs, urlsplit
 from mcp.shared.auth import AuthorizationCodeResult
 
 from smart_mcp_proxy.errors import ConfigError, UpstreamAuthError
+from smart_mcp_proxy.names import shell_word
 from smart_mcp_proxy.telemetry import printable
 
 __all__ = ["LOGIN_TIMEOUT_S", "CallbackServer"]
@@ -84,7 +85,7 @@ class CallbackServer:
         except TimeoutError:
             raise UpstreamAuthError(
                 f"Nobody signed in to server '{self._server}' within {self._timeout_s:g} s.",
-                hint=f"Try again: mcpproxy server login {self._server}",
+                hint=f"Try again: mcpproxy server login {shell_word(self._server)}",
             ) from None
         if "error" in answer:
             reason = printable(answer.get("error_description") or answer["error"])[:_REASON_CHARS]

@@ -16,6 +16,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from smart_mcp_proxy.errors import ConfigError, UpstreamAuthError
+from smart_mcp_proxy.names import shell_word
 from smart_mcp_proxy.upstream.auth_key import SignInKey, UnusableFileError, read_private, write_private
 
 __all__ = ["SignIn", "SignInStore", "login_hint"]
@@ -32,7 +33,7 @@ Stamp = tuple[int, int, int] | None
 
 def login_hint(server: str) -> str:
     """What to do about a server that needs a sign-in."""
-    return f"Sign in with: mcpproxy server login {server}"
+    return f"Sign in with: mcpproxy server login {shell_word(server)}"
 
 
 class SignIn(msgspec.Struct, frozen=True):

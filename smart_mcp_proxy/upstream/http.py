@@ -10,6 +10,7 @@ import httpx2
 import msgspec
 
 from smart_mcp_proxy.errors import Delivery, UpstreamAuthError, UpstreamError
+from smart_mcp_proxy.names import shell_word
 from smart_mcp_proxy.upstream.auth_store import login_hint
 
 __all__ = [
@@ -114,11 +115,12 @@ def _hint(server: str, status: int, *, is_signed_in: bool) -> str:
     if status == 401 and is_signed_in:
         return login_hint(server)
     if status == 403 and is_signed_in:
-        return f"What was granted may not be enough: check 'oauth.scopes', then: mcpproxy server login {server}"
+        login = f"mcpproxy server login {shell_word(server)}"
+        return f"What was granted may not be enough: check 'oauth.scopes', then: {login}"
     if status == 401:
         return (
             'Check the headers configured for it. If it wants an OAuth sign-in, add "oauth": true to its entry, '
-            f"then: mcpproxy server login {server}"
+            f"then: mcpproxy server login {shell_word(server)}"
         )
     return "Check the headers configured for it." if status == 403 else "Check its url and that it is running."
 

@@ -17,6 +17,7 @@ from mcp_types import (
 from smart_mcp_proxy import __version__
 from smart_mcp_proxy.errors import UpstreamError, UpstreamTimeoutError
 from smart_mcp_proxy.models import Era, OnMessage, OnProgress
+from smart_mcp_proxy.names import shell_word
 from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.telemetry import redact
 from smart_mcp_proxy.upstream.codec import Envelope
@@ -308,6 +309,6 @@ def lost_error(server: str, reason: str, *, was_sent: bool) -> UpstreamError:
     """The error for a session that ended, before or while a request was under way."""
     return UpstreamError(
         f"Server '{server}' {reason}.",
-        hint=f"See what it printed: mcpproxy server logs {server}",
+        hint=f"See what it printed: mcpproxy server logs {shell_word(server)}",
         delivery="unknown" if was_sent else "not_sent",
     )

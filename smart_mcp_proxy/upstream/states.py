@@ -5,8 +5,9 @@ from collections.abc import Mapping
 from typing import Final
 
 from smart_mcp_proxy.models import ServerState as State
+from smart_mcp_proxy.names import shell_word
 
-__all__ = ["TRANSITIONS", "backoff_s", "check_transition"]
+__all__ = ["TRANSITIONS", "approve_hint", "backoff_s", "check_transition"]
 
 _FIRST_PAUSE_S: Final = 0.5
 _LONGEST_PAUSE_S: Final = 60.0
@@ -49,3 +50,8 @@ def backoff_s(failures: int, rng: random.Random) -> float:
     """
     longest = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2.0 ** min(failures - 1, 16))
     return longest * rng.uniform(0.5, 1.0)
+
+
+def approve_hint(server: str) -> str:
+    """What to do about a server in quarantine."""
+    return f"Approve it with: mcpproxy server approve {shell_word(server)}"

@@ -28,7 +28,7 @@ from smart_mcp_proxy.upstream.link import (
 from smart_mcp_proxy.upstream.listing import ToolListing, fetch_contents, fetch_tools
 from smart_mcp_proxy.upstream.own import OwnConnections
 from smart_mcp_proxy.upstream.server_log import ServerLog
-from smart_mcp_proxy.upstream.states import backoff_s, check_transition
+from smart_mcp_proxy.upstream.states import approve_hint, backoff_s, check_transition
 from smart_mcp_proxy.upstream.watching import OnResourceUpdated, ResourceWatch
 
 __all__ = ["OnChange", "OnToolsChanged", "Upstream", "backoff_s"]
@@ -141,8 +141,7 @@ class Upstream:
             return
         if self.config.quarantined:
             if self._status.state is not ServerState.QUARANTINED:
-                hint = f"Approve it with: mcpproxy server approve {self.name}"
-                self._move(ServerState.QUARANTINED, "It waits for its user's approval.", hint)
+                self._move(ServerState.QUARANTINED, "It waits for its user's approval.", approve_hint(self.name))
             return
         if self.config.disabled:
             if self._status.state is not ServerState.DISABLED:

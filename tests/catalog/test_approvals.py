@@ -216,17 +216,18 @@ async def test_lifting_the_block_of_what_was_never_approved_lets_it_wait(opened:
         assert shown(catalog) == {"s:a": hash_of(tool("a"))}
 
 
-async def test_a_policy_is_asked_about_later_lists_with_what_was_approved(opened: Any, tool: MakeTool) -> None:
+async def test_a_policy_is_asked_about_every_list_with_what_was_approved(opened: Any, tool: MakeTool) -> None:
     """What it approves is served with the list, in one step; what it does not waits, and is asked about again."""
     asked: list[Submission] = []
 
     def review(submission: Submission) -> bool:
         asked.append(submission)
-        return submission.key.tool == "b"
+        return submission.key.tool == "b" or submission.approved is None
 
     async with opened() as catalog:
         await catalog.sync("s", [FULL], review)
-        assert asked == []
+        assert [each.approved for each in asked] == [None]
+        asked.clear()
         diff = await catalog.sync("s", [FULL | {"title": "New"}, tool("b")], review)
         assert [record.key.tool for record in diff.added] == ["b"]
         assert {each.key.tool: each.approved for each in asked} == {"a": FULL, "b": None}
@@ -343,6 +344,27 @@ async def test_a_process_killed_while_it_replaces_a_damaged_file_leaves_none_tha
 
 
 # --- a file that cannot be written
+
+
+async def test_in_memory_a_first_list_is_put_to_its_policy_too(opened: Any, data_dir: Path, tool: MakeTool) -> None:
+    """What it holds back waits, then and once the file is back; of a server without one the whole list is agreed to."""
+
+    def review(submission: Submission) -> bool:
+        return submission.is_on_file and submission.key.tool != "b"
+
+    async with opened() as catalog:
+        await catalog.refresh()
+        shutil.rmtree(data_dir)
+        data_dir.write_text("in the way")
+        await catalog.refresh()
+        await catalog.sync("s", [tool("a"), tool("b")], review)
+        await catalog.sync("t", [tool("b")])
+        for is_back in (False, True):
+            if is_back:
+                data_dir.unlink()
+                await catalog.refresh()
+            assert shown(catalog).keys() == {"s:a", "t:b"}
+            assert states(catalog) == {"s:b": "pending"}
 
 
 async def test_in_memory_known_approvals_hold_and_changes_wait(opened: Any, data_dir: Path, tool: MakeTool) -> None:

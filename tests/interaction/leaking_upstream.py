@@ -24,9 +24,10 @@ def spelled(secrets):
             [
                 each,
                 quote(each, safe=""),
-                base64.b64encode(each.encode()).decode(),
+                *(base64.b64encode(f"{before}{each}!".encode()).decode() for before in ("", "u", "u:")),
                 json.dumps(each),
                 each.encode().hex(),
+                each.encode().hex().upper(),
             ]
         )
         for each in secrets

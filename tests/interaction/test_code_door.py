@@ -127,10 +127,12 @@ MISCHIEF = {
     "python-prints": ("python", "while True: print('x' * 100)"),
     "python-computes": ("python", "while True: pass"),
     "python-grows": ("python", "a = []\nwhile True: a.append('x' * 1000000)"),
+    "python-descends": ("python", "def f(n):\n    return f(n + 1)\nf(0)"),
     "python-calls": ("python", "while True: call_tools([{'name': 'new:look', 'args': {'entry': 1}}] * 50)"),
     "javascript-prints": ("javascript", "while (true) console.log('x'.repeat(100))"),
     "javascript-regex": ("javascript", "while (true) /(a+)+$/.test('a'.repeat(40) + 'b')"),
     "javascript-grows": ("javascript", "const a = []; while (true) a.push(new Uint8Array(1e7).fill(1))"),
+    "javascript-descends": ("javascript", "const f = n => f(n + 1) + 1; f(0)"),
     "javascript-calls": (
         "javascript",
         "while (true) await call_tools(Array(50).fill({name: 'new:look', args: {entry: 1}}))",
@@ -138,25 +140,36 @@ MISCHIEF = {
 }
 
 
+ROUND_CALLS = 200
+ROUNDS = 3
+"""Source: contract.md, Tests (a latency bound means: p95 of 200, best of 3 rounds)."""
+NOISE_S = 0.03
+"""Beside a script of its own process on a machine of two cores whose other work takes them both: two turns of a
+scheduler that gives each of them some 10 ms. A call alone takes a few milliseconds."""
+
+
 @pytest.mark.requirement("script-neighbours")
 @pytest.mark.long
 @pytest.mark.parametrize(("language", "code"), MISCHIEF.values(), ids=MISCHIEF)
 async def test_a_script_that_misbehaves_leaves_others_answered(script_base: Any, language: str, code: str) -> None:
-    """The middle call beside it takes a small time, and the worst a bounded one, whatever the script is up to."""
+    """19 of 20 calls beside it take at most twice their time, and the worst a bounded one, whatever it is up to."""
+    slowest: list[float] = []
 
-    async def times(agent: Agent) -> list[float]:
+    async def p95(agent: Agent) -> float:
         taken = []
-        for n in range(40):
+        for n in range(ROUND_CALLS):
             began = time.perf_counter()
             await agent.call("call_tool_read", name="old:look", args={"entry": n})
             taken.append(time.perf_counter() - began)
-        return taken
+        slowest.append(max(taken))
+        return statistics.quantiles(taken, n=20)[-1]
 
     _, base = script_base
-    with anyio.fail_after(LIMIT_S):
+    with anyio.fail_after(3 * LIMIT_S):
         async with over_http(base, "handshake") as agent, over_http(base, "handshake") as villain:
             await wait_covered(agent)
-            alone = await times(agent)
+            alone = min([await p95(agent) for _ in range(ROUNDS)])
+            slowest.clear()
             ended = anyio.Event()
 
             async def misbehave() -> None:
@@ -167,11 +180,10 @@ async def test_a_script_that_misbehaves_leaves_others_answered(script_base: Any,
 
             async with anyio.create_task_group() as group:
                 group.start_soon(misbehave)
-                beside = await times(agent) + await times(agent)
+                beside = min([await p95(agent) for _ in range(ROUNDS)])
                 ended.set()
-    # The real bound is twice; a hundredth of a second more for a machine with other things to do.
-    assert statistics.median(beside) <= 2 * statistics.median(alone) + 0.01
-    assert max(beside) < 2
+    assert beside <= 2 * alone + NOISE_S
+    assert max(slowest) < 2
 
 
 @pytest.mark.requirement("script-off")

@@ -39,14 +39,13 @@ CANARIES = (ENV, SHELL, OPTION, WORD, QUERY, PASSWORD, ADDED, PATCHED, ARGUMENT,
 
 
 def spellings(secret: str) -> set[bytes]:
-    """How it is searched for: as it is, in base64, in an address, in JSON."""
-    in_base64 = base64.b64encode(secret.encode())
+    """How it is searched for: as it is, in hex, in an address, in JSON, and in base64 wherever in a text it begins."""
+    raw = secret.encode()
+    in_base64 = {base64.b64encode(bytes(n) + raw)[-(-n * 8 // 6) : (n + len(raw)) * 8 // 6] for n in range(3)}
     in_json = json.dumps(secret)[1:-1]
     words = {secret, quote(secret), quote(secret, safe=""), quote_plus(secret), in_json, json.dumps(in_json)[1:-1]}
-    return {word.encode() for word in words} | {
-        in_base64.rstrip(b"="),
-        in_base64.translate(bytes.maketrans(b"+/", b"-_")),
-    }
+    in_either = in_base64 | {word.translate(bytes.maketrans(b"+/", b"-_")) for word in in_base64}
+    return {word.encode() for word in words} | in_either | {raw.hex().encode(), raw.hex().upper().encode()}
 
 
 def leaks(name: str, content: bytes) -> list[str]:
@@ -239,7 +238,7 @@ async def act_as_user(life: Life) -> None:
 
 @pytest.mark.requirement("no-secret-told")
 async def test_no_secret_is_told_to_anybody_in_a_whole_life(tmp_path: Path) -> None:
-    """Not by an answer, a command, a log, the database or a journal; as it is, in base64, in an address, in JSON."""
+    """Not by an answer, a command, a log, the database or a journal; as it is, in base64, hex, JSON or an address."""
     port_file = tmp_path / "port"
     upstream = await asyncio.create_subprocess_exec(sys.executable, "-S", str(UPSTREAM), str(port_file), env=ENVIRON)
     life = Life(tmp_path)

@@ -23,12 +23,13 @@ def test_manual_approves_nothing() -> None:
     assert review_of("manual", {"hash"}) is None
 
 
-def test_trusted_approves_everything() -> None:
-    """That is what the word says; also where it is not known what was approved before."""
+def test_trusted_approves_what_is_new_and_what_says_no_milder_things_of_itself() -> None:
+    """Also where it is not known what was approved before."""
     review = review_of("trusted")
     assert review is not None
     assert review(submission())
-    assert review(submission(defined({"destructiveHint": True}), is_on_file=False))
+    assert review(submission(is_on_file=False))
+    assert review(submission(defined({"destructiveHint": True}), {"destructiveHint": True}, is_on_file=False))
 
 
 def test_scan_approves_only_what_the_scanner_has_read_and_found_clean() -> None:
@@ -62,12 +63,13 @@ def test_scan_waits_where_it_is_not_known_what_was_approved() -> None:
         ({"destructiveHint": True, "readOnlyHint": True}, {"readOnlyHint": True}),
     ],
 )
-def test_a_tool_that_calls_itself_less_dangerous_waits_under_scan(before: Any, after: Any) -> None:
+def test_a_tool_that_calls_itself_less_dangerous_waits_under_every_policy(before: Any, after: Any) -> None:
     """Its own word would otherwise open the way past the questions of the agent's client."""
-    review = review_of("scan", {"hash"})
-    assert review is not None
     assert is_softer(defined(before), defined(after))
-    assert not review(submission(defined(before), after))
+    for review in (review_of("scan", {"hash"}), review_of("trusted")):
+        assert review is not None
+        assert not review(submission(defined(before), after))
+        assert not review(submission(defined(before), after, is_on_file=False))
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from starlette.applications import Starlette
+from starlette.convertors import Convertor, register_url_convertor
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -31,6 +32,23 @@ ROUTES: tuple[Endpoint, ...] = (
 _PRIVATE = PrivateDoor()
 
 
+class _NameConvertor(Convertor[str]):
+    """Any name at the end of a path. The framework's own `path` stops at the end of a line; a tool's name may go on."""
+
+    regex = r"[\s\S]*"
+
+    def convert(self, value: str) -> str:
+        """The name."""
+        return value
+
+    def to_string(self, value: str) -> str:
+        """The path."""
+        return value
+
+
+register_url_convertor("any_name", _NameConvertor())
+
+
 def build_rest_app(gateway: Gateway, door: Door = _PRIVATE) -> Starlette:
     """The ASGI app of all routes.
 
@@ -49,11 +67,15 @@ def build_rest_app(gateway: Gateway, door: Door = _PRIVATE) -> Starlette:
     # A path that ends in any name would also take in what stands behind it: those come last.
     paths = sorted(answers, key=lambda path: path.endswith(":path}"))
     app = Starlette(
-        routes=[Route(OPENAPI_PATH, openapi), *(Route(path, _Resource(answers[path])) for path in paths)],
+        routes=[Route(OPENAPI_PATH, openapi), *(_route(path, answers[path]) for path in paths)],
         exception_handlers={404: _not_served, 405: _not_served},
     )
     app.router.redirect_slashes = False
     return app
+
+
+def _route(path: str, answers: Mapping[str, Answer]) -> Route:
+    return Route(path.replace(":path}", ":any_name}"), _Resource(answers))
 
 
 class _Resource:
