@@ -203,7 +203,8 @@ class Bm25fEngine:
             server_of[: len(old.ids)] = old.server_of
             server_of[[row_of[id] for id in new]] = [self._server_number(document) for document in new.values()]
             servers = int(np.count_nonzero(np.bincount(server_of[ids >= 0])))
-            self._state = _State(documents, row_of, ids, postings, Vocabulary(postings), server_of, servers)
+            vocabulary = old.vocabulary.changed(postings)
+            self._state = _State(documents, row_of, ids, postings, vocabulary, server_of, servers)
 
     def _server_number(self, document: Document) -> int:
         return self._server_numbers.setdefault(document.server, len(self._server_numbers))

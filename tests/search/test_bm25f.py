@@ -1,6 +1,7 @@
 """How the lexical engine ranks and follows changes."""
 
 import threading
+import time
 from dataclasses import replace
 from itertools import pairwise
 
@@ -219,6 +220,20 @@ def test_a_misspelt_word_finds_the_right_one_unless_it_is_known() -> None:
         assert ids(engine, slip) == [WEATHER.id], slip
     assert ids(engine, "forecart") == [60]
     assert ids(engine, "fila") == []
+
+
+def test_nothing_is_left_for_the_first_search_after_a_change() -> None:
+    """A search runs on the event loop: what finds slips of the pen is made by the update, in its own thread."""
+    letters = "bcdfghklmnprstvz"
+    words = [f"{a}o{b}e{c}a{d}" for a in letters for b in letters for c in letters for d in letters[:4]]
+    engine = engine_of([Document(n, "s", f"tool_{n}", "", " ".join(words[n::500])) for n in range(500)])
+    spent_ms = []
+    for n in range(5):
+        engine.update([Document(n, "s", f"tool_{n}", "", "changed")], ())
+        start = time.thread_time()
+        engine.rank(f"bobeba{n} zozezaq", 5, None)
+        spent_ms.append((time.thread_time() - start) * 1000)
+    assert min(spent_ms) < 4
 
 
 def test_examples_help_the_tool_they_belong_to() -> None:
