@@ -2,7 +2,7 @@
 
 import math
 import threading
-from collections.abc import Container, Iterable, Mapping, Sequence, Set
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -258,18 +258,21 @@ class Bm25fEngine:
             ranked = self._ranked(ranked.state, ranked.query, _DEEPER * ranked.depth, ranked.allowed)
         return 0.0 if row is None else float(ranked.scores.sums[row])
 
-    def explain(self, query: str, id: int) -> Mapping[str, Any]:
-        """`matched`: the query's terms or their variants found, by field; empty for an unknown id."""
+    def explain(
+        self, query: str, ids: Collection[int], allowed: Set[int] | None = None
+    ) -> Mapping[int, Mapping[str, Any]]:
+        """`matched`: the query's terms or their variants found, by field; without unknown ids."""
         state = self._state
-        document = state.documents.get(id)
-        if document is None:
-            return {}
         words = terms(query)
         variants = [variant for found in _compounds(words, state.postings).values() for variant in found]
         variants += [variant for term in words for variant in state.vocabulary.variants(term)]
         wanted = list(dict.fromkeys((*words, *(name for names, _ in variants for name in names))))
-        matched = {name: [term for term in wanted if term in found] for name, found in terms_by_field(document).items()}
-        return {"matched": {name: found for name, found in matched.items() if found}}
+        return {id: {"matched": _matched(wanted, state.documents[id])} for id in ids if id in state.documents}
+
+
+def _matched(wanted: Sequence[str], document: Document) -> Mapping[str, Sequence[str]]:
+    matched = {name: [term for term in wanted if term in found] for name, found in terms_by_field(document).items()}
+    return {name: found for name, found in matched.items() if found}
 
 
 def _best(state: _State, sums: NDArray[np.float32], depth: int, allowed: Set[int] | None) -> NDArray[np.int64]:

@@ -1,6 +1,6 @@
 """What the search room asks of anything that ranks tools."""
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Collection, Iterable, Mapping, Set
 from typing import Any, Protocol
 
 from smart_mcp_proxy.models import Document, Hit
@@ -44,8 +44,16 @@ class Engine(Protocol):
             allowed: As in `rank`: what the hit has to stand out from.
         """
 
-    def explain(self, query: str, id: int) -> Mapping[str, Any]:
-        """What in the document answered the query, for people; empty for an unknown id."""
+    def explain(
+        self, query: str, ids: Collection[int], allowed: Set[int] | None = None
+    ) -> Mapping[int, Mapping[str, Any]]:
+        """What in each document answered the query, for people; without unknown ids.
+
+        Args:
+            query: Any text.
+            ids: Of the documents, of what `rank` may give.
+            allowed: As in `rank`: what the documents were ranked among.
+        """
 
 
 class LexicalEngine(Engine, Protocol):

@@ -4,7 +4,7 @@ import math
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -179,23 +179,28 @@ class FusedEngine:
         evidence = nearest + _LEAD_WEIGHT * lead + _FITNESS_WEIGHT * found.fitness + _LENGTH_WEIGHT * length
         return evidence >= _FLOOR
 
-    def explain(self, query: str, id: int) -> Mapping[str, Any]:
+    def explain(
+        self, query: str, ids: Collection[int], allowed: Set[int] | None = None
+    ) -> Mapping[int, Mapping[str, Any]]:
         """`matched`: the query's terms found, by field; `lexical` and `vector`: what words and meaning score alone.
 
         `lexical` is there where words count, `vector` where there is one, and where both are, `lexical_share` says
-        how much of the score is the words'.
+        how much of the score is the words'. Unknown ids are left out.
         """
-        if id not in self._documents:
-            return {}
-        why = dict(self._lexical.explain(query, id))
-        vector = self._embedded(query)
-        cosine = math.nan if vector is None else self._cosine(vector, id)
-        if self._is_lexical_used or math.isnan(cosine):
-            why["lexical"] = round(sum(hit.score for hit in self._lexical.rank(query, 1, {id})), 3)
-        if not math.isnan(cosine):
-            why["vector"] = round(cosine, 3)
-        if self._is_lexical_used and not math.isnan(cosine):
-            why["lexical_share"] = round(self._lexical_share(self._found(query, None).fitness), 2)
+        found, matched = self._found(query, allowed), self._lexical.explain(query, ids)
+        by_words = {hit.id: hit.score for hit in self._lexical.rank(query, max(1, len(ids)), frozenset(ids))}
+        share = round(self._lexical_share(found.fitness), 2)
+        why = {}
+        for id, cosine in zip(ids, self._cosines(found.vector, ids), strict=True):
+            if id not in matched:
+                continue
+            told = why[id] = dict(matched[id])
+            if self._is_lexical_used or math.isnan(cosine):
+                told["lexical"] = round(by_words.get(id, 0.0), 3)
+            if not math.isnan(cosine):
+                told["vector"] = round(cosine, 3)
+            if self._is_lexical_used and not math.isnan(cosine):
+                told["lexical_share"] = share
         return why
 
     def _found(self, query: str, allowed: Set[int] | None) -> _Candidates:
@@ -217,8 +222,12 @@ class FusedEngine:
             fitness = self._lexical.fitness(query, words[0].id, allowed) if words else 0.0
         return _Candidates((query, allowed), documents, words, vector, ids, cosines, fitness)
 
-    def _cosine(self, vector: NDArray[np.float32], id: int) -> float:
-        return float(self._vectors.cosines(vector, np.array([id], np.int64))[0])
+    def _cosines(self, vector: NDArray[np.float32] | None, ids: Collection[int]) -> list[float]:
+        """NaN for each id without a vector, and for all while the query has none."""
+        if vector is None:
+            return [math.nan] * len(ids)
+        cosines: list[float] = self._vectors.cosines(vector, np.array(list(ids), np.int64)).tolist()
+        return cosines
 
     def _fused(
         self, cosines: NDArray[np.float64], by_words: NDArray[np.float64], fitness: float

@@ -4,6 +4,7 @@ import threading
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from smart_mcp_proxy.models import Document, Hit
 from smart_mcp_proxy.search.engine import Engine
@@ -179,7 +180,7 @@ class SearchIndex:
             depth *= _DEEPER
         total = len(state.documents) if allowed is None else sum(map(state.documents.__contains__, allowed))
         answer = _answer(chosen, rankings, total, state.engine.problem)
-        return _explained(answer, chosen, rankings, state.engine) if explain else answer
+        return _explained(answer, chosen, rankings, state.engine, allowed) if explain else answer
 
     def nearest_names(self, name: str, n: int = 3, *, allowed: Set[int] | None = None) -> list[int]:
         """Up to `n` ids of tools whose name is closest to one that does not exist, best first; none if none is."""
@@ -219,7 +220,9 @@ def _answer(chosen: Selection, rankings: Sequence[_Ranking], total: int, problem
     return Answer(tuple(chosen.kept), near, total, degraded=(problem,) if problem else (), unanswered=unanswered)
 
 
-def _explained(answer: Answer, chosen: Selection, rankings: Sequence[_Ranking], engine: Engine) -> Answer:
+def _explained(
+    answer: Answer, chosen: Selection, rankings: Sequence[_Ranking], engine: Engine, allowed: Set[int] | None
+) -> Answer:
     """The answer with what matched in each hit, and what was left out."""
     ranked = [(hit, ranking.query) for ranking in rankings for hit in (*ranking.fitting, *ranking.others)]
     asked = {hit.id: query for hit, query in sorted(ranked, key=lambda pair: pair[0].score)}  # the best one stays
@@ -229,8 +232,13 @@ def _explained(answer: Answer, chosen: Selection, rankings: Sequence[_Ranking], 
             if hit.id not in kept:
                 chosen.leave_out(hit, "scores less than 0.7 of the best, or nothing fits its query")
 
+    why: dict[int, Mapping[str, Any]] = {}
+    for query in dict.fromkeys(asked.values()):
+        ids = [hit.id for hit in (*answer.hits, *answer.near_misses) if asked[hit.id] == query]
+        why |= engine.explain(query, ids, allowed) if ids else {}
+
     def matched(hits: Iterable[Hit]) -> tuple[Hit, ...]:
-        return tuple(annotated(hit, **engine.explain(asked[hit.id], hit.id)) for hit in hits)
+        return tuple(annotated(hit, **why.get(hit.id, {})) for hit in hits)
 
     return replace(
         answer, hits=matched(answer.hits), near_misses=matched(answer.near_misses), left_out=tuple(chosen.left_out)

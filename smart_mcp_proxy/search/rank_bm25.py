@@ -2,7 +2,7 @@
 
 import math
 import threading
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -146,14 +146,18 @@ class RankBm25Engine:
         coverage = sum(weight for term, weight in weights.items() if term in found) / most
         return float(evidence + coverage) / _FLOOR
 
-    def explain(self, query: str, id: int) -> Mapping[str, Any]:
-        """`matched`: the query's terms found anywhere in the definition; empty for an unknown id."""
-        document = self._corpus.documents.get(id)
-        if document is None:
-            return {}
-        found = set(_terms(document))
-        matched = [term for term in dict.fromkeys(terms(query)) if term in found]
-        return {"matched": {"definition": matched} if matched else {}}
+    def explain(
+        self, query: str, ids: Collection[int], allowed: Set[int] | None = None
+    ) -> Mapping[int, Mapping[str, Any]]:
+        """`matched`: the query's terms found anywhere in the definition; without unknown ids."""
+        wanted, documents = dict.fromkeys(terms(query)), self._corpus.documents
+        return {id: {"matched": _matched(wanted, documents[id])} for id in ids if id in documents}
+
+
+def _matched(wanted: Iterable[str], document: Document) -> Mapping[str, Sequence[str]]:
+    found = set(_terms(document))
+    matched = [term for term in wanted if term in found]
+    return {"definition": matched} if matched else {}
 
 
 def _terms(document: Document) -> list[str]:

@@ -71,7 +71,7 @@ def test_text_that_no_tool_knows_finds_nothing() -> None:
     assert [ids(engine, query) for query in ("", "  ", "what is the", "🎉", "zzyzx")] == [[]] * 5
     assert Bm25fEngine().rank("issue", 5, None) == []
     assert not Bm25fEngine().fits("issue", 1)
-    assert Bm25fEngine().explain("issue", 1) == {}
+    assert Bm25fEngine().explain("issue", [1]) == {}
 
 
 def test_a_known_id_is_replaced_and_an_unknown_removal_ignored() -> None:
@@ -258,7 +258,7 @@ def test_many_queries_do_not_make_the_engine_remember_without_end() -> None:
 
 def test_an_explanation_names_the_matched_terms_by_field() -> None:
     """For the person who asks why a tool came up."""
-    why = engine_of(ALL).explain("title of an issue on GitHub", ISSUE.id)
+    why = engine_of(ALL).explain("title of an issue on GitHub", [ISSUE.id])[ISSUE.id]
     assert why == {
         "matched": {
             "name": ["issu"],

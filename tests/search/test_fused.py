@@ -166,7 +166,7 @@ def test_a_tool_without_a_vector_is_found_by_its_words(is_lexical_used: bool) ->
     world = World(without_vector=[ISSUE], is_lexical_used=is_lexical_used)
     assert world.ids("create issue")[0] == ISSUE.id
     assert world.engine.fits("create issue", ISSUE.id)
-    assert "lexical" in world.engine.explain("create issue", ISSUE.id)
+    assert "lexical" in world.engine.explain("create issue", [ISSUE.id])[ISSUE.id]
 
 
 def test_only_allowed_tools_appear_up_to_the_depth() -> None:
@@ -206,7 +206,7 @@ def test_words_alone_rank_while_the_embedder_fails() -> None:
     assert world.engine.rank("read file", 10, None) == lexical.rank("read file", 10, None)
     assert world.engine.problem == "words alone rank, the query was not embedded: The service does not answer."
     assert world.engine.fits("read file", FILE.id)
-    assert "vector" not in world.engine.explain("read file", FILE.id)
+    assert "vector" not in world.engine.explain("read file", [FILE.id])[FILE.id]
     world.clock.now_s += 29.9
     world.embedder.is_broken = False
     assert world.ids("thunder omen") == []
@@ -257,7 +257,7 @@ def test_what_many_servers_are_as_near_to_is_no_answer() -> None:
 def test_an_explanation_tells_what_words_and_meaning_score() -> None:
     """For the person who asks why a tool came up."""
     world = World()
-    why = world.engine.explain("thunder forecast", WEATHER.id)
+    why = world.engine.explain("thunder forecast", [WEATHER.id])[WEATHER.id]
     [hit] = [hit for hit in world.engine.rank("thunder forecast", 10, None) if hit.id == WEATHER.id]
     assert why["matched"]["name"] == ["forecast"]
     assert 0 < why["lexical"] < 1
@@ -265,6 +265,33 @@ def test_an_explanation_tells_what_words_and_meaning_score() -> None:
     share = why["lexical_share"]
     assert 0.15 <= share <= 0.55
     assert hit.score == pytest.approx(((1 - share) * why["vector"] + share * why["lexical"]) ** 0.7, abs=0.01)
+
+
+def test_an_explanation_goes_by_what_the_tool_was_ranked_among() -> None:
+    """What else there is, out of the caller's reach, does not show in it."""
+    filler = [Document(n, f"s{n}", f"tool_{n}", "", f"Get a list of items number {n}.") for n in range(100, 130)]
+    query, allowed = "delete file for good", {document.id for document in (WEATHER, ISSUE, FILE, *filler)}
+    world = World([*ALL, *filler])
+    why = world.engine.explain(query, [FILE.id], allowed)[FILE.id]
+    [hit] = [hit for hit in world.engine.rank(query, 10, allowed) if hit.id == FILE.id]
+    share = why["lexical_share"]
+    assert hit.score == pytest.approx(((1 - share) * why["vector"] + share * why["lexical"]) ** 0.7, abs=0.01)
+    assert share < world.engine.explain(query, [FILE.id])[FILE.id]["lexical_share"]
+
+
+@pytest.mark.parametrize(("more", "most"), [([], 1), (["weather forecast for a city", "open issue"], 6)])
+def test_all_explanations_of_an_answer_together_search_once_more_for_each_query_at_most(
+    more: list[str], most: int
+) -> None:
+    """However many hits it has; for a single query what was just found is looked up."""
+    world = World([])
+    index = SearchIndex(world.engine)
+    twins = [replace(document, id=10 + document.id, server=f"{document.server}2") for document in ALL]
+    index.update([*ALL, *twins])
+    world.embed([*ALL, *twins])
+    answer = index.search("read or delete a file", limit=6, more_queries=more, explain=True)
+    assert len(answer.hits) > 1 and all("lexical_share" in hit.why for hit in answer.hits)
+    assert len(world.embedder.asked) <= most
 
 
 def test_exact_names_stay_first_with_vectors_alone() -> None:
@@ -281,5 +308,5 @@ def test_nothing_is_found_where_there_is_nothing() -> None:
     """Neither tools nor words nor vectors."""
     assert World([]).ids("anything") == []
     assert not World([]).engine.fits("anything", 1)
-    assert World().engine.explain("anything", 99) == {}
+    assert World().engine.explain("anything", [99]) == {}
     assert World(without_vector=ALL).ids("thunder") == []

@@ -68,7 +68,7 @@ def test_it_serves_behind_the_index() -> None:
     assert index.search("create_issue", limit=5).hits[0].id == 2
     hit = index.search("weather forecast", limit=5, explain=True).hits[0]
     assert (hit.id, hit.why["matched"]) == (1, {"definition": ["weather", "forecast"]})
-    assert index.engine.explain("weather", 999) == {}
+    assert index.engine.explain("weather", [999]) == {}
 
 
 def test_without_the_package_it_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
