@@ -256,9 +256,10 @@ def test_many_queries_do_not_make_the_engine_remember_without_end() -> None:
     assert engine.rank("create issue", 10, None) == before
 
 
-def test_an_explanation_names_the_matched_terms_by_field() -> None:
+def test_an_explanation_names_the_matched_terms_by_field_and_the_score() -> None:
     """For the person who asks why a tool came up."""
-    why = engine_of(ALL).explain("title of an issue on GitHub", [ISSUE.id])[ISSUE.id]
+    engine, query = engine_of(ALL), "title of an issue on GitHub"
+    why = engine.explain(query, [ISSUE.id])[ISSUE.id]
     assert why == {
         "matched": {
             "name": ["issu"],
@@ -266,5 +267,6 @@ def test_an_explanation_names_the_matched_terms_by_field() -> None:
             "description": ["issu"],
             "parameters": ["titl"],
             "parameter descriptions": ["titl", "issu"],
-        }
+        },
+        "lexical": round(next(hit.score for hit in engine.rank(query, 9, None) if hit.id == ISSUE.id), 3),
     }

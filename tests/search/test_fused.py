@@ -207,6 +207,7 @@ def test_words_alone_rank_while_the_embedder_fails() -> None:
     assert world.engine.problem == "words alone rank, the query was not embedded: The service does not answer."
     assert world.engine.fits("read file", FILE.id)
     assert "vector" not in world.engine.explain("read file", [FILE.id])[FILE.id]
+    assert "lexical" not in World(is_lexical_used=False).engine.explain("read file", [FILE.id])[FILE.id]
     world.clock.now_s += 29.9
     world.embedder.is_broken = False
     assert world.ids("thunder omen") == []
