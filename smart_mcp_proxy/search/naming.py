@@ -134,10 +134,12 @@ class NameTable:
         pieces = (piece.rstrip(_TRAILING) for piece in found_pieces)
         found: dict[int, str] = {}
         for name in dict.fromkeys((whole, *(piece for piece in pieces if _LOOKS_LIKE_NAME.search(piece)))):
-            ids = [id for id in self.folded.get(name.lower(), ()) if allowed is None or id in allowed]
-            as_written = [id for id in ids if id in documents and name in _names(documents[id])]
+            if (spelt := self.folded.get(name.lower())) is None:
+                continue  # as nearly always
+            ids = [id for id in spelt if id in documents and (allowed is None or id in allowed)]
+            as_written = [id for id in ids if name in _names(documents[id])]
             first_of: dict[str, int] = {}
-            for id in sorted(id for id in as_written or ids if id in documents):
+            for id in sorted(as_written or ids):
                 first_of.setdefault(documents[id].server, id)
             for id in first_of.values():
                 found.setdefault(id, name)

@@ -222,19 +222,19 @@ def _shared(page: Sequence[Hit], others: Sequence[Hit], tools: Tools) -> tuple[l
     if servers.count(server) < _LOOK_ALIKES or server in tools.exempt:
         return first, after
     crowd = [(hit, tools.likenesses[hit.id]) for hit in first if tools.server(hit) == server and "exact" not in hit.why]
-    variants = crowd if servers.count(server) == len(first) and _are_variants(crowd) else []
+    is_full = servers.count(server) == len(first)
     for place, hit in enumerate(after):
         if tools.server(hit) == server:
             continue
         mine = tools.likenesses[hit.id]
         giving = [member for member in crowd if is_like(member[1], mine)]
         if len(giving) < _LOOK_ALIKES:
-            giving, variants = variants, []
+            giving = crowd if is_full and _are_variants(crowd) else []
+        is_full = False
         if giving:
             last = giving[-1]
             crowd = [member for member in crowd if member is not last]
             first[first.index(last[0])], after[place] = hit, last[0]
-            variants = []
     return first, after
 
 
