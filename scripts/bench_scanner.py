@@ -1,6 +1,6 @@
 """Measures the scanner: what it flags for review of attacks and of honest tools, and what a definition costs it.
 
-The held-out sets were written by somebody who had not seen the patterns; nobody tunes on them. Tools of your own (JSON
+The held-out sets are what the patterns were not written for; nobody tunes on them. Tools of your own (JSON
 lines with `server`, `name`, `description`, `input_schema`) are taken for honest ones. Costs are processor time of one
 thread, the best of the rounds for each definition.
 """

@@ -1,7 +1,7 @@
 """What a search answers: the few tools that fit, how to call them, and what the index does not know."""
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal
@@ -12,6 +12,7 @@ from anyio import to_thread
 from smart_mcp_proxy import policy
 from smart_mcp_proxy.catalog import Catalog
 from smart_mcp_proxy.errors import RequestError
+from smart_mcp_proxy.gateway.hints import PARTLY_QUARANTINED, hint_of, shortened
 from smart_mcp_proxy.gateway.indexer import Indexer
 from smart_mcp_proxy.gateway.learning import Learning
 from smart_mcp_proxy.gateway.recorder import Recorder
@@ -19,7 +20,6 @@ from smart_mcp_proxy.gateway.signature import first_sentence, signature_of
 from smart_mcp_proxy.gateway.tools.base import Registered, Registry
 from smart_mcp_proxy.gateway.visible import NOT_COVERED, Visible
 from smart_mcp_proxy.models import Hit, ServerState, ServerStatus, ToolRecord
-from smart_mcp_proxy.names import shell_word
 from smart_mcp_proxy.search import Answer, SearchIndex
 from smart_mcp_proxy.telemetry import Activity
 
@@ -39,10 +39,6 @@ SHORT_FORMS_LIMIT = 2_048
 """Definitions whose first sentence and signature are remembered, about 1 MB; popular tools come up in every search."""
 SUMMARIES_LIMIT = 512
 """Tools whose compact form is remembered, about 0.4 MB; of a toolset or a token there are as many again."""
-PARTLY_QUARANTINED = "partly_quarantined"
-"""State of a server in `not_covered` some of whose tools wait for the user."""
-_FOR_THE_USER = frozenset({ServerState.QUARANTINED, PARTLY_QUARANTINED})
-_ON_ITS_WAY = frozenset({ServerState.DISCONNECTED, ServerState.CONNECTING, "unlisted"})
 
 
 def estimate_tokens(size_bytes: int) -> int:
@@ -212,6 +208,8 @@ class Retrieval:
     def _check(self, question: Question) -> None:
         if not question.query.strip():
             raise RequestError("query is empty.", hint="Say in a few words what the tool should do.")
+        if not all(map(str.strip, question.more_queries)):
+            raise RequestError("more_queries has an empty entry.", hint="Leave it out, or say what the tool should do.")
         if not 1 <= question.limit <= TOP_K_LIMIT:
             raise RequestError(f"limit is {question.limit}.", hint=f"Use an integer from 1 to {TOP_K_LIMIT}.")
         if len(question.more_queries) > MORE_QUERIES_LIMIT:
@@ -255,7 +253,7 @@ class Retrieval:
         near = [(hit, self._visible.by_id(hit.id)) for hit in found.near_misses]
         age_s = self._indexer.age_s(self._visible.servers)
         answer: dict[str, Any] = {
-            "query": question.query,
+            "query": shortened(question.query),
             "total": found.total,
             "tools": tools,
             "near_misses": [{"name": str(rec.key), "score": round(hit.score, 3)} for hit, rec in near if rec],
@@ -268,12 +266,14 @@ class Retrieval:
             "not_covered": self.not_covered(),
             "degraded": self._reasons(found),
         }
-        answer["hint"] = _hint(
+        answer["hint"] = hint_of(
             answer,
+            (question.query, *question.more_queries),
+            found.unanswered,
             was_capped=was_capped,
             detail=question.detail,
             knows_tools=bool(self._visible.records()),
-        ) + _wait_hint(answer["not_covered"])
+        )
         # Reasons are for people: an agent is never sent any.
         plain = (
             answer | {"tools": [{key: part for key, part in tool.items() if key != "why"} for tool in tools]}
@@ -354,40 +354,3 @@ def _tail(record: ToolRecord, *, is_stale: bool) -> dict[str, Any]:
         "digest": record.digest,
         "stale": is_stale,
     }
-
-
-def _hint(answer: Mapping[str, Any], *, was_capped: bool, detail: str, knows_tools: bool) -> str:
-    if not answer["total"]:
-        return _empty_hint(knows_tools=knows_tools, may_come=bool(answer["not_covered"]))
-    if not answer["tools"]:
-        return "Nothing fits. Say it in other words, or search for one step of the task at a time."
-    hint = "Call a tool with the one named in call_with, by name."
-    if detail == "compact":
-        hint += " describe_tool has the full schema."
-    if was_capped:
-        hint += " More tools fit than could be sent; ask more precisely."
-    if any(tool["stale"] for tool in answer["tools"]):
-        hint += " Stale tools come from the last session; their server has not confirmed them yet."
-    return hint
-
-
-def _empty_hint(*, knows_tools: bool, may_come: bool) -> str:
-    """Why there was nothing to search."""
-    if knows_tools:
-        hint = "No tools match these filters."
-        return hint + (" not_covered names servers whose tools may be missing." if may_come else "")
-    return "No tools are known yet." if may_come else "No server offers any tools."
-
-
-def _wait_hint(not_covered: Sequence[Mapping[str, str]]) -> str:
-    """What to add while servers are on their way: an agent that asks early would take the next best tool."""
-    states = {row["state"] for row in not_covered}
-    hint = ""
-    if states & _ON_ITS_WAY:
-        hint = " Some servers are still connecting (see not_covered): if the right tool is missing, search again soon."
-    if states & _FOR_THE_USER:
-        hint += " Quarantined tools wait for the user, who sees them with: mcpproxy approve --list"
-    signed_out = [row["server"] for row in not_covered if row["state"] == ServerState.NEEDS_AUTH]
-    if signed_out:
-        hint += f" {', '.join(signed_out)}: the user has to sign in: mcpproxy server login {shell_word(signed_out[0])}"
-    return hint

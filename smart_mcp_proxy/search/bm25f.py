@@ -203,7 +203,8 @@ class Bm25fEngine:
             server_of[: len(old.ids)] = old.server_of
             server_of[[row_of[id] for id in new]] = [self._server_number(document) for document in new.values()]
             servers = int(np.count_nonzero(np.bincount(server_of[ids >= 0])))
-            self._state = _State(documents, row_of, ids, postings, Vocabulary(postings), server_of, servers)
+            vocabulary = old.vocabulary.changed(postings)
+            self._state = _State(documents, row_of, ids, postings, vocabulary, server_of, servers)
 
     def _server_number(self, document: Document) -> int:
         return self._server_numbers.setdefault(document.server, len(self._server_numbers))
@@ -260,13 +261,18 @@ class Bm25fEngine:
     def explain(
         self, query: str, ids: Collection[int], allowed: Set[int] | None = None
     ) -> Mapping[int, Mapping[str, Any]]:
-        """`matched`: the query's terms or their variants found, by field; without unknown ids."""
+        """`matched`: the query's terms or their variants found, by field; `lexical`: the score; without unknown ids."""
         state = self._state
         words = terms(query)
         variants = [variant for found in _compounds(words, state.postings).values() for variant in found]
         variants += [variant for term in words for variant in state.vocabulary.variants(term)]
         wanted = list(dict.fromkeys((*words, *(name for names, _ in variants for name in names))))
-        return {id: {"matched": _matched(wanted, state.documents[id])} for id in ids if id in state.documents}
+        scores = {hit.id: hit.score for hit in self.rank(query, max(1, len(ids)), frozenset(ids))}
+        return {
+            id: {"matched": _matched(wanted, state.documents[id]), "lexical": round(scores.get(id, 0.0), 3)}
+            for id in ids
+            if id in state.documents
+        }
 
 
 def _matched(wanted: Sequence[str], document: Document) -> Mapping[str, Sequence[str]]:

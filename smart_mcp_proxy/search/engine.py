@@ -49,6 +49,8 @@ class Engine(Protocol):
     ) -> Mapping[int, Mapping[str, Any]]:
         """What in each document answered the query, for people; without unknown ids.
 
+        There is no prior to tell of: only query and definition, with the questions learned for it, decide.
+
         Args:
             query: Any text.
             ids: Of the documents, of what `rank` may give.
@@ -57,7 +59,10 @@ class Engine(Protocol):
 
 
 class LexicalEngine(Engine, Protocol):
-    """An engine that ranks by words, and says how well they fit, so that its judgement can be weighed with others."""
+    """An engine that ranks by words, and says how well they fit, so that its judgement can be weighed with others.
+
+    What it explains has `lexical`, its score.
+    """
 
     def fitness(self, query: str, id: int, allowed: Set[int] | None = None) -> float:
         """How well a hit answers the query, 0 or more: from 1 on it `fits`; 0 for an unknown id. Arguments as there."""

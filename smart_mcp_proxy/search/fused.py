@@ -188,15 +188,14 @@ class FusedEngine:
         how much of the score is the words'. Unknown ids are left out.
         """
         found, matched = self._found(query, allowed), self._lexical.explain(query, ids)
-        by_words = {hit.id: hit.score for hit in self._lexical.rank(query, max(1, len(ids)), frozenset(ids))}
         share = round(self._lexical_share(found.fitness), 2)
         why = {}
         for id, cosine in zip(ids, self._cosines(found.vector, ids), strict=True):
             if id not in matched:
                 continue
             told = why[id] = dict(matched[id])
-            if self._is_lexical_used or math.isnan(cosine):
-                told["lexical"] = round(by_words.get(id, 0.0), 3)
+            if not (self._is_lexical_used or math.isnan(cosine)):
+                del told["lexical"]
             if not math.isnan(cosine):
                 told["vector"] = round(cosine, 3)
             if self._is_lexical_used and not math.isnan(cosine):

@@ -6,7 +6,7 @@ from zlib import crc32
 
 from smart_mcp_proxy.models import Document
 
-__all__ = ["Likeness", "is_clone", "is_embellished", "is_like", "likeness_of"]
+__all__ = ["Likeness", "is_clone", "is_embellished", "is_like", "is_variant", "likeness_of"]
 
 _READ_CHARS = 2_000
 """What is read of a description; 98 of 100 real ones are shorter, and a copy shows in its beginning."""
@@ -29,16 +29,42 @@ tools stayed as they were, but for one."""
 _EMBELLISHED_SHARE = 0.5
 """The least common share of a tool and its copy that has words of praise added."""
 
+_VARIANT_WORDS, _VARIANT_SHARE = 2, 0.5
+"""Names are variants of one from two words in common on, if these are half of the shorter one: `smart_create_issue_hub`
+and `turbo_create_issue_kit`, and no `create_issue` and `delete_issue`."""
+
 _STOP_WORDS = frozenset(re.findall(r"\w+", "a an and are as at be by for from in is it of on or that the this to with"))
 
 _PRAISE = frozenset(
     re.findall(
         r"\w+",
-        """advanced always best better enhanced improved instead official officially preferred premium pro recommended
-        reliable superior trusted ultimate verified world""",
+        """advanced always amazing authentic awesome best better brilliant enhanced excellent exceptional extraordinary
+        fantastic finest flawless foremost genuine great greatest greater improved incomparable incredible instead
+        magnificent matchless mightiest official officially outstanding peerless perfect powerful preeminent preferred
+        premier premium pro proven recommended reliable remarkable reputable revolutionary sophisticated splendid
+        stellar sublime super superb superior supreme terrific topmost trusted trustworthy ultimate ultra unbeatable
+        unequaled unequalled unmatched unparalleled unrivaled unrivalled unsurpassed verified wonderful world""",
     )
 )
 """Words that say how good a tool is, not what it does; those that name things as well (new, top, fast) are not here."""
+
+_FAINT_PRAISE = frozenset(
+    re.findall(
+        r"\w+", "fast faster fastest first latest leading mega modern new newest next smart smarter smartest top"
+    )
+)
+"""Words that name things as well: in the name of a tool whose text praises it they are praise, else they are not."""
+
+_PRAISE_PHRASE = re.compile(
+    r"#1\b|\b(?:(?:no\.? ?|number[ -])(?:1|one)|(?:award|prize)[ -]winning|(?:best|first|world)[ -](?:in[ -])?class|"
+    r"(?:bleeding|cutting)[ -]edge|(?:five|5)[ -]stars?|game[ -]changing|record[ -]breaking|gold[ -]standard|"
+    r"(?:high|highest|top)[ -](?:class|end|notch|of[ -]the[ -]line|quality|ranked|rated|ranking|rating|tier)|"
+    r"highly[ -](?:rated|recommended)|(?:industry|market|world)[ -]leading|most (?:accurate|capable|complete|powerful)|"
+    r"must-have|next[ -]gen(?:eration)?|second[ -]to[ -]none|state[ -]of[ -]the[ -]art)\b"
+)
+"""Praise of several words, each of which may name a thing; in lower case."""
+
+_ONE_WORD = " best "
 
 _NAME_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[^\W\d_A-Za-z]+|\d+")
 _WORD = re.compile(r"[^\W\d_]+")
@@ -52,6 +78,7 @@ class Likeness:
         server: Whose tool it is.
         name: The words of its name, sorted, without numbers.
         plain_name: The same without words of praise.
+        bare_name: The same without faint praise either, if the tool is praised.
         words: The description's words as a set of bits, without stop words and praise.
         size: How many bits of `words` are set.
         praise: How often name and description praise it.
@@ -60,6 +87,7 @@ class Likeness:
     server: str
     name: str
     plain_name: str
+    bare_name: str
     words: int
     size: int
     praise: int
@@ -67,15 +95,22 @@ class Likeness:
 
 def likeness_of(document: Document) -> Likeness:
     """What is compared of a tool; letter case, order, repeats and punctuation do not count."""
-    named = sorted({word.lower() for word in _NAME_WORD.findall(document.name) if not word.isdigit()})
+    named = sorted(set(_unpraised(" ".join(_NAME_WORD.findall(document.name)).lower()).split()))
+    named = [word for word in named if not word.isdigit()]
     plain = [word for word in named if word not in _PRAISE]
-    described = _WORD.findall((document.description or document.title)[:_READ_CHARS].lower())
+    described = _WORD.findall(_unpraised((document.description or document.title)[:_READ_CHARS].lower()))
     words = 0
     for word in set(described) - _STOP_WORDS - _PRAISE:
         words |= 1 << crc32(word.encode("utf-8", "surrogatepass")) % _WORD_BITS
     praise = len(named) - len(plain) + sum(word in _PRAISE for word in described)
-    name, plain_name = " ".join(named), " ".join(plain) or document.name
-    return Likeness(document.server, name, plain_name, words, words.bit_count(), praise)
+    bare = [word for word in plain if word not in _FAINT_PRAISE] if praise else plain
+    name, plain_name, bare_name = (" ".join(part) or document.name for part in (named, plain, bare))
+    return Likeness(document.server, name, plain_name, bare_name, words, words.bit_count(), praise)
+
+
+def _unpraised(text: str) -> str:
+    """A text in lower case with one word in place of each phrase of praise."""
+    return _PRAISE_PHRASE.sub(_ONE_WORD, text)
 
 
 def is_clone(a: Likeness, b: Likeness, *, is_one_server: bool) -> bool:
@@ -99,9 +134,18 @@ def is_like(a: Likeness, b: Likeness) -> bool:
     return shorter >= _LIKE_WORDS and common >= _LIKE_PART * shorter
 
 
+def is_variant(a: Likeness, b: Likeness) -> bool:
+    """Whether two tools of one server may be made from one: alike by text, or by half of the words of a name."""
+    if is_like(a, b):
+        return True
+    names = set(a.plain_name.split()), set(b.plain_name.split())
+    common = len(names[0] & names[1])
+    return common >= _VARIANT_WORDS and common >= _VARIANT_SHARE * min(map(len, names))
+
+
 def is_embellished(a: Likeness, b: Likeness) -> bool:
     """Whether `a` says what `b` says and praises itself more."""
-    if a.praise <= b.praise or a.plain_name != b.plain_name:
+    if a.praise <= b.praise or a.bare_name != b.bare_name:
         return False
     common = (a.words & b.words).bit_count()
     return common >= _CLONE_SHARE * b.size and common >= _EMBELLISHED_SHARE * (a.size + b.size - common)

@@ -125,7 +125,8 @@ class NameTable:
 
         The whole query may be any name. A part of it must look like one (`read_file`, `readFile`, `github:search`):
         a tool called `search` is not meant whenever the word is used. Other letter case counts only where no name
-        is written that way.
+        is written that way. One name means one tool of a server at most, the one indexed first: spellings that differ
+        in case alone are no way to be asked for fifty times.
         """
         whole = query[:QUERY_LIMIT_CHARS].strip()
         # Most queries hold nothing that looks like a name: one look at all of it tells.
@@ -133,9 +134,14 @@ class NameTable:
         pieces = (piece.rstrip(_TRAILING) for piece in found_pieces)
         found: dict[int, str] = {}
         for name in dict.fromkeys((whole, *(piece for piece in pieces if _LOOKS_LIKE_NAME.search(piece)))):
-            ids = [id for id in self.folded.get(name.lower(), ()) if allowed is None or id in allowed]
-            as_written = [id for id in ids if id in documents and name in _names(documents[id])]
-            for id in as_written or ids:
+            if (spelt := self.folded.get(name.lower())) is None:
+                continue  # as nearly always
+            ids = [id for id in spelt if id in documents and (allowed is None or id in allowed)]
+            as_written = [id for id in ids if name in _names(documents[id])]
+            first_of: dict[str, int] = {}
+            for id in sorted(as_written or ids):
+                first_of.setdefault(documents[id].server, id)
+            for id in first_of.values():
                 found.setdefault(id, name)
         return found
 

@@ -149,9 +149,14 @@ class RankBm25Engine:
     def explain(
         self, query: str, ids: Collection[int], allowed: Set[int] | None = None
     ) -> Mapping[int, Mapping[str, Any]]:
-        """`matched`: the query's terms found anywhere in the definition; without unknown ids."""
+        """`matched`: the query's terms found anywhere in the definition; `lexical`: the score; without unknown ids."""
         wanted, documents = dict.fromkeys(terms(query)), self._corpus.documents
-        return {id: {"matched": _matched(wanted, documents[id])} for id in ids if id in documents}
+        scores = {hit.id: hit.score for hit in self.rank(query, max(1, len(ids)), frozenset(ids))}
+        return {
+            id: {"matched": _matched(wanted, documents[id]), "lexical": round(scores.get(id, 0.0), 3)}
+            for id in ids
+            if id in documents
+        }
 
 
 def _matched(wanted: Iterable[str], document: Document) -> Mapping[str, Sequence[str]]:

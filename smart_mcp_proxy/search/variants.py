@@ -1,8 +1,7 @@
 """Other words in which a catalog may say what a query says: synonyms, compounds written otherwise, slips of the pen."""
 
-from collections.abc import Container, Iterable, Mapping
-from functools import lru_cache
-from threading import Lock
+from collections.abc import Container, Iterable, Mapping, Set
+from copy import copy
 from typing import NamedTuple
 
 import numpy as np
@@ -44,7 +43,7 @@ class _Letters(NamedTuple):
 
 
 class Vocabulary:
-    """The terms of a catalog, asked for what comes close to a term.
+    """The terms of a catalog, asked for what comes close to a term. Immutable: `changed` returns the next one.
 
     Args:
         known: Terms by which tools can be found; must not change any more.
@@ -52,8 +51,15 @@ class Vocabulary:
 
     def __init__(self, known: Mapping[str, object]) -> None:
         self._known = known
-        self._by_initial: dict[str, _Letters] | None = None
-        self._building = Lock()
+        self._by_initial = _with_terms({}, known)
+
+    def changed(self, known: Mapping[str, object]) -> "Vocabulary":
+        """The vocabulary of `known`, for the cost of what is new or gone in it."""
+        following = copy(self)
+        following._known = known
+        kept = _without_terms(self._by_initial, self._known.keys() - known.keys())
+        following._by_initial = _with_terms(kept, (term for term in known if term not in self._known))
+        return following
 
     def variants(self, term: str) -> list[Variant]:
         """What may stand for `term`: synonyms always; parts of a compound, else a slip, where the term is unknown."""
@@ -65,23 +71,12 @@ class Vocabulary:
 
     def _one_slip_away(self, term: str) -> Iterable[str]:
         """Known terms with the same first letter and one letter more, less, changed, or two neighbours swapped."""
-        if len(term) < _SLIP_LETTERS or not _is_word(term) or (near := self._letters().get(term[0])) is None:
+        if len(term) < _SLIP_LETTERS or not _is_word(term) or (near := self._by_initial.get(term[0])) is None:
             return []
         # One slip changes the length by at most one and the set of letters by at most two.
         is_near = np.abs(near.lengths - len(term)) <= 1
         is_near &= np.bitwise_count(near.sets ^ _letter_set(term)) <= 2
         return [near.terms[at] for at in np.flatnonzero(is_near) if _is_one_slip(term, near.terms[at])]
-
-    def _letters(self) -> dict[str, _Letters]:
-        """The terms by first letter; made when first needed, 20 ms for 30,000 terms."""
-        with self._building:
-            if self._by_initial is None:
-                words: dict[str, list[str]] = {}
-                for term in self._known:
-                    if len(term) >= _SLIP_LETTERS - 1 and _is_word(term):
-                        words.setdefault(term[0], []).append(term)
-                self._by_initial = {initial: _signed(found) for initial, found in words.items()}
-            return self._by_initial
 
 
 def joined(first: str, second: str) -> tuple[str, ...]:
@@ -112,7 +107,38 @@ def _is_word(term: str) -> bool:
     return term.isascii() and term.isalpha()
 
 
-@lru_cache(maxsize=50_000)
+def _by_initials(terms: Iterable[str]) -> dict[str, list[str]]:
+    """Those of the terms that a slip may lead to, by first letter."""
+    words: dict[str, list[str]] = {}
+    for term in terms:
+        if len(term) >= _SLIP_LETTERS - 1 and _is_word(term):
+            words.setdefault(term[0], []).append(term)
+    return words
+
+
+def _with_terms(by_initial: Mapping[str, _Letters], new: Iterable[str]) -> dict[str, _Letters]:
+    """The table with more terms; 20 ms for 30,000 of them."""
+    table = dict(by_initial)
+    for initial, terms in _by_initials(new).items():
+        more = _signed(terms)
+        if (old := table.get(initial)) is not None:
+            lengths = np.concatenate((old.lengths, more.lengths))
+            more = _Letters([*old.terms, *terms], lengths, np.concatenate((old.sets, more.sets)))
+        table[initial] = more
+    return table
+
+
+def _without_terms(by_initial: Mapping[str, _Letters], gone: Set[str]) -> dict[str, _Letters]:
+    """The table with fewer terms."""
+    table = dict(by_initial)
+    for initial in _by_initials(gone):
+        old = table.pop(initial)
+        keep = [at for at, term in enumerate(old.terms) if term not in gone]
+        if keep:
+            table[initial] = _Letters([old.terms[at] for at in keep], old.lengths[keep], old.sets[keep])
+    return table
+
+
 def _letter_set(term: str) -> int:
     bits = 0
     for letter in term:

@@ -146,6 +146,40 @@ async def test_the_limit_holds_for_all_queries_together(library: Library) -> Non
         await library.ask(more_queries=("a", "b", "c", "d", "e"))
 
 
+@pytest.mark.parametrize("blank", ["", " \n"])
+async def test_a_further_query_without_words_is_an_error(library: Library, blank: str) -> None:
+    """As the query itself is."""
+    with pytest.raises(RequestError, match="more_queries has an empty entry") as caught:
+        await library.ask("paint", more_queries=("measure", blank))
+    assert "Leave it out" in caught.value.hint
+
+
+async def test_a_query_that_nothing_fits_is_named_beside_those_that_something_fits(library: Library) -> None:
+    """Whichever of them it is; where nothing fits any, one sentence says so."""
+    for query, further in (("xyzzy", "paint wall"), ("paint wall", "xyzzy")):
+        answer = await library.ask(query, more_queries=(further,))
+        assert names(answer)[0] == "alpha:paint_wall"
+        assert "Nothing fits 'xyzzy'." in answer["hint"]
+    assert "Nothing fits" not in (await library.ask("paint", more_queries=("measure wall",)))["hint"]
+    hint = (await library.ask("xyzzy", more_queries=("plugh",)))["hint"]
+    assert hint.startswith("Nothing fits. ")
+    assert "xyzzy" not in hint
+
+
+async def test_of_a_long_query_the_answer_repeats_the_beginning_and_says_what_was_read(library: Library) -> None:
+    """A query of 100,000 characters costs the answer as little as a short one."""
+    long = "paint wall " + "x" * 100_000
+    answer = await library.ask(long)
+    assert answer["query"] == long[:500] + "..."
+    assert names(answer)[0] == "alpha:paint_wall"
+    assert "Only the first 4,000 of 100,011 characters of the query were read." in answer["hint"]
+    assert len(msgspec.json.encode(answer)) < 4 * COMPACT_CAP_TOKENS
+    answer = await library.ask("paint", more_queries=("measure wall " + "y" * 5_000,))
+    assert "Only the first 4,000 of 5,013 characters" in answer["hint"]
+    long = "paint wall".ljust(4_000, "x")
+    assert "were read" not in (await library.ask(long))["hint"]
+
+
 async def test_filters_narrow_what_is_found_and_counted(library: Library, parts: Parts) -> None:
     """By server, by read-only mark, and both."""
     await parts.sync("beta", [definition("draw_wall", "Draw a wall.", hints=READ)])

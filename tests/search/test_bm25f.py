@@ -1,6 +1,7 @@
 """How the lexical engine ranks and follows changes."""
 
 import threading
+import time
 from dataclasses import replace
 from itertools import pairwise
 
@@ -221,6 +222,20 @@ def test_a_misspelt_word_finds_the_right_one_unless_it_is_known() -> None:
     assert ids(engine, "fila") == []
 
 
+def test_nothing_is_left_for_the_first_search_after_a_change() -> None:
+    """A search runs on the event loop: what finds slips of the pen is made by the update, in its own thread."""
+    letters = "bcdfghklmnprstvz"
+    words = [f"{a}o{b}e{c}a{d}" for a in letters for b in letters for c in letters for d in letters[:4]]
+    engine = engine_of([Document(n, "s", f"tool_{n}", "", " ".join(words[n::500])) for n in range(500)])
+    spent_ms = []
+    for n in range(5):
+        engine.update([Document(n, "s", f"tool_{n}", "", "changed")], ())
+        start = time.thread_time()
+        engine.rank(f"bobeba{n} zozezaq", 5, None)
+        spent_ms.append((time.thread_time() - start) * 1000)
+    assert min(spent_ms) < 4
+
+
 def test_examples_help_the_tool_they_belong_to() -> None:
     """A question like one that a tool answered before finds it; it does not outrank a tool that says the word."""
     taught = replace(FILE, examples=("what did I note about the dentist",))
@@ -241,9 +256,10 @@ def test_many_queries_do_not_make_the_engine_remember_without_end() -> None:
     assert engine.rank("create issue", 10, None) == before
 
 
-def test_an_explanation_names_the_matched_terms_by_field() -> None:
+def test_an_explanation_names_the_matched_terms_by_field_and_the_score() -> None:
     """For the person who asks why a tool came up."""
-    why = engine_of(ALL).explain("title of an issue on GitHub", [ISSUE.id])[ISSUE.id]
+    engine, query = engine_of(ALL), "title of an issue on GitHub"
+    why = engine.explain(query, [ISSUE.id])[ISSUE.id]
     assert why == {
         "matched": {
             "name": ["issu"],
@@ -251,5 +267,6 @@ def test_an_explanation_names_the_matched_terms_by_field() -> None:
             "description": ["issu"],
             "parameters": ["titl"],
             "parameter descriptions": ["titl", "issu"],
-        }
+        },
+        "lexical": round(next(hit.score for hit in engine.rank(query, 9, None) if hit.id == ISSUE.id), 3),
     }

@@ -103,6 +103,15 @@ def test_what_is_meant_is_found_without_its_words() -> None:
     assert lexical.rank("thunder omen", 10, None) == []
 
 
+def test_of_a_long_query_the_beginning_is_embedded() -> None:
+    """What words search for, too; an encoder reads all that it is given, whatever that costs."""
+    world = World()
+    index = SearchIndex(world.engine)
+    index.update(ALL)
+    index.search("thunder omen " + "x" * 1_000_000, limit=5, more_queries=["y" * 1_000_000], explain=True)
+    assert {len(text) for text in world.embedder.asked} == {4_000}
+
+
 def test_words_decide_between_tools_of_the_same_meaning() -> None:
     """A name that only the words know tells twins apart, under HYBRID and not with vectors alone."""
     gripe, issue = replace(ISSUE, id=10, name="create_gripe"), replace(ISSUE, id=9, name="create_grievance")
@@ -198,6 +207,7 @@ def test_words_alone_rank_while_the_embedder_fails() -> None:
     assert world.engine.problem == "words alone rank, the query was not embedded: The service does not answer."
     assert world.engine.fits("read file", FILE.id)
     assert "vector" not in world.engine.explain("read file", [FILE.id])[FILE.id]
+    assert "lexical" not in World(is_lexical_used=False).engine.explain("read file", [FILE.id])[FILE.id]
     world.clock.now_s += 29.9
     world.embedder.is_broken = False
     assert world.ids("thunder omen") == []

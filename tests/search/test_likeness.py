@@ -3,7 +3,7 @@
 import pytest
 
 from smart_mcp_proxy.models import Document
-from smart_mcp_proxy.search.likeness import is_clone, is_embellished, is_like, likeness_of
+from smart_mcp_proxy.search.likeness import is_clone, is_embellished, is_like, is_variant, likeness_of
 
 BOILERPLATE = "Works on one x of the workspace; needs the id of the x, the name of the workspace and a token."
 
@@ -87,6 +87,52 @@ def test_a_copy_with_praise_is_told_from_the_original() -> None:
     assert is_embellished(praised, plain)
     assert not is_embellished(plain, praised)
     assert not is_embellished(plain, plain)
+
+
+@pytest.mark.parametrize(
+    ("name", "praise"),
+    [
+        ("create_issue", "The greatest, number one, top-rated, state-of-the-art tool."),
+        ("greatest_create_issue", "The #1 choice."),
+        ("topRatedCreateIssue", ""),
+        ("top_create_issue", "Unrivalled, award-winning and industry-leading."),
+        ("create_issue_ultra", "Best in class, second to none."),
+    ],
+)
+def test_praise_is_told_in_the_words_that_advertisements_use(name: str, praise: str) -> None:
+    """Superlatives and set phrases, in names and in texts."""
+    text = "Open a new issue in a repository, with title and body."
+    plain, praised = map(likeness_of, pair(("a", "create_issue", text), ("b", name, f"{text} {praise}")))
+    assert is_embellished(praised, plain)
+    assert not is_embellished(plain, praised)
+
+
+def test_a_word_that_names_things_is_praise_beside_praise_only() -> None:
+    """`top_posts` and `latest_posts` are other tools than `posts`."""
+    for word in ("top", "latest", "new", "first"):
+        ranked, plain = map(
+            likeness_of, pair(("a", f"{word}_posts", f"Get {word} posts of the site."), ("b", "posts", "Get posts."))
+        )
+        assert not is_embellished(ranked, plain)
+        assert ranked.praise == 0
+    news = pair(("a", "top_news", "The official news feed."), ("a", "latest_news", "The official news feed."))
+    assert not are_clones(*news)
+
+
+def test_variants_of_one_tool_are_told_by_text_or_by_name() -> None:
+    """Half of the name's words, and two of them at least."""
+    stuffed, other, family = (
+        likeness_of(Document(n, "s", name, "", text))
+        for n, (name, text) in enumerate(
+            (
+                ("smart_create_issue_hub", "Alpha beta gamma."),
+                ("turbo_create_issue_kit", "Delta epsilon zeta."),
+                ("delete_issue", "Removes one for good."),
+            )
+        )
+    )
+    assert is_variant(stuffed, other)
+    assert not is_variant(stuffed, family)
 
 
 def test_a_reworded_copy_looks_like_the_original() -> None:

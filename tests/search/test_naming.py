@@ -52,6 +52,17 @@ def test_a_server_is_forgotten_with_its_last_tool() -> None:
     assert table.changed([documents[2]], ()).servers_in("in ACME crm") == set()
 
 
+def test_a_name_means_one_tool_of_a_server_however_many_spellings_it_has() -> None:
+    """Of each server; the spelling of the query before others, and then no other server's in another case."""
+    spellings = ("Create issue", "CREATE issue", "create Issue")
+    documents = {n: Document(n, "flood", name) for n, name in enumerate(spellings, 1)}
+    documents |= {9: Document(9, "other", "CREATE ISSUE")}
+    table = table_of(documents)
+    assert table.exact("create issue", documents, None) == {1: "create issue", 9: "create issue"}
+    assert table.exact("create Issue", documents, None) == {3: "create Issue"}
+    assert table.exact("create issue", documents, {2, 3}) == {2: "create issue"}
+
+
 def test_a_slip_of_the_pen_finds_the_name_that_was_meant_among_thousands() -> None:
     """One letter wrong, missing, doubled or two exchanged, in any form of the name: nearly always the first one."""
     documents = many(5_000)

@@ -12,7 +12,7 @@ NUMERALS = ("alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta"
 
 def of_server(server: str, first_id: int, count: int) -> dict[int, Document]:
     return {
-        first_id + n: Document(first_id + n, server, f"{server}_{NUMERALS[n]}", "", f"Does {NUMERALS[n]} for {server}.")
+        first_id + n: Document(first_id + n, server, f"{server}_{NUMERALS[n]}", "", f"{NUMERALS[n].title()}.")
         for n in range(count)
     }
 
@@ -37,6 +37,20 @@ def test_one_server_takes_at_most_five_of_the_first_fifteen_places() -> None:
     assert max(Counter(servers[:15]).values()) == 5
     assert servers[:5] == ["flood"] * 5
     assert servers.count("flood") == 10
+
+
+def test_tools_that_look_alike_leave_another_server_one_of_the_first_five_places() -> None:
+    """Those of one server, alike by text or by name; the same where the answer has fewer places. Alone they fill it."""
+    texts = [f"Create an issue in a repository, {word}." for word in NUMERALS]
+    crowd = {n: Document(n, "flood", f"{word}_task", "", texts[n]) for n, word in enumerate(NUMERALS)}
+    others = of_server("a", 100, 1) | of_server("b", 200, 2)
+    assert kept(crowd | others, 5) == [0, 1, 2, 3, 100]
+    assert kept(crowd | others, 4) == [0, 1, 2, 100]
+    assert kept(crowd | others, 3) == [0, 1, 100]
+    assert kept(crowd | others, 2) == [0, 1]
+    assert kept(crowd, 5) == [0, 1, 2, 3, 4]
+    named = {n: Document(n, "flood", f"create_issue_{word}", "", word) for n, word in enumerate(NUMERALS)}
+    assert kept(named | others, 5) == [0, 1, 2, 3, 100]
 
 
 def test_what_the_cap_leaves_out_is_named_with_the_reason() -> None:

@@ -15,12 +15,13 @@ from smart_mcp_proxy.search.embedders.openai import OPENAI_URL, OpenAiEmbedder
 from smart_mcp_proxy.search.embedders.snapshot import find_snapshot
 from smart_mcp_proxy.search.embedders.transformers import SentenceTransformerEmbedder
 from smart_mcp_proxy.search.embedding import Embedder, ViewEmbedder
+from smart_mcp_proxy.search.text import QUERY_LIMIT_CHARS
 from smart_mcp_proxy.settings import Settings
 
 __all__ = ["CachedQueries", "open_embedder", "require_packages"]
 
 _CACHED_QUERIES = 256
-"""Agents repeat themselves within a task; 0.4 to 3 MB, by dimension."""
+"""Agents repeat themselves within a task; 0.4 to 3 MB, by dimension, and at most 4 MB of queries."""
 
 
 class CachedQueries:
@@ -41,8 +42,8 @@ class CachedQueries:
         return self._embedder.embed(texts)
 
     def embed_query(self, text: str) -> NDArray[np.float32]:
-        """The vector of a query, of unit length, shape (dimension,), not writable."""
-        return self._remembered(text)
+        """The vector of a query, of unit length, shape (dimension,), not writable; of its first 4,000 characters."""
+        return self._remembered(text[:QUERY_LIMIT_CHARS])
 
     def _embed_query(self, text: str) -> NDArray[np.float32]:
         vector = self._embedder.embed_query(text)

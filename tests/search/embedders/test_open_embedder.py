@@ -153,6 +153,15 @@ def test_a_query_is_embedded_once() -> None:
     assert counting.asked.count("a") == 2
 
 
+def test_a_long_query_is_embedded_and_remembered_by_its_beginning() -> None:
+    """The first 4,000 characters, which is what is searched for."""
+    counting = Counting()
+    embedder = CachedQueries(counting)
+    first = embedder.embed_query("a" * 4_000)
+    assert embedder.embed_query("a" * 1_000_000) is first
+    assert counting.asked == ["a" * 4_000]
+
+
 def test_a_query_that_failed_is_tried_again() -> None:
     """Failures are not remembered."""
     counting = Counting()

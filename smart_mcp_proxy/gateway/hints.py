@@ -1,0 +1,90 @@
+"""What an answer to a search tells its reader to do next."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from smart_mcp_proxy.models import ServerState
+from smart_mcp_proxy.names import shell_word
+from smart_mcp_proxy.search.text import QUERY_LIMIT_CHARS
+
+__all__ = ["PARTLY_QUARANTINED", "hint_of", "shortened"]
+
+PARTLY_QUARANTINED = "partly_quarantined"
+"""State of a server in `not_covered` some of whose tools wait for the user."""
+
+_ECHO_LIMIT_CHARS = 500
+_QUOTE_LIMIT_CHARS = 80
+"""How much of a query an answer repeats: what it says is known to who asked."""
+
+_FOR_THE_USER = frozenset({ServerState.QUARANTINED, PARTLY_QUARANTINED})
+_ON_ITS_WAY = frozenset({ServerState.DISCONNECTED, ServerState.CONNECTING, "unlisted"})
+
+
+def shortened(text: str, limit_chars: int = _ECHO_LIMIT_CHARS) -> str:
+    """The beginning of a text, with three dots where it goes on."""
+    return text if len(text) <= limit_chars else f"{text[:limit_chars]}..."
+
+
+def hint_of(
+    answer: Mapping[str, Any],
+    queries: Iterable[str],
+    unanswered: Sequence[str],
+    *,
+    was_capped: bool,
+    detail: str,
+    knows_tools: bool,
+) -> str:
+    """One to five sentences.
+
+    Args:
+        answer: All else that is sent.
+        queries: All that was asked.
+        unanswered: Those of them that nothing fits.
+        was_capped: Whether tools were left out for their size.
+        detail: As asked for.
+        knows_tools: Whether there are any tools at all.
+    """
+    hint = _hint(answer, was_capped=was_capped, detail=detail, knows_tools=knows_tools)
+    if answer["tools"] and unanswered:
+        hint += f" Nothing fits {', '.join(repr(shortened(query, _QUOTE_LIMIT_CHARS)) for query in unanswered)}."
+    longest = max(map(len, queries))
+    if longest > QUERY_LIMIT_CHARS:
+        hint += f" Only the first {QUERY_LIMIT_CHARS:,} of {longest:,} characters of the query were read."
+    return hint + _wait_hint(answer["not_covered"])
+
+
+def _hint(answer: Mapping[str, Any], *, was_capped: bool, detail: str, knows_tools: bool) -> str:
+    if not answer["total"]:
+        return _empty_hint(knows_tools=knows_tools, may_come=bool(answer["not_covered"]))
+    if not answer["tools"]:
+        return "Nothing fits. Say it in other words, or search for one step of the task at a time."
+    hint = "Call a tool with the one named in call_with, by name."
+    if detail == "compact":
+        hint += " describe_tool has the full schema."
+    if was_capped:
+        hint += " More tools fit than could be sent; ask more precisely."
+    if any(tool["stale"] for tool in answer["tools"]):
+        hint += " Stale tools come from the last session; their server has not confirmed them yet."
+    return hint
+
+
+def _empty_hint(*, knows_tools: bool, may_come: bool) -> str:
+    """Why there was nothing to search."""
+    if knows_tools:
+        hint = "No tools match these filters."
+        return hint + (" not_covered names servers whose tools may be missing." if may_come else "")
+    return "No tools are known yet." if may_come else "No server offers any tools."
+
+
+def _wait_hint(not_covered: Sequence[Mapping[str, str]]) -> str:
+    """What to add while servers are on their way: an agent that asks early would take the next best tool."""
+    states = {row["state"] for row in not_covered}
+    hint = ""
+    if states & _ON_ITS_WAY:
+        hint = " Some servers are still connecting (see not_covered): if the right tool is missing, search again soon."
+    if states & _FOR_THE_USER:
+        hint += " Quarantined tools wait for the user, who sees them with: mcpproxy approve --list"
+    signed_out = [row["server"] for row in not_covered if row["state"] == ServerState.NEEDS_AUTH]
+    if signed_out:
+        hint += f" {', '.join(signed_out)}: the user has to sign in: mcpproxy server login {shell_word(signed_out[0])}"
+    return hint
