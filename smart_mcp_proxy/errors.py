@@ -9,6 +9,7 @@ ProxyError                        code             HTTP  JSON-RPC  whose fault
 │   └─ ConflictError              conflict         409   -32602    caller
 ├─ RefusedError                   refused          403   -32602    policy
 │   ├─ QuarantinedError           quarantined      403   -32602    policy
+│   ├─ ShuttingDownError          shutting_down    503   -32603    us
 │   └─ RateLimitedError           rate_limited     429   -32603    policy
 ├─ UpstreamError                  upstream_failed  502   -32603    upstream
 │   ├─ UpstreamAuthError          upstream_auth    401   -32603    upstream

@@ -55,6 +55,7 @@ REFUSALS = {
     "web/broker/app.py:_place": "operator",
     "web/refusals.py:refusal_of": "operator",
     "web/rest/doors.py:admit": "operator",
+    "web/sign_in_bounds.py:_count": "caller",
 }
 """Where each is made, and who can lift it."""
 

@@ -3,6 +3,7 @@
 import base64
 import json
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 import run_canary
@@ -11,7 +12,7 @@ import run_canary
 @pytest.mark.parametrize("before", ["", "a", "bc", "def"])
 @pytest.mark.parametrize("spelled", [str, lambda text: base64.b64encode(text.encode()).decode()])
 def test_it_is_found_wherever_it_stands_in_plain_or_in_base64(
-    before: str, spelled: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    before: str, spelled: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However far into the text."""
     assert callable(spelled)
@@ -19,10 +20,12 @@ def test_it_is_found_wherever_it_stands_in_plain_or_in_base64(
     monkeypatch.setattr(run_canary, "leaks", [])
     run_canary.look("here", text)
     assert len(run_canary.leaks) == 1
-    (tmp_path / "deep").mkdir()
-    (tmp_path / "deep" / "log").write_bytes(b"\xff" + text.encode())
-    (tmp_path / "other").write_text(text[::-1])
-    assert list(run_canary.found_in_files(tmp_path)) == [str(tmp_path / "deep" / "log")]
+    with TemporaryDirectory() as name:  # gone before the whole run is searched
+        log = Path(name) / "deep" / "log"
+        log.parent.mkdir()
+        log.write_bytes(b"\xff" + text.encode())
+        (Path(name) / "other").write_text(text[::-1])
+        assert list(run_canary.found_in_files(Path(name))) == [str(log)]
 
 
 def test_each_server_is_trusted_with_it_once_and_nothing_else_changes() -> None:

@@ -3,6 +3,7 @@ they are not shown."""
 
 import asyncio
 import json
+import shlex
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -305,7 +306,7 @@ async def test_what_changed_is_gone_until_its_user_agrees(case: Any, tmp_path: P
         assert POISON not in json.dumps(lists)
         refused = await agent.request(method, **params)
         assert refused["error"]["data"]["code"] == "quarantined", refused
-        assert f"mcpproxy approve {name}" in refused["error"]["message"]
+        assert f"mcpproxy approve {shlex.quote(name)}" in refused["error"]["message"]
         assert POISON not in json.dumps(refused)
         (waiting,) = await gateway.approvals.listed()
         assert (str(waiting.withheld.record.key), waiting.withheld.state) == (name, "changed")
