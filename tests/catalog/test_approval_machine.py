@@ -104,8 +104,8 @@ class Machine(RuleBasedStateMachine):
         hashes = {ToolKey(server, each["name"]): change_hash(server, each) for each in made}
         for key, hash_ in hashes.items():
             is_first = server not in self.heard and key not in self.approved
-            is_liked = server in self.heard and has_policy and likes(Submission(key, hash_, {}, None))
-            if key not in self.blocked and (is_first or is_liked) and not self.is_closed:
+            is_trusted = likes(Submission(key, hash_, {}, None)) if has_policy else is_first
+            if key not in self.blocked and is_trusted and not self.is_closed:
                 self.agree(key, hash_)
         self.heard.add(server)
         self.listed = {key: hash_ for key, hash_ in self.listed.items() if key.server != server} | hashes
