@@ -119,11 +119,20 @@ async def in_memory(gateway: Gateway, era: Era) -> AsyncIterator[Agent]:
 
 @asynccontextmanager
 async def spawned(
-    data_dir: Path, servers: Mapping[str, Any], *, options: Sequence[str] = (), **environ: str
+    data_dir: Path,
+    servers: Mapping[str, Any],
+    *,
+    options: Sequence[str] = (),
+    are_entrusted: bool = True,
+    **environ: str,
 ) -> AsyncIterator[asyncio.subprocess.Process]:
-    """A gateway process that serves stdio; its stderr goes to `data_dir/stderr.log`."""
+    """A gateway process that serves stdio; its stderr goes to `data_dir/stderr.log`.
+
+    Servers that answer with their own environment are not to be entrusted with the secret of the run.
+    """
     data_dir.mkdir(parents=True, exist_ok=True)
-    variables = {"CONFIG_JSON": json.dumps({"mcpServers": entrusted(servers)}), "DATA_DIR": str(data_dir), **environ}
+    told = entrusted(servers) if are_entrusted else servers
+    variables = {"CONFIG_JSON": json.dumps({"mcpServers": told}), "DATA_DIR": str(data_dir), **environ}
     with (data_dir / "stderr.log").open("ab") as log:
         process = await asyncio.create_subprocess_exec(
             *STDIO_COMMAND,

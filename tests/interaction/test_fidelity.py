@@ -64,7 +64,9 @@ async def both(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[
         through: dict[str, Agent] = {}
         for era in ("handshake", "modern"):
             config = {"any": {"command": node, "args": [script, "stdio"]}}
-            process = await stack.enter_async_context(spawned(tmp_path_factory.mktemp(era), config))
+            process = await stack.enter_async_context(
+                spawned(tmp_path_factory.mktemp(era), config, are_entrusted=False)
+            )
             through[era] = await stack.enter_async_context(on_stdio(process, era))
             with anyio.fail_after(20):
                 while not (await through[era].call("retrieve_tools", query="echo"))["structuredContent"]["tools"]:
