@@ -147,10 +147,22 @@ def test_the_time_of_a_scan_grows_with_the_text_not_with_its_square(where: Calla
     """Processor time of four times the text is about four times as much, the square of it sixteen times."""
     slow = []
     for piece in HOSTILE:
-        short_s, long_s = (_scan_s(where((piece * chars)[:chars])) for chars in (20_000, 80_000))
-        if long_s > max(8 * short_s, 0.3) or long_s > 5:
-            slow.append((piece, short_s, long_s))
+        # Once may be the machine's fault, three times in a row is the scanner's.
+        times = [_short_and_long_s(where, piece)]
+        while len(times) < 3 and _is_steep(*times[-1]):
+            times.append(_short_and_long_s(where, piece))
+        if _is_steep(*times[-1]):
+            slow.append((piece, times))
     assert not slow
+
+
+def _short_and_long_s(where: Callable[[str], dict[str, Any]], piece: str) -> tuple[float, float]:
+    short_s, long_s = (_scan_s(where((piece * chars)[:chars])) for chars in (20_000, 80_000))
+    return short_s, long_s
+
+
+def _is_steep(short_s: float, long_s: float) -> bool:
+    return long_s > max(8 * short_s, 0.3) or long_s > 5
 
 
 def _scan_s(definition: dict[str, Any]) -> float:
