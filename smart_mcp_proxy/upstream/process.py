@@ -5,6 +5,7 @@ import contextlib
 import errno
 import os
 import signal
+from asyncio import SubprocessTransport
 from asyncio.subprocess import PIPE, Process, SubprocessStreamProtocol
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -54,22 +55,23 @@ class ChildProcess:
     """A running server in a process group of its own.
 
     Args:
-        process: The process, started with pipes and as leader of its group.
-        exited: Set when it ends, whoever still holds its pipes.
+        transport: Of the process, started with pipes and as leader of its group.
+        notice: Its protocol.
         on_stderr: Told of every line it writes to stderr.
         watchdog: Ends its group if we are killed.
     """
 
     def __init__(
         self,
-        process: Process,
-        exited: asyncio.Event,
+        transport: SubprocessTransport,
+        notice: _ExitNotice,
         on_stderr: Callable[[str], None],
         watchdog: Watchdog | None = None,
     ) -> None:
+        process = Process(transport, notice, asyncio.get_running_loop())
         assert process.stdin is not None and process.stdout is not None and process.stderr is not None
-        self._process = process
-        self._exited = exited
+        self._process, self._transport = process, transport
+        self._exited = notice.exited
         self._watchdog = watchdog
         self._stdin = LineSink(process.stdin)
         self._stdout = process.stdout
@@ -110,10 +112,9 @@ class ChildProcess:
             )
         except (OSError, ValueError) as exc:
             raise _start_error(config, exc) from exc
-        process = Process(transport, notice, loop)
         if watchdog is not None:
-            watchdog.watch(process.pid)
-        return cls(process, notice.exited, on_stderr, watchdog)
+            watchdog.watch(transport.get_pid())
+        return cls(transport, notice, on_stderr, watchdog)
 
     @property
     def pid(self) -> int:
@@ -184,6 +185,8 @@ class ChildProcess:
         await asyncio.wait({self._stderr_task}, timeout=_LAST_WORDS_S)
         self._stderr_task.cancel()
         await asyncio.wait({self._stderr_task})
+        # A pipe with more in it than was read, or that something outside the group holds, does not close by itself.
+        self._transport.close()
 
     def _signal_group(self, number: signal.Signals) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):  # the group is empty, or only zombies are left

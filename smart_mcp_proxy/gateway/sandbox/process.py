@@ -4,7 +4,8 @@ import asyncio
 import contextlib
 import os
 import signal
-from asyncio.subprocess import PIPE, Process
+from asyncio import SubprocessTransport
+from asyncio.subprocess import PIPE, Process, SubprocessStreamProtocol
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
@@ -32,12 +33,14 @@ class ScriptProcess:
     """A running process.
 
     Args:
-        process: Started with pipes, as leader of its group.
+        transport: Of the process, started with pipes and as leader of its group.
+        protocol: Its protocol.
     """
 
-    def __init__(self, process: Process) -> None:
+    def __init__(self, transport: SubprocessTransport, protocol: SubprocessStreamProtocol) -> None:
+        process = Process(transport, protocol, asyncio.get_running_loop())
         assert process.stdin is not None and process.stdout is not None and process.stderr is not None
-        self._process = process
+        self._process, self._transport = process, transport
         self._stdin, self._stdout = process.stdin, process.stdout
         self._writing = asyncio.Lock()
         self.last_words = b""
@@ -93,6 +96,8 @@ class ScriptProcess:
                 await self._process.wait()
                 await asyncio.wait({self._draining})
         self._draining.cancel()
+        # A pipe with more in it than was read does not close by itself.
+        self._transport.close()
 
     async def _drain(self, stderr: asyncio.StreamReader) -> None:
         while chunk := await stderr.read(_CHUNK_BYTES):
@@ -107,8 +112,10 @@ async def started(argv: Sequence[str], watchdog: Watchdog) -> AsyncIterator[Scri
         ProxyError: It cannot be started.
     """
     await watchdog.start()
+    loop = asyncio.get_running_loop()
     try:
-        process = await asyncio.create_subprocess_exec(
+        transport, protocol = await loop.subprocess_exec(
+            lambda: SubprocessStreamProtocol(limit=_CHUNK_BYTES, loop=loop),
             *argv,
             stdin=PIPE,
             stdout=PIPE,
@@ -116,11 +123,10 @@ async def started(argv: Sequence[str], watchdog: Watchdog) -> AsyncIterator[Scri
             cwd="/",
             env=_ENVIRONMENT,
             start_new_session=True,
-            limit=_CHUNK_BYTES,
         )
     except OSError as exc:
         raise ProxyError(f"No process can be started for the script: {exc.strerror}.", code="code_failed") from exc
-    running = ScriptProcess(process)
+    running = ScriptProcess(transport, protocol)
     watchdog.watch(running.pid)
     try:
         yield running
