@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import httpx2
 import pytest
 from doors import in_memory, listening, odd_server, opened_gateway, rest_at
 from starlette.responses import Response
@@ -82,14 +83,23 @@ async def seen(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[dict[s
                 assert socket_file is not None
                 assert await gateway.wait_settled(20)
                 async with rest_at(socket_file) as rest:
-                    status = (await rest.get("/status")).json()
+                    status = await _status(rest)
                     logs = (await rest.get("/servers/exits/logs")).json()
                 yield {
-                    "status": {server["name"]: server for server in status["servers"]},
+                    "status": status,
                     "logs": logs,
                     "search": (await agent.call("retrieve_tools", query="lighthouse"))["structuredContent"],
                     "call": await agent.call("call_tool_write", name="good:echo"),
                 }
+
+
+async def _status(rest: httpx2.AsyncClient) -> dict[str, Any]:
+    """Each server by name, seen while none of them is being tried again."""
+    with anyio.fail_after(20):
+        while True:
+            servers = {server["name"]: server for server in (await rest.get("/status")).json()["servers"]}
+            if not any(server["state"] == "connecting" for server in servers.values()):
+                return servers
 
 
 @pytest.mark.parametrize("name", EXPECTED)
