@@ -13,6 +13,7 @@ from smart_mcp_proxy.catalog.database import DATABASE_NAME
 from smart_mcp_proxy.catalog.examples import USES_NEEDED, Example, Lesson
 from smart_mcp_proxy.catalog.hashing import approval_digest, canonical_json, change_hash
 from smart_mcp_proxy.catalog.instances import INSTANCE_STALE_S, Instance
+from smart_mcp_proxy.catalog.room import NO_ROOM_HINT, is_full, why_unwritable
 from smart_mcp_proxy.catalog.snapshot import Diff, Snapshot
 from smart_mcp_proxy.catalog.toolsets import KEPT_PER_PRINCIPAL, Toolset, find_toolset, store_toolset
 
@@ -21,6 +22,7 @@ __all__ = [
     "FAILED",
     "INSTANCE_STALE_S",
     "KEPT_PER_PRINCIPAL",
+    "NO_ROOM_HINT",
     "USES_NEEDED",
     "ActivityFilter",
     "AgentToken",
@@ -37,8 +39,10 @@ __all__ = [
     "change_hash",
     "find_agent_tokens",
     "find_toolset",
+    "is_full",
     "note_token_use",
     "revoke_agent_token",
     "store_agent_token",
     "store_toolset",
+    "why_unwritable",
 ]

@@ -19,7 +19,7 @@ from smart_mcp_proxy.catalog.database import Database, StorageError
 from smart_mcp_proxy.catalog.instances import Instance
 from smart_mcp_proxy.catalog.mark import read_mark
 from smart_mcp_proxy.catalog.remembered import FIRST_REMEMBERED_ID, Heard, remember, restore
-from smart_mcp_proxy.catalog.schema import migrate
+from smart_mcp_proxy.catalog.schema import migrate, migrate_within
 from smart_mcp_proxy.catalog.snapshot import Diff, Snapshot
 from smart_mcp_proxy.errors import CatalogError, ConfigError
 from smart_mcp_proxy.models import Review, ToolKey
@@ -100,7 +100,9 @@ class Catalog(Archive):
     @property
     def problem(self) -> str | None:
         """Why nothing is stored at present; None while everything is."""
-        return None if self._lost is None else f"{self._lost.message} Tools are kept in memory until it can be written."
+        if self._lost is None:
+            return None
+        return f"{self._lost.message} Tools are kept in memory until it can be written. {self._lost.hint}".rstrip()
 
     def last_sync_s(self, server: str) -> float | None:
         """When `server` last told its tools, in seconds since the epoch; None if it never did."""
@@ -182,7 +184,7 @@ class Catalog(Archive):
 
     def _load(self, *, is_reset: bool) -> None:
         is_new = self._database.read_mark() is None
-        if is_blank(self._database.path):
+        if was_blank := is_blank(self._database.path):
             if is_new:
                 self._standing = Standing()
             else:
@@ -197,6 +199,20 @@ class Catalog(Archive):
             self._database.advance_mark(self._standing.mark, adopts=True)
         except StorageError as exc:
             self._lose(exc)
+            if not was_blank:
+                self._recall(is_lost=not is_new)
+
+    def _recall(self, *, is_lost: bool) -> None:
+        """Takes into memory what a file holds that cannot be written; nothing is trusted of one that falls short."""
+
+        def look(connection: Connection) -> tuple[Snapshot, dict[str, float], Standing]:
+            migrate_within(connection, self._database.path, is_lost=is_lost)
+            return self._look(connection)
+
+        try:
+            self._snapshot, self._last_sync_s, self._standing = self._database.peek(look)
+        except CatalogError as exc:
+            _log.warning("what the catalog holds cannot be trusted, so every tool waits for the user: %s", exc)
 
     def _leave(self) -> None:
         def farewell(connection: Connection) -> None:

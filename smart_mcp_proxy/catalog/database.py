@@ -16,6 +16,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from smart_mcp_proxy.catalog.damage import FileId, file_id, find_damage, move_aside
 from smart_mcp_proxy.catalog.mark import MARK_NAME, Mark, MarkFile
+from smart_mcp_proxy.catalog.room import NO_ROOM_HINT, is_full, why_unwritable
 from smart_mcp_proxy.errors import CatalogError, ConfigError
 from smart_mcp_proxy.telemetry import get_logger
 
@@ -35,10 +36,12 @@ _BUSY_CODES = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 _UNUSABLE_CODES = frozenset({sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM})
 _DAMAGE_CODES = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 _STORAGE_CODES = _UNUSABLE_CODES | _DAMAGE_CODES | {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR}
+_PROBED_CODES = _UNUSABLE_CODES | {sqlite3.SQLITE_IOERR}
+"""What SQLite says, among other things, where it cannot create its files: the system knows why."""
 _DIRECTORY_HINT = "Set MCPPROXY_DATA_DIR to a directory that you can write to, or change its permissions."
 _HINTS = {
     sqlite3.SQLITE_BUSY: "Another process holds the file; try again, or stop that process.",
-    sqlite3.SQLITE_FULL: "Free some disk space.",
+    sqlite3.SQLITE_FULL: NO_ROOM_HINT,
     sqlite3.SQLITE_IOERR: "Check the disk, its free space and its quota.",
     sqlite3.SQLITE_READONLY: _DIRECTORY_HINT,
     sqlite3.SQLITE_CANTOPEN: _DIRECTORY_HINT,
@@ -93,7 +96,9 @@ class Database:
 
     async def run(self, work: Callable[[], T]) -> T:
         """What `work` returns from the database's thread; it is done even if the caller is cancelled meanwhile."""
-        return await asyncio.shield(asyncio.get_running_loop().run_in_executor(self._thread, work))
+        done = asyncio.get_running_loop().run_in_executor(self._thread, work)
+        done.add_done_callback(_take_note)
+        return await asyncio.shield(done)
 
     def connect(self) -> None:
         """Opens the file; it and its directory are created, for the owner only, where they do not exist.
@@ -134,6 +139,35 @@ class Database:
         if self._connection is None or self._is_suspect or file_id(self.path) != self._file:
             self._disconnect()
             self.connect()
+
+    def peek(self, work: Callable[[Connection], T]) -> T:
+        """What `work` returns, on a file that may refuse every write; what it writes is taken back.
+
+        For a start on a full disk: SQLite needs room for shared memory to open a file together with other processes.
+        Alone it needs none, and finds what a killed process left in the journal as well.
+
+        Raises:
+            CatalogError: The file cannot be read, is damaged, or lacks decisions of the user's. It stays where it is.
+        """
+
+        def attempt() -> T:
+            connection = self._connection or self._engine.connect()
+            try:
+                if connection is not self._connection:
+                    connection.exec_driver_sql("PRAGMA locking_mode = EXCLUSIVE")
+                    connection.exec_driver_sql("PRAGMA cache_spill = OFF")  # no page goes to the disk before a commit
+                connection.exec_driver_sql("BEGIN IMMEDIATE")
+                if damage := find_damage(connection) or self._mark.find_loss(connection):
+                    raise StorageError(f"The catalog '{self.path}' is damaged: {damage}.", hint="Check the disk.")
+                return work(connection)
+            finally:
+                connection.rollback()
+                connection.connection.rollback()
+                if connection is not self._connection:
+                    connection.close()
+
+        # Once: whoever else holds the file was able to open it.
+        return self._retried(attempt, attempts=1)
 
     def read(self, work: Callable[[Connection], T]) -> T:
         """What `work` returns, all its queries seeing one state of the file."""
@@ -180,19 +214,18 @@ class Database:
 
         return self._retried(attempt)
 
-    def _retried(self, attempt: Callable[[], T]) -> T:
+    def _retried(self, attempt: Callable[[], T], attempts: int = _ATTEMPTS) -> T:
         number = 1
         while True:
             try:
                 return attempt()
             except SQLAlchemyError as exc:
-                code = _primary_code(exc)
-                if code not in _BUSY_CODES or number == _ATTEMPTS:
+                if _primary_code(exc) not in _BUSY_CODES or number == attempts:
+                    code, reason = self._diagnosis(exc)
                     self._is_suspect |= code in _DAMAGE_CODES
                     kind = StorageError if code in _STORAGE_CODES else CatalogError
-                    raise kind(
-                        f"The catalog '{self.path}' cannot be used: {_reason(exc)}.", hint=_HINTS.get(code, "")
-                    ) from exc
+                    message = f"The catalog '{self.path}' cannot be used: {reason}."
+                    raise kind(message, hint=_HINTS.get(code, "")) from exc
             time.sleep(random.uniform(0, _PAUSE_S * number))
             number += 1
 
@@ -203,6 +236,9 @@ class Database:
         except FileExistsError as exc:
             raise self._unusable("it is not a directory") from exc
         except OSError as exc:
+            if is_full(exc):
+                message = f"The catalog '{self.path}' cannot be made: {_disk_full(exc)}."
+                raise StorageError(message, hint=NO_ROOM_HINT) from exc
             raise self._unusable(exc.strerror or str(exc)) from exc
         # Before it is opened: what takes its place in between is then noticed as another file.
         self._file = file_id(self.path)
@@ -210,13 +246,14 @@ class Database:
             damage = self._retried(self._connect_once)
         except CatalogError as exc:
             cause = exc.__cause__
-            if not isinstance(cause, SQLAlchemyError) or (code := _primary_code(cause)) not in _STORAGE_CODES:
+            if not isinstance(cause, SQLAlchemyError):
                 raise
+            code, reason = self._diagnosis(cause)
             if code in _UNUSABLE_CODES:
-                raise self._unusable(_reason(cause)) from cause
+                raise self._unusable(reason) from cause
             if code not in _DAMAGE_CODES:
                 raise
-            damage = _reason(cause)
+            damage = reason
         self._is_suspect = damage is not None
         return damage
 
@@ -234,6 +271,16 @@ class Database:
             raise
         self._connection = connection
         return damage
+
+    def _diagnosis(self, exc: SQLAlchemyError) -> tuple[int, str]:
+        """SQLite's code and words for an error, or better ones: it has several for a disk that is merely full."""
+        code = _primary_code(exc)
+        refusal = why_unwritable(self.path.parent) if code in _PROBED_CODES else None
+        if refusal is None:
+            return code, str(exc.orig if isinstance(exc, DBAPIError) else exc)
+        if is_full(refusal):
+            return sqlite3.SQLITE_FULL, _disk_full(refusal)
+        return code, refusal.strerror or str(refusal)
 
     def _unusable(self, reason: str) -> ConfigError:
         return ConfigError(f"Data directory '{self.path.parent}' cannot be used: {reason}.", hint=_DIRECTORY_HINT)
@@ -258,6 +305,12 @@ def _create_private(path: Path) -> None:
             return  # another process was faster
 
 
+def _take_note(done: asyncio.Future[T]) -> None:
+    """Looks at the error of work whose caller has gone: asyncio would report it as forgotten."""
+    if not done.cancelled():
+        done.exception()
+
+
 def _primary_code(exc: SQLAlchemyError) -> int:
     """SQLite's primary result code behind an error, 0 where there is none."""
     origin = exc.orig if isinstance(exc, DBAPIError) else None
@@ -265,5 +318,5 @@ def _primary_code(exc: SQLAlchemyError) -> int:
     return code & 0xFF
 
 
-def _reason(exc: SQLAlchemyError) -> str:
-    return str(exc.orig if isinstance(exc, DBAPIError) else exc)
+def _disk_full(exc: OSError) -> str:
+    return f"the disk is full ({exc.strerror})"

@@ -1,6 +1,7 @@
 """The tables of `proxy.db`, and the numbered migrations that lead a file to them."""
 
 from functools import partial
+from pathlib import Path
 
 from sqlalchemy import Column, Connection, Float, Integer, LargeBinary, MetaData, Table, Text
 
@@ -352,10 +353,29 @@ def migrate(database: Database, *, is_lost: bool) -> None:
     """
     while (version := database.read(_version)) < LATEST_VERSION:
         database.write(partial(_apply_next, is_closed=is_lost or was_damaged(database.path)))
+    _refuse_newer(version, database.path)
+
+
+def migrate_within(connection: Connection, path: Path, *, is_lost: bool) -> None:
+    """As `migrate`, in a transaction that is not meant to be committed.
+
+    Args:
+        connection: In that transaction.
+        path: Of the file.
+        is_lost: As for `migrate`.
+
+    Raises:
+        ConfigError: A newer program has written the file.
+    """
+    while (version := _version(connection)) < LATEST_VERSION:
+        _apply_next(connection, is_closed=is_lost or was_damaged(path))
+    _refuse_newer(version, path)
+
+
+def _refuse_newer(version: int, path: Path) -> None:
     if version > LATEST_VERSION:
         raise ConfigError(
-            f"Catalog '{database.path}' has schema version {version}; this program knows versions up to "
-            f"{LATEST_VERSION}.",
+            f"Catalog '{path}' has schema version {version}; this program knows versions up to {LATEST_VERSION}.",
             hint="Upgrade smart-mcp-proxy, or set MCPPROXY_DATA_DIR to another directory.",
         )
 

@@ -1,18 +1,38 @@
 """The command line: `mcpproxy` and `python -m smart_mcp_proxy`."""
 
+import os
 import sys
 
 from smart_mcp_proxy import __version__
 
-__all__ = ["main"]
+__all__ = ["EXIT_INTERRUPTED", "main"]
+
+EXIT_INTERRUPTED = 130
+"""Source: contract.md, exit codes."""
 
 
 def main() -> None:
     """Runs the command in `sys.argv` and exits with its status."""
-    if sys.argv[1:] == ["--version"]:
+    words = sys.argv[1:]
+    if words == ["--version"]:
         sys.stdout.write(f"mcpproxy {__version__}\n")
         return
     # Imported here so that `--version` and the demo servers below this package start without the commands' imports.
+    import signal
+
+    # They take a second, in which there is nothing to close yet: a signal ends the process as it will end it later.
+    at_interrupt = signal.signal(signal.SIGINT, lambda *_: os._exit(EXIT_INTERRUPTED))
+    if is_serving := _is_serving(words):
+        signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     from smart_mcp_proxy.cli.app import main as run
 
+    if not is_serving:
+        signal.signal(signal.SIGINT, at_interrupt)
     sys.exit(run())
+
+
+def _is_serving(words: list[str]) -> bool:
+    """Whether these words start the gateway, which keeps these handlers until it opens something."""
+    if not words:
+        return not sys.stdin.isatty()
+    return words[0] == "serve" and "--check" not in words

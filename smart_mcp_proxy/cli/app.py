@@ -9,6 +9,7 @@ import sys
 from cyclopts import App, CycloptsError, Parameter
 
 from smart_mcp_proxy import __version__
+from smart_mcp_proxy.cli import EXIT_INTERRUPTED
 
 __all__ = ["build_app", "main"]
 
@@ -43,9 +44,6 @@ Examples:
 
 Without a command: an overview on a terminal, else the server on stdio.
 Each command has examples: mcpproxy COMMAND --help"""
-
-EXIT_INTERRUPTED = 130
-"""Source: contract.md, exit codes."""
 
 
 def build_app() -> App:

@@ -1,7 +1,6 @@
 """What `mcpproxy doctor` looks at, each as a list of findings."""
 
 import shutil
-import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any, Literal
 
 from anyio import to_thread
 
+from smart_mcp_proxy.catalog import NO_ROOM_HINT, is_full, why_unwritable
 from smart_mcp_proxy.cli.api import open_api, running_gateways
 from smart_mcp_proxy.cli.output import plural
 from smart_mcp_proxy.errors import ConfigError, ProxyError
@@ -77,12 +77,13 @@ def _data_dir(data_dir: Path) -> Finding:
     subject = "data directory"
     try:
         data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=data_dir):
-            pass
+        refusal = why_unwritable(data_dir)
     except OSError as exc:
-        hint = "Set MCPPROXY_DATA_DIR to a directory that you can write to."
-        return Finding(subject, "fail", f"{data_dir} cannot be written: {exc.strerror}.", hint)
-    return Finding(subject, "ok", f"{data_dir} can be written")
+        refusal = exc
+    if refusal is None:
+        return Finding(subject, "ok", f"{data_dir} can be written")
+    hint = NO_ROOM_HINT if is_full(refusal) else "Set MCPPROXY_DATA_DIR to a directory that you can write to."
+    return Finding(subject, "fail", f"{data_dir} cannot be written: {refusal.strerror}.", hint)
 
 
 def _address(settings: Settings, *, is_running: bool) -> Iterator[Finding]:

@@ -27,6 +27,7 @@ __all__ = ["Approvals", "Decided", "Waiting"]
 CLOSED = (
     "the record of approvals was lost with a damaged catalog, so every tool waits for the user: mcpproxy approve --all"
 )
+UNREADABLE = "what you approved cannot be checked, so every tool waits until the catalog can be used again"
 
 
 class Waiting(NamedTuple):
@@ -89,7 +90,9 @@ class Approvals:
 
     def problem(self) -> str | None:
         """Why nothing is trusted at present; None in ordinary times."""
-        return CLOSED if self._catalog.is_closed else None
+        if not self._catalog.is_closed:
+            return None
+        return CLOSED if self._catalog.problem is None else UNREADABLE
 
     def withheld(self, server: str | None = None) -> list[Withheld]:
         """What waits or is blocked, of configured servers, by name."""

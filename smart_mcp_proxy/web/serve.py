@@ -178,13 +178,15 @@ def stop_signals() -> Iterator[StopEvent]:
         stop.number = number
         stop.set()
 
-    for number in (signal.SIGINT, signal.SIGTERM):
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    for number in before:
         loop.add_signal_handler(number, heard, number)
     try:
         yield stop
     finally:
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number, handler in before.items():
             loop.remove_signal_handler(number)
+            signal.signal(number, handler)
 
 
 def settle_process() -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from full_disks import full_disk, make_room
 
 from smart_mcp_proxy.catalog import DATABASE_NAME, Catalog, change_hash
 from smart_mcp_proxy.catalog.mark import MARK_NAME
@@ -320,3 +321,115 @@ async def test_a_mark_that_cannot_be_written_is_a_file_that_cannot_be_written(
         assert await is_whole(opened, tool)
     async with opened() as catalog:
         assert (shown(catalog).keys(), states(catalog).keys()) == ({"s:c"}, {"s:a", "s:b"})
+
+
+# --- a disk that is full when the gateway starts
+
+
+NEW_C = {"title": "New"}
+
+
+@pytest.mark.parametrize("end", ["closed", "killed", "killed without shared memory"])
+async def test_a_full_disk_at_the_start_hides_nothing_that_was_approved(
+    opened: Any, data_dir: Path, tool: MakeTool, end: str
+) -> None:
+    """What was blocked, or changed since, stays hidden; with room again all that was heard meanwhile is stored."""
+    await decide(opened, tool)
+    if end != "closed":
+        async with opened() as catalog:
+            await catalog.block(A, "user")
+            await catalog.unblock(A, "user")
+            shutil.copytree(data_dir, data_dir.with_name("left"))  # as a kill leaves it: the last words in the journal
+        shutil.rmtree(data_dir)
+        data_dir.with_name("left").rename(data_dir)
+        if end != "killed":
+            (data_dir / f"{DATABASE_NAME}-shm").unlink()
+    approved = {"s:a": change_hash("s", tool("a")), "s:c": change_hash("s", tool("c", **NEW_C))}
+    with full_disk():
+        async with opened() as first:
+            assert shown(first) == approved
+        async with opened() as catalog:
+            assert (shown(catalog), states(catalog)) == (approved, {"s:b": "blocked"})
+            await catalog.sync("s", [tool("a", **POISON), tool("b", **POISON), tool("c", **NEW_C), tool("d")])
+            assert shown(catalog).keys() == {"s:c"}
+            assert states(catalog) == {"s:a": "changed", "s:b": "blocked", "s:d": "pending"}
+            await catalog.sync("t", [tool("a")])
+            assert "t:a" in shown(catalog), "a first list is what it always was"
+            if catalog.problem is None:
+                assert end == "killed", "the room that shared memory had is enough for SQLite"
+            else:
+                assert f"'{data_dir / DATABASE_NAME}' cannot be used: the disk is full (" in catalog.problem
+                assert catalog.problem.endswith("Free some disk space.")
+                with pytest.raises(CatalogError, match="the disk is full"):
+                    await catalog.block(C, "user")
+            make_room()
+            await catalog.refresh()
+            assert catalog.problem is None
+            assert shown(catalog).keys() == {"s:c", "t:a"}
+            assert states(catalog) == {"s:a": "changed", "s:b": "blocked", "s:d": "pending"}
+    assert await is_whole(opened, tool)
+    assert not list(data_dir.glob("*.corrupt-*"))
+
+
+@pytest.mark.parametrize("lose", LOSSES, ids=[lose.__name__ for lose in LOSSES])
+async def test_a_full_disk_does_not_make_a_loss_trusted(
+    opened: Any, data_dir: Path, tool: MakeTool, lose: Callable[[Path], None]
+) -> None:
+    """Neither while it is full nor afterwards."""
+    await decide(opened, tool)
+    lose(data_dir)
+    with full_disk():
+        for _ in range(2):
+            async with opened() as catalog:
+                assert catalog.is_closed
+                assert catalog.problem
+                await catalog.sync("s", [tool("a"), tool("b"), tool("c")], lambda _: True)
+                await catalog.sync("t", [tool("a")], lambda _: True)
+                assert shown(catalog) == {}
+    assert not await is_whole(opened, tool)
+
+
+async def test_a_damaged_file_on_a_full_disk_is_not_trusted(opened: Any, data_dir: Path, tool: MakeTool) -> None:
+    """It is moved aside once there is room for another."""
+    await decide(opened, tool)
+    file = data_dir / DATABASE_NAME
+    content = bytearray(file.read_bytes())
+    content[4096 * 4 :] = bytes(len(content) - 4096 * 4)
+    file.write_bytes(content)
+    with full_disk():
+        async with opened() as catalog:
+            assert catalog.is_closed
+            await catalog.sync("s", [tool("a")], lambda _: True)
+            assert shown(catalog) == {}
+    assert not await is_whole(opened, tool)
+
+
+async def test_an_earlier_file_is_read_on_a_full_disk(opened: Any, data_dir: Path, tool: MakeTool) -> None:
+    """It is brought up to date in memory; the file is, too, as soon as there is room."""
+    await decide(opened, tool)
+    with closing(sqlite3.connect(data_dir / DATABASE_NAME, isolation_level=None)) as file:
+        for (trigger,) in file.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
+            file.execute(f"DROP TRIGGER {trigger}")
+        file.execute("DELETE FROM meta WHERE key = 'approvals_count'")
+        file.execute("PRAGMA user_version = 8")
+    (data_dir / MARK_NAME).unlink()
+    with full_disk():
+        async with opened() as catalog:
+            assert catalog.problem
+            assert (shown(catalog).keys(), states(catalog)) == ({"s:a", "s:c"}, {"s:b": "blocked"})
+    async with opened() as catalog:
+        assert (shown(catalog).keys(), states(catalog)) == ({"s:a", "s:c"}, {"s:b": "blocked"})
+    assert await is_whole(opened, tool)
+
+
+async def test_a_new_directory_on_a_full_disk_is_served_from_memory(
+    opened: Any, data_dir: Path, tool: MakeTool
+) -> None:
+    """Nothing was decided there yet."""
+    with full_disk():
+        async with opened() as catalog:
+            await catalog.sync("s", [tool("a")])
+            assert shown(catalog).keys() == {"s:a"}
+            assert "the disk is full" in (catalog.problem or "")
+    async with opened() as catalog:
+        assert not catalog.is_closed

@@ -1,9 +1,11 @@
 """Several gateways on one data directory: none gets in another's way, each sees what the others wrote."""
 
 import asyncio
+import gc
 import json
 import sqlite3
 import sys
+import threading
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -222,6 +224,31 @@ async def test_a_lock_that_never_ends_is_a_catalog_error(
         other.execute("ROLLBACK")
         other.close()
         assert len((await catalog.sync("s", [tool("a")])).added) == 1
+
+
+async def test_work_that_fails_after_its_caller_has_gone_is_no_forgotten_error(
+    open_catalog: OpenCatalog, caplog: pytest.LogCaptureFixture
+) -> None:
+    """asyncio would log a traceback when the future is collected."""
+    left, may_fail = asyncio.Event(), threading.Event()
+
+    def work(connection: Any) -> None:
+        loop.call_soon_threadsafe(left.set)
+        assert may_fail.wait(20)
+        raise CatalogError("It failed.")
+
+    loop = asyncio.get_running_loop()
+    async with open_catalog() as catalog:
+        reading = asyncio.ensure_future(catalog.read(work))
+        with anyio.fail_after(20):
+            await left.wait()
+        reading.cancel()
+        await asyncio.wait([reading])
+        may_fail.set()
+        await catalog.refresh()
+    await asyncio.sleep(0)
+    gc.collect()
+    assert not caplog.records, caplog.text
 
 
 async def test_a_cancelled_sync_is_still_done(open_catalog: OpenCatalog, tool: MakeTool, data_dir: Path) -> None:

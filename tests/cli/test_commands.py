@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from cli_runs import PROGRAM, Done, Run, environment, run_process, some_servers
+from full_disks import full_disk
 
 BAD_FILES = {
     "empty": "",
@@ -212,6 +213,14 @@ def test_doctor_names_everything_that_fails(project: Path, run: Run) -> None:
         assert any(line.split()[:2] == [name, "fail"] for line in done.out.splitlines()), name
     assert "Install Node.js" in done.out
     assert done.next_command.startswith("mcpproxy ")
+
+
+def test_doctor_names_a_full_disk(home: Path, run: Run) -> None:
+    """An empty file can still be made there, which is of no use."""
+    with full_disk():
+        done = run("doctor", "--json")
+    (found,) = [check for check in done.json["checks"] if check["check"] == "data directory"]
+    assert (found["outcome"], found["hint"]) == ("fail", "Free some disk space.")
 
 
 def test_doctor_survives_a_broken_file_and_a_data_directory_that_is_a_file(home: Path, run: Run) -> None:

@@ -2,7 +2,7 @@
 
 In each life the server's tools change again and again, and searches and calls go on. What the gateway has
 acknowledged is written into the journal, on disk before the next step. Everything is imported once: a life is a fork
-of this process, and its id is printed.
+of this process, and its id is printed. The server and its child ignore SIGTERM and the end of their input.
 """
 
 import asyncio
@@ -50,7 +50,7 @@ def last_version() -> int:
 
 
 async def live() -> None:
-    entry = {"command": sys.executable, "args": ["-S", str(UPSTREAM), str(WORLD)], "trust": "trusted"}
+    entry = {"command": sys.executable, "args": ["-S", str(UPSTREAM), str(WORLD), "obstinate"], "trust": "trusted"}
     servers = load_servers(json.dumps({"mcpServers": {"up": entry}})).servers
     async with Gateway(Settings(data_dir=DATA_DIR), servers, environ=ENVIRON) as gateway:
         gateway.start_upstreams()

@@ -4,12 +4,26 @@ import asyncio
 import json
 import os
 import signal
+import sys
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
-from worlds import HELLO, Client, World, connected, end, error_of, is_alive, started, text_of, until
+from worlds import (
+    DEADLINE_S,
+    ENVIRON,
+    HELLO,
+    Client,
+    World,
+    connected,
+    end,
+    error_of,
+    is_alive,
+    started,
+    text_of,
+    until,
+)
 
 pytestmark = [pytest.mark.anyio, pytest.mark.long]
 
@@ -46,6 +60,45 @@ async def test_an_idle_gateway_ends_within_two_seconds(
         assert await client.ended(2.0) == (status, pytest.approx(1, abs=1))
         assert not any(map(is_alive, world.pids()))
     assert "Traceback" not in log_of(tmp_path)
+
+
+@SIGNALS
+@pytest.mark.parametrize(
+    ("imported", "words"),
+    [
+        ("cyclopts._version", ["serve"]),
+        ("cyclopts", []),
+        ("smart_mcp_proxy.cli.app", ["serve"]),
+        ("pydantic", ["serve", "--http", "--port", "0"]),
+        ("mcp", ["serve"]),
+        ("smart_mcp_proxy.gateway", ["serve", "--http", "--port", "0"]),
+    ],
+)
+async def test_a_signal_ends_a_gateway_that_is_still_starting(
+    tmp_path: Path, imported: str, words: list[str], number: signal.Signals, status: int
+) -> None:
+    """As it ends one that serves: a supervisor that changes its mind sees no failure, and nobody a traceback."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-X", "importtime", "-m", "smart_mcp_proxy", *words),
+        stdin=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env=ENVIRON | {"MCPPROXY_DATA_DIR": str(tmp_path / "data"), "MCPPROXY_CONFIG_JSON": "{}"},
+    )
+    try:
+        assert process.stderr is not None
+        async with asyncio.timeout(DEADLINE_S):
+            while (await process.stderr.readline()).decode().rpartition("|")[2].strip() != imported:
+                assert not process.stderr.at_eof()
+            process.send_signal(number)
+            rest = await process.stderr.read()
+            assert await process.wait() == status
+        assert b"Traceback" not in rest
+        assert not (tmp_path / "data").exists()
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+        process._transport.close()  # type: ignore[attr-defined]  # its pipes as well, now and not when collected
 
 
 @SIGNALS

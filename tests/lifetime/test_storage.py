@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from full_disks import full_disk
 from trusting import TrustingCatalog
-from worlds import World, connected, text_of
+from worlds import Client, World, connected, end, error_of, started, text_of
 
 from smart_mcp_proxy.catalog import DATABASE_NAME, ActivityFilter, Catalog, Diff
 from smart_mcp_proxy.errors import CatalogError, ConfigError
@@ -337,3 +338,45 @@ async def test_a_gateway_on_a_full_disk_serves_says_so_and_recovers(tmp_path: Pa
             pass
         assert "brand_new" in stored_names(tmp_path / "data")
     assert "Traceback" not in (tmp_path / "log").read_text()
+
+
+async def test_a_gateway_that_starts_on_a_full_disk_serves_what_it_knew(tmp_path: Path) -> None:
+    """Approved tools are called as ever, a changed one is not; all of it is stored once there is room."""
+    world = World(tmp_path / "world")
+    servers = {"up": {name: value for name, value in world.entry.items() if name != "trust"}}
+    try:
+        async with served(tmp_path, servers) as client:
+            await client.covered()
+        (world.directory / "tools").write_text("echo brand_new")
+        with full_disk():
+            async with served(tmp_path, servers) as client, asyncio.timeout(30):
+                while (found := await client.search())["not_covered"] != [
+                    {"server": "up", "state": "partly_quarantined"}
+                ]:
+                    pass
+                (reason,) = found["degraded"]
+                assert f"'{tmp_path / 'data' / DATABASE_NAME}' cannot be used: the disk is full" in reason
+                assert reason.endswith("Free some disk space.")
+                call = client.call("call_tool_write", {"name": "up:echo", "args": {"text": "x"}})
+                assert text_of(await client.result(call)) == "said x"
+                refused = await client.result(client.call("call_tool_write", {"name": "up:brand_new"}))
+                assert error_of(refused)["code"] == "quarantined"
+                pid = client.process.pid
+                limit = resource.prlimit(pid, resource.RLIMIT_FSIZE)[1]
+                resource.prlimit(pid, resource.RLIMIT_FSIZE, (limit, limit))
+                while (await client.search())["degraded"]:
+                    pass
+        assert "brand_new" in stored_names(tmp_path / "data")
+    finally:
+        end(world.pids())
+
+
+@asynccontextmanager
+async def served(tmp_path: Path, servers: dict[str, Any]) -> AsyncIterator[Client]:
+    """A client of a gateway over stdio that ends well."""
+    async with started(tmp_path / "data", servers) as process:
+        client = Client(process)
+        await client.greet()
+        yield client
+        client.stdin.close()
+        assert (await client.ended())[0] == 0

@@ -1,0 +1,29 @@
+"""Whether a directory takes another file, and what the system says if not."""
+
+import errno
+import tempfile
+from pathlib import Path
+
+__all__ = ["NO_ROOM_HINT", "is_full", "why_unwritable"]
+
+NO_ROOM_HINT = "Free some disk space."
+
+_PROBE_BYTES = 1 << 16
+"""More than SQLite needs to begin: its shared memory grows by 32 KiB."""
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+"""The disk is full, or what the user or the process may have of it; the last is how a limit on file sizes shows."""
+
+
+def why_unwritable(directory: Path) -> OSError | None:
+    """What the system says to a small file in `directory`; None where it takes one."""
+    try:
+        with tempfile.TemporaryFile(dir=directory, buffering=0) as file:
+            file.write(bytes(_PROBE_BYTES))
+    except OSError as exc:
+        return exc
+    return None
+
+
+def is_full(exc: OSError) -> bool:
+    """Whether it is room that is missing, not a permission."""
+    return exc.errno in _FULL
