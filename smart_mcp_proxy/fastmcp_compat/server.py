@@ -283,7 +283,7 @@ def build_server(
     handlers: AgentHandlers,
     contents: ContentHandlers | None = None,
     clients: ClientHandlers | None = None,
-    gateways: Callable[[], list[str]] = list,
+    gateways: Callable[[], list[str]] | None = None,
 ) -> FastMCP:
     """A FastMCP server whose tools are answered by `handlers`. Who may come in is for the app that serves it to say.
 
@@ -293,7 +293,7 @@ def build_server(
         handlers: Answers `tools/list` and `tools/call`.
         contents: Answers what is asked of prompts and resources; None where there are tools alone.
         clients: Hears what clients say of themselves; None where nobody wants to know.
-        gateways: Ids of this gateway and of those behind it; other gateways alone are told.
+        gateways: Ids of this gateway and of those behind it, for other gateways; None where none is told.
     """
     # FastMCP's rich log handler wraps lines at 80 columns; our own handlers format everything.
     logging.getLogger("fastmcp").handlers.clear()
@@ -312,7 +312,8 @@ def build_server(
     low.middleware[:] = [each for each in low.middleware if not isinstance(each, RequestStateBoundary)]
     if clients is not None:
         low.middleware.append(ClientWords(clients))
-    low.middleware.append(TellGateways(name, gateways))
+    if gateways is not None:
+        low.middleware.append(TellGateways(name, gateways))
     low.middleware.append(_RawTools(handlers, contents))
     low.get_tool_input_schema = handlers.input_schema
     return server

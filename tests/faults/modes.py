@@ -20,7 +20,8 @@ UNASKED = "upstream_protocol"
 AUTH = "upstream_auth"
 GONE = "tool_not_found"
 UNFIT = "invalid_arguments"
-REFUSED = "intent_mismatch"
+HELD = "quarantined"
+"""A tool that calls itself less dangerous than before waits for its user."""
 
 EITHER = f"{FAILED} {TIMEOUT}"
 """A reply that cannot be told from noise costs the deadline; one that can is answered at once."""
@@ -232,7 +233,7 @@ modes("list", "B76", "tools-null tools-object tools-number", OK)
 modes("list", "B77", "cursor-same cursor-empty cursor-number cursor-huge cursor-null cursor-new", OK)
 modes("list", "B78", "none", GONE, "not_sent")
 modes("list", "B79", "annotations-odd annotations-list meta-list", OK)
-modes("list", "B79", "annotations-both", REFUSED, "not_sent")
+modes("list", "B79", "annotations-both", HELD, "not_sent")
 modes("list", "B80 B82", "output-invalid output-number icons", OK)
 modes("list", "F02", "hang slow garbled error error-word result-null result-list deep id-wrong 32-mib asks-back", OK)
 modes("list", "F02", "crash crash-mid-line close-stdout", f"{OK} {FAILED}", "unknown not_sent", on="stdio")
