@@ -161,12 +161,15 @@ modes(
     on="stdio",
 )
 modes("call", "F11 F08", "crash-mid-line late-after-crash", FAILED, "unknown", on="stdio")
+modes("call", "F15", "exit-after", OK, on="stdio")
+modes("call", "F16", "crash-on-effect", FAILED, "unknown", on="stdio")
 modes("call", "F13", "close-stdout", FAILED, "unknown", on="stdio")
 modes("call", "F09 F05 F13 F28", "stopped close-stdin drip no-newline", TIMEOUT, "unknown", on="stdio")
 modes("call", "F28", "split-line pretty noise-before-on-line", EITHER, "unknown", on="stdio")
 modes("call", "F26 F34", "noise noise-storm stderr-storm stderr-one-line", OK, on="stdio")
 
 # --- a call over HTTP
+modes("call", "F15", "close-after", OK, on="http")
 modes("call", "F20", "401", AUTH, "not_sent", on="http")
 modes("call", "F20", "404", FAILED, "not_sent", on="http", eras="handshake")
 modes("call", "F20", "404 404-after", FAILED, "unknown", on="http", eras="modern")
@@ -231,6 +234,7 @@ modes("list", "B74 B81", "description-huge description-lines description-hidden 
 modes("list", "B75", "5000-tools", OK)
 modes("list", "B76", "tools-null tools-object tools-number", OK)
 modes("list", "B77", "cursor-same cursor-empty cursor-number cursor-huge cursor-null cursor-new", OK)
+modes("list", "F15", "more-read-only", OK)
 modes("list", "B78", "none", GONE, "not_sent")
 modes("list", "B79", "annotations-odd annotations-list meta-list", OK)
 modes("list", "B79", "annotations-both", HELD, "not_sent")
@@ -266,7 +270,8 @@ SAMPLE = frozenset(
     f"{stage} {name}"
     for stage, names in {
         "call": "hang late progress-storm changed-storm asks-back unsolicited id-null garbled bad-utf8 32-mib error "
-        "type-unknown part-null crash orphan-then-crash late-after-crash noise 401 429 session-forgotten reset "
+        "type-unknown part-null crash crash-on-effect exit-after "
+        "close-after orphan-then-crash late-after-crash noise 401 429 session-forgotten reset "
         "redirect-elsewhere truncated gzip-bomb sse-cut stream-cut post-500",
         "net": "truncate half-open refuse",
         "list": "schema-null pattern-slow cursor-same none 500 tools-null hang",

@@ -81,6 +81,7 @@ strange("description-hidden", description="\u200b\u202e\U000e0041 <!-- x --> \x1
 strange("renamed-title", title=None, description=None)
 odd("description-number", description=7)
 odd("meta-list", _meta=[1])
+odd("more-read-only", annotations={"readOnlyHint": True})
 odd("annotations-list", annotations=[1])
 odd("header-crlf", inputSchema=schema(pad={"type": "string", "x-mcp-header": "a\r\nb"}))
 odd("header-on-object", inputSchema=schema(pad={"type": "object", "x-mcp-header": "Pad"}))
