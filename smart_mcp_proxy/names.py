@@ -12,6 +12,7 @@ from collections.abc import Container
 from smart_mcp_proxy.models import ContentKind, ToolKey
 
 __all__ = [
+    "GATEWAYS_CAPABILITY",
     "IDENTITIES",
     "RESERVED_NAMES",
     "identity_on",
@@ -23,6 +24,8 @@ __all__ = [
     "shell_word",
 ]
 
+GATEWAYS_CAPABILITY = "dev.smartmcpproxy/gateways"
+"""Under which experimental capability a gateway tells another one who it is, and who is behind it."""
 RESERVED_NAMES = frozenset(
     {
         "retrieve_tools",

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import httpx2
 
@@ -9,11 +10,22 @@ from smart_mcp_proxy.cli.api import Api, Origin
 from smart_mcp_proxy.cli.output import say
 from smart_mcp_proxy.cli.settle import SETTLE_S, settle
 from smart_mcp_proxy.gateway import Gateway
-from smart_mcp_proxy.servers import ServerConfig
+from smart_mcp_proxy.servers import ServerConfig, find_config
 from smart_mcp_proxy.settings import Settings, environment
+from smart_mcp_proxy.upstream import marked
 from smart_mcp_proxy.web.rest import build_rest_app
 
-__all__ = ["api_of", "open_own"]
+__all__ = ["api_of", "open_own", "start_environment"]
+
+
+def start_environment(settings: Settings) -> Mapping[str, str]:
+    """This process's environment with the mark by which servers that are gateways know whom they run under.
+
+    Raises:
+        ConfigError: The configured server file does not exist.
+    """
+    file = None if settings.config_json is not None else find_config(settings, Path.cwd())
+    return marked(environment(), file)
 
 
 @asynccontextmanager
@@ -41,7 +53,7 @@ async def open_own(
         is_enough: Whether enough servers are listed; otherwise all are waited for.
     """
     kept = settings.model_copy(update={"reset_data": False})
-    async with Gateway(kept, servers, environ=environment()) as gateway:
+    async with Gateway(kept, servers, environ=start_environment(settings)) as gateway:
         await gateway.indexer.loaded.wait()
         is_stored = is_stored_enough(gateway)
         if is_stored:

@@ -11,7 +11,7 @@ from pathlib import Path
 from anyio import to_thread
 
 from smart_mcp_proxy.cli.output import say, show_json
-from smart_mcp_proxy.cli.own import api_of
+from smart_mcp_proxy.cli.own import api_of, start_environment
 from smart_mcp_proxy.cli.report import Address, show_report, summarize
 from smart_mcp_proxy.cli.settle import SETTLE_S, settle, show_embedding
 from smart_mcp_proxy.cli.watch import follow_config
@@ -19,7 +19,7 @@ from smart_mcp_proxy.errors import ConfigError
 from smart_mcp_proxy.fastmcp_compat.paths import serving_path
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.servers import ServerFile, configured_servers
-from smart_mcp_proxy.settings import Settings, environment
+from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.telemetry import get_logger, spawn
 from smart_mcp_proxy.web.auth import OwnToken, own_token
 from smart_mcp_proxy.web.http import bind
@@ -88,7 +88,7 @@ async def check(settings: Settings, *, passthrough: str | None = None, as_json: 
         ConfigError: The configuration as a whole, or the data directory, cannot be used.
     """
     file = await _read_servers(settings, is_logged=False)
-    async with Gateway(settings, file.servers, environ=environment(), passthrough=passthrough) as gateway:
+    async with Gateway(settings, file.servers, environ=start_environment(settings), passthrough=passthrough) as gateway:
         gateway.start_upstreams()
         await settle(gateway, SETTLE_S)
         async with api_of(gateway) as api:
@@ -130,7 +130,7 @@ async def _open(settings: Settings, file: ServerFile, passthrough: str | None) -
     """A gateway that the command line can reach and that follows its configuration."""
     async with (
         Gateway(
-            settings, file.servers, profiles=file.profiles, environ=environment(), passthrough=passthrough
+            settings, file.servers, profiles=file.profiles, environ=start_environment(settings), passthrough=passthrough
         ) as gateway,
         open_socket(gateway),
     ):

@@ -34,6 +34,8 @@ from smart_mcp_proxy.models import LOCAL, Principal
 
 __all__ = ["HttpApp", "HttpSession", "accepted_replies", "owned_by", "replying_with_json"]
 
+_ROOM_S = 5
+"""Most calls are over by then, and the session of one of them gives way."""
 MAX_SESSIONS = 1_000
 """Open at a time. For one more the session that has been idle longest ends, as it would have after half an hour: its
 client is told that it is not found, and begins anew. A session takes 50 KB."""
@@ -226,13 +228,22 @@ class HttpApp:
         raise AssertionError("FastMCP's HTTP app has no session manager")
 
 
-def _admit(manager: StreamableHTTPSessionManager, admit: Any, requestor: Any) -> StreamableHTTPServerTransport | None:
+class _NoRoomError(Exception):
+    """There are as many sessions as are accepted, and all of them are in use."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__(most)
+        self.most = most
+
+
+def _admit(manager: StreamableHTTPSessionManager, admit: Any, requestor: Any) -> StreamableHTTPServerTransport:
     if manager.max_sessions is not None and len(manager._server_instances) >= manager.max_sessions:
         _end_idlest(manager)
     session: StreamableHTTPServerTransport | None = admit(requestor)
-    if session is not None:
-        session.__class__ = HttpSession
-        cast(HttpSession, session).begin()
+    if session is None:
+        raise _NoRoomError(manager.max_sessions or 0)
+    session.__class__ = HttpSession
+    cast(HttpSession, session).begin()
     return session
 
 
@@ -320,7 +331,10 @@ class _Screened:
             await send(message)
 
         with holding:
-            await self._app(scope, receive, answer)
+            try:
+                await self._app(scope, receive, answer)
+            except _NoRoomError as exc:
+                await _too_many_sessions(request_id, exc.most)(scope, receive, send)
 
 
 def _telling(session: ClientSession, send: Send) -> Send:
@@ -343,6 +357,14 @@ def _not_json() -> Response:
     """The answer to a body of another type; the SDK's own is a bare 400."""
     error = {"code": mcp_types.INVALID_REQUEST, "message": "Send the message with Content-Type: application/json."}
     return JSONResponse({"jsonrpc": "2.0", "id": None, "error": error}, status_code=415)
+
+
+def _too_many_sessions(request_id: int | str | None, most: int) -> Response:
+    """The answer to a client for whom there is no room; the SDK's own says neither how many nor what to do."""
+    words = f"All {most:,} sessions that are accepted are in use. End one (DELETE), or try again in a while."
+    error = {"code": mcp_types.INTERNAL_ERROR, "message": words}
+    headers = {"retry-after": str(_ROOM_S)}
+    return JSONResponse({"jsonrpc": "2.0", "id": request_id, "error": error}, status_code=503, headers=headers)
 
 
 def _no_session() -> Response:

@@ -27,6 +27,7 @@ from pydantic import ValidationError
 from smart_mcp_proxy.fastmcp_compat import list_changed
 from smart_mcp_proxy.fastmcp_compat.asking import Asking, input_of, is_askable
 from smart_mcp_proxy.fastmcp_compat.client_words import ClientWords
+from smart_mcp_proxy.fastmcp_compat.gateways import TellGateways
 from smart_mcp_proxy.fastmcp_compat.handlers import ClientHandlers, ClientSession, ContentHandlers, Inbound
 from smart_mcp_proxy.fastmcp_compat.lines import Line, keep_line, line_of, standing_asking
 from smart_mcp_proxy.fastmcp_compat.list_changed import ContentGroup, ListChangedHub
@@ -282,6 +283,7 @@ def build_server(
     handlers: AgentHandlers,
     contents: ContentHandlers | None = None,
     clients: ClientHandlers | None = None,
+    gateways: Callable[[], list[str]] | None = None,
 ) -> FastMCP:
     """A FastMCP server whose tools are answered by `handlers`. Who may come in is for the app that serves it to say.
 
@@ -291,6 +293,7 @@ def build_server(
         handlers: Answers `tools/list` and `tools/call`.
         contents: Answers what is asked of prompts and resources; None where there are tools alone.
         clients: Hears what clients say of themselves; None where nobody wants to know.
+        gateways: Ids of this gateway and of those behind it, for other gateways; None where none is told.
     """
     # FastMCP's rich log handler wraps lines at 80 columns; our own handlers format everything.
     logging.getLogger("fastmcp").handlers.clear()
@@ -309,6 +312,8 @@ def build_server(
     low.middleware[:] = [each for each in low.middleware if not isinstance(each, RequestStateBoundary)]
     if clients is not None:
         low.middleware.append(ClientWords(clients))
+    if gateways is not None:
+        low.middleware.append(TellGateways(name, gateways))
     low.middleware.append(_RawTools(handlers, contents))
     low.get_tool_input_schema = handlers.input_schema
     return server

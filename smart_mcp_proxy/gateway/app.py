@@ -292,7 +292,7 @@ class Gateway:
 
     def mcp_server(self) -> FastMCP:
         """A FastMCP server that agents can be connected to. It lets everyone in."""
-        return build_server(SERVER_NAME, __version__, self.agent, self.contents, self.clients)
+        return build_server(SERVER_NAME, __version__, self.agent, self.contents, self.clients, self.fleet.gateways)
 
     async def serves_at(self, place: str) -> bool:
         """Whether a list of tools is served at `/mcp/{place}`."""

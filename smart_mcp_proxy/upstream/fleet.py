@@ -3,11 +3,13 @@
 import asyncio
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.telemetry import get_logger
 from smart_mcp_proxy.upstream.dial import Dialer
+from smart_mcp_proxy.upstream.lineage import Lineage
 from smart_mcp_proxy.upstream.link import OpenLink
 from smart_mcp_proxy.upstream.supervisor import OnChange, OnToolsChanged, Upstream
 from smart_mcp_proxy.upstream.watching import OnResourceUpdated
@@ -51,7 +53,8 @@ class Fleet:
         self._on_tools_changed = on_tools_changed
         self._on_contents_changed = on_contents_changed
         self._on_resource_updated = on_resource_updated
-        self._open_link = open_link or Dialer()
+        self._lineage = Lineage(environ)
+        self._open_link: OpenLink = partial(self._lineage.open, open_link or Dialer())
         self._start_gate = asyncio.Semaphore(start_parallel)
         self._upstreams: dict[str, Upstream] = {}
         self._is_started = False
@@ -69,6 +72,10 @@ class Fleet:
     def get(self, name: str) -> Upstream | None:
         """The server of that name, None if there is none."""
         return self._upstreams.get(name)
+
+    def gateways(self) -> list[str]:
+        """Ids of this gateway and of those behind it, for one that is about to make this its server."""
+        return self._lineage.known(upstream.capabilities for upstream in self)
 
     def retry(self, name: str) -> None:
         """Brings the next try at a server forward to now; does nothing where there is none of that name."""

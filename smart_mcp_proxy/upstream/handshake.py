@@ -24,6 +24,8 @@ __all__ = ["Agreement", "announced", "announces_tools", "enveloped", "modern_met
 Post = Callable[[str, Mapping[str, Any]], Awaitable["asyncio.Future[bytes]"]]
 """Sends one request and returns the future of its result."""
 
+_LABEL_CHARS: Final = 200
+"""Of what a server calls itself, which is shown and never trusted."""
 _PROBE_S: Final = 1.5
 """How long `server/discover` has the stage for itself. Many older servers never answer a method they do not know."""
 
@@ -75,7 +77,7 @@ def server_label(info: object) -> str:
     """Name and version out of a `serverInfo` object, for display; empty where there is none."""
     if not isinstance(info, Mapping):
         return ""
-    return " ".join(str(info[key]) for key in ("name", "version") if info.get(key))
+    return " ".join(str(info[key])[:_LABEL_CHARS] for key in ("name", "version") if info.get(key))
 
 
 async def negotiate(

@@ -73,7 +73,10 @@ class HeaderRules:
         if reason := find_invalid_x_mcp_header(schema):
             self._maps.pop(name, None)
             _log.warning(
-                "server %s: tool %s left out, its header annotation is invalid: %s", self._server, name, reason
+                "Server '%s': tool %r is left out, its x-mcp-header cannot be used: %s.",
+                self._server,
+                name,
+                reason,
             )
             return False
         if rules := x_mcp_header_map(schema):

@@ -19,6 +19,10 @@ Ask = Callable[[str, Mapping[str, Any]], Awaitable[bytes]]
 
 _MAX_PAGES: Final = 1_000
 """No honest server has more; a dishonest one must not fill our memory page by page."""
+_MAX_ITEMS: Final = 50_000
+"""Of one server; each is stored, indexed and held in memory. Source: notes/reliability.md, B75."""
+_MAX_PROBLEMS: Final = 100
+"""Each is a line of the log; a page may hold millions of nulls."""
 _SHOWN_CHARS: Final = 80
 
 
@@ -112,7 +116,7 @@ def _read_page(
     """Adds the usable definitions of one page to `definitions`, and a sentence to `problems` for each of the others.
 
     Returns:
-        What the page names as the next one.
+        What the page names as the next one; None also where no more are taken.
     """
     try:
         page = kind.decoder.decode(text)
@@ -120,7 +124,10 @@ def _read_page(
         raise UpstreamError(f"Server '{server}' sent a {kind.noun} list without an array '{kind.member}'.") from exc
     except (msgspec.DecodeError, RecursionError) as exc:
         raise UpstreamError(f"Server '{server}' sent a {kind.noun} list that cannot be read: {exc}.") from exc
-    for raw in page.items:  # one by one: while the decoder works, no other thread does
+    for number, raw in enumerate(page.items):  # one by one: while the decoder works, no other thread does
+        if len(definitions) >= _MAX_ITEMS:
+            problems.append(_too_many(kind, server, len(page.items) - number, has_more=page.nextCursor is not None))
+            return None
         problem, item = _usable(kind, raw)
         name = item.get(kind.identity) if isinstance(item, Mapping) else None
         if problem is None and name in definitions:
@@ -128,8 +135,23 @@ def _read_page(
         if problem is None:
             definitions[str(name)] = item
         else:
-            problems.append(f"Server '{server}': {kind.noun} {str(name)[:_SHOWN_CHARS]!r} is left out, {problem}.")
+            _note(problems, f"Server '{server}'", f"{kind.noun} {str(name)[:_SHOWN_CHARS]!r} is left out, {problem}.")
     return page.nextCursor
+
+
+def _note(problems: list[str], server: str, problem: str) -> None:
+    if len(problems) < _MAX_PROBLEMS:
+        problems.append(f"{server}: {problem}")
+    elif len(problems) == _MAX_PROBLEMS:
+        problems.append(f"{server}: more is left out; the first {_MAX_PROBLEMS} are named above.")
+
+
+def _too_many(kind: _Kind, server: str, left: int, *, has_more: bool) -> str:
+    rest = f"at least {left:,} more" if has_more else f"{left:,} more"
+    return (
+        f"Server '{server}' lists more than {_MAX_ITEMS:,} {kind.noun}s; {rest} are left out. Have it offer fewer, or "
+        "configure it several times with a part each."
+    )
 
 
 def _usable(kind: _Kind, raw: msgspec.Raw) -> tuple[str | None, Any]:
@@ -160,15 +182,20 @@ def _tool_problem(tool: Any) -> str | None:
 def _item_problem(identity: str, item: Any) -> str | None:
     if not isinstance(item, Mapping):
         return "it is no object"
-    if not isinstance(name := item.get(identity), str) or not name:
+    if not isinstance(name := item.get(identity, ""), str):
+        return f"its {identity} is no text"
+    if not name:
         return f"it has no {identity}"
     return None
 
 
 def _member_problem(item: Mapping[str, Any]) -> str | None:
-    for key, kind in (("title", str), ("description", str), ("annotations", Mapping), ("_meta", Mapping)):
-        if item.get(key) is not None and not isinstance(item[key], kind):
-            return f"its {key} has the wrong type"
+    for key in ("title", "description"):
+        if not isinstance(item.get(key), str | None):
+            return f"its {key} is no text"
+    for key in ("annotations", "_meta"):
+        if not isinstance(item.get(key), Mapping | None):
+            return f"its {key} is no object"
     return None
 
 
@@ -189,7 +216,7 @@ def _resource_problem(identity: str, resource: Any) -> str | None:
     if (problem := _item_problem(identity, resource) or _item_problem("name", resource)) is not None:
         return problem
     if not isinstance(resource.get("mimeType"), str | None):
-        return "its mimeType has the wrong type"
+        return "its mimeType is no text"
     return _member_problem(resource)
 
 

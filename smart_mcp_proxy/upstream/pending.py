@@ -1,6 +1,8 @@
 """Requests under way on one session: who waits for which id, and what progress belongs to whom."""
 
 import asyncio
+import time
+from collections import deque
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
@@ -16,6 +18,11 @@ __all__ = ["SUBSCRIBE", "PendingCall", "PendingCalls", "expire", "is_answered"]
 
 SUBSCRIBE: Final = "subscriptions/listen"
 """A request that stays open for as long as the session: no reply without a usable id is ever meant for it."""
+
+
+_MOST_GARBLED: Final = 5
+_GARBLED_WITHIN_S: Final = 60.0
+"""Source: notes/reliability.md, F28: whoever has lost the thread finds it again only in a new session."""
 
 
 class PendingCall(NamedTuple):
@@ -38,10 +45,13 @@ class PendingCalls:
 
     Args:
         server: Configured name, for messages.
+        on_garbled: Told why, when so many answers could not be read that the session is of no more use.
     """
 
-    def __init__(self, server: str) -> None:
+    def __init__(self, server: str, on_garbled: Callable[[str], None] = lambda reason: None) -> None:
         self._server = server
+        self._on_garbled = on_garbled
+        self._garbled_s: deque[float] = deque(maxlen=_MOST_GARBLED)
         self._calls: dict[int, PendingCall] = {}
 
     def __len__(self) -> int:
@@ -72,15 +82,26 @@ class PendingCalls:
             self._fail(call, self._broken(call, "its result is no JSON object"))
         return True
 
-    def settle_broken(self, message: BrokenMessage) -> bool:
-        """Fails the request that a broken reply belongs to, if that is certain; False if it is not."""
+    def settle_broken(self, message: BrokenMessage, *, is_garbled: bool = True) -> bool:
+        """Fails the request that a broken reply belongs to, if that is certain; False if it is not.
+
+        Args:
+            message: What there is of it.
+            is_garbled: It cannot be read; else it could be, and is not accepted.
+        """
         if message.request_id is None:
-            return self._fail_only(message.reason)
-        call = self._calls.get(message.request_id)
-        if call is None:
-            return False
-        self._fail(call, self._broken(call, message.reason))
-        return True
+            is_met = self._fail_only(message.reason)
+        elif is_met := (call := self._calls.get(message.request_id)) is not None:
+            self._fail(call, self._broken(call, message.reason))
+        if is_met and is_garbled:
+            self._count_garbled()
+        return is_met
+
+    def _count_garbled(self) -> None:
+        now = time.monotonic()
+        self._garbled_s.append(now)
+        if len(self._garbled_s) == _MOST_GARBLED and now - self._garbled_s[0] <= _GARBLED_WITHIN_S:
+            self._on_garbled(f"sent {_MOST_GARBLED} answers within {_GARBLED_WITHIN_S:g} s that cannot be read")
 
     def report(self, params: bytes) -> None:
         """Passes a progress notification to its call; a malformed or late one is dropped."""

@@ -14,14 +14,16 @@ from typing import Final
 from smart_mcp_proxy.errors import UpstreamError
 from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.telemetry import spawn
+from smart_mcp_proxy.upstream.lineage import STARTED_BY
 from smart_mcp_proxy.upstream.lines import LineSplitter, OverlongLine
 from smart_mcp_proxy.upstream.pipes import LineSink
 from smart_mcp_proxy.upstream.watchdog import Watchdog
 
 __all__ = ["ChildProcess", "child_environment"]
 
-_INHERITED: Final = frozenset({"HOME", "LANG", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "USER"})
-"""What a child gets of our environment (and `LC_*`): enough to find its programs, none of our tokens."""
+_INHERITED: Final = frozenset({"HOME", "LANG", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "USER", STARTED_BY})
+"""What a child gets of our environment (and `LC_*`): enough to find its programs, none of our tokens; and if it is a
+gateway, by whom it was started."""
 _CHUNK_BYTES = 1 << 18
 _STDERR_LINE_BYTES = 4_096
 _EOF_GRACE_S = 1.0

@@ -230,7 +230,7 @@ class SdkLink:
         refused = session.learn_header_rules(tools)
         for name, reason in refused.items():
             _log.warning(
-                "server %s: tool %s left out, its header annotation is invalid: %s", self._server, name, reason
+                "Server '%s': tool %r is left out, its x-mcp-header cannot be used: %s.", self._server, name, reason
             )
         if refused:
             result["tools"] = [tool for tool in tools if not isinstance(tool, dict) or tool.get("name") not in refused]

@@ -125,7 +125,7 @@ class StdioLink:
         self._peer = peer
         self._on_event = on_event
         self._max_message_bytes = max_message_bytes
-        self._pending = PendingCalls(config.name)
+        self._pending = PendingCalls(config.name, self._lose)
         self._reason: str | None = None
         self._lost = asyncio.Event()
         self._next_noise_warning = 0.0
@@ -312,7 +312,7 @@ class StdioLink:
             reason = f"{line.size_bytes:,} bytes long, at most {self._max_message_bytes:,} are accepted"
             broken = BrokenMessage(recovered_id(line.head, line.tail), reason)
             _log.warning("server %s: a message was refused: %s", self._server, reason)
-            self._pending.settle_broken(broken)
+            self._pending.settle_broken(broken, is_garbled=False)
             return
         text = cleaned(line)
         if not text:

@@ -605,7 +605,7 @@ async def test_the_session_that_was_idle_longest_makes_room_for_a_new_one(handle
 
 
 async def test_where_every_session_is_in_use_a_new_one_is_refused(handlers: Handlers) -> None:
-    """With a status that says to come back, and one of them is over before long."""
+    """B33: with a status that says to come back, how many there may be, and one of them is over before long."""
     app = HttpApp(build_server("gate", "7", handlers), "/mcp", max_sessions=1)
     with anyio.fail_after(20):
         async with http_client(app) as client:
@@ -615,7 +615,9 @@ async def test_where_every_session_is_in_use_a_new_one_is_refused(handlers: Hand
             hello = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": HELLO}
             reply = await client.post("/mcp", json=hello)
             assert reply.status_code == 503
-            assert "Too many open sessions" in reply.json()["error"]["message"]
+            assert (reply.json()["id"], reply.headers["retry-after"]) == (1, "5")
+            words = "All 1 sessions that are accepted are in use. End one (DELETE), or try again in a while."
+            assert reply.json()["error"]["message"] == words
             session.end_request(9, is_past_sdk=True)
             assert await opened_session(client) != session_id
 

@@ -20,7 +20,8 @@ UNASKED = "upstream_protocol"
 AUTH = "upstream_auth"
 GONE = "tool_not_found"
 UNFIT = "invalid_arguments"
-REFUSED = "intent_mismatch"
+HELD = "quarantined"
+"""A tool that calls itself less dangerous than before waits for its user."""
 
 EITHER = f"{FAILED} {TIMEOUT}"
 """A reply that cannot be told from noise costs the deadline; one that can is answered at once."""
@@ -160,12 +161,15 @@ modes(
     on="stdio",
 )
 modes("call", "F11 F08", "crash-mid-line late-after-crash", FAILED, "unknown", on="stdio")
+modes("call", "F15", "exit-after", OK, on="stdio")
+modes("call", "F16", "crash-on-effect", FAILED, "unknown", on="stdio")
 modes("call", "F13", "close-stdout", FAILED, "unknown", on="stdio")
 modes("call", "F09 F05 F13 F28", "stopped close-stdin drip no-newline", TIMEOUT, "unknown", on="stdio")
 modes("call", "F28", "split-line pretty noise-before-on-line", EITHER, "unknown", on="stdio")
 modes("call", "F26 F34", "noise noise-storm stderr-storm stderr-one-line", OK, on="stdio")
 
 # --- a call over HTTP
+modes("call", "F15", "close-after", OK, on="http")
 modes("call", "F20", "401", AUTH, "not_sent", on="http")
 modes("call", "F20", "404", FAILED, "not_sent", on="http", eras="handshake")
 modes("call", "F20", "404 404-after", FAILED, "unknown", on="http", eras="modern")
@@ -230,9 +234,10 @@ modes("list", "B74 B81", "description-huge description-lines description-hidden 
 modes("list", "B75", "5000-tools", OK)
 modes("list", "B76", "tools-null tools-object tools-number", OK)
 modes("list", "B77", "cursor-same cursor-empty cursor-number cursor-huge cursor-null cursor-new", OK)
+modes("list", "F15", "more-read-only", OK)
 modes("list", "B78", "none", GONE, "not_sent")
 modes("list", "B79", "annotations-odd annotations-list meta-list", OK)
-modes("list", "B79", "annotations-both", REFUSED, "not_sent")
+modes("list", "B79", "annotations-both", HELD, "not_sent")
 modes("list", "B80 B82", "output-invalid output-number icons", OK)
 modes("list", "F02", "hang slow garbled error error-word result-null result-list deep id-wrong 32-mib asks-back", OK)
 modes("list", "F02", "crash crash-mid-line close-stdout", f"{OK} {FAILED}", "unknown not_sent", on="stdio")
@@ -265,7 +270,8 @@ SAMPLE = frozenset(
     f"{stage} {name}"
     for stage, names in {
         "call": "hang late progress-storm changed-storm asks-back unsolicited id-null garbled bad-utf8 32-mib error "
-        "type-unknown part-null crash orphan-then-crash late-after-crash noise 401 429 session-forgotten reset "
+        "type-unknown part-null crash crash-on-effect exit-after "
+        "close-after orphan-then-crash late-after-crash noise 401 429 session-forgotten reset "
         "redirect-elsewhere truncated gzip-bomb sse-cut stream-cut post-500",
         "net": "truncate half-open refuse",
         "list": "schema-null pattern-slow cursor-same none 500 tools-null hang",

@@ -30,47 +30,240 @@ async def outcome(wire: Wire, tool: str, arguments: Any, **meta: Any) -> dict[st
 
 
 BAD_CALLS = [
-    ("B35 empty query", SEARCH, {"query": ""}, "invalid_request"),
-    ("B35 blank query", SEARCH, {"query": " \t\n"}, "invalid_request"),
-    ("B35 no query", SEARCH, {}, INVALID),
-    ("B35 query null", SEARCH, {"query": None}, INVALID),
-    ("B35 query list", SEARCH, {"query": ["a"]}, INVALID),
-    ("B38 limit 0", SEARCH, {"query": "x", "limit": 0}, INVALID),
-    ("B38 limit -1", SEARCH, {"query": "x", "limit": -1}, INVALID),
-    ("B38 limit 1e9", SEARCH, {"query": "x", "limit": 10**9}, INVALID),
-    ("B38 limit text", SEARCH, {"query": "x", "limit": "5"}, INVALID),
-    ("B38 limit 2.5", SEARCH, {"query": "x", "limit": 2.5}, INVALID),
-    ("B38 limit true", SEARCH, {"query": "x", "limit": True}, INVALID),
-    ("B39 unknown name", WRITE, {"name": "old:hank"}, NOT_FOUND),
-    ("B42 wrong type", WRITE, {"name": "old:paint", "args": {"colour": "red", "coats": "two"}}, INVALID),
-    ("B42 none given", WRITE, {"name": "old:paint", "args": {}}, INVALID),
-    ("B43 args list", WRITE, {"name": "old:hang", "args": []}, INVALID),
-    ("B43 args text", WRITE, {"name": "old:hang", "args": '{"label": "unwanted"}'}, INVALID),
-    ("B43 encoded twice", WRITE, {"name": "old:hang", "args_json": '"{}"'}, INVALID),
-    ("B43 both", WRITE, {"name": "old:hang", "args": {}, "args_json": "{}"}, INVALID),
-    ("B43 broken", WRITE, {"name": "old:hang", "args_json": "{"}, INVALID),
-    ("B45 wrong case", WRITE, {"name": "OLD:hang"}, NOT_FOUND),
-    ("B45 wrong case of the tool", WRITE, {"name": "old:Hang"}, NOT_FOUND),
-    ("B45 space", WRITE, {"name": "old:hang "}, NOT_FOUND),
-    ("B45 dot", WRITE, {"name": "old:hang."}, NOT_FOUND),
-    ("B45 homoglyph", WRITE, {"name": "old:h\N{CYRILLIC SMALL LETTER A}ng"}, NOT_FOUND),
-    ("B45 invisible", WRITE, {"name": "old:ha\u200bng"}, NOT_FOUND),
-    ("B46 extra colon", WRITE, {"name": "old:hang:"}, NOT_FOUND),
-    ("B46 no server", WRITE, {"name": ":hang"}, NOT_FOUND),
-    ("B46 no tool", WRITE, {"name": "old:"}, NOT_FOUND),
-    ("B46 colons", WRITE, {"name": ":::"}, NOT_FOUND),
-    ("B46 name number", WRITE, {"name": 7}, INVALID),
-    ("B46 no name", WRITE, {"args": {}}, INVALID),
-    ("B47 destructive", READ, {"name": "old:erase", "args": {"entry": 1}}, REFUSED),
-    ("B47 no hints", READ, {"name": "old:hang"}, REFUSED),
-    ("B48 intent", WRITE, {"name": "old:hang", "intent": {"operation_type": "read"}}, REFUSED),
-    ("B48 odd intent", WRITE, {"name": "old:hang", "intent": {"operation_type": "fly"}}, ""),
+    ("B35 empty query", SEARCH, {"query": ""}, "invalid_request", "query is empty.", "Say in a few words"),
+    ("B35 blank query", SEARCH, {"query": " \t\n"}, "invalid_request", "query is empty.", "Say in a few words"),
+    ("B35 no query", SEARCH, {}, INVALID, "query is missing.", "query (required)"),
+    (
+        "B35 query null",
+        SEARCH,
+        {"query": None},
+        INVALID,
+        "query is None: input should be a valid string.",
+        "query (required)",
+    ),
+    (
+        "B35 query list",
+        SEARCH,
+        {"query": ["a"]},
+        INVALID,
+        "query is ['a']: input should be a valid string.",
+        "query (required)",
+    ),
+    (
+        "B38 limit 0",
+        SEARCH,
+        {"query": "x", "limit": 0},
+        INVALID,
+        "limit is 0: input should be greater than or equal to 1.",
+        "limit",
+    ),
+    (
+        "B38 limit -1",
+        SEARCH,
+        {"query": "x", "limit": -1},
+        INVALID,
+        "limit is -1: input should be greater than or equal to 1.",
+        "limit",
+    ),
+    (
+        "B38 limit 1e9",
+        SEARCH,
+        {"query": "x", "limit": 10**9},
+        INVALID,
+        "limit is 1000000000: input should be less than or equal to 50.",
+        "limit",
+    ),
+    (
+        "B38 limit text",
+        SEARCH,
+        {"query": "x", "limit": "5"},
+        INVALID,
+        "limit is '5': input should be a valid integer.",
+        "limit",
+    ),
+    (
+        "B38 limit 2.5",
+        SEARCH,
+        {"query": "x", "limit": 2.5},
+        INVALID,
+        "limit is 2.5: input should be a valid integer.",
+        "limit",
+    ),
+    (
+        "B38 limit true",
+        SEARCH,
+        {"query": "x", "limit": True},
+        INVALID,
+        "limit is True: input should be a valid integer.",
+        "limit",
+    ),
+    (
+        "B39 unknown name",
+        WRITE,
+        {"name": "old:hank"},
+        NOT_FOUND,
+        "No tool is named 'old:hank'.",
+        "Did you mean old:hang",
+    ),
+    (
+        "B42 wrong type",
+        WRITE,
+        {"name": "old:paint", "args": {"colour": "red", "coats": "two"}},
+        INVALID,
+        """Arguments do not fit 'old:paint': at coats: "two" is not of type "integer".""",
+        "Repair them by the input schema in data",
+    ),
+    (
+        "B42 none given",
+        WRITE,
+        {"name": "old:paint", "args": {}},
+        INVALID,
+        """Arguments do not fit 'old:paint': "colour" is a required property.""",
+        "Repair them by the input schema in data",
+    ),
+    (
+        "B43 args list",
+        WRITE,
+        {"name": "old:hang", "args": []},
+        INVALID,
+        "args is []: input should be an object.",
+        "args_json",
+    ),
+    (
+        "B43 args text",
+        WRITE,
+        {"name": "old:hang", "args": '{"label": "unwanted"}'},
+        INVALID,
+        """args is '{"label": "unwanted"}': input should be an object.""",
+        "args_json",
+    ),
+    (
+        "B43 encoded twice",
+        WRITE,
+        {"name": "old:hang", "args_json": '"{}"'},
+        INVALID,
+        """args_json holds '"{}"', which is no object.""",
+        'Send {"parameter": value}',
+    ),
+    (
+        "B43 both",
+        WRITE,
+        {"name": "old:hang", "args": {}, "args_json": "{}"},
+        INVALID,
+        "args and args_json are both given.",
+        "Send one of them.",
+    ),
+    (
+        "B43 broken",
+        WRITE,
+        {"name": "old:hang", "args_json": "{"},
+        INVALID,
+        "args_json is not JSON: ",
+        "Send the arguments as an object in args.",
+    ),
+    ("B45 wrong case", WRITE, {"name": "OLD:hang"}, NOT_FOUND, "No tool is named 'OLD:hang'.", "Did you mean old:hang"),
+    (
+        "B45 wrong case of the tool",
+        WRITE,
+        {"name": "old:Hang"},
+        NOT_FOUND,
+        "No tool is named 'old:Hang'.",
+        "Did you mean old:hang",
+    ),
+    ("B45 space", WRITE, {"name": "old:hang "}, NOT_FOUND, "No tool is named 'old:hang '.", "Did you mean old:hang"),
+    ("B45 dot", WRITE, {"name": "old:hang."}, NOT_FOUND, "No tool is named 'old:hang.'.", "Did you mean old:hang"),
+    (
+        "B45 homoglyph",
+        WRITE,
+        {"name": "old:h\N{CYRILLIC SMALL LETTER A}ng"},
+        NOT_FOUND,
+        "No tool is named 'old:h\N{CYRILLIC SMALL LETTER A}ng'.",
+        "Did you mean old:hang",
+    ),
+    (
+        "B45 invisible",
+        WRITE,
+        {"name": "old:ha\u200bng"},
+        NOT_FOUND,
+        "No tool is named 'old:ha\\u200bng'.",
+        "Did you mean old:hang",
+    ),
+    (
+        "B46 extra colon",
+        WRITE,
+        {"name": "old:hang:"},
+        NOT_FOUND,
+        "No tool is named 'old:hang:'.",
+        "Did you mean old:hang",
+    ),
+    ("B46 no server", WRITE, {"name": ":hang"}, NOT_FOUND, "No tool is named ':hang'.", "old:hang"),
+    ("B46 no tool", WRITE, {"name": "old:"}, NOT_FOUND, "No tool is named 'old:'.", "Did you mean old:"),
+    (
+        "B46 colons",
+        WRITE,
+        {"name": ":::"},
+        NOT_FOUND,
+        "No tool is named ':::'.",
+        "Use retrieve_tools to find the name.",
+    ),
+    ("B46 name number", WRITE, {"name": 7}, INVALID, "name is 7: input should be a valid string.", "name (required)"),
+    ("B46 no name", WRITE, {"args": {}}, INVALID, "name is missing.", "name (required)"),
+    (
+        "B47 destructive",
+        READ,
+        {"name": "old:erase", "args": {"entry": 1}},
+        REFUSED,
+        "Tool 'old:erase' is marked destructive by its server.",
+        "Ask the user, then use call_tool_destructive.",
+    ),
+    (
+        "B47 no hints",
+        READ,
+        {"name": "old:hang"},
+        REFUSED,
+        "Tool 'old:hang' is not marked read-only by its server.",
+        "Use call_tool_write.",
+    ),
+    (
+        "B48 intent",
+        WRITE,
+        {"name": "old:hang", "intent": {"operation_type": "read"}},
+        REFUSED,
+        "intent.operation_type is 'read', but the call came through call_tool_write.",
+        "Make both say the same",
+    ),
+    (
+        "B48 odd intent",
+        WRITE,
+        {"name": "old:hang", "intent": {"operation_type": "fly"}},
+        REFUSED,
+        "intent.operation_type is 'fly', but the call came through call_tool_write.",
+        "Make both say the same",
+    ),
+    (
+        "B51 a tool of the gateway",
+        WRITE,
+        {"name": "call_tool_write", "args": {"name": "old:hang"}},
+        NOT_FOUND,
+        "No tool is named 'call_tool_write'.",
+        "retrieve_tools",
+    ),
+    (
+        "B51 a tool of the gateway's own server",
+        WRITE,
+        {"name": "smart-mcp-proxy:retrieve_tools"},
+        NOT_FOUND,
+        "No tool is named 'smart-mcp-proxy:retrieve_tools'.",
+        "retrieve_tools",
+    ),
 ]
 
 
-@pytest.mark.parametrize(("name", "tool", "arguments", "code"), BAD_CALLS, ids=[row[0] for row in BAD_CALLS])
-async def test_a_bad_call_has_its_own_code(
-    wire: Wire, ledger: Path, name: str, tool: str, arguments: Any, code: str
+@pytest.mark.parametrize(
+    ("tool", "arguments", "code", "words", "advice"), [row[1:] for row in BAD_CALLS], ids=[row[0] for row in BAD_CALLS]
+)
+async def test_a_bad_call_has_its_own_words(
+    wire: Wire, ledger: Path, tool: str, arguments: Any, code: str, words: str, advice: str
 ) -> None:
     """As a result with `isError` that says what is wrong, what to do, and that nothing was sent."""
     before = ledger.read_text("utf-8")
@@ -78,9 +271,9 @@ async def test_a_bad_call_has_its_own_code(
     error = json.loads(result["content"][0]["text"])["error"]
     assert result["isError"] is True
     assert error["delivery"] == "not_sent"
-    assert error["message"]
-    assert error["hint"]
-    assert code in ("", error["code"]), error
+    assert error["code"] == code, error
+    assert words in error["message"]
+    assert advice in error["hint"]
     assert ledger.read_text("utf-8") == before
     await wire.assert_well()
 

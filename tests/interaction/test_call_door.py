@@ -83,7 +83,7 @@ async def test_arguments_come_as_object_or_as_json_text_or_not_at_all(agent: Age
     [
         ({"args": {}, "args_json": "{}"}, "args and args_json are both given"),
         ({"args_json": "{'a': 1}"}, "args_json is not JSON"),
-        ({"args_json": "[1]"}, "args_json holds a list, not an object"),
+        ({"args_json": "[1]"}, "args_json holds '[1]', which is no object"),
         ({"args": [1]}, "args is [1]"),
     ],
 )

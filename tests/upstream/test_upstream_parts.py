@@ -117,11 +117,11 @@ async def test_pages_are_put_together_in_order():
     ("odd", "reason"),
     [
         (None, "it is no object"),
-        (tool(name=None), "it has no name"),
+        (tool(name=None), "its name is no text"),
         (tool("odd", inputSchema=None), "its inputSchema is no object"),
         (tool("odd", inputSchema={"type": "objekt"}), "of type 'objekt' instead of 'object'"),
-        (tool("odd", description=5), "its description has the wrong type"),
-        (tool("odd", annotations=[]), "its annotations has the wrong type"),
+        (tool("odd", description=5), "its description is no text"),
+        (tool("odd", annotations=[]), "its annotations is no object"),
         (tool("odd", outputSchema="x"), "its outputSchema is no schema"),
         (tool("good"), "its name is listed twice"),
     ],
@@ -149,6 +149,38 @@ async def test_a_page_that_is_no_list_is_an_error(page):
     """An empty list would look as if the tools were gone."""
     with pytest.raises(UpstreamError, match="without an array 'tools'"):
         await fetch_tools("s", pages(page), timeout_s=4)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("per_page", [999, 1_000])
+async def test_so_many_tools_are_taken_and_no_more(per_page: int):
+    """B75: the first 50,000; what is said of the rest names the limit and what to do."""
+    asked: list[int] = []
+
+    async def ask(method: str, params: Mapping[str, Any]) -> bytes:
+        start = int(params.get("cursor", 0))
+        asked.append(start)
+        page = [tool(f"t{number}") for number in range(start, start + per_page)]
+        return json.dumps({"tools": page, "nextCursor": str(start + per_page)}).encode()
+
+    listing = await fetch_tools("s", ask, timeout_s=60)
+    assert (len(listing.definitions), listing.definitions[-1]["name"]) == (50_000, "t49999")
+    assert asked[-1] <= 50_000
+    (problem,) = listing.problems
+    rest = asked[-1] + per_page - 50_000
+    assert problem.startswith(f"Server 's' lists more than 50,000 tools; at least {rest:,} more are left out. ")
+    assert "configure it several times with a part each" in problem
+
+
+@pytest.mark.anyio
+async def test_a_page_of_nothing_is_a_hundred_lines_of_the_log_at_most():
+    """B72, B76: however many there are of them; a good one among them is kept."""
+    listing = await fetch_tools("s", pages({"tools": [*[None] * 10_000, tool()]}), timeout_s=60)
+    assert [one["name"] for one in listing.definitions] == ["t"]
+    assert (len(listing.problems), listing.problems[-1]) == (
+        101,
+        "Server 's': more is left out; the first 100 are named above.",
+    )
 
 
 @pytest.mark.anyio

@@ -146,7 +146,8 @@ def _worded(problem: ErrorDetails) -> str:
         return f"{place} is missing"
     if problem["type"] == "extra_forbidden":
         return f"{place} is not a parameter"
-    return f"{place} is {problem['input']!r:.80}: {problem['msg'][:1].lower()}{problem['msg'][1:]}"
+    words = problem["msg"].replace("a valid dictionary", "an object")
+    return f"{place} is {problem['input']!r:.80}: {words[:1].lower()}{words[1:]}"
 
 
 def _flat(schema: dict[str, Any]) -> dict[str, Any]:

@@ -106,8 +106,8 @@ def _arguments(parsed: CallArguments) -> dict[str, Any]:
         ) from exc
     if not isinstance(arguments, dict):
         raise RequestError(
-            f"args_json holds a {type(arguments).__name__}, not an object.",
-            hint='Send {"parameter": value}.',
+            f"args_json holds {parsed.args_json!r:.80}, which is no object.",
+            hint='Send {"parameter": value}, or the object itself in args.',
             code="invalid_arguments",
         )
     return arguments

@@ -3,6 +3,7 @@
 Each gets the request's params and returns the changes of the good result.
 """
 
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -20,6 +21,8 @@ GREETINGS: dict[str, dict[str, Any]] = {
     "long-instructions": {"instructions": "i" * (1 << 20)},
 }
 PAGES = 3_000
+ELSEWHERE = f"http://127.0.0.1:{os.environ.get('ELSEWHERE_PORT', '9')}"
+"""Where nobody must ever ask; a test may listen there."""
 EFFECT, ECHO = TOOLS
 MANY = 5_000
 
@@ -59,7 +62,7 @@ for label, value in {
 }.items():  # fmt: skip
     odd(f"schema-{label}", inputSchema=value)
 
-strange("ref-remote", inputSchema=schema(pad={"$ref": "http://127.0.0.1:9/never-fetched.json"}))
+strange("ref-remote", inputSchema=schema(pad={"$ref": f"{ELSEWHERE}/never-fetched.json"}))
 strange("ref-loop", inputSchema={**schema(pad={"$ref": "#/$defs/a"}), "$defs": {"a": {"$ref": "#/$defs/a"}}})
 TREE = {"type": ["string", "object"], "properties": {"b": {"$ref": "#/$defs/a"}}}
 strange("ref-tree", inputSchema={**schema(pad={"$ref": "#/$defs/a"}), "$defs": {"a": TREE}})
@@ -71,13 +74,14 @@ strange("output-invalid", outputSchema={"type": "objekt"})
 odd("output-number", outputSchema=7)
 strange("annotations-odd", annotations={"readOnlyHint": "yes", "destructiveHint": 1, "title": 7})
 strange("annotations-both", annotations={"readOnlyHint": True, "destructiveHint": True})
-strange("icons", icons=[{"src": "javascript:alert(1)"}, {"src": "http://127.0.0.1:9/icon.png"}])
+strange("icons", icons=[{"src": "javascript:alert(1)"}, {"src": f"{ELSEWHERE}/icon.png"}])
 strange("description-huge", description="word " * 400_000)
 strange("description-lines", description="\n" * 1_000_000)
 strange("description-hidden", description="\u200b\u202e\U000e0041 <!-- x --> \x1b[31m text")
 strange("renamed-title", title=None, description=None)
 odd("description-number", description=7)
 odd("meta-list", _meta=[1])
+odd("more-read-only", annotations={"readOnlyHint": True})
 odd("annotations-list", annotations=[1])
 odd("header-crlf", inputSchema=schema(pad={"type": "string", "x-mcp-header": "a\r\nb"}))
 odd("header-on-object", inputSchema=schema(pad={"type": "object", "x-mcp-header": "Pad"}))

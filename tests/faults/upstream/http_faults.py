@@ -95,6 +95,13 @@ async def close_silently(connection: Connection, ask: Ask) -> None:
 
 
 @fault
+async def close_after(connection: Connection, ask: Ask) -> None:
+    """Answers, and does not keep the connection, which it had promised."""
+    await connection.json(dump(ask.good))
+    connection.close()
+
+
+@fault
 async def truncated(connection: Connection, ask: Ask) -> None:
     body = dump(ask.good)
     await connection.head(200, {"Content-Type": "application/json", "Content-Length": str(len(body) + 10)})

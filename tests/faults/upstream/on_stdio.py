@@ -78,6 +78,22 @@ async def exit_clean(pipe: Pipe, ask: Ask) -> None:
 
 
 @on_call
+async def crash_on_effect(pipe: Pipe, ask: Ask) -> None:
+    """One tool is the end of it, the others are not."""
+    if ask.params["name"] == "effect":
+        assert ask.good
+        os._exit(EXIT_CODE)
+    pipe.line(dump(ask.good))
+
+
+@on_call
+async def exit_after(pipe: Pipe, ask: Ask) -> None:
+    """Answers, and is gone before the next call."""
+    pipe.line(dump(ask.good))
+    os._exit(0)
+
+
+@on_call
 async def crash_mid_line(pipe: Pipe, ask: Ask) -> None:
     pipe.write(dump(ask.good)[:-20])
     os._exit(EXIT_CODE)
