@@ -106,7 +106,7 @@ class BrokerUpstream:
         """Events: progress, a log message, announcements of no use; when let go more progress and the reply."""
         await _start(send, "text/event-stream")
         await _event(send, _progress(asked, 1))
-        await _event(send, {"method": "notifications/message", "params": {"level": "info", "data": "half way"}})
+        await _event(send, {"method": "notifications/message", "params": {"level": "info", "data": "half\x1b[1m way"}})
         await _event(send, {"method": "notifications/tools/list_changed"})
         await _event(send, {"method": "notifications/message", "params": [1]})
         await self.go.wait()
@@ -191,7 +191,7 @@ def _text(text: str) -> dict[str, Any]:
 
 def _progress(asked: dict[str, Any], step: int, words: str = "") -> dict[str, Any]:
     token = asked["params"].get("_meta", {}).get("progressToken", "none")
-    params = {"progressToken": token, "progress": step, "message": words or f"step {step}"}
+    params = {"progressToken": token, "progress": step, "message": words or f"step\x1b[0m {step}"}
     return {"method": "notifications/progress", "params": params}
 
 
