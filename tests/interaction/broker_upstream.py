@@ -4,6 +4,8 @@ import asyncio
 import json
 from typing import Any
 
+from run_wire import configured_with
+
 TOOLS = [
     {"name": name, "description": f"Answers by {name}.", "inputSchema": {"type": "object"}}
     for name in (
@@ -169,6 +171,7 @@ class BrokerUpstream:
 
     async def raw(self, asked: Any, arguments: Any, receive: Any, send: Any) -> None:
         """A reply with headers that concern nobody else."""
+        configured_with({"cookie": "upstream=1"})  # it is the server's own, and comes back to it
         headers = {"set-cookie": "upstream=1", "access-control-allow-origin": "*", "x-secret": "1"}
         await _plain(send, _reply(asked, _text("raw")), headers=headers)
 

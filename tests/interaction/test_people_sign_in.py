@@ -98,7 +98,7 @@ async def world(tmp_path: Path, *users: str, **settings: Any) -> AsyncIterator[W
     ledger.touch()
     listener = bind("127.0.0.1", 0)
     base = f"http://127.0.0.1:{listener.getsockname()[1]}"
-    async with listening(provider.app) as provider.base:
+    async with listening(provider.app, is_upstream=False) as provider.base:
         given = {
             "oidc_url": provider.config_url,
             "oidc_client_id": CLIENT_ID,
@@ -440,7 +440,7 @@ def test_half_a_configuration_is_refused(settings: dict[str, Any], words: str) -
 @pytest.mark.parametrize("public_url", ["http://127.0.0.1:1", "http://gateway.example"])
 async def test_a_provider_or_an_address_that_cannot_be_used_stops_the_start(tmp_path: Path, public_url: str) -> None:
     """The message names the settings."""
-    async with listening(OpenIdProvider().app) as base:
+    async with listening(OpenIdProvider().app, is_upstream=False) as base:
         address = f"{base}/nothing-here" if "127" in public_url else f"{base}/.well-known/openid-configuration"
         settings = Settings(
             data_dir=tmp_path, oidc_url=address, oidc_client_id="a", oidc_users=("*",), public_url=public_url
