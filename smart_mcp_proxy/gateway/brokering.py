@@ -177,7 +177,8 @@ class Brokering:
         config = visible.servers[server]
         if not config.proxy:
             raise ProxyDisabledError(
-                f"MCP server '{server}' is not configured for proxying.", hint='Add "proxy": true to its entry.'
+                f"MCP server '{server}' is not configured for proxying.",
+                hint='Its user can add "proxy": true to its entry.',
             )
         if config.quarantined:
             raise server_quarantined(server)
@@ -219,7 +220,9 @@ class Brokering:
         """
         upstream = self._fleet.get(server)
         if upstream is None:  # removed from the configuration a moment ago
-            raise UpstreamError(f"Server '{server}' is no longer configured.")
+            raise UpstreamError(
+                f"Server '{server}' is no longer configured.", hint="Its user can add it again; use another one."
+            )
         if not await upstream.ready(upstream.config.limits.init_s):
             raise upstream.not_ready()
 

@@ -317,4 +317,8 @@ def _refused(server: str, fault: InputFault) -> ProxyError:
             code="secret_shown",
         )
     words = f"the client did not declare {fault.what}" if fault.kind == "undeclared" else fault.what
-    return RequestError(f"The question of server '{server}' is not passed on: {words}.", code="input_failed")
+    return RequestError(
+        f"The question of server '{server}' is not passed on: {words}.",
+        hint="Ask for what the client declared, in the form that the protocol knows.",
+        code="input_failed",
+    )
