@@ -5,6 +5,7 @@ import hashlib
 import re
 import secrets
 import time
+from collections.abc import Awaitable, Callable
 from html import unescape
 from typing import Any
 from urllib.parse import urlencode, urljoin
@@ -36,6 +37,7 @@ class OpenIdProvider:
         asked: Queries that it was asked to sign somebody in with.
         refreshes: Refresh tokens that it was sent.
         revoked: Tokens that it was told to take back.
+        before_refresh: Awaited before it answers with renewed tokens.
     """
 
     def __init__(self) -> None:
@@ -48,6 +50,7 @@ class OpenIdProvider:
         self.asked: list[dict[str, str]] = []
         self.refreshes: list[str] = []
         self.revoked: list[str] = []
+        self.before_refresh: Callable[[], Awaitable[None]] | None = None
         self.given: list[str] = []
         self._codes: dict[str, dict[str, str]] = {}
         self._refresh_tokens: set[str] = set()
@@ -94,6 +97,8 @@ class OpenIdProvider:
             if form["refresh_token"] not in self._refresh_tokens:
                 return JSONResponse({"error": "invalid_grant"}, 400)
             self._refresh_tokens.discard(form["refresh_token"])
+            if self.before_refresh is not None:
+                await self.before_refresh()
         else:
             asked = self._codes.pop(form["code"])
             digest = hashlib.sha256(form["code_verifier"].encode()).digest()

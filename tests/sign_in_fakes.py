@@ -17,6 +17,7 @@ from fastmcp import FastMCP
 from fastmcp.server.auth.auth import AccessToken, ClientRegistrationOptions, RevocationOptions
 from fastmcp.server.auth.providers.in_memory import InMemoryOAuthProvider
 from mcp.shared.auth import AuthorizationCodeResult, OAuthToken
+from run_wire import look_at
 
 from smart_mcp_proxy.servers import Limits, ServerConfig
 from smart_mcp_proxy.upstream import Dialer, SignIns
@@ -157,6 +158,8 @@ class Guarded:
                 break
         headers = {key.decode(): value.decode() for key, value in scope["headers"]}
         query = dict(parse_qsl(scope["query_string"].decode()))
+        if scope["path"] in ("/mcp", "/sse", "/messages/"):  # the others are a browser's, too
+            look_at(headers)
         seen = Seen(scope["method"], scope["path"], query, headers, body)
         async with self.changed:
             self.wire.append(seen)

@@ -2,20 +2,31 @@
 
 import ast
 import re
+from collections.abc import Collection
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeGuard
 
 import pytest
 
 PACKAGE = Path(__file__).parents[1] / "smart_mcp_proxy"
-KINDS = {"QuarantinedError", "RateLimitedError", "RefusedError", "ShuttingDownError", "UnauthorizedError"}
+KINDS = {
+    *("QuarantinedError", "RateLimitedError", "RefusedError", "ShuttingDownError", "UnauthorizedError"),
+    *("ConflictError", "ProxyDisabledError", "TooLargeError", "UnsupportedTypeError"),
+}
+CODES = {"breaker_open", "input_not_allowed"}
+"""Refusals by their code: the class of the error says that somebody else is at fault, too."""
+REQUESTS = {
+    *("RequestError", "ServerNotFoundError", "ToolNotFoundError", "TokenNotFoundError", "UnknownRecordError"),
+    *("NotServedError", "BadMethodError"),
+}
+"""Requests that cannot be carried out: their caller lifts that, by making another one."""
 
 LIFTED_BY = {
     "user": re.compile(r"\b(?:[Tt]he|[Ii]ts) user\b|_ONLY_THE_USER"),
     "operator": re.compile(r"\boperator\b|MCPPROXY_[A-Z]|runs the gateway|data directory"),
     "caller": re.compile(
-        r"\b(?:Use|Read|Look|Send|Split|Run|Unsubscribe|Leave|Add|Call|Try|Wait|Ask by url|Ask again)\b|"
-        r"decision\.hint|error\.hint"
+        r"\b(?:Use|Read|Look|Send|Split|Run|Unsubscribe|Leave|Add|Call|Try|Wait|Ask by url|Ask again|Change|Enable)\b|"
+        r"decision\.hint|error\.hint|^hint$"
     ),
     "nobody": re.compile(r"Nothing lifts this"),
 }
@@ -23,15 +34,20 @@ LIFTED_BY = {
 
 REFUSALS = {
     "gateway/agent.py:_shutting_down": "caller",
+    "gateway/agent_tokens.py:create": "caller",
+    "gateway/approvals.py:approve": "caller",
     "gateway/brokering.py:_require": "user",
     "gateway/calls.py:_admit": "caller",
     "gateway/calls.py:_definition_changed": "caller",
     "gateway/clients.py:_refused": "caller",
     "gateway/gates.py:_full": "caller",
+    "gateway/gates.py:_held_back": "caller",
     "gateway/gates.py:_too_fast_a_caller": "operator",
     "gateway/gates.py:_too_fast_for_server": "user",
     "gateway/gates.py:_wait": "caller",
+    "gateway/inputs.py:_not_allowed": "user",
     "gateway/inputs.py:_refused": "nobody",
+    "gateway/management.py:_working": "caller",
     "gateway/refusals.py:content_changed": "caller",
     "gateway/refusals.py:content_differs_here": "user",
     "gateway/refusals.py:content_unlisted": "user",
@@ -46,6 +62,8 @@ REFUSALS = {
     "gateway/visible.py:_refuse_access": "operator",
     "gateway/visible.py:_refuse_kept_back": "user",
     "proxying/perform.py:_perform_batch": "caller",
+    "servers/edit_file.py:change_entries": "caller",
+    "servers/edit_servers.py:_check_name": "caller",
     "servers/edit_servers.py:_guarded": "user",
     "servers/edit_servers.py:_refuse_own_keys": "caller",
     "servers/edit_servers.py:_require": "operator",
@@ -53,9 +71,11 @@ REFUSALS = {
     "upstream/own.py:_new_place": "user",
     "web/broker/app.py:_admitted": "caller",
     "web/broker/app.py:_place": "operator",
+    "web/messages.py:read_body": "caller",
+    "web/messages.py:require_json": "caller",
     "web/refusals.py:refusal_of": "operator",
     "web/rest/doors.py:admit": "operator",
-    "web/sign_in_bounds.py:_count": "caller",
+    "web/sign_in_bounds.py:take": "caller",
 }
 """Where each is made, and who can lift it."""
 
@@ -63,6 +83,8 @@ WITHHELD = re.compile(
     r"description|title|schema|definition|annotations|arguments\b(?!\.servers)|\btext\b|params|body|value"
 )
 """What a message must not be made of."""
+SAID_BACK = {"text[:40]", "type(arguments).__name__"}
+"""The beginning of a number or a choice in an address, and the kind of a value."""
 
 
 class Refusal(NamedTuple):
@@ -100,7 +122,16 @@ def written(node: ast.expr | None) -> tuple[str, list[str]]:
             return ast.unparse(node), [ast.unparse(node)]
 
 
-def refusals() -> dict[str, list[Refusal]]:
+def is_made(node: ast.AST, kinds: Collection[str]) -> TypeGuard[ast.Call]:
+    """Whether an error of one of these classes is made here, or one whose code is a refusal's."""
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name) or not node.args:
+        return False
+    codes = [word.value.value for word in node.keywords if word.arg == "code" and isinstance(word.value, ast.Constant)]
+    is_code = node.func.id.endswith("Error") and not CODES.isdisjoint(codes) and kinds is KINDS
+    return node.func.id in kinds or is_code
+
+
+def refusals(kinds: Collection[str] = KINDS) -> dict[str, list[Refusal]]:
     """Every refusal that the package makes, by where."""
     found: dict[str, list[Refusal]] = {}
     for file in sorted(PACKAGE.rglob("*.py")):
@@ -108,7 +139,7 @@ def refusals() -> dict[str, list[Refusal]]:
             if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
                 continue
             for node in ast.walk(function):
-                if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in KINDS:
+                if is_made(node, kinds):
                     given = {word.arg: word.value for word in node.keywords if word.arg}
                     message, said = written(node.args[0])
                     hint, hinted = written(given.get("hint"))
@@ -119,6 +150,7 @@ def refusals() -> dict[str, list[Refusal]]:
 
 
 FOUND = refusals()
+FOUND_REQUESTS = refusals(REQUESTS)
 
 
 def test_the_table_has_every_refusal_there_is() -> None:
@@ -134,6 +166,14 @@ def test_a_refusal_says_what_and_who_can_lift_it(place: str) -> None:
     for refusal in FOUND[place]:
         assert refusal.message and refusal.hint, refusal
         assert any(words.search(refusal.hint) for words in LIFTED_BY.values()), refusal.hint
+
+
+@pytest.mark.parametrize("place", FOUND_REQUESTS)
+def test_a_request_that_cannot_be_carried_out_is_told_what_to_do(place: str) -> None:
+    """What is wrong, and a hint; neither holds what was to be carried out."""
+    for request in FOUND_REQUESTS[place]:
+        assert request.message and request.hint, request
+        assert not [each for each in request.inserted if WITHHELD.search(each) and each not in SAID_BACK], request
 
 
 @pytest.mark.parametrize("place", FOUND)

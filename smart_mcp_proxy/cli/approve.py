@@ -22,8 +22,11 @@ app = App(
     help_epilogue="""\
 The tools of a server's first list are agreed to by configuring the server. A
 tool that comes later, or whose definition changes in any way, is kept from
-agents until you approve it here. A tool that you blocked stays blocked until
-you approve it by name.
+agents until you approve it here. Where "trust" in the server's entry, or
+MCPPROXY_TRUST, is "scan", that holds for each tool in which the scanner finds
+something, those of the first list too; where it is "trusted", for none. A tool
+that calls itself less dangerous than before waits for you in any case. A tool
+that you blocked stays blocked until you approve it by name.
 
 Examples:
   mcpproxy approve                             what waits

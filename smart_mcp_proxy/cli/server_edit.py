@@ -160,6 +160,10 @@ async def disable_server(name: str, /, *, json: bool = False) -> None:
 async def approve_server(name: str, /, *, yes: bool = False, revision: str | None = None, json: bool = False) -> None:
     """Let a server run that somebody else added or changed.
 
+    The tools of its first list are agreed to with it. Where "trust" in its entry, or MCPPROXY_TRUST, is "scan", those
+    in which the scanner finds something wait for `mcpproxy approve`; so does, in any case, a tool that later calls
+    itself less dangerous than before.
+
     Args:
         name: Server name.
         yes: Do not ask first.

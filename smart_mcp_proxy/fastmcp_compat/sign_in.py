@@ -1,11 +1,12 @@
-"""FastMCP's proxy to an OpenID Connect provider, with the two things it leaves open.
+"""FastMCP's proxy to an OpenID Connect provider, with what it leaves open.
 
 Clients register at the gateway and sign in at the provider; what they get is a token of the gateway's that stands for
-the provider's. Relied on: `_jti_mapping_store` and `_upstream_token_store`, which lead from the one to the other.
+the provider's. Relied on: `_jti_mapping_store` and `_upstream_token_store`, which lead from the one to the other;
+`_client_store`, which keeps a registration for good; `_try_transparent_refresh`, which renews what is at its end.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from fastmcp.server.auth import AccessToken
 from fastmcp.server.auth.oauth_proxy.models import UpstreamTokenSet
@@ -13,18 +14,24 @@ from fastmcp.server.auth.oidc_proxy import OIDCProxy
 from joserfc.errors import JoseError
 from key_value.aio.protocols import AsyncKeyValue
 from mcp.server.auth.provider import AccessToken as GrantedToken
-from mcp.server.auth.provider import AuthorizationCode, TokenError
+from mcp.server.auth.provider import AuthorizationCode, RefreshToken, TokenError
 from mcp.server.auth.routes import REVOCATION_PATH, cors_middleware
 from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-__all__ = ["SignInProxy"]
+__all__ = ["UNUSED_CLIENT_S", "SignInProxy"]
+
+UNUSED_CLIENT_S: Final = 24 * 3600
+"""For so long a client is kept with which nobody has signed in yet: one that comes later registers again."""
+_GIVEN_BACK: Final = "given-back-sign-ins"
+_GIVEN_BACK_S: Final = 3600
+"""For so long it is remembered that a sign-in was given back: no renewal under way then takes longer."""
 
 
 class SignInProxy(OIDCProxy):
-    """Lets people sign in at a provider: refuses whoever is not let in, and forgets a sign-in that is given back.
+    """Lets people sign in at a provider: refuses whoever is not let in, forgets what is given back or never used.
 
     Making one asks the provider for its configuration: in a thread.
 
@@ -77,6 +84,7 @@ class SignInProxy(OIDCProxy):
             require_authorization_consent=True,
         )
         self._is_let_in = is_let_in
+        self._store = store
         self.on_forgotten: Callable[[], None] = lambda: None
 
     async def exchange_authorization_code(
@@ -96,7 +104,51 @@ class SignInProxy(OIDCProxy):
                 "Signed in, but not as somebody who may use this gateway. Whoever runs it can add them to "
                 "MCPPROXY_OIDC_USERS.",
             )
+        await self._keep_client(client.client_id, None)
         return tokens
+
+    async def register_client(self, client_info: OAuthClientInformationFull) -> None:
+        """Keeps a client, at first for a day: anybody who reaches the gateway may register any number of them."""
+        await super().register_client(client_info)
+        await self._keep_client(client_info.client_id, UNUSED_CLIENT_S)
+
+    async def _keep_client(self, client_id: str | None, seconds: float | None) -> None:
+        """Keeps a registered client for so long, or for good; one that brings its own document is not kept at all."""
+        if client_id is not None and (client := await self._client_store.get(key=client_id)) is not None:
+            await self._client_store.put(key=client_id, value=client, ttl=seconds)
+
+    async def exchange_refresh_token(
+        self, client: OAuthClientInformationFull, refresh_token: RefreshToken, scopes: list[str]
+    ) -> OAuthToken:
+        """New tokens of the same sign-in.
+
+        Raises:
+            TokenError: The sign-in was given back, be it while the provider was asked.
+        """
+        jti = str(self._claims(refresh_token.token).get("jti", ""))
+        mapping = await self._jti_mapping_store.get(key=jti)
+        tokens = await super().exchange_refresh_token(client, refresh_token, scopes)
+        if mapping is not None:
+            await self._require_not_given_back(mapping.upstream_token_id)
+        return tokens
+
+    async def _try_transparent_refresh(self, upstream_token_set: UpstreamTokenSet) -> UpstreamTokenSet:
+        renewed = await super()._try_transparent_refresh(upstream_token_set)
+        await self._require_not_given_back(renewed.upstream_token_id)
+        return renewed
+
+    async def _require_not_given_back(self, sign_in: str) -> None:
+        """Passes if a sign-in that was just written anew was not given back meanwhile; else forgets it again.
+
+        It is noted first that a sign-in is given back, then it is deleted: whoever writes and then looks for the note
+        either finds it or was before the deletion. So it holds between processes too.
+        """
+        if await self._store.get(sign_in, collection=_GIVEN_BACK) is None:
+            return
+        given = await self._upstream_token_store.get(key=sign_in)
+        await self._upstream_token_store.delete(key=sign_in)
+        await self._end(given)
+        raise TokenError("invalid_grant", "This sign-in was given back. Sign in again.")
 
     def get_routes(self, mcp_path: str | None = None) -> list[Route]:
         """The pages of the sign-in, with a revocation of our own."""
@@ -125,7 +177,10 @@ class SignInProxy(OIDCProxy):
 
     async def _give_back(self, claims: dict[str, Any]) -> None:
         """Ends the sign-in that one of our tokens belongs to, here first and then at the provider if it takes it."""
-        given = await self._forget(claims)
+        await self._end(await self._forget(claims))
+
+    async def _end(self, given: UpstreamTokenSet | None) -> None:
+        """Has every token looked at anew, and takes what is forgotten here back to the provider."""
         self.on_forgotten()
         if given is not None:
             token = given.refresh_token or given.access_token
@@ -138,8 +193,10 @@ class SignInProxy(OIDCProxy):
         mapping = await self._jti_mapping_store.get(key=jti)
         if mapping is None:
             return None
-        given = await self._upstream_token_store.get(key=mapping.upstream_token_id)
-        await self._upstream_token_store.delete(key=mapping.upstream_token_id)
+        sign_in = mapping.upstream_token_id
+        await self._store.put(sign_in, {}, collection=_GIVEN_BACK, ttl=_GIVEN_BACK_S)
+        given = await self._upstream_token_store.get(key=sign_in)
+        await self._upstream_token_store.delete(key=sign_in)
         await self._jti_mapping_store.delete(key=jti)
         return given
 

@@ -1,8 +1,10 @@
 """What the HTTP broker does with one request: any method of the protocol, for one server, within the caller's reach."""
 
+import asyncio
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import mcp_types
@@ -13,9 +15,11 @@ from smart_mcp_proxy.errors import RefusedError, RequestError, UpstreamError
 from smart_mcp_proxy.gateway.broker_contents import BrokerContents
 from smart_mcp_proxy.gateway.broker_status import BrokerStatus, Connections, Count, connection_of, status_of
 from smart_mcp_proxy.gateway.calls import Calls
+from smart_mcp_proxy.gateway.cleaning import said_beside
 from smart_mcp_proxy.gateway.fronts import Fronts
 from smart_mcp_proxy.gateway.indexer import Indexer
 from smart_mcp_proxy.gateway.refusals import server_quarantined
+from smart_mcp_proxy.gateway.results import OFF_LOOP_BYTES
 from smart_mcp_proxy.gateway.tools.base import Caller
 from smart_mcp_proxy.gateway.visible import Visible
 from smart_mcp_proxy.models import CallRequest, OnMessage, Principal, Progress, ServerState
@@ -73,6 +77,7 @@ class Brokering:
         fleet: The servers' sessions.
         contents: The servers' prompts and resources.
         indexer: Says when a server's tools are listed.
+        is_cleaned: Whether what steers a terminal or hides from the eye is taken out of what servers say meanwhile.
         wall: Seconds since the epoch, for what is shown.
     """
 
@@ -84,6 +89,8 @@ class Brokering:
         contents: BrokerContents,
         indexer: Indexer,
         wall: Callable[[], float] = time.time,
+        *,
+        is_cleaned: bool = False,
     ) -> None:
         self._fronts = fronts
         self._calls = calls
@@ -91,6 +98,7 @@ class Brokering:
         self._contents = contents
         self._indexer = indexer
         self._wall = wall
+        self._is_cleaned = is_cleaned
         self._counts: dict[str, Count] = {}
 
     # --- what is shown
@@ -143,7 +151,7 @@ class Brokering:
         if asked.method not in METHODS:
             raise _unknown_method(asked.method, METHODS)
         meta = _meta(asked.params)
-        heard = _Heard(asked.on_message, meta.get("progressToken"))
+        heard = _Heard(asked.on_message, meta.get("progressToken"), is_cleaned=self._is_cleaned)
         passed_on = {key: value for key, value in meta.items() if key not in _CONNECTION_KEYS}
         caller = Caller(who.id, passed_on, heard.on_progress, on_message=heard.message)
         call = _call(server, asked.params, caller) if asked.method == "tools/call" else None
@@ -169,7 +177,8 @@ class Brokering:
         config = visible.servers[server]
         if not config.proxy:
             raise ProxyDisabledError(
-                f"MCP server '{server}' is not configured for proxying.", hint='Add "proxy": true to its entry.'
+                f"MCP server '{server}' is not configured for proxying.",
+                hint='Its user can add "proxy": true to its entry.',
             )
         if config.quarantined:
             raise server_quarantined(server)
@@ -211,7 +220,9 @@ class Brokering:
         """
         upstream = self._fleet.get(server)
         if upstream is None:  # removed from the configuration a moment ago
-            raise UpstreamError(f"Server '{server}' is no longer configured.")
+            raise UpstreamError(
+                f"Server '{server}' is no longer configured.", hint="Its user can add it again; use another one."
+            )
         if not await upstream.ready(upstream.config.limits.init_s):
             raise upstream.not_ready()
 
@@ -224,11 +235,8 @@ class Brokering:
 
 
 class _Notification(msgspec.Struct):
-    """A notification, of which the values inside the parameters stay as they came."""
-
     method: str
-    params: dict[str, msgspec.Raw] = msgspec.field(default_factory=dict)
-    jsonrpc: str = "2.0"
+    params: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
 _notification = msgspec.json.Decoder(_Notification)
@@ -240,33 +248,40 @@ class _Heard:
     Args:
         say: Tells the caller.
         token: The caller's name for the request's progress; None where it wants none.
+        is_cleaned: Whether it is cleaned like a result.
     """
 
-    def __init__(self, say: OnMessage, token: Any) -> None:
+    def __init__(self, say: OnMessage, token: Any, *, is_cleaned: bool) -> None:
         self._say = say
         self._token = token
+        self._is_cleaned = is_cleaned
         self.on_progress = self._progress if token is not None else None
 
     async def message(self, text: bytes) -> None:
         """Passes a notification on; progress under the caller's token."""
         try:
             told = _notification.decode(text)
-        except msgspec.DecodeError:  # its parameters are none: not worth a failed request
+            params = await self._said(told.params, len(text))
+        except (msgspec.DecodeError, RecursionError):  # its parameters are none: not worth a failed request
             return
         if told.method == "notifications/progress":
             if self._token is None:
                 return
-            told.params["progressToken"] = msgspec.Raw(msgspec.json.encode(self._token))
-        await self._say(msgspec.json.encode(told))
+            params["progressToken"] = self._token
+        await self._say(msgspec.json.encode({"jsonrpc": "2.0", "method": told.method, "params": params}))
 
     async def _progress(self, report: Progress) -> None:
         params: dict[str, Any] = {"progressToken": self._token, "progress": report.progress}
         if report.total is not None:
             params["total"] = report.total
         if report.message is not None:
-            params["message"] = report.message
+            params["message"] = await self._said(report.message, len(report.message))
         message = {"jsonrpc": "2.0", "method": "notifications/progress", "params": params}
         await self._say(msgspec.json.encode(message))
+
+    async def _said(self, said: Any, size: int) -> Any:
+        shown = partial(said_beside, said, is_cleaned=self._is_cleaned)
+        return await asyncio.to_thread(shown) if size > OFF_LOOP_BYTES else shown()
 
 
 def _call(server: str, params: Mapping[str, Any], caller: Caller) -> CallRequest:

@@ -10,9 +10,11 @@ from typing import Any
 import msgspec
 
 from smart_mcp_proxy.gateway.results import is_said, members_of
+from smart_mcp_proxy.policy.inputs import hidden
 from smart_mcp_proxy.policy.scanner.hidden import FLAG
+from smart_mcp_proxy.telemetry import redact
 
-__all__ = ["CLEANED_META_KEY", "clean", "fence", "fenced", "may_need_cleaning"]
+__all__ = ["CLEANED_META_KEY", "clean", "fence", "fenced", "may_need_cleaning", "said_beside"]
 
 CLEANED_META_KEY = "dev.smartmcpproxy/cleaned"
 FENCE_WORD = "untrusted-output"
@@ -75,6 +77,21 @@ def clean(raw: bytes) -> bytes:
     members = members_of(text.encode())
     note = {CLEANED_META_KEY: {"removed_chars": removed[0]}}
     return msgspec.json.encode({**members, "_meta": {**_object(members.get("_meta")), **note}})
+
+
+def said_beside(said: Any, *, is_cleaned: bool) -> Any:
+    """What a server says to a client beside a result, as the client gets it: without the secrets in use.
+
+    Args:
+        said: Any JSON value.
+        is_cleaned: Whether it is cleaned like a result; that comes first, for it may join the parts of a secret.
+
+    Raises:
+        RecursionError: It is nested too deeply.
+    """
+    if is_cleaned:
+        said = msgspec.json.decode(clean(msgspec.json.encode({"said": said})))["said"]
+    return hidden(said, redact)
 
 
 def _clean_strings(text: str, removed: list[int]) -> str:

@@ -14,7 +14,7 @@ from smart_mcp_proxy.errors import ProxyError, RefusedError, RequestError, Upstr
 from smart_mcp_proxy.fastmcp_compat.handlers import ClientSession
 from smart_mcp_proxy.fastmcp_compat.lines import Line
 from smart_mcp_proxy.fastmcp_compat.paths import principal, served_path
-from smart_mcp_proxy.gateway.cleaning import clean
+from smart_mcp_proxy.gateway.cleaning import clean, said_beside
 from smart_mcp_proxy.gateway.inputs import ANSWER_S
 from smart_mcp_proxy.gateway.offer import Session
 from smart_mcp_proxy.gateway.recorder import Recorder
@@ -221,6 +221,11 @@ class Clients:
             )
             self._recorder.record(record)
 
+    def said(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """What a server tells its client, as the client gets it; see `said_beside`."""
+        said: dict[str, Any] = said_beside(params, is_cleaned=self._is_cleaned)
+        return said
+
     def shown(self, server: str, method: str, params: Mapping[str, Any], declared: Mapping[str, Any]) -> Any:
         """The question as the client gets it: judged, cleaned, with the server's name.
 
@@ -268,12 +273,18 @@ class _Side:
 
     async def hear(self, method: str, params: Mapping[str, Any], line: ClientLine | None) -> None:
         """Tells the client; see `ClientSide`."""
-        if method == "notifications/message":
-            if not self._clients.is_wanted(self._session, params.get("level")):
-                return
-            name = params.get("logger")
-            params = {**params, "logger": f"{self._server}/{name}" if isinstance(name, str) else self._server}
-        await (line or self._standing).tell(method, params)
+        is_log = method == "notifications/message"
+        if is_log and not self._clients.is_wanted(self._session, params.get("level")):
+            return
+        try:
+            said = self._clients.said(params)
+        except RecursionError:
+            log.debug("server %s: dropped %s: it is nested too deeply", self._server, method)
+            return
+        if is_log:
+            name = said.get("logger")
+            said["logger"] = f"{self._server}/{name}" if isinstance(name, str) else self._server
+        await (line or self._standing).tell(method, said)
 
 
 def _hash(server: str, definition: Mapping[str, Any]) -> str:
@@ -306,4 +317,8 @@ def _refused(server: str, fault: InputFault) -> ProxyError:
             code="secret_shown",
         )
     words = f"the client did not declare {fault.what}" if fault.kind == "undeclared" else fault.what
-    return RequestError(f"The question of server '{server}' is not passed on: {words}.", code="input_failed")
+    return RequestError(
+        f"The question of server '{server}' is not passed on: {words}.",
+        hint="Ask for what the client declared, in the form that the protocol knows.",
+        code="input_failed",
+    )

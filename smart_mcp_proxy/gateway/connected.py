@@ -53,7 +53,10 @@ async def connected(
     """
     upstream = fleet.get(server)
     if upstream is None:  # removed from the configuration since it was looked up
-        raise UpstreamError(f"Server '{server}' is no longer configured.")
+        raise UpstreamError(
+            f"Server '{server}' is no longer configured.",
+            hint="Its user can add it again; retrieve_tools has the rest.",
+        )
     if upstream.status.state is ServerState.READY and (lists is None or not lists.is_awaited(server)):
         return upstream, left_s
     limits, began_s = upstream.config.limits, clock()

@@ -140,7 +140,7 @@ class ContentsDoor:
         """
         contents = self.contents_at(path, who)
         if contents is None:
-            raise RequestError("There are no resources here.", code="not_found")
+            raise RequestError("There are no resources here.", hint="Use the path /mcp.", code="not_found")
         return contents.resource(uri)
 
     def _has(self, contents: Contents, member: str) -> bool:

@@ -15,7 +15,7 @@ import msgspec
 from mcp_types import CLIENT_CAPABILITIES_META_KEY
 
 from smart_mcp_proxy.errors import ProxyError, RefusedError, RequestError, UpstreamError
-from smart_mcp_proxy.gateway.cleaning import clean
+from smart_mcp_proxy.gateway.cleaning import clean, said_beside
 from smart_mcp_proxy.gateway.request_states import Kept, RequestStates, Subject
 from smart_mcp_proxy.gateway.results import INPUT_REQUIRED, facts_of
 from smart_mcp_proxy.models import ClientInput, Era
@@ -139,23 +139,20 @@ class Inputs:
         """The members of the result with its questions as a client gets them, and the server's own state."""
         try:
             members: dict[str, Any] = dict(_members.decode(raw))
-            asked = bytes(members.get("inputRequests", b"{}"))
+            state = msgspec.json.decode(members.pop("requestState", b"null"), type=str | None)
+            asked = members.pop("inputRequests", b"{}")
             if self._is_cleaned:
-                asked = bytes(_members.decode(clean(b'{"asked":' + asked + b"}"))["asked"])
+                asked = _members.decode(clean(b'{"asked":' + asked + b"}"))["asked"]
             requests = without_secrets(msgspec.json.decode(asked), redact)
-            state = msgspec.json.decode(members.get("requestState", b"null"), type=str | None)
+            beside = said_beside(msgspec.json.decode(msgspec.json.encode(members)), is_cleaned=self._is_cleaned)
         except (msgspec.MsgspecError, RecursionError) as exc:
             raise _fault(server, "asks for input in a form that cannot be read") from exc
-        if requests is None:
-            members.pop("inputRequests", None)
-            requests = {}
+        requests = {} if requests is None else requests
         if not requests and state is None:
             raise _fault(server, "says that it needs input, and not which")
         if (fault := input_fault(requests, declared, has_secret)) is not None:
             raise _refused(server, fault)
-        if requests:
-            members["inputRequests"] = shown_inputs(server, requests)
-        return members, state
+        return beside | ({"inputRequests": shown_inputs(server, requests)} if requests else {}), state
 
     def _uncalled_for(self, server: str) -> ProxyError:
         """The error for questions of a server to which nothing was declared."""

@@ -292,7 +292,9 @@ class Management:
         if view.quarantined:
             raise server_quarantined(name)
         if configured[name].disabled:
-            raise ConflictError(f"Server {name!r} is disabled.", hint="Enable it first.", code="server_disabled")
+            raise ConflictError(
+                f"Server {name!r} is disabled.", hint="Enable it first (operation enable).", code="server_disabled"
+            )
         return view
 
     def _operated(self, view: ServerView, words: str, state: str | None = None) -> ServerChange:

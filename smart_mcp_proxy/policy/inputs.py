@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-__all__ = ["SERVER_META_KEY", "InputFault", "input_fault", "shown_inputs", "without_secrets"]
+__all__ = ["SERVER_META_KEY", "InputFault", "hidden", "input_fault", "shown_inputs", "without_secrets"]
 
 SERVER_META_KEY: Final = "dev.smartmcpproxy/server"
 """Where a question says which server asks."""
@@ -226,6 +226,15 @@ def without_secrets(requests: Any, redact: Callable[[str], str]) -> Any:
     if not isinstance(requests, Mapping):
         return requests
     return {key: _told(each, redact) if isinstance(each, Mapping) else each for key, each in requests.items()}
+
+
+def hidden(value: Any, redact: Callable[[str], str]) -> Any:
+    """Whatever a server says in JSON, its names too, without the secrets in use.
+
+    Raises:
+        RecursionError: It is nested too deeply.
+    """
+    return _hidden(value, 0, redact)
 
 
 def _told(request: Mapping[str, Any], redact: Callable[[str], str]) -> Mapping[str, Any]:

@@ -301,7 +301,8 @@ class Settings(BaseSettings):
     intent_strict: bool = Field(default=True, description="Whether call_tool_read takes only tools marked read-only.")
     trust: Literal["manual", "scan", "trusted"] = Field(
         default="manual",
-        description="Who approves new and changed tools of a known server: you, the scanner if it is clean, or nobody.",
+        description="Who approves tools: you, but for a server's first list; the scanner where it finds nothing, in "
+        "first lists too; or nobody. A tool that calls itself less dangerous than before waits for you in any case.",
     )
     strict: bool = Field(default=False, description="Whether a missing optional package stops the start.")
     proxy_tool: _ToolName | None = Field(

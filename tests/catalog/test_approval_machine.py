@@ -1,14 +1,15 @@
 """The guarantee under anything that can happen: a machine that lists, approves, blocks, restarts and forgets at random.
 
 Two catalogs on one file take turns, each with what it last saw of the other, and now and then the file is lost.
-Whatever happens, neither ever holds a definition that was not agreed to since; and once it has looked, it holds all
-that was.
+Whatever happens, neither ever holds a definition that was not agreed to since, and no call of one is sent; and once it
+has looked, it holds all that was, and sends those calls.
 """
 
 import asyncio
 import tempfile
+import time
 from collections import defaultdict
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping, Set
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,9 +19,16 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
-from smart_mcp_proxy.catalog import DATABASE_NAME, Catalog, change_hash
+from smart_mcp_proxy.catalog import DATABASE_NAME, Catalog, approval_digest, change_hash
 from smart_mcp_proxy.catalog.mark import MARK_NAME
-from smart_mcp_proxy.models import Submission, ToolKey, WithheldState
+from smart_mcp_proxy.errors import RefusedError, ToolNotFoundError
+from smart_mcp_proxy.gateway.calls import CallLimits, Calls
+from smart_mcp_proxy.gateway.indexer import Indexer
+from smart_mcp_proxy.gateway.outputs import Outputs
+from smart_mcp_proxy.gateway.visible import Visible
+from smart_mcp_proxy.models import CallRequest, ServerState, ServerStatus, Submission, ToolKey, WithheldState
+from smart_mcp_proxy.servers import ServerConfig
+from smart_mcp_proxy.telemetry import Activity
 
 T = TypeVar("T")
 
@@ -62,6 +70,46 @@ def likes(submission: Submission) -> bool:
     return int(submission.change_hash[0], 16) % 3 == 0
 
 
+class Connected:
+    """A server that is ready and notes what it is sent."""
+
+    own = None
+    status = ServerStatus("s", "stdio", ServerState.READY)
+
+    def __init__(self) -> None:
+        self.sent: list[str] = []
+
+    async def request(self, method: str, params: Mapping[str, Any], **_: Any) -> bytes:
+        self.sent.append(params["name"])
+        return b'{"content":[]}'
+
+
+class Unread:
+    """An activity record that nobody reads, and the index that no call looks at."""
+
+    def record(self, activity: Activity) -> None:
+        """Forgets it."""
+
+    def nearest(self, name: str, n: int, *, allowed: Set[int] | None) -> list[int]:
+        return []
+
+
+async def called(catalog: Catalog, request: CallRequest) -> bool:
+    """Whether the gateway's one path of a call sends this one."""
+    upstream, unread = Connected(), Unread()
+    fleet: Any = dict.fromkeys(SERVERS, upstream)
+    index: Any = unread
+    visible = Visible(catalog, {name: ServerConfig(name, "stdio", command="c") for name in SERVERS}, unread.nearest)
+    indexer = Indexer(catalog, index, visible.sees)
+    calls = Calls(visible, fleet, Outputs(time.monotonic), index, CallLimits(), lists=indexer)
+    try:
+        await calls.call(request)
+    except (ToolNotFoundError, RefusedError):
+        assert not upstream.sent
+        return False
+    return True
+
+
 class Machine(RuleBasedStateMachine):
     """The catalogs, and beside them what the user agreed to, kept by hand."""
 
@@ -76,6 +124,7 @@ class Machine(RuleBasedStateMachine):
         self.agreed: defaultdict[ToolKey, set[str]] = defaultdict(set)
         self.blocked: set[ToolKey] = set()
         self.heard: set[str] = set()
+        self.own: list[dict[str, dict[ToolKey, str]]] = [{}, {}]
         self.is_closed = False
         for _ in (0, 1):
             self.stacks.append(AsyncExitStack())
@@ -109,6 +158,7 @@ class Machine(RuleBasedStateMachine):
                 self.agree(key, hash_)
         self.heard.add(server)
         self.listed = {key: hash_ for key, hash_ in self.listed.items() if key.server != server} | hashes
+        self.own[process][server] = hashes
         self.run(self.catalogs[process].sync(server, made, likes if has_policy else None))
 
     @rule(process=processes, key=keys)
@@ -139,6 +189,7 @@ class Machine(RuleBasedStateMachine):
         reset = kind == 1
         self.run(self.stacks[process].aclose())
         self.stacks[process] = AsyncExitStack()
+        self.own[process].clear()
         if reset:
             self.listed.clear()
         self.catalogs[process] = self.run(self.open(self.stacks[process], reset=reset))
@@ -152,7 +203,7 @@ class Machine(RuleBasedStateMachine):
         self.lose(LOSSES[kind], key)
         self.stacks = [AsyncExitStack(), AsyncExitStack()]
         self.catalogs = [self.run(self.open(stack)) for stack in self.stacks]
-        for kept in (self.listed, self.approved, self.agreed, self.blocked, self.heard):
+        for kept in (self.listed, self.approved, self.agreed, self.blocked, self.heard, *self.own):
             kept.clear()
         self.is_closed = True
 
@@ -187,6 +238,7 @@ class Machine(RuleBasedStateMachine):
     @rule(process=processes, server=st.sampled_from(SERVERS))
     def a_server_is_removed(self, process: int, server: str) -> None:
         self.listed = {key: hash_ for key, hash_ in self.listed.items() if key.server != server}
+        self.own[process].pop(server, None)
         self.run(self.catalogs[process].forget_servers([name for name in SERVERS if name != server]))
 
     @rule(process=processes)
@@ -205,6 +257,26 @@ class Machine(RuleBasedStateMachine):
         self.approved[key] = hash_
         self.agreed[key].add(hash_)
 
+    @rule(
+        process=processes, key=keys, variant=st.none() | st.sampled_from(range(len(FIELDS))), has_looked=st.booleans()
+    )
+    def an_agent_calls(self, process: int, key: ToolKey, variant: int | None, has_looked: bool) -> None:
+        """By a definition it saw at some time, or by name alone; what is sent is what was agreed to."""
+        catalog = self.catalogs[process]
+        if has_looked:
+            self.run(catalog.refresh())
+        found = catalog.snapshot.by_key.get(key)
+        hash_ = found.change_hash if found is not None else ""
+        pinned = hash_ if variant is None else change_hash(key.server, {"name": key.tool, **FIELDS[variant]})
+        digest = None if variant is None else approval_digest(pinned)
+        is_sent = self.run(called(catalog, CallRequest(str(key), {}, None, is_checked=False, digest=digest)))
+        heard = self.own[process].get(key.server)
+        assert not is_sent or (pinned == hash_ and pinned in self.agreed[key]), key
+        assert not is_sent or heard is None or heard.get(key) == pinned, key
+        if has_looked:
+            is_wanted = pinned != "" and self.wanted().get(key) == pinned
+            assert is_sent == (is_wanted and (heard is None or heard.get(key) == pinned)), key
+
     # --- what always holds
 
     @invariant()
@@ -215,12 +287,13 @@ class Machine(RuleBasedStateMachine):
                 assert record.change_hash in self.agreed[record.key], record.key
             assert not snapshot.by_key.keys() & snapshot.withheld.keys()
 
+    def wanted(self) -> dict[ToolKey, str]:
+        """What agents are to see."""
+        agreed = {key: hash_ for key, hash_ in self.listed.items() if self.approved.get(key) == hash_}
+        return {key: hash_ for key, hash_ in agreed.items() if key not in self.blocked}
+
     def holds_exactly_what_is_agreed(self, catalog: Catalog) -> None:
-        wanted = {
-            key: hash_
-            for key, hash_ in self.listed.items()
-            if self.approved.get(key) == hash_ and key not in self.blocked
-        }
+        wanted = self.wanted()
         snapshot = catalog.snapshot
         assert catalog.is_closed == self.is_closed
         assert {key: record.change_hash for key, record in snapshot.by_key.items()} == wanted

@@ -21,6 +21,7 @@ from keyring.backends.fail import Keyring as NoKeyring
 from node_tools import node_environment, npm_package
 from openid_fakes import consent
 from pydantic import AnyHttpUrl, SecretStr
+from run_wire import Watched
 from sign_in_fakes import Person
 
 from smart_mcp_proxy.errors import UpstreamAuthError
@@ -69,7 +70,7 @@ async def resource_server() -> AsyncIterator[tuple[str, str]]:
             auth = RemoteAuthProvider(verifier, [AnyHttpUrl(issuer)], base_url=base)
             target = FastMCP("guarded", auth=auth)
             target.tool(lambda: "somebody", name="whoami")
-            app = target.http_app(path="/mcp")
+            app = Watched(target.http_app(path="/mcp"))
             server = uvicorn.Server(uvicorn.Config(app, log_level="critical", ws="none", timeout_graceful_shutdown=0))
             async with asyncio.TaskGroup() as group:
                 group.create_task(server.serve(sockets=[listener]))

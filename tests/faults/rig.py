@@ -14,6 +14,7 @@ from typing import Any
 
 from modes import TOXICS, Mode, Place
 from relay import CLEAN, Relay, opened_relay
+from run_wire import look_at
 
 from smart_mcp_proxy.fastmcp_compat.server import Inbound
 from smart_mcp_proxy.gateway import Gateway
@@ -79,6 +80,11 @@ class Faulty:
         """How often the call with this nonce was sent to it."""
         return sum(f'"{nonce}"' in entry["message"] for entry in self.wire())
 
+    def look_at_wire(self) -> None:
+        """Looks for headers that it was sent and are nothing to it."""
+        for entry in self.wire():
+            look_at({name: value for name, value in entry["headers"].items() if name != "verb"})
+
     def wire(self) -> list[dict[str, Any]]:
         """Everything it was sent: process id, headers, message."""
         return [json.loads(line) for line in (self._directory / "wire").read_text(encoding="utf-8").splitlines()]
@@ -128,6 +134,7 @@ class Faulty:
             yield {"command": command, "args": args, "limits": LIMITS}
             return
         async with AsyncExitStack() as stack:
+            stack.callback(self.look_at_wire)
             await self._start()
             stack.push_async_callback(self.kill)
             port = self._port()

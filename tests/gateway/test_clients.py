@@ -157,3 +157,14 @@ def test_a_question_of_one_kind_shows_no_secret_where_another_kind_has_to() -> N
         shown = asked_of(form, {"elicitation": {}}), asked_of(sample, {"sampling": {}}, "sampling/createMessage")
     assert "geheim" not in str(shown)
     assert shown[0]["requestedSchema"] == schema
+
+
+def test_what_a_server_tells_its_client_is_cleaned_and_hides_what_it_was_trusted_with() -> None:
+    """Like a result, names included; a secret that is only whole once it is cleaned, too."""
+    fleet = Fleet(environ={}, on_change=lambda status: None, on_tools_changed=lambda name: None)
+    clients = Clients(fleet, Notebook(), lambda path, principal: None, is_cleaned=True)  # type: ignore[arg-type]
+    plain = Clients(fleet, Notebook(), lambda path, principal: None, is_cleaned=False)  # type: ignore[arg-type]
+    said = {"level": "info", "data": {"red": "\x1b[31mred", "geheim-1234": ["geh\x1b[0meim-1234", 1.5]}}
+    with secrets_hidden(["geheim-1234"]):
+        assert clients.said(said) == {"level": "info", "data": {"red": "red", "[hidden]": ["[hidden]", 1.5]}}
+        assert plain.said({"data": "\x1b[31m geheim-1234"}) == {"data": "\x1b[31m [hidden]"}

@@ -205,3 +205,19 @@ async def test_what_may_ask_follows_the_configuration(inputs: Inputs) -> None:
     inputs.configure({"alpha": config("alpha")})
     assert not inputs.is_on
     assert (await inputs.begin(SUBJECT, ClientInput(ALL))).declared == {}
+
+
+async def test_what_stands_beside_the_questions_is_cleaned_and_hides_what_its_server_was_trusted_with(
+    inputs: Inputs,
+) -> None:
+    """Like a result; a secret that is only whole once it is cleaned, too. The server's own state is not looked at."""
+    raw = json.loads(question("come\x1b[1m back", who=FORM))
+    raw |= {"content": [{"type": "text", "text": "red\x1b[31m geh\x1b[0meim-1234"}], "_meta": {"geheim-1234": 1.5}}
+    first = await inputs.begin(SUBJECT, ClientInput(ALL))
+    with secrets_hidden(["geheim-1234"]):
+        shown = await asked(inputs, json.dumps(raw).encode(), first)
+    assert shown["content"] == [{"type": "text", "text": "red [hidden]"}]
+    assert shown["_meta"] == {"[hidden]": 1.5}
+    assert (shown["resultType"], shown["odd"], list(shown["inputRequests"])) == ("input_required", [1], ["who"])
+    again = await inputs.begin(SUBJECT, ClientInput(ALL, responses={}, state=shown["requestState"]))
+    assert again.kept is not None and again.kept.state == "come\x1b[1m back"

@@ -4,6 +4,8 @@ import asyncio
 import json
 from typing import Any
 
+from run_wire import configured_with
+
 TOOLS = [
     {"name": name, "description": f"Answers by {name}.", "inputSchema": {"type": "object"}}
     for name in (
@@ -106,7 +108,7 @@ class BrokerUpstream:
         """Events: progress, a log message, announcements of no use; when let go more progress and the reply."""
         await _start(send, "text/event-stream")
         await _event(send, _progress(asked, 1))
-        await _event(send, {"method": "notifications/message", "params": {"level": "info", "data": "half way"}})
+        await _event(send, {"method": "notifications/message", "params": {"level": "info", "data": "half\x1b[1m way"}})
         await _event(send, {"method": "notifications/tools/list_changed"})
         await _event(send, {"method": "notifications/message", "params": [1]})
         await self.go.wait()
@@ -169,6 +171,7 @@ class BrokerUpstream:
 
     async def raw(self, asked: Any, arguments: Any, receive: Any, send: Any) -> None:
         """A reply with headers that concern nobody else."""
+        configured_with({"cookie": "upstream=1"})  # it is the server's own, and comes back to it
         headers = {"set-cookie": "upstream=1", "access-control-allow-origin": "*", "x-secret": "1"}
         await _plain(send, _reply(asked, _text("raw")), headers=headers)
 
@@ -191,7 +194,7 @@ def _text(text: str) -> dict[str, Any]:
 
 def _progress(asked: dict[str, Any], step: int, words: str = "") -> dict[str, Any]:
     token = asked["params"].get("_meta", {}).get("progressToken", "none")
-    params = {"progressToken": token, "progress": step, "message": words or f"step {step}"}
+    params = {"progressToken": token, "progress": step, "message": words or f"step\x1b[0m {step}"}
     return {"method": "notifications/progress", "params": params}
 
 

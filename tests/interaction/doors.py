@@ -15,7 +15,8 @@ import httpx2
 import uvicorn
 from agents import Agent, Era, HttpAgent, StreamAgent, events_of
 from described import assert_described
-from run_canary import HEADER, entrusted
+from run_canary import entrusted
+from run_wire import Watched, came_from_agent, configured_with
 
 from smart_mcp_proxy.fastmcp_compat.server import dump_message, message_streams, parse_message, serve_streams
 from smart_mcp_proxy.gateway import Gateway
@@ -30,15 +31,6 @@ CUT_CHARS = 2_000
 SETTLED_S = 60
 LONGEST_LINE_BYTES = 64 * 1024 * 1024
 ENVIRON = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/"), "LANG": "C.UTF-8"}
-
-UPSTREAM_HEADERS = frozenset(
-    {
-        *("host", "user-agent", "accept", "accept-encoding", "content-type", "content-length", "connection"),
-        *("authorization", "mcp-session-id", "mcp-protocol-version", "mcp-method", "mcp-name", "traceparent"),
-        *("cache-control", "last-event-id", HEADER),
-    }
-)
-"""All that an upstream may be sent besides what is configured for it; `authorization` only as its own."""
 
 DOORS = [
     ("memory", "handshake"),
@@ -73,6 +65,8 @@ async def opened_gateway(
     """A gateway in this process."""
     loaded = load_servers(json.dumps({"mcpServers": entrusted(servers), "profiles": profiles or {}}))
     assert not loaded.problems
+    for server in loaded.servers.values():
+        configured_with(server.headers)
     own = Settings(data_dir=data_dir, **settings)
     async with Gateway(
         own, loaded.servers, profiles=loaded.profiles, environ=ENVIRON, passthrough=passthrough
@@ -183,9 +177,10 @@ async def served(gateway: Gateway, *, token: str | None = None) -> AsyncIterator
 
 
 @asynccontextmanager
-async def listening(app: Any) -> AsyncIterator[str]:
-    """The base address of an ASGI app that is served on loopback: an upstream over HTTP."""
-    server = uvicorn.Server(uvicorn.Config(app, log_level="critical", ws="none", timeout_graceful_shutdown=0))
+async def listening(app: Any, *, is_upstream: bool = True) -> AsyncIterator[str]:
+    """The base address of an ASGI app that is served on loopback: an upstream over HTTP, or what browsers see, too."""
+    served_app = Watched(app) if is_upstream else app
+    server = uvicorn.Server(uvicorn.Config(served_app, log_level="critical", ws="none", timeout_graceful_shutdown=0))
     with socket.create_server(("127.0.0.1", 0)) as listener:
         task = asyncio.create_task(server.serve(sockets=[listener]))
         yield f"http://127.0.0.1:{listener.getsockname()[1]}"
@@ -210,6 +205,7 @@ async def over_http(
     base: str, era: Era, headers: Mapping[str, str] | None = None, *, path: str = "/mcp"
 ) -> AsyncIterator[HttpAgent]:
     """An agent over streamable HTTP that sends `headers` with every request."""
+    came_from_agent((headers or {}).items())
     async with httpx2.AsyncClient(trust_env=False, timeout=30, headers=headers) as client:
         agent = HttpAgent(era, f"{base}{path}", client)
         await agent.greet()

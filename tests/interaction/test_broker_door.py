@@ -358,7 +358,10 @@ async def test_a_server_that_is_too_slow_is_a_gateway_timeout(tmp_path: Path) ->
 
 @pytest.mark.requirement("broker-events")
 async def test_events_pass_as_they_come(broker: Broker) -> None:
-    """Before the server has finished, progress under the caller's own token; what concerns the session stays here."""
+    """Before the server has finished, progress under the caller's own token; what concerns the session stays here.
+
+    They are cleaned as results are.
+    """
     broker.upstream.go.clear()
     async with broker.client.stream("POST", "/api/mcp/b/proxy", json=STREAM) as reply:
         assert reply.status_code == 200 and reply.headers["content-type"].startswith("text/event-stream")
@@ -370,6 +373,7 @@ async def test_events_pass_as_they_come(broker: Broker) -> None:
                 assert "streamed" not in text
                 broker.upstream.go.set()
     found = messages_of(text)
+    assert "\\u001b" not in text
     assert [event for event, _ in found] == ["message"] * 4
     assert [message.get("method") for _, message in found] == [
         "notifications/progress",
@@ -392,7 +396,7 @@ async def test_a_real_server_is_heard_over_both_transports(tmp_path: Path, trans
     @server.tool
     async def count(context: Context) -> str:
         for step in range(3):
-            await context.report_progress(step, 2, f"step {step}")
+            await context.report_progress(step, 2, f"st\x1b[2Jep {step}")
         return "counted"
 
     async with listening(server.http_app(transport=transport)) as there:

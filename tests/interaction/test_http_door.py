@@ -9,9 +9,10 @@ import anyio
 import httpx2
 import pytest
 from agents import HANDSHAKE_VERSION, META, MODERN_VERSION, Era
-from doors import UPSTREAM_HEADERS, listening, odd_server, opened_gateway, over_http, served
+from doors import listening, odd_server, opened_gateway, over_http, served
 from fastmcp import FastMCP
 from pydantic import SecretStr
+from run_wire import UPSTREAM_HEADERS
 from starlette.responses import JSONResponse
 
 from smart_mcp_proxy.errors import ConfigError

@@ -15,13 +15,16 @@ import keyring
 import pytest
 from doors import listening, odd_servers, opened_gateway, over_http
 from fastmcp.server.auth import AccessToken
+from fastmcp.server.auth.oauth_proxy.models import UpstreamTokenSet
 from fastmcp.server.auth.providers.jwt import RSAKeyPair
 from keyring.backends.fail import Keyring as NoKeyring
+from mcp.server.auth.provider import TokenError
 from openid_fakes import CLIENT_ID, CLIENT_SECRET, OpenIdProvider, consent
 from pydantic import SecretStr
 from sign_in_fakes import Person
 
 from smart_mcp_proxy.errors import ConfigError, UpstreamAuthError
+from smart_mcp_proxy.fastmcp_compat.sign_in import UNUSED_CLIENT_S, SignInProxy
 from smart_mcp_proxy.models import Reach
 from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.settings import Settings
@@ -51,12 +54,13 @@ class World:
         base: The gateway's address.
         provider: The provider.
         data_dir: The gateway's.
+        proxy: What serves the sign-in there.
     """
 
-    def __init__(self, base: str, provider: OpenIdProvider, data_dir: Path, agent_dir: Path) -> None:
-        self.base, self.provider, self.data_dir = base, provider, data_dir
+    def __init__(self, base: str, provider: OpenIdProvider, tmp_path: Path, proxy: SignInProxy) -> None:
+        self.base, self.provider, self.data_dir, self.proxy = base, provider, tmp_path / "data", proxy
         self.config = ServerConfig("gateway", "http", url=f"{base}/mcp", oauth={})
-        self._sign_ins = SignIns(agent_dir)
+        self._sign_ins = SignIns(tmp_path / "agent")
 
     async def sign_in(self, person: Person | None = None) -> SignIn:
         """Signs in as MCP clients do."""
@@ -69,6 +73,14 @@ class World:
 
     async def renewed(self, held: SignIn) -> SignIn:
         return await self._sign_ins._flow(self.config).renew(held)
+
+    async def given(self, held: SignIn) -> UpstreamTokenSet:
+        """What the provider gave for a sign-in, as the gateway keeps it."""
+        mapping = await self.proxy._jti_mapping_store.get(key=self.proxy._claims(held.access_token)["jti"])
+        assert mapping is not None
+        given = await self.proxy._upstream_token_store.get(key=mapping.upstream_token_id)
+        assert given is not None
+        return given
 
     async def status(self, token: str) -> int:
         """What a request with this token is answered with."""
@@ -86,7 +98,7 @@ async def world(tmp_path: Path, *users: str, **settings: Any) -> AsyncIterator[W
     ledger.touch()
     listener = bind("127.0.0.1", 0)
     base = f"http://127.0.0.1:{listener.getsockname()[1]}"
-    async with listening(provider.app) as provider.base:
+    async with listening(provider.app, is_upstream=False) as provider.base:
         given = {
             "oidc_url": provider.config_url,
             "oidc_client_id": CLIENT_ID,
@@ -94,12 +106,13 @@ async def world(tmp_path: Path, *users: str, **settings: Any) -> AsyncIterator[W
             "oidc_users": users or ("ann@example.com=write",),
             "public_url": base,
         }
-        async with (
-            opened_gateway(tmp_path / "data", odd_servers(ledger), **(given | settings)) as gateway,
-            serve_http(gateway, listener, token=None, sign_in=await open_sign_in(gateway.settings)),
-        ):
-            assert await gateway.wait_settled(20)
-            yield World(base, provider, tmp_path / "data", tmp_path / "agent")
+        async with opened_gateway(tmp_path / "data", odd_servers(ledger), **(given | settings)) as gateway:
+            sign_in = await open_sign_in(gateway.settings)
+            proxy = sign_in.tokens._verifier
+            assert isinstance(proxy, SignInProxy)
+            async with serve_http(gateway, listener, token=None, sign_in=sign_in):
+                assert await gateway.wait_settled(20)
+                yield World(base, provider, tmp_path, proxy)
 
 
 @pytest.mark.parametrize("era", ["handshake", "modern"])
@@ -163,6 +176,46 @@ async def test_a_token_that_is_given_back_ends_its_sign_in_here_and_at_the_provi
             await here.renewed(held)
         (revoked,) = here.provider.revoked
         assert revoked.startswith("rt-")
+
+
+@pytest.mark.parametrize("is_asked_for", [True, False], ids=["by the client", "by itself"])
+async def test_a_sign_in_that_is_given_back_while_it_is_renewed_stays_dead(tmp_path: Path, is_asked_for: bool) -> None:
+    """Neither its old tokens nor the new ones open anything, and the provider is given back what it gave last."""
+    async with world(tmp_path) as here, httpx2.AsyncClient(trust_env=False, base_url=here.base) as client:
+        held = await here.sign_in()
+
+        async def give_back() -> None:
+            form = {"token": held.refresh_token, "client_id": held.client["client_id"]}
+            assert (await client.post("/revoke", data=form)).status_code == 200
+
+        here.provider.before_refresh = give_back
+        if is_asked_for:
+            with pytest.raises(UpstreamAuthError):
+                await here.renewed(held)
+        else:
+            with pytest.raises(TokenError):
+                await here.proxy._try_transparent_refresh(await here.given(held))
+        here.provider.before_refresh = None
+        assert await here.status(held.access_token) == 401
+        with pytest.raises(UpstreamAuthError):
+            await here.renewed(held)
+        assert len(here.provider.refreshes) == 1
+        assert here.provider.revoked[-1] == next(word for word in reversed(here.provider.given) if word[:3] == "rt-")
+
+
+async def test_a_client_that_nobody_signs_in_with_is_not_kept_for_good(tmp_path: Path) -> None:
+    """For a day, for whoever is slow; one that somebody has signed in with stays."""
+    registration = {"redirect_uris": [BACK], "token_endpoint_auth_method": "none", "client_name": "c"}
+    async with world(tmp_path) as here, httpx2.AsyncClient(trust_env=False, base_url=here.base) as client:
+        here.provider.user = {"sub": "eve"}
+        with pytest.raises(UpstreamAuthError):
+            await here.sign_in()
+        unused = (await client.post("/register", json=registration)).json()["client_id"]
+        here.provider.user = {"sub": "ann-1", "email": "ann@example.com", "email_verified": True}
+        used = (await here.sign_in()).client["client_id"]
+        (_, until_s), (_, used_until_s) = [await here.proxy._client_store.ttl(key) for key in (unused, used)]
+        assert until_s is not None and UNUSED_CLIENT_S - 600 < until_s <= UNUSED_CLIENT_S
+        assert used_until_s is None
 
 
 STRANGERS: list[dict[str, Any]] = [
@@ -387,7 +440,7 @@ def test_half_a_configuration_is_refused(settings: dict[str, Any], words: str) -
 @pytest.mark.parametrize("public_url", ["http://127.0.0.1:1", "http://gateway.example"])
 async def test_a_provider_or_an_address_that_cannot_be_used_stops_the_start(tmp_path: Path, public_url: str) -> None:
     """The message names the settings."""
-    async with listening(OpenIdProvider().app) as base:
+    async with listening(OpenIdProvider().app, is_upstream=False) as base:
         address = f"{base}/nothing-here" if "127" in public_url else f"{base}/.well-known/openid-configuration"
         settings = Settings(
             data_dir=tmp_path, oidc_url=address, oidc_client_id="a", oidc_users=("*",), public_url=public_url

@@ -68,11 +68,11 @@ async def test_a_server_asks_the_user_and_the_model_and_the_roots_of_the_client_
 async def test_log_messages_reach_their_client_before_the_answer_and_from_the_level_it_asked_for(
     door: str, tmp_path: Path
 ) -> None:
-    """The greeting offers it; the level holds for a connection that is opened later, too."""
+    """The greeting offers it; the level holds for a later connection, too. They are cleaned as results are."""
     async with asked_at(door, tmp_path) as agent:
         assert agent.greeting["result"]["capabilities"]["logging"] == {}
         assert (await agent.request("logging/setLevel", level="info"))["result"] == {}
-        await agent.use("log", "one")
+        await agent.use("log", "o\x1b[31mne")
         assert agent.logged() == ["one"]
         assert agent.told[-1]["params"]["logger"] == "asking/work"
         assert json.loads(text_of(await agent.use("state")))["level"] == "info"

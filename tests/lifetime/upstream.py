@@ -17,6 +17,10 @@ import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+sys.path.append(str(Path(__file__).parents[1]))
+
+from run_wire import strays_in
+
 WORLD = Path(sys.argv[1])
 MODE = sys.argv[2] if len(sys.argv) > 2 else ""
 POLL_S = 0.01
@@ -105,6 +109,9 @@ class Handler(BaseHTTPRequestHandler):
     disable_nagle_algorithm = True
 
     def do_POST(self) -> None:
+        if strays := strays_in({name.lower(): value for name, value in self.headers.items()}):
+            self.send_error(400, f"headers that are nothing to this server: {strays}")
+            return
         message = json.loads(self.rfile.read(int(self.headers["content-length"])))
         is_request = message.get("id") is not None and "method" in message
         body = json.dumps({"jsonrpc": "2.0", "id": message["id"], **answer(message)}).encode() if is_request else b""

@@ -11,6 +11,7 @@ import mcp_types
 from fastmcp import Context, FastMCP
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler
 from mcp.server.subscriptions import ToolsListChanged as ToolsListChangedEvent
+from run_wire import look_at
 
 
 class Target:
@@ -165,6 +166,7 @@ class RawServer:
                     headers[key] = f"{headers[key]}, {value}" if key in headers else value
                 body = await reader.readexactly(int(headers.get("content-length", 0)))
                 request = RawRequest(head[0].split()[0], headers, json.loads(body) if body else None)
+                look_at(headers)
                 self.requests.append(request)
                 async with self.changed:
                     self.changed.notify_all()

@@ -11,6 +11,7 @@ import anyio
 import pytest
 from http_fakes import Target
 from pydantic import Field
+from run_wire import configured_with
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
@@ -47,6 +48,7 @@ async def url(target: Target) -> AsyncIterator[str]:
 
 def config(url: str, **changes: Any) -> ServerConfig:
     """A configured server named `web`."""
+    configured_with(changes.get("headers", {}))
     values: dict[str, Any] = {"name": "web", "transport": "http", "url": url, "limits": Limits(init_s=4)}
     return ServerConfig(**(values | changes))
 

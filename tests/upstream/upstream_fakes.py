@@ -10,6 +10,7 @@ from typing import Any
 
 import anyio
 import uvicorn
+from run_wire import Watched
 
 from smart_mcp_proxy.servers import Limits, ServerConfig
 
@@ -31,7 +32,7 @@ def fake_config(mode: str = "handshake", **changes: Any) -> ServerConfig:
 @asynccontextmanager
 async def served(app: Any) -> AsyncIterator[str]:
     """An ASGI app on a free port of loopback; yields its address."""
-    server = uvicorn.Server(uvicorn.Config(app, log_level="critical", ws="none", timeout_graceful_shutdown=0))
+    server = uvicorn.Server(uvicorn.Config(Watched(app), log_level="critical", ws="none", timeout_graceful_shutdown=0))
     with socket.create_server(("127.0.0.1", 0)) as listener:
         async with asyncio.TaskGroup() as group:
             group.create_task(server.serve(sockets=[listener]))

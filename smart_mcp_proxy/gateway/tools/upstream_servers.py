@@ -135,7 +135,9 @@ def _decoded(parameter: str, key: str, text: str) -> Any:
     try:
         value = msgspec.json.decode(text)
     except msgspec.DecodeError as exc:
-        raise RequestError(f"{parameter} is not JSON: {exc}.", code="invalid_arguments") from exc
+        raise RequestError(
+            f"{parameter} is not JSON: {exc}.", hint="Send it as JSON text.", code="invalid_arguments"
+        ) from exc
     kind = _KINDS.get(key)
     if value is not None and kind is not None and not isinstance(value, kind):
         expected = "an array" if kind is list else "an object"

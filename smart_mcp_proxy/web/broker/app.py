@@ -86,7 +86,14 @@ class BrokerBeside:
 
 def _endpoints(gateway: Gateway, keys: Keys) -> Starlette:
     contents = BrokerContents(gateway.fronts, gateway.asks, gateway.shelves, gateway.settings.tool_name_limit)
-    brokering = Brokering(gateway.fronts, gateway.calls, gateway.fleet, contents, gateway.indexer)
+    brokering = Brokering(
+        gateway.fronts,
+        gateway.calls,
+        gateway.fleet,
+        contents,
+        gateway.indexer,
+        is_cleaned=gateway.settings.clean_results,
+    )
 
     async def answered(request: Request, look: Callable[[Principal], Any]) -> Response:
         who = await keys.check(request.scope)

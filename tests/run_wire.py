@@ -1,0 +1,89 @@
+"""What came in at a door goes out to no server: every server over HTTP in the tests looks at the headers it is sent.
+
+It holds in the whole run: a test in which a server was sent a header that is not on the list fails, whatever else it
+shows. What is configured for a server may be sent to it, and so may an `authorization` that is no agent's.
+
+Standard library only: servers in processes of their own use it, too.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+__all__ = [
+    "UPSTREAM_HEADERS",
+    "Watched",
+    "came_from_agent",
+    "configured_with",
+    "look_at",
+    "sent_by_agents",
+    "strays",
+    "strays_in",
+]
+
+UPSTREAM_HEADERS = frozenset(
+    {
+        *("host", "user-agent", "accept", "accept-encoding", "content-type", "content-length", "connection"),
+        *("authorization", "mcp-session-id", "mcp-protocol-version", "mcp-method", "mcp-name", "traceparent"),
+        *("cache-control", "last-event-id", "x-run-canary"),
+    }
+)
+"""All that an upstream may be sent besides what is configured for it; `authorization` only as its own."""
+PARAMETER_PREFIX = "mcp-param-"
+"""Of an argument that the tool's definition wants in a header. Source: MCP 2026-07-28, basic/transports."""
+LEAST_CHARS = 8
+"""A shorter value may be anybody's word."""
+HARMLESS = frozenset({"accept", "accept-encoding", "connection", "content-type", "host", "user-agent"})
+"""Headers of an agent whose values another client sends as well."""
+
+configured: set[tuple[str, str]] = set()
+"""Names and values of headers that an entry of this run is configured with."""
+sent_by_agents: set[str] = set()
+"""What agents sent in headers of their own."""
+strays: list[str] = []
+"""What reached a server and should not have, since the last look."""
+
+
+def configured_with(headers: Mapping[str, str]) -> None:
+    """Remembers what some server is to be sent."""
+    configured.update((name.lower(), value) for name, value in headers.items())
+
+
+def strays_in(headers: Mapping[str, str]) -> list[str]:
+    """The names of headers that a server should not have been sent; all in lower case."""
+    return [name for name, value in headers.items() if _is_stray(name, value) and (name, value) not in configured]
+
+
+def _is_stray(name: str, value: str) -> bool:
+    is_known = name in UPSTREAM_HEADERS or name.startswith(PARAMETER_PREFIX)
+    return not is_known or any(sent in value for sent in sent_by_agents)
+
+
+def look_at(headers: Mapping[str, str]) -> None:
+    """Remembers what a server should not have been sent."""
+    strays.extend(f"a server was sent the header {name!r}" for name in strays_in(headers))
+
+
+def came_from_agent(headers: Iterable[tuple[str, str]]) -> None:
+    """Remembers what an agent sends in headers of its own."""
+    sent_by_agents.update(
+        value.removeprefix("Bearer ")
+        for name, value in headers
+        if name.lower() not in HARMLESS and len(value) >= LEAST_CHARS
+    )
+
+
+class Watched:
+    """An ASGI app that looks at every request.
+
+    Args:
+        app: Answers them.
+    """
+
+    def __init__(self, app: Any) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Serves one request."""
+        if scope["type"] == "http":
+            look_at({name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]})
+        await self._app(scope, receive, send)
