@@ -1,11 +1,14 @@
 """Client sessions of the MCP SDK, held open and asked for raw results.
 
-Private names used: `ClientSession._stamp`, `._dispatcher`, `._x_mcp_header_maps`, `mcp.client._probe.negotiate_auto`.
+Private names used: `ClientSession._stamp`, `._dispatcher`, `._x_mcp_header_maps`, `mcp.client._probe.negotiate_auto`,
+`mcp.shared._httpx_utils.sse_within_origin`, and that `sse_client` looks it up by that name.
 """
 
 import asyncio
+import inspect
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from types import FunctionType
 from typing import Any, Literal, Self
 
 import httpx2
@@ -15,6 +18,7 @@ from mcp.client.session import ClientSession, IncomingMessage
 from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.client.subscriptions import listen
+from mcp.shared._httpx_utils import sse_within_origin
 from mcp.shared.dispatcher import CallOptions
 from mcp.shared.inbound import find_invalid_x_mcp_header, x_mcp_header_map
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
@@ -180,6 +184,7 @@ async def open_session(
     client_info: Mapping[str, str],
     era: Era | None,
     max_event_bytes: int,
+    on_overlong: Callable[[], None],
     on_notification: Callable[[str, Mapping[str, Any]], None],
 ) -> AsyncIterator[Session]:
     """A negotiated session over HTTP or SSE. Enter and leave it in one task; what fails may come as a group.
@@ -193,6 +198,7 @@ async def open_session(
         client_info: Who we say we are.
         era: What the server spoke last time, None to find out.
         max_event_bytes: Largest single server-sent event that is accepted.
+        on_overlong: Told when a larger one ends a session over SSE; over HTTP it fails its request only.
         on_notification: Told method and params of what the server announces by itself.
     """
 
@@ -203,7 +209,7 @@ async def open_session(
 
     ended = asyncio.Event()
     async with (
-        _streams(transport, url, new_client, max_event_bytes) as (read, write),
+        _streams(transport, url, new_client, max_event_bytes, on_overlong) as (read, write),
         ClientSession(
             _WatchedStream(read, ended),
             write,
@@ -219,7 +225,11 @@ async def open_session(
 
 
 def _streams(
-    transport: Literal["http", "sse"], url: str, new_client: ClientFactory, max_event_bytes: int
+    transport: Literal["http", "sse"],
+    url: str,
+    new_client: ClientFactory,
+    max_event_bytes: int,
+    on_overlong: Callable[[], None],
 ) -> AbstractAsyncContextManager[Any]:
     if transport == "http":
         return _http_streams(url, new_client, max_event_bytes)
@@ -231,7 +241,40 @@ def _streams(
     ) -> httpx2.AsyncClient:
         return new_client()  # it knows headers, time limits and credentials of its server already
 
-    return sse_client(url, httpx_client_factory=factory)
+    return _sse_client(max_event_bytes, on_overlong)(url, httpx_client_factory=factory)
+
+
+def _sse_client(
+    max_event_bytes: int, on_overlong: Callable[[], None]
+) -> Callable[..., AbstractAsyncContextManager[Any]]:
+    """The SDK's SSE client with this limit for one event: its own, of a megabyte, is no parameter."""
+
+    @asynccontextmanager
+    async def opened(client: httpx2.AsyncClient, url: str) -> AsyncIterator[_Events]:
+        async with sse_within_origin(client, url, max_event_size=max_event_bytes) as events:
+            yield _Events(events, on_overlong)
+
+    original: Any = inspect.unwrap(sse_client)
+    names = original.__globals__ | {"sse_within_origin": opened}
+    return asynccontextmanager(FunctionType(original.__code__, names, original.__name__, original.__defaults__))
+
+
+class _Events:
+    """The events of a stream; tells when one is too long, before the SDK gives up whoever waits for it."""
+
+    def __init__(self, inner: httpx2.EventSource, on_overlong: Callable[[], None]) -> None:
+        self.response = inner.response
+        self._inner = inner
+        self._on_overlong = on_overlong
+
+    async def __aiter__(self) -> AsyncIterator[httpx2.ServerSentEvent]:
+        try:
+            async for event in self._inner:
+                yield event
+        except httpx2.SSEError as exc:
+            if "byte limit" in str(exc):
+                self._on_overlong()
+            raise
 
 
 @asynccontextmanager

@@ -19,11 +19,14 @@ __all__ = [
     "refuse",
     "refuse_overlong",
     "refuse_used_id",
+    "read_writable",
     "request_id_of",
 ]
 
 MAX_DEPTH = 128
 """Levels of arrays and objects; the SDK's readers give up at 200 (pydantic) or near 1,000 (json)."""
+WRITABLE_DEPTH = 240
+"""Levels of a server's value that the SDK is given; pydantic writes 255, those around the value included."""
 
 _ID_BESIDE_VERSION = rb'"jsonrpc"\s*:\s*"2\.0"\s*,\s*"id"\s*:\s*(-?\d{1,18}|"[^"\\\x00-\x1f]{1,100}")\s*'
 _FIRST_ID = re.compile(rb"\s*\{\s*" + _ID_BESIDE_VERSION + rb",")
@@ -138,6 +141,29 @@ def count_members(value: Any, levels: int = MAX_DEPTH) -> int:
         if type(part) is dict or type(part) is list:
             count += count_members(part, levels - 1)
     return count
+
+
+def read_writable(text: bytes) -> Any:
+    """The value of a JSON text, of which the SDK can make text again.
+
+    Raises:
+        msgspec.DecodeError: It is not JSON, or holds a number that Python does not read.
+        RecursionError: It is nested deeper than `WRITABLE_DEPTH`.
+    """
+    value = msgspec.json.decode(text)
+    if text.count(b"[") + text.count(b"{") > WRITABLE_DEPTH and _is_deep(value):
+        raise RecursionError(f"it is nested deeper than {WRITABLE_DEPTH} levels")
+    return value
+
+
+def _is_deep(value: Any) -> bool:
+    level = [value]
+    for _ in range(WRITABLE_DEPTH):
+        inner = (part for outer in level for part in (outer.values() if type(outer) is dict else outer))
+        level = [part for part in inner if type(part) is dict or type(part) is list]
+        if not level:
+            return False
+    return True
 
 
 def _without_doubles(pairs: list[tuple[str, Any]]) -> None:

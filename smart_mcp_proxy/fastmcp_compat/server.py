@@ -23,6 +23,7 @@ from mcp.shared.message import SessionMessage
 from mcp_types import methods as wire_methods
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
+from pydantic_core import PydanticSerializationError
 
 from smart_mcp_proxy.fastmcp_compat import list_changed
 from smart_mcp_proxy.fastmcp_compat.asking import Asking, input_of, is_askable
@@ -368,8 +369,13 @@ def parse_message(line: bytes) -> SessionMessage:
 
 
 def dump_message(message: SessionMessage) -> bytes:
-    """The message as one line of JSON, without the line end."""
-    return message.message.model_dump_json(by_alias=True, exclude_unset=True).encode()
+    """The message as one line of JSON, without the line end; an error in place of one that cannot be written."""
+    try:
+        return message.message.model_dump_json(by_alias=True, exclude_unset=True).encode()
+    except PydanticSerializationError:
+        error = mcp_types.ErrorData(code=mcp_types.INTERNAL_ERROR, message="The answer cannot be written as JSON.")
+        reply = mcp_types.JSONRPCError(jsonrpc="2.0", id=response_id(message), error=error)
+        return reply.model_dump_json(by_alias=True, exclude_unset=True).encode()
 
 
 def response_id(message: SessionMessage) -> int | str | None:

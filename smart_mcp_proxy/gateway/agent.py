@@ -13,6 +13,7 @@ from mcp.shared.exceptions import MCPError
 from smart_mcp_proxy.errors import Delivery, ProxyError, RequestError, ShuttingDownError, UpstreamError
 from smart_mcp_proxy.fastmcp_compat.list_changed import ListChangedHub
 from smart_mcp_proxy.fastmcp_compat.paths import principal, served_path
+from smart_mcp_proxy.fastmcp_compat.screen import read_writable
 from smart_mcp_proxy.fastmcp_compat.server import Client, ClientSession, Inbound, request_error
 from smart_mcp_proxy.gateway.conduct import Conduct
 from smart_mcp_proxy.gateway.offer import Audience, Offer, Offers, Session
@@ -307,9 +308,9 @@ def _shutting_down(delivery: Delivery) -> ShuttingDownError:
 
 
 def _read(name: str, raw: bytes, era: Era) -> dict[str, Any]:
-    """The result as the SDK wants it, or an error in its place: JSON allows more than can be held, deep or large."""
+    """The result as the SDK wants it, or an error in its place: JSON allows more than it can hold, deep or large."""
     try:
-        result: dict[str, Any] = msgspec.json.decode(raw)
+        result: dict[str, Any] = read_writable(raw)
     except (msgspec.DecodeError, RecursionError) as exc:
         result = msgspec.json.decode(_failed(name, _unreadable(name, exc), era))
     return result

@@ -11,6 +11,7 @@ from mcp.shared.exceptions import MCPError
 
 from smart_mcp_proxy.errors import ProxyError, RequestError
 from smart_mcp_proxy.fastmcp_compat.paths import principal, served_path
+from smart_mcp_proxy.fastmcp_compat.screen import read_writable
 from smart_mcp_proxy.fastmcp_compat.server import Inbound, request_error
 from smart_mcp_proxy.gateway.asks import Ask, Asks
 from smart_mcp_proxy.gateway.contents import Contents, Target
@@ -291,7 +292,7 @@ def _unreadable(server: str, exc: Exception) -> ProxyError:
 
 def _decoded(method: str, raw: bytes) -> dict[str, Any]:
     try:
-        result: dict[str, Any] = msgspec.json.decode(raw)
+        result: dict[str, Any] = read_writable(raw)
     except (msgspec.DecodeError, RecursionError) as exc:
         raise request_error(-32603, f"The answer to {method} cannot be passed on: {exc}.") from exc
     return result

@@ -80,6 +80,7 @@ class Gates:
     ) -> None:
         self.clock = clock
         self.places = Places(in_flight)
+        self.held_because = ""
         self._caller = caller or CallerRate()
         self._callers: dict[str, TokenBucket] = {}
         self._rng = rng or random.Random()
@@ -178,6 +179,19 @@ class Gates:
         finally:
             del self._waiting[place]
 
+    def hold(self, why: str) -> None:
+        """Starts no call until `resume`: calls wait for their turn, as many and as long as their servers' limits say.
+
+        Args:
+            why: The rest of a sentence, for those that are refused meanwhile.
+        """
+        self.held_because = why
+        self.places.hold()
+
+    def resume(self) -> None:
+        """Starts calls again, those that waited first."""
+        self.wake(self.places.resume())
+
     def wake(self, places: list[Place]) -> None:
         """Tells those whose turn it is now."""
         for place in places:
@@ -252,8 +266,11 @@ class Admission:
         try:
             await self._gates.turn(place, call_s)
         except TimeoutError:
+            waited = f"The call waited {call_s:g} s for its turn at server '{self._gate.server}' and was not sent"
+            if self._gates.places.is_held:
+                raise self._held(waited) from None
             raise RateLimitedError(
-                f"The call waited {call_s:g} s for its turn at server '{self._gate.server}' and was not sent.",
+                f"{waited}.",
                 hint=f"Try again later, or make fewer calls at a time. {_SERVER_LIMITS}",
                 retry_after_s=FULL_RETRY_S,
             ) from None
@@ -261,6 +278,8 @@ class Admission:
 
     def _full(self, place: Place) -> RateLimitedError:
         most, queue = self._gates.places.limits_of(self._gate.server)
+        if self._gates.places.is_held:
+            return self._held(f"{queue:g} calls wait for server '{self._gate.server}' already; this one was not sent")
         if place.state is PlaceState.SERVER_FULL:
             message = f"Server '{self._gate.server}' has {most:g} calls in flight and {queue:g} waiting, its limit."
             lifted = _SERVER_LIMITS
@@ -272,6 +291,13 @@ class Admission:
             lifted = "The operator can raise MCPPROXY_IN_FLIGHT."
         return RateLimitedError(
             message, hint=f"Try again later, or make fewer calls at a time. {lifted}", retry_after_s=FULL_RETRY_S
+        )
+
+    def _held(self, what: str) -> RateLimitedError:
+        return RateLimitedError(
+            f"{what}: {self._gates.held_because}.",
+            hint="Read the answers that are there, then call again; make fewer calls at a time.",
+            retry_after_s=FULL_RETRY_S,
         )
 
     def _held_back(self, wait_s: float) -> UpstreamError:

@@ -136,6 +136,8 @@ class Places:
 
     def __init__(self, most: int = 0) -> None:
         self.most: float = most or math.inf
+        self._room = self.most
+        """What of it may be taken now: nothing while places are held back."""
         self._share: float = max(1, most // SHARE) if most else math.inf
         self.in_flight = 0
         self._lanes: dict[str, _Lane] = {}
@@ -156,6 +158,20 @@ class Places:
                 del self._lanes[server]
         return self._next()
 
+    @property
+    def is_held(self) -> bool:
+        """Whether places are held back."""
+        return not self._room
+
+    def hold(self) -> None:
+        """From now on whoever asks for a place has to wait for one; nobody loses one."""
+        self._room = 0
+
+    def resume(self) -> list[Place]:
+        """Ends what `hold` began. Returns the waiting ones that have a place now."""
+        self._room = self.most
+        return self._next()
+
     def limits_of(self, server: str) -> tuple[float, float]:
         """Calls of a server that may be in flight and that may wait; infinite where nothing limits them."""
         lane = self._lane(server)
@@ -164,7 +180,7 @@ class Places:
     def enter(self, server: str, principal: str) -> Place:
         """A place that is held, waited for, or not to be had; the first two have to be left."""
         lane = self._lane(server)
-        if lane.in_flight < lane.most and self.in_flight < self.most:
+        if lane.in_flight < lane.most and self.in_flight < self._room:
             # Nobody is overtaken: whoever waits in this lane would have been given this place before.
             lane.in_flight += 1
             self.in_flight += 1
@@ -194,7 +210,7 @@ class Places:
 
     def _next(self) -> list[Place]:
         admitted = []
-        while self.in_flight < self.most:
+        while self.in_flight < self._room:
             server = next((name for name, lane in self._waiting.items() if lane.in_flight < lane.most), None)
             if server is None:
                 break

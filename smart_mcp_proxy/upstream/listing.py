@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from smart_mcp_proxy.errors import UpstreamError
+from smart_mcp_proxy.fastmcp_compat.screen import read_writable
 from smart_mcp_proxy.models import ContentKind
 from smart_mcp_proxy.upstream.link import timeout_error
 
@@ -157,7 +158,7 @@ def _too_many(kind: _Kind, server: str, left: int, *, has_more: bool) -> str:
 def _usable(kind: _Kind, raw: msgspec.Raw) -> tuple[str | None, Any]:
     """Why a definition cannot be used, None if it can; and the definition."""
     try:
-        item = msgspec.json.decode(raw)
+        item = read_writable(bytes(raw))
     except (msgspec.DecodeError, RecursionError) as exc:
         return f"it cannot be read: {exc}", None
     return kind.problem(item), item

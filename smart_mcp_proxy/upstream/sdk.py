@@ -16,7 +16,14 @@ from smart_mcp_proxy.telemetry import get_logger, spawn
 from smart_mcp_proxy.upstream.auth_bearer import Bearer
 from smart_mcp_proxy.upstream.auth_transport import BearerTransport
 from smart_mcp_proxy.upstream.handshake import announces_tools, server_label
-from smart_mcp_proxy.upstream.http import Failure, GuardedTransport, TlsContext, failure_error, new_http_client
+from smart_mcp_proxy.upstream.http import (
+    Failure,
+    GuardedTransport,
+    TlsContext,
+    failure_error,
+    new_http_client,
+    too_long,
+)
 from smart_mcp_proxy.upstream.link import (
     CLIENT_INFO,
     LogLine,
@@ -93,6 +100,7 @@ class SdkLink:
         self._guard = GuardedTransport(transport, max_message_bytes, self._lose, is_fragile=config.transport == "sse")
         self._bearer = bearer
         self._lost_sign_in: UpstreamAuthError | None = None
+        self._overlong: Failure | None = None
         if bearer is not None:
             bearer.on_lost = self._lose_sign_in
         self._session: Session | None = None
@@ -176,7 +184,7 @@ class SdkLink:
     async def wait_closed(self) -> UpstreamError:
         """Waits for the end, and says why it came."""
         await self._lost.wait()
-        return self._lost_sign_in or self._error(None, self._reason or "ended", was_sent=True)
+        return self._lost_sign_in or self._error(self._overlong, self._reason or "ended", was_sent=True)
 
     async def _hold(self, era: Era | None) -> None:
         """Opens the session, keeps it, closes it: all in this one task, as the SDK asks for."""
@@ -188,6 +196,7 @@ class SdkLink:
                 client_info=CLIENT_INFO,
                 era=era,
                 max_event_bytes=self._max_message_bytes,
+                on_overlong=self._lose_overlong,
                 on_notification=self._notified,
             ) as session:
                 self.era, self.protocol_version = session.era, session.protocol_version
@@ -241,7 +250,7 @@ class SdkLink:
             return rpc_error(self._server, method, exc.error.code, exc.error.message, exc.error.data)
         if failure is None:
             reason = self._reason or f"gave no proper answer to '{method}': {exc.error.message.splitlines()[0]}"
-            return lost_error(self._server, reason, was_sent=True)
+            return self._error(self._overlong, reason, was_sent=True)
         return self._error(failure, failure.reason, was_sent=True)
 
     def _error(self, failure: Failure | None, reason: str, *, was_sent: bool) -> UpstreamError:
@@ -250,6 +259,10 @@ class SdkLink:
         was_refused = failure.was_refused or not was_sent
         is_signed_in = self._bearer is not None
         return failure_error(self._server, failure, was_refused=was_refused, is_signed_in=is_signed_in)
+
+    def _lose_overlong(self) -> None:
+        self._overlong = too_long(self._max_message_bytes)
+        self._lose(self._overlong.reason)
 
     def _lose_sign_in(self, error: UpstreamAuthError) -> None:
         if self._reason is None:

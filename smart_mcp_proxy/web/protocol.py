@@ -11,6 +11,9 @@ __all__ = ["BoundedProtocol"]
 REQUEST_S = 60.0
 """A client has so long to send a request, head and body, and as long to begin with the first one: one that sends a byte
 a second would hold its connection for ever. Source: notes/reliability.md, B32."""
+STALL_S = 60.0
+"""A client that takes nothing of an answer for so long is taken for gone: the gateway would keep it for ever.
+Source: notes/reliability.md, F48."""
 HEAD_LIMIT_BYTES = 64 * 1024
 """Of a head, or of what stands between the parts of a body; several times what proxies in front let through."""
 
@@ -69,9 +72,11 @@ class BoundedProtocol(HttpToolsProtocol):
 
     Attributes:
         request_s: See `REQUEST_S`.
+        stall_s: See `STALL_S`.
     """
 
     request_s: ClassVar[float] = REQUEST_S
+    stall_s: ClassVar[float] = STALL_S
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -79,6 +84,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._wordless_bytes = 0
         """Since the request began, or since the last byte of its body: head, chunk sizes, trailers."""
         self._limit: asyncio.TimerHandle | None = None
+        self._stall: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         """A client is there."""
@@ -89,7 +95,18 @@ class BoundedProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """It is gone."""
         self._end_limit()
+        self._end_stall()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """The client takes an answer more slowly than it is made."""
+        super().pause_writing()
+        self._watch_unsent()
+
+    def resume_writing(self) -> None:
+        """It has caught up."""
+        self._end_stall()
+        super().resume_writing()
 
     def data_received(self, data: bytes) -> None:
         """Bytes have arrived."""
@@ -109,6 +126,21 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._limit is not None:
             self._limit.cancel()
             self._limit = None
+
+    def _watch_unsent(self) -> None:
+        unsent_bytes = self.transport.get_write_buffer_size()
+        self._stall = self.loop.call_later(self.stall_s, self._drop_stalled, unsent_bytes)
+
+    def _drop_stalled(self, unsent_bytes: int) -> None:
+        if self.transport.get_write_buffer_size() < unsent_bytes:  # slow, but there
+            self._watch_unsent()
+        else:
+            self.transport.abort()
+
+    def _end_stall(self) -> None:
+        if self._stall is not None:
+            self._stall.cancel()
+            self._stall = None
 
     def _refuse(self, status: int, reason: str) -> None:
         """Ends the connection, with an answer where none is on its way."""

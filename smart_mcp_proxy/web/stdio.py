@@ -1,12 +1,8 @@
 """stdio: one client on our standard input and output; the common call is answered here, the rest by the SDK."""
 
 import asyncio
-import fcntl
-import os
-import stat
-import threading
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
@@ -31,14 +27,11 @@ from smart_mcp_proxy.gateway.agent import DRAIN_S
 from smart_mcp_proxy.models import LOCAL, Era
 from smart_mcp_proxy.telemetry import get_logger, spawn
 from smart_mcp_proxy.upstream.lines import LineSplitter, OverlongLine
-from smart_mcp_proxy.upstream.pipes import LineSink
-from smart_mcp_proxy.web.wire import CallsInFlight, WireCall, WireCancel, error_reply, parse_wire
+from smart_mcp_proxy.web.stdio_pipes import CHUNK_BYTES, Writer, claimed_stdio, reader_of, writer_of
+from smart_mcp_proxy.web.wire import CallsInFlight, Pieces, WireCall, WireCancel, error_reply, parse_wire
 
 __all__ = ["serve_stdio"]
 
-CHUNK_BYTES = 256 * 1024
-PIPE_BYTES = 1024 * 1024
-"""Linux lets any user make a pipe this large."""
 FLUSH_S = 1.0
 """What answers get to leave once their calls have ended."""
 log = get_logger("stdio")
@@ -49,9 +42,9 @@ async def serve_stdio(gateway: Gateway, stop: asyncio.Event) -> None:
 
     In the first two cases the calls under way are answered, and later ones are told that it is too late.
     """
-    with _claimed_stdio() as (source, sink):
-        reader = await _reader_of(source)
-        writer = await _writer_of(sink)
+    with claimed_stdio() as (source, sink):
+        reader = await reader_of(source)
+        writer = await writer_of(sink, gateway.gates)
         try:
             await _Client(gateway, reader, writer, stop).serve()
         finally:
@@ -69,7 +62,7 @@ class _Client:
         stop: Set when it is told to end.
     """
 
-    def __init__(self, gateway: Gateway, reader: asyncio.StreamReader, writer: "_Writer", stop: asyncio.Event) -> None:
+    def __init__(self, gateway: Gateway, reader: asyncio.StreamReader, writer: Writer, stop: asyncio.Event) -> None:
         self._server = gateway.mcp_server()
         self._checked = checked_clients(self._server)
         self._agent = gateway.agent
@@ -110,6 +103,7 @@ class _Client:
         # At the end of the input nothing new can come, so nothing is refused; after a signal all calls have ended.
         with anyio.move_on_after(FLUSH_S if self._stop.is_set() else DRAIN_S):
             await self._all_answered.wait()
+            await self._writer.flush()
         await self._agent.drain(0)
         with anyio.move_on_after(FLUSH_S):
             await self._all_answered.wait()
@@ -125,6 +119,8 @@ class _Client:
                 with self._listening:
                     while chunk := await self._reader.read(CHUNK_BYTES):
                         for line in self._lines.feed(chunk):
+                            if self._writer.is_behind:
+                                await self._send()
                             await self._receive(line, inbound_in)
                 # Before the SDK's stream is closed: it gives up what it has not answered then.
                 await self._finish()
@@ -207,21 +203,18 @@ class _Client:
 
     async def _answer(self, call: WireCall, calls: CallsInFlight, era: Era) -> None:
         try:
-            try:
-                reply = await calls.answer(call, era, LOCAL.id)
-            except MCPError as failure:
-                reply = (error_reply(call, failure),)
-            if reply is not None:
-                await self._send(*reply)
+            await self._send(*await _reply(call, calls, era))
         finally:
             self._mark_answered(call.id)
 
     async def _send(self, *pieces: bytes) -> None:
-        """Sends one message."""
+        """Sends one message, if any, and waits until the client has read enough."""
         if self._is_gone:
             return
         try:
-            self._writer.write(b"".join((*pieces, b"\n")))
+            if pieces:
+                self._writer.write(b"".join((*pieces, b"\n")))
+                del pieces  # the client may take its time
             await self._writer.drain()
         except OSError as exc:
             if not self._is_gone:  # one of many answers under way is the first to notice
@@ -230,108 +223,12 @@ class _Client:
             self._gone()
 
 
-@contextmanager
-def _claimed_stdio() -> Iterator[tuple[int, int]]:
-    """Private descriptors of the client's pipes; meanwhile fd 0 is empty and fd 1 is stderr.
-
-    A stray print, ours or a library's, lands in the log then, not in the middle of the protocol.
-    """
-    source, sink = os.dup(0), os.dup(1)
-    _enlarge(sink)
-    null = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(null, 0)
-    os.dup2(2, 1)
-    os.close(null)
+async def _reply(call: WireCall, calls: CallsInFlight, era: Era) -> Pieces:
+    """The answer, in pieces; none if the client cancelled the call."""
     try:
-        yield source, sink
-    finally:
-        os.dup2(sink, 1)
-        os.dup2(source, 0)
-
-
-def _enlarge(descriptor: int) -> None:
-    """Lets a pipe hold a megabyte where the system can: a large result leaves in one go instead of in sixteen."""
-    if hasattr(fcntl, "F_SETPIPE_SZ"):
-        with suppress(OSError):  # not a pipe, or this user's share of pipe memory is used up
-            fcntl.fcntl(descriptor, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
-
-
-def _can_poll(descriptor: int) -> bool:
-    """Whether the event loop can wait for this descriptor: pipes, sockets and terminals, not files."""
-    mode = os.fstat(descriptor).st_mode
-    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or os.isatty(descriptor)
-
-
-async def _reader_of(source: int) -> asyncio.StreamReader:
-    loop = asyncio.get_running_loop()
-    reader = asyncio.StreamReader(limit=CHUNK_BYTES)
-    if _can_poll(source):
-        protocol = asyncio.StreamReaderProtocol(reader)
-        await loop.connect_read_pipe(lambda: protocol, os.fdopen(os.dup(source), "rb", buffering=0))
-    else:
-        # A file ends soon; a daemon thread reads it and ends with the process if it must.
-        threading.Thread(target=_feed, args=(source, reader, loop), name="stdin", daemon=True).start()
-    return reader
-
-
-def _feed(source: int, reader: asyncio.StreamReader, loop: asyncio.AbstractEventLoop) -> None:
-    while chunk := os.read(source, CHUNK_BYTES):
-        loop.call_soon_threadsafe(reader.feed_data, chunk)
-    loop.call_soon_threadsafe(reader.feed_eof)
-
-
-class _Writer:
-    """Writes to a file at once; the pipe's writer has the same two methods."""
-
-    def __init__(self, sink: int) -> None:
-        self._sink = sink
-
-    def write(self, data: bytes) -> None:
-        """Writes all of it."""
-        view = memoryview(data)
-        while view:
-            view = view[os.write(self._sink, view) :]
-
-    async def drain(self) -> None:
-        """Returns when a client that reads slowly has caught up; a file always has."""
-
-    async def close(self) -> None:
-        """Returns when everything was taken."""
-
-
-class _PipeWriter(_Writer):
-    """Writes to a pipe, socket or terminal without blocking the event loop."""
-
-    def __init__(self, stream: asyncio.StreamWriter) -> None:
-        self._pipe = LineSink(stream)
-
-    def write(self, data: bytes) -> None:
-        """Writes what the pipe takes now and keeps the rest."""
-        self._pipe.write(data)
-
-    async def drain(self) -> None:
-        """Returns when the pipe has taken enough of what was kept."""
-        await self._pipe.drain()
-
-    async def close(self) -> None:
-        """Returns when the pipe has taken everything, or is broken."""
-        self._pipe.close()
-        with suppress(OSError):
-            await self._pipe.wait_closed()
-
-
-async def _writer_of(sink: int) -> _Writer:
-    if not _can_poll(sink):
-        return _Writer(sink)
-    loop = asyncio.get_running_loop()
-    pipe = os.fdopen(os.dup(sink), "wb", buffering=0)
-    transport, protocol = await loop.connect_write_pipe(lambda: asyncio.StreamReaderProtocol(_silent()), pipe)
-    return _PipeWriter(asyncio.StreamWriter(transport, protocol, None, loop))
-
-
-def _silent() -> asyncio.StreamReader:
-    """A reader that nobody reads: the writing side's protocol wants one."""
-    return asyncio.StreamReader()
+        return await calls.answer(call, era, LOCAL.id) or ()
+    except MCPError as failure:
+        return (error_reply(call, failure),)
 
 
 def _parsed(line: bytes) -> Any:

@@ -2,7 +2,7 @@
 
 import inspect
 
-from mcp.client import _probe, streamable_http
+from mcp.client import _probe, sse, streamable_http
 from mcp.client.session import ClientSession
 from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 
@@ -27,6 +27,13 @@ def test_the_dispatcher_takes_an_id_and_a_progress_listener():
 def test_negotiation_takes_a_session_alone():
     """Both eras, one call."""
     assert list(inspect.signature(_probe.negotiate_auto).parameters) == ["session"]
+
+
+def test_the_sse_client_looks_its_stream_up_by_name():
+    """And that takes the limit of one event, which the client itself does not."""
+    assert "sse_within_origin(client, url) as event_source" in inspect.getsource(sse.sse_client)
+    assert "max_event_size" in inspect.signature(sse.sse_within_origin).parameters
+    assert not inspect.unwrap(sse.sse_client).__closure__
 
 
 def test_the_sdks_own_words_are_told_from_a_servers():

@@ -84,7 +84,7 @@ PINNED_HERE = {
     "_terminated",
     "_upstream_token_store",
 }
-PINNED_FOR_CLIENTS = {"_dispatcher", "_probe", "_stamp", "_x_mcp_header_maps"}
+PINNED_FOR_CLIENTS = {"_dispatcher", "_httpx_utils", "_probe", "_stamp", "_x_mcp_header_maps"}
 """Pinned by test_client_contract.py."""
 
 

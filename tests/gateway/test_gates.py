@@ -205,6 +205,32 @@ async def test_a_call_whose_turn_never_comes_ends_in_its_time() -> None:
     assert scene.gates.places.in_flight == 0
 
 
+async def test_while_calls_are_held_back_none_starts_and_those_that_cannot_wait_say_why() -> None:
+    """Neither one that finds the queue full nor one whose time is over was sent; the others go on afterwards."""
+    scene = Scene()
+    scene.gates.configure(Scene.servers(in_flight=5, queue=1))
+    with anyio.fail_after(5):
+        scene.gates.hold("nobody reads the answers")
+        waiting = asyncio.ensure_future(scene.call())
+        await settled()
+        error = await scene.refused()
+        assert (
+            error.message == "1 calls wait for server 'alpha' already; this one was not sent: nobody reads the answers."
+        )
+        assert "Read the answers" in error.hint
+        assert not waiting.done()
+        scene.gates.resume()
+        await waiting
+        scene.gates.configure(Scene.servers(in_flight=5, queue=1, call_s=0.02))
+        scene.gates.hold("nobody reads the answers")
+        assert (await scene.refused()).message == (
+            "The call waited 0.02 s for its turn at server 'alpha' and was not sent: nobody reads the answers."
+        )
+        scene.gates.resume()
+        await scene.call()
+    assert scene.gates.places.in_flight == 0
+
+
 async def test_new_limits_let_waiting_calls_go_and_disturb_none_under_way() -> None:
     """A change of the server file is felt at once."""
     scene = Scene()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from agents import META
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from wires import ENVELOPE, SILENCE, Answer, HttpWire, Wire, call_text
 
@@ -17,6 +17,7 @@ from smart_mcp_proxy.web.wire import WireCall, parse_wire
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("two-paths")]
 
 ABSENT = "absent"
+PARSE_ERROR = -32700
 words = st.text(max_size=6)
 numbers = st.integers() | st.floats() | st.sampled_from([2**63, 2**64, -(2**80), 1e308, -0.0])
 scalars = st.none() | st.booleans() | numbers | words
@@ -131,6 +132,68 @@ async def test_generated_calls_have_one_answer(
         text = json.dumps(document, separators=separators).encode()
     fast, sdk = await answers(wire, text)
     assert fast == sdk
+
+
+literals = st.sampled_from(
+    [
+        *("0", "-0", "-0.0", "1.0", "1E5", "1e400", "1e-400", "18446744073709551616", "9" * 4_300, "9" * 4_301, "01"),
+        *(
+            "NaN",
+            "Infinity",
+            "null",
+            "true",
+            '""',
+            '"\\ud800"',
+            '"\\ud83d\\ude00"',
+            '"\\u0000"',
+            '"\u2028\x7f"',
+            '"\t"',
+        ),
+        *("[]", "{}", '{"a":1,"a":2}', '{"a":1,"\\u0061":2}', "[" * 120 + "]" * 120, "[" * 130 + "]" * 130, " [ 1 ] "),
+        *("'x'", "[1,]", "", "[" * 3_000),
+    ]
+)
+"""Values at the edge of what JSON, Python or this gateway take, as text."""
+ids = st.sampled_from(["7", '"7"', "-1", "9223372036854775808", '"\\u2028"', f'"{"x" * 10_000}"']) | literals
+methods = st.sampled_from(
+    ["tools/call"] * 6 + ["tools/list", "ping", "no/such", "tools\\/call", "t\\u006fols/call", ""]
+)
+places = st.sampled_from(["args", "arguments", "meta", "params", "message", "name"])
+
+
+def without_place(found: tuple[int, Answer]) -> tuple[int, Any]:
+    """The answer, but not at which byte the text is no JSON: the two texts are not equally long."""
+    status, answer = found
+    code = (answer or {}).get("error", {}).get("code")
+    return status, answer if code != PARSE_ERROR else code
+
+
+@settings(max_examples=100, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+@given(request_id=ids, method=methods, place=places, literal=literals, is_twice=st.booleans())
+async def test_texts_that_a_generator_of_values_never_writes_have_one_answer(
+    wire: Wire, request_id: str, method: str, place: str, literal: str, is_twice: bool
+) -> None:
+    """Numbers and depths at the edges, members that are there twice, odd ids, text that is no JSON."""
+    assume(place != "name" or "u0000" not in literal)  # the header that repeats the name cannot hold it
+    extra = dict.fromkeys(("args", "arguments", "meta", "params", "message"), "")
+    if place != "name":
+        extra[place] = f'"x":{literal}' + (',"x":1' if is_twice else "")
+    name = literal if place == "name" else '"call_tool_write"'
+    envelope = json.dumps(ENVELOPE)[1:-1] if wire.era == "modern" else ""
+    meta, args = (f"{{{','.join(filter(None, parts))}}}" for parts in ((envelope, extra["meta"]), (extra["args"],)))
+    arguments = ",".join(filter(None, ('"name":"old:echo"', f'"args":{args}', extra["arguments"])))
+    params = ",".join(
+        filter(None, (f'"name":{name}', f'"arguments":{{{arguments}}}', f'"_meta":{meta}', extra["params"]))
+    )
+    parts = (
+        '"jsonrpc":"2.0"',
+        f'"id":{request_id}',
+        f'"method":"{method}"',
+        f'"params":{{{params}}}',
+        extra["message"],
+    )
+    fast, sdk = await answers(wire, f"{{{','.join(filter(None, parts))}}}".encode())
+    assert without_place(fast) == without_place(sdk)
 
 
 @pytest.mark.parametrize("change", HEADER_CHANGES, ids=str)

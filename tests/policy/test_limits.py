@@ -102,6 +102,21 @@ def test_a_queue_without_a_size_holds_four_calls_for_each_place() -> None:
     assert states(entered(places, *["c/x"] * 1000)) == "h" * 1000
 
 
+def test_while_places_are_held_back_everybody_waits() -> None:
+    """As many as otherwise; nobody loses a place, and one that becomes free goes to nobody before they resume."""
+    places = Places(2)
+    places.configure({"a": Limits(in_flight=2, queue=2)})
+    first = places.enter("a", "x")
+    places.hold()
+    assert places.is_held
+    waiting = entered(places, *["a/x"] * 3)
+    assert states([first, *waiting]) == "hwwa"
+    assert places.leave(first) == []
+    assert places.resume() == waiting[:2]
+    assert not places.is_held
+    assert states([*waiting[:2], places.enter("a", "x")]) == "hhw"
+
+
 def test_callers_take_turns_in_the_queue() -> None:
     """Who has many calls waiting does not keep another one waiting for all of them; one's own keep their order."""
     places = Places()

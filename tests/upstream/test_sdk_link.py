@@ -187,6 +187,22 @@ async def test_an_sse_server_works_and_its_loss_is_noticed(open_web, target):
     gc.collect()
 
 
+# The server is cut off in the middle of its stream, and leaves its own memory streams open.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+async def test_an_sse_server_may_send_messages_as_long_as_others(open_web, target):
+    """Up to the setting; a longer one costs the session, and the error says why."""
+    async with served(target.mcp.http_app(transport="sse")) as address:
+        link = await open_web(f"{address}/sse", transport="sse", limit=8 << 20)  # the text goes twice, structured too
+        assert len(await call(link, "big", size=3 << 20)) == 3 << 20
+        with pytest.raises(UpstreamError) as caught:
+            await call(link, "big", size=5 << 20)
+        for error in (caught.value, await link.wait_closed()):
+            assert error.message == "Server 'web' sent an answer of more than 8,388,608 bytes."
+            assert "MCPPROXY_MAX_MESSAGE_BYTES" in error.hint
+        assert caught.value.delivery == "unknown"
+    gc.collect()
+
+
 async def test_a_tool_that_asks_for_headers_gets_them(open_web, target, url):
     """A modern server may demand arguments as headers; one whose demand is invalid is left out of the list."""
     for name, header in [("good", "Region"), ("bad", "not a token")]:

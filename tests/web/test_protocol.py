@@ -3,6 +3,7 @@
 import asyncio
 from typing import cast
 
+import anyio
 import pytest
 from protocol_wire import Wire
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -17,11 +18,11 @@ REQUEST = b"POST / HTTP/1.1\r\nhost: localhost\r\ncontent-length: 2\r\n\r\n{}"
 TRAILED = b"POST / HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\nx-late: 1\r\n\r\n"
 
 
-def served(app: ASGIApp) -> tuple[BoundedProtocol, Wire]:
+def served(app: ASGIApp, wire: Wire | None = None) -> tuple[BoundedProtocol, Wire]:
     config = Config(app, log_config=None, access_log=False)
     config.load()
     protocol = BoundedProtocol(config=config, server_state=ServerState(), app_state={})
-    wire = Wire()
+    wire = wire or Wire()
     protocol.connection_made(wire)
     return protocol, wire
 
@@ -73,3 +74,45 @@ async def test_fields_after_a_body_reach_nobody() -> None:
     await wire.sent()
     protocol.connection_lost(None)
     assert [name for name, _ in seen] == [b"host", b"transfer-encoding"]
+
+
+class SlowWire(Wire):
+    """A client that reads when the test says so."""
+
+    def __init__(self, unsent_bytes: list[int]) -> None:
+        super().__init__()
+        self.unsent_bytes = unsent_bytes
+        self.is_aborted = asyncio.Event()
+
+    def get_write_buffer_size(self) -> int:
+        return self.unsent_bytes.pop(0)
+
+    def abort(self) -> None:
+        self.is_aborted.set()
+
+
+async def test_a_client_that_takes_nothing_of_an_answer_is_let_go_and_a_slow_one_is_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is looked at again and again; the slow one is let go when it has stopped too."""
+    monkeypatch.setattr(BoundedProtocol, "stall_s", 0.01)
+    slow = SlowWire([30, 20, 10, 10, 99])
+    protocol, _ = served(cast(ASGIApp, _answer), slow)
+    protocol.pause_writing()
+    with anyio.fail_after(5):
+        await slow.is_aborted.wait()
+    assert slow.unsent_bytes == [99]
+    protocol.connection_lost(None)
+
+
+async def test_a_client_that_has_caught_up_is_not_watched_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor one that is gone."""
+    monkeypatch.setattr(BoundedProtocol, "stall_s", 0.01)
+    for ends in (BoundedProtocol.resume_writing, lambda protocol: protocol.connection_lost(None)):
+        wire = SlowWire([30])
+        protocol, _ = served(cast(ASGIApp, _answer), wire)
+        protocol.pause_writing()
+        ends(protocol)
+        await anyio.sleep(0.05)
+        assert not wire.is_aborted.is_set() and wire.unsent_bytes == []
+        protocol.connection_lost(None)

@@ -1,0 +1,79 @@
+"""A client on a pipe that calls and does not read: what the gateway keeps for it is bounded, and nothing is lost."""
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+
+import anyio
+import pytest
+from agents import CLIENT, HANDSHAKE_VERSION
+from doors import SETTLED_S, spawned
+
+from smart_mcp_proxy.web.stdio_pipes import UNSENT_BYTES
+
+pytestmark = [pytest.mark.anyio, pytest.mark.requirement("unread-answers"), pytest.mark.long]
+
+UPSTREAM = Path(__file__).parent / "bulky_upstream.py"
+ANSWER_BYTES = 4 * 1024 * 1024
+KEPT = UNSENT_BYTES // ANSWER_BYTES
+IN_FLIGHT = 2
+SLACK = IN_FLIGHT + 2
+"""Calls under way when the bound is reached, the one that reaches it, and the one in the pipe."""
+CALLS = KEPT + 3 * SLACK
+QUIET_S = 1.0
+PROGRESS = {"progressToken": "one"}
+
+
+def sent(process: asyncio.subprocess.Process, method: str, params: dict[str, object], **more: object) -> None:
+    """Sends one message; does not wait."""
+    assert process.stdin is not None
+    message = {"jsonrpc": "2.0", "method": method, "params": params, **more}
+    process.stdin.write(json.dumps(message).encode() + b"\n")
+
+
+def call(process: asyncio.subprocess.Process, request_id: int, *, by_sdk: bool) -> None:
+    """Calls the tool; a progress token makes it the SDK's to answer."""
+    params = {"name": "call_tool_write", "arguments": {"name": "bulky:fetch"}}
+    sent(process, "tools/call", params | ({"_meta": PROGRESS} if by_sdk else {}), id=request_id)
+
+
+async def quiet(ledger: Path, at_least: int) -> int:
+    """The lines of the ledger, once it has so many and gets no more."""
+    count = -1
+    while count < at_least or count != len(ledger.read_text().splitlines()):
+        count = len(ledger.read_text().splitlines())
+        await asyncio.sleep(QUIET_S)
+    return count
+
+
+@pytest.mark.parametrize("by_sdk", [False, True], ids=["wire", "sdk"])
+async def test_calls_of_a_client_that_does_not_read_wait_until_it_reads(tmp_path: Path, *, by_sdk: bool) -> None:
+    """The server gets no more of them than fill the bound; later all are answered."""
+    ledger = tmp_path / "ledger"
+    ledger.touch()
+    limits = {"in_flight": IN_FLIGHT, "queue": CALLS, "call_s": 600}
+    server = {"command": sys.executable, "args": ["-S", str(UPSTREAM), str(ledger)], "limits": limits}
+    async with spawned(tmp_path / "data", {"bulky": server}) as process:
+        assert process.stdout is not None
+        with anyio.fail_after(2 * SETTLED_S):
+            opening = {"protocolVersion": HANDSHAKE_VERSION, "capabilities": {}, "clientInfo": CLIENT}
+            sent(process, "initialize", opening, id=0)
+            await process.stdout.readline()
+            sent(process, "notifications/initialized", {})
+            request_id = 1
+            while not ledger.read_text():  # until the server is there
+                call(process, request_id, by_sdk=False)
+                await process.stdout.readline()
+                request_id += 1
+            process.stdout._transport.pause_reading()  # type: ignore[attr-defined]  # there is no other way to stop
+            wanted = set(range(request_id, request_id + CALLS))
+            for one in sorted(wanted):
+                call(process, one, by_sdk=by_sdk)
+            assert 1 + KEPT <= await quiet(ledger, KEPT) <= 1 + KEPT + SLACK
+            process.stdout._transport.resume_reading()  # type: ignore[attr-defined]
+            while wanted:
+                answer = json.loads(await process.stdout.readline())
+                assert len(answer["result"]["content"][0]["text"]) == ANSWER_BYTES
+                wanted.remove(answer["id"])
+    assert len(ledger.read_text().splitlines()) == 1 + CALLS
