@@ -120,6 +120,11 @@ class Archive:
         find = partial(vectors.stored, embedder=embedder, hashes=hashes)
         return await self._database.run(partial(self._database.read, find))
 
+    async def vector_counts(self, hashes: Collection[str]) -> dict[str, int]:
+        """Of how many definitions each embedder's vectors are stored, most first; among equals the latest first."""
+        find = partial(vectors.counts, hashes=hashes)
+        return await self._database.run(partial(self._database.read, find))
+
     async def store_vectors(self, embedder: str, made: Mapping[str, bytes]) -> None:
         """Stores vectors by definition hash; once it returns they survive whatever happens to this process."""
         store = partial(vectors.store, embedder=embedder, made=made, now_s=self._clock())

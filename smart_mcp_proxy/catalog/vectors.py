@@ -1,15 +1,16 @@
 """The SQL of vectors: what an embedder made of a text, so that nobody has to make it again."""
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from itertools import islice
 from typing import TypeVar
 
-from sqlalchemy import ColumnElement, Connection, Integer, and_, delete, literal_column, select, update
+from sqlalchemy import ColumnElement, Connection, Integer, and_, delete, func, literal_column, select, update
 from sqlalchemy.dialects.sqlite import insert as upsert
 
 from smart_mcp_proxy.catalog.schema import vectors
 
-__all__ = ["DROPPED_ROWS", "drop_unused", "note_use", "store", "stored"]
+__all__ = ["DROPPED_ROWS", "counts", "drop_unused", "note_use", "store", "stored"]
 
 DROPPED_ROWS = 2_000
 """Dropped at a time: 3 MB of vectors of 384 components, a transaction of some 20 ms."""
@@ -32,6 +33,20 @@ def stored(connection: Connection, embedder: str, hashes: Collection[str]) -> di
         rows = select(vectors.c.definition_hash, vectors.c.vector).where(_are(embedder, some))
         found.update(connection.execute(rows).all())
     return found
+
+
+def counts(connection: Connection, hashes: Collection[str]) -> dict[str, int]:
+    """Of how many definitions each embedder's vectors are stored, most first; among equals the latest first."""
+    found: Counter[str] = Counter()
+    latest: dict[str, int] = {}
+    embedder, row_id = vectors.c.embedder, func.max(_ROW_ID)
+    for some in _parts(hashes):
+        are_these = vectors.c.definition_hash.in_(some)
+        rows = select(embedder, func.count(), row_id).where(are_these).group_by(embedder)
+        for id, count, last in connection.execute(rows):
+            found[id] += count
+            latest[id] = max(last, latest.get(id, 0))
+    return dict(sorted(found.items(), key=lambda pair: (pair[1], latest[pair[0]]), reverse=True))
 
 
 def store(connection: Connection, embedder: str, made: Mapping[str, bytes], now_s: float) -> None:

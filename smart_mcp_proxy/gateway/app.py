@@ -25,8 +25,8 @@ from smart_mcp_proxy.gateway.clients import Clients
 from smart_mcp_proxy.gateway.conduct import Conduct
 from smart_mcp_proxy.gateway.contents_changes import ContentsChanges
 from smart_mcp_proxy.gateway.contents_door import ContentsDoor
-from smart_mcp_proxy.gateway.embedding import Embedding, VectorSetup
-from smart_mcp_proxy.gateway.engines import available, lexical_engine, vector_engine
+from smart_mcp_proxy.gateway.embedding import Embedding
+from smart_mcp_proxy.gateway.engines import available, lexical_engine, vector_setup
 from smart_mcp_proxy.gateway.front import Front
 from smart_mcp_proxy.gateway.fronts import Fronts
 from smart_mcp_proxy.gateway.gates import open_gates
@@ -54,7 +54,6 @@ from smart_mcp_proxy.gateway.toolsets import Toolsets
 from smart_mcp_proxy.gateway.visible import Visible
 from smart_mcp_proxy.models import Principal, Reach, ServerState, ServerStatus
 from smart_mcp_proxy.search import SearchIndex
-from smart_mcp_proxy.search.embedders import open_embedder
 from smart_mcp_proxy.servers import Profile, ServerConfig, ServerEdits
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.telemetry import get_logger, spawn
@@ -287,7 +286,7 @@ class Gateway:
         settings = self.settings
         if settings.embedder == "BM25":
             return None
-        setup = VectorSetup(partial(open_embedder, settings, self._environ), partial(vector_engine, self._available))
+        setup = vector_setup(settings, self._available, self._environ)
         return Embedding(self.index, self.catalog, self.indexer, settings.data_dir, setup, clock=self._clock)
 
     def mcp_server(self) -> FastMCP:

@@ -5,6 +5,7 @@ import random
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from anyio import move_on_after, to_thread
@@ -16,7 +17,7 @@ from smart_mcp_proxy.gateway.indexer import Indexer
 from smart_mcp_proxy.gateway.vector_fill import VectorFill, Wanted
 from smart_mcp_proxy.models import Document
 from smart_mcp_proxy.search import Engine, SearchIndex
-from smart_mcp_proxy.search.embedding import Embedder
+from smart_mcp_proxy.search.embedding import Embedder, text_hash, text_of
 from smart_mcp_proxy.search.links import VectorLinks
 from smart_mcp_proxy.search.sidecar import SIDECAR_NAME, load, save
 from smart_mcp_proxy.search.vectors import VectorIndex
@@ -34,10 +35,12 @@ class VectorSetup:
 
     Attributes:
         open_embedder: Loads the model, or tries the service; blocks.
+        reopen_embedder: The same for the embedder that had this id before the settings changed.
         make_engine: An engine without tools that ranks by these vectors, and by words where there are none.
     """
 
     open_embedder: Callable[[], Embedder]
+    reopen_embedder: Callable[[str], Embedder]
     make_engine: Callable[[Embedder, VectorIndex], Engine]
 
 
@@ -94,9 +97,8 @@ class Embedding:
     Vectors come from the side-car, from the catalog, and only then from the embedder, so none is made twice. From
     the switch on, tools that change are found by their words until they have their new vector.
 
-    Words and not the former vectors serve after a change of model or service: a query can be compared with vectors of
-    its own model only, and what opens the former one, its key, its packages and its files included, has gone with the
-    setting that named it. The former vectors stay stored for the way back.
+    After a change of model the former one, reopened from the id that its vectors are stored under, ranks with them
+    until the new ones are complete; words do where it does not open. Its vectors stay stored for the way back.
 
     Args:
         index: Whose tools get vectors, and whose engine is switched.
@@ -136,6 +138,7 @@ class Embedding:
         self._failures = 0
         self._trouble = ""
         self._stopped = ""
+        self._former = ""
         self._told_at_s = clock()
         self._is_closing = False
         self._task: asyncio.Task[None] | None = None
@@ -161,12 +164,16 @@ class Embedding:
 
     def _progress(self) -> str:
         if self.progress is None:
-            return "the embedding model is being opened, words alone rank until then"
+            return f"the embedding model is being opened, {self._meanwhile} until then"
         done, total = self.progress
         if not self._missing and (self.is_ranking or not total):
             return ""
-        others = "the others are found by their words" if self.is_ranking else "words alone rank"
+        others = "the others are found by their words" if self.is_ranking else self._meanwhile
         return f"embedding tools: {done} of {total}, {others} until then"
+
+    @property
+    def _meanwhile(self) -> str:
+        return f"vectors of '{self._former}' rank" if self._former else "words alone rank"
 
     @property
     def is_complete(self) -> bool:
@@ -199,6 +206,8 @@ class Embedding:
         try:
             await self._indexer.loaded.wait()
             work = self._work = await self._opened()
+            if await self._follow(work):
+                await self._bridge(work.embedder.id)
             while True:
                 await self._bring_up(work)
                 await self._settle(work)
@@ -206,7 +215,7 @@ class Embedding:
                     with move_on_after(self._pace.look_s):
                         await self._indexer.wait_changed()
         except MissingExtraError as exc:
-            self._stopped = f"{exc.message}; until then words alone rank"
+            self._stopped = f"{exc.message}; until then {self._meanwhile}"
             log.warning("%s", exc)
         except Exception:  # boundary: top of a background task; it is logged with its trace where it ends
             self._stopped = "embedding ended by an error of ours, tools that change are found by their words only"
@@ -223,6 +232,8 @@ class Embedding:
                 embedder = await run_in_daemon(self._setup.open_embedder, "embedder start")
                 break
             except EmbeddingError as exc:
+                if not self._failures:
+                    await self._bridge()
                 await self._pause(exc)
         links = VectorLinks(VectorIndex(embedder.dimension))
         fill = VectorFill(self._index, self._catalog, embedder, links, self._data_dir, self._clock)
@@ -234,6 +245,39 @@ class Embedding:
         sidecar = load(self._data_dir / SIDECAR_NAME, embedder.id, embedder.dimension)
         if sidecar is not None:
             links.take_over(sidecar)
+
+    async def _bridge(self, chosen: str = "") -> None:
+        """Lets a former embedder rank until the chosen one can: one that opens, and has vectors of more tools than it.
+
+        Args:
+            chosen: The chosen one's id; empty while that does not open.
+        """
+        documents = self._index.documents
+
+        def hashes() -> set[str]:
+            return {text_hash(text_of(document)) for document in documents.values()}
+
+        try:
+            wanted = await to_thread.run_sync(hashes)
+            counts = {} if self._former else await self._catalog.vector_counts(wanted)
+        except CatalogError as exc:
+            log.debug("former vectors cannot be read: %s", exc)
+            return
+        least = max(counts.pop(chosen, 0), len(wanted) // 2)
+        for id in [id for id, count in counts.items() if count > least]:
+            try:
+                embedder = await run_in_daemon(partial(self._setup.reopen_embedder, id), "former embedder start")
+            except (EmbeddingError, MissingExtraError) as exc:
+                log.info("'%s' does not rank meanwhile: %s", id, exc)
+                continue
+            links = VectorLinks(VectorIndex(embedder.dimension))
+            fill = VectorFill(self._index, self._catalog, embedder, links, self._data_dir, self._clock)
+            await to_thread.run_sync(links.follow, documents)
+            await fill.take_stored(links.missing())
+            await to_thread.run_sync(self._switch, embedder, links, documents)
+            self._former = id
+            log.info("vectors of '%s' rank %d tools meanwhile", id, len(links.vectors))
+            return
 
     async def _bring_up(self, work: _Work) -> None:
         """Returns when every tool has its vector."""
@@ -255,7 +299,7 @@ class Embedding:
             took_s = self._clock() - began_s
             log.info("%d vectors were stored, %d tools embedded in %.1f s", found, made, took_s)
         if not self._is_closing and not self.is_ranking and self._followed:
-            await to_thread.run_sync(self._switch, work)
+            await to_thread.run_sync(self._switch, work.embedder, work.links, self._followed)
             self.is_ranking = True
             log.info("vectors of '%s' rank %d tools", work.embedder.id, len(work.links.vectors))
 
@@ -272,8 +316,8 @@ class Embedding:
         self._followed, self._missing = documents, sum(map(len, missing.values()))
         return missing
 
-    def _switch(self, work: _Work) -> None:
-        engine, documents = self._setup.make_engine(work.embedder, work.links.vectors), self._followed
+    def _switch(self, embedder: Embedder, links: VectorLinks, documents: Mapping[int, Document]) -> None:
+        engine = self._setup.make_engine(embedder, links.vectors)
         engine.update(documents.values(), ())
         self._index.use(engine, documents)
 

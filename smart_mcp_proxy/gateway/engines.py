@@ -1,11 +1,13 @@
 """What the settings ask for and what is installed of it: engines for the gateway and its evaluation, languages."""
 
 from collections.abc import Mapping
+from functools import partial
 
 from smart_mcp_proxy.errors import MissingExtraError
+from smart_mcp_proxy.gateway.embedding import VectorSetup
 from smart_mcp_proxy.gateway.sandbox import runnable
 from smart_mcp_proxy.search import Bm25fEngine, Engine
-from smart_mcp_proxy.search.embedders import require_packages
+from smart_mcp_proxy.search.embedders import open_embedder, reopen_embedder, require_packages
 from smart_mcp_proxy.search.embedding import Embedder
 from smart_mcp_proxy.search.engine import LexicalEngine
 from smart_mcp_proxy.search.fused import FusedEngine
@@ -13,7 +15,7 @@ from smart_mcp_proxy.search.rank_bm25 import RankBm25Engine
 from smart_mcp_proxy.search.vectors import VectorIndex
 from smart_mcp_proxy.settings import Settings
 
-__all__ = ["available", "lexical_engine", "vector_engine"]
+__all__ = ["available", "lexical_engine", "vector_engine", "vector_setup"]
 
 
 def lexical_engine(settings: Settings) -> LexicalEngine:
@@ -28,6 +30,15 @@ def lexical_engine(settings: Settings) -> LexicalEngine:
 def vector_engine(settings: Settings, embedder: Embedder, vectors: VectorIndex) -> Engine:
     """The engine that ranks by `vectors`, under HYBRID by words as well, without tools; raises as above."""
     return FusedEngine(lexical_engine(settings), vectors, embedder, is_lexical_used=settings.embedder == "HYBRID")
+
+
+def vector_setup(wanted: Settings, present: Settings, environ: Mapping[str, str]) -> VectorSetup:
+    """What vectors are made with under the settings as `wanted`, and used with under those that are `available`."""
+    return VectorSetup(
+        partial(open_embedder, wanted, environ),
+        partial(reopen_embedder, settings=wanted, environ=environ),
+        partial(vector_engine, present),
+    )
 
 
 def available(settings: Settings, environ: Mapping[str, str]) -> tuple[Settings, tuple[str, ...]]:

@@ -98,6 +98,12 @@ class VectorFill:
                 await self._make(batch)
         return True
 
+    async def take_stored(self, missing: Wanted) -> None:
+        """Gives the tools in `missing` the vectors that are stored, and makes none."""
+        rest = iter(missing)
+        while window := _first(rest, missing, _WINDOW):
+            await self._link_stored(window)
+
     async def store_again(self) -> None:
         """After the catalog could not store anything for a while: stores all vectors, for the file may be a new one."""
         self._was_lost |= self._catalog.problem is not None or bool(self._unstored)

@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -155,11 +156,11 @@ class FusedEngine:
         cosine_of = dict(zip(found.ids.tolist(), found.cosines.tolist(), strict=True))
         far = [id for id in by_words if id not in cosine_of]
         cosine_of |= dict(zip(far, self._vectors.cosines(found.vector, np.array(far, np.int64)).tolist(), strict=True))
-        ids = np.array([id for id in cosine_of if id in found.documents], np.int64)
-        cosines = np.array([cosine_of[id] for id in ids.tolist()])
-        scores = self._fused(cosines, np.array([by_words.get(id, 0.0) for id in ids.tolist()]), found.fitness)
-        order = np.lexsort((ids, -scores))[:depth]
-        return [Hit(id, score) for id, score in zip(ids[order].tolist(), scores[order].tolist(), strict=True) if score]
+        ids, cosines = np.array(list(cosine_of), np.int64), np.array(list(cosine_of.values()))
+        scores = self._fused(cosines, np.array([by_words.get(id, 0.0) for id in cosine_of]), found.fitness)
+        order = np.lexsort((ids, -scores))
+        best = zip(ids[order].tolist(), scores[order].tolist(), strict=True)
+        return list(islice((Hit(id, score) for id, score in best if score and id in found.documents), depth))
 
     def fits(self, query: str, id: int, allowed: Set[int] | None = None) -> bool:
         """Whether a best hit is good enough to be an answer: cosine, lead, words and length together reach 1.58.
@@ -256,9 +257,11 @@ def _crowd(found: _Candidates, servers: int) -> float:
     """The cosine of the tool in the crowd's place among `servers` servers; 0 if there are not as many tools."""
     per_server = max(_CROWD_PER_SERVER, math.ceil(_CROWD / max(1, servers)))
     places: Counter[str] = Counter()
+    counted = 0
     for id, cosine in zip(found.ids.tolist(), found.cosines.tolist(), strict=True):
         if (document := found.documents.get(id)) is not None and places[document.server] < per_server:
             places[document.server] += 1
-            if places.total() == _CROWD:
+            counted += 1
+            if counted == _CROWD:
                 return float(cosine)
     return float(found.cosines[-1]) if len(found.ids) >= _CANDIDATES else 0.0

@@ -17,9 +17,10 @@ _FRESH_ROWS = 2_048
 _COMPRESSED_FROM_ROWS = 4_000
 """From here on a matrix competes for the processor's cache, and reading it is what a search costs. Measured with 384
 components, one thread: 0.4 ms exact against 0.1 ms compressed at 10,000 rows, 9.4 ms against 1.5 ms at 100,000."""
-_REACH = 6
-"""Rows that a compressed scan is asked for, for each one that is wanted. There even random vectors, whose cosines are
-closer than those of texts, are so far apart that rounding hides none; with 3 at 100,000 rows it may."""
+_REACHES = (3, 6)
+"""Rows that a compressed scan is asked for, for each one that is wanted: more only where rounding may hide one. With 6
+even random vectors, whose cosines are closer than those of texts, are far enough apart, with 3 up to 10,000 of them;
+twice the rows are 0.1 ms more at 10,000."""
 _GATHERED_SHARE = 4
 """Up to a fourth of the rows are picked out and compared; more are cheaper compared where they lie."""
 _UNIT_TOLERANCE = 1e-3
@@ -62,17 +63,18 @@ class _Block:
 
     def near(self, vector: NDArray[np.float32], depth: int) -> NDArray[np.int64]:
         """Rows with a vector that hold the `depth` nearest ones, and some more."""
-        if self.scan is not None and (scanned := self._scanned(self.scan, vector, depth)) is not None:
-            return scanned
+        for reach in _REACHES:
+            if (scanned := self._scanned(vector, depth, reach * depth)) is not None:
+                return scanned
         scores = self.matrix @ vector
         scores[self.ids == _FREE] = -np.inf
         return _top(scores, depth)
 
-    def _scanned(self, scan: Scan, vector: NDArray[np.float32], depth: int) -> NDArray[np.int64] | None:
-        """What a scan finds; None where so many are near, or removed, that others may be as near."""
-        if _REACH * depth * _GATHERED_SHARE > len(self.ids):
+    def _scanned(self, vector: NDArray[np.float32], depth: int, reach: int) -> NDArray[np.int64] | None:
+        """What a scan for `reach` rows finds; None where so many are near, or removed, that others may be as near."""
+        if self.scan is None or reach * _GATHERED_SHARE > len(self.ids):
             return None
-        rows, ceiling = scan(vector, _REACH * depth)
+        rows, ceiling = self.scan(vector, reach)
         rows = rows[np.flatnonzero(self.ids[rows] != _FREE)]
         scores = self.matrix[rows] @ vector
         near = _top(scores, depth)

@@ -38,6 +38,18 @@ async def test_vectors_are_kept_by_hash_and_embedder(open_catalog: OpenCatalog) 
         assert await catalog.stored_vectors("one", ["a"]) == {"a": b"new"}
 
 
+async def test_embedders_are_counted_by_the_vectors_that_are_stored(open_catalog: OpenCatalog) -> None:
+    """Of the definitions asked for, more than one statement takes; the one with most first, then the latest."""
+    many = {f"{number:064x}": b"vector" for number in range(1_234)}
+    async with open_catalog() as catalog:
+        await catalog.store_vectors("one", many)
+        await catalog.store_vectors("few", {"a": b"1", f"{0:064x}": b"2"})
+        await catalog.store_vectors("two", many)
+        counts = await catalog.vector_counts(many.keys())
+        assert list(counts.items()) == [("two", 1_234), ("one", 1_234), ("few", 1)]
+        assert await catalog.vector_counts([]) == await catalog.vector_counts(["b"]) == {}
+
+
 async def test_more_vectors_than_one_statement_takes(open_catalog: OpenCatalog) -> None:
     """Asked for and noted at once."""
     many = {f"{number:064x}": number.to_bytes(4, "big") for number in range(2_345)}

@@ -88,6 +88,12 @@ class SwitchedEngine(Bm25fEngine):
     def __init__(self, embedder: Embedder, vectors: VectorIndex) -> None:
         super().__init__()
         self.vectors = vectors
+        self.embedder = embedder
+
+
+def gone(id: str) -> Embedder:
+    """No former embedder opens."""
+    raise EmbeddingError(f"{id} is gone.")
 
 
 class Desk:
@@ -141,6 +147,7 @@ async def opened_desk(
     *names: str,
     pace: EmbeddingPace = PACE,
     clock: Callable[[], float] | None = None,
+    reopen_embedder: Callable[[str], Embedder] = gone,
 ) -> AsyncIterator[Desk]:
     """A keeper over the tools `names` of the server; without names, over those that are stored."""
     clock = clock or HandClock()
@@ -151,7 +158,7 @@ async def opened_desk(
         indexer = Indexer(catalog, index, visible.sees, clock, pace=Pace(merge_s=0, follow_s=SOON_S))
         alpha = FakeUpstream("alpha")
         desk = Desk(catalog, index, indexer, alpha)
-        setup = VectorSetup(open_embedder, SwitchedEngine)
+        setup = VectorSetup(open_embedder, reopen_embedder, SwitchedEngine)
         desk.embedding = Embedding(index, catalog, indexer, data_dir, setup, clock=clock, sleep=desk.sleep, pace=pace)
         fleet: Any = FakeFleet(alpha)
         indexer.start(fleet)

@@ -8,6 +8,7 @@ from typing import Any
 
 import anyio
 import pytest
+from embedding_fakes import EmbeddingService, failing, good
 from gateway_fakes import NAME_LIMIT, definition
 
 from smart_mcp_proxy.catalog import Catalog
@@ -74,6 +75,29 @@ async def test_tools_are_found_by_meaning(data_dir: Path, embedder: str, engine:
         assert answer["degraded"] == list(gateway.status().degraded) == []
         assert gateway.status().embedded == (len(gateway.index), len(gateway.index))
     assert (data_dir / "tools.faiss").exists()
+
+
+async def test_the_former_model_ranks_until_the_chosen_service_has_embedded_all_tools(data_dir: Path) -> None:
+    """Also while that refuses the key; every answer says which, and why."""
+    async with opened(data_dir, embedder="HF") as gateway:
+        gateway.start_upstreams()
+        await until(lambda: gateway.embedding is not None and gateway.embedding.is_complete)
+    with EmbeddingService() as service:
+        service.usual = failing(401)
+        environ = {"OPENAI_API_KEY": "sk-secret", "OPENAI_BASE_URL": service.url}
+        async with Gateway(Settings(data_dir=data_dir, embedder="OPENAI"), SERVERS, environ=environ) as gateway:
+            gateway.start_upstreams()
+            await until(lambda: len(gateway.degraded()) == 2)
+            answer = await ask(gateway, "will it rain tomorrow")
+            assert answer["tools"][0]["name"] == "up:get_forecast"
+            opening, trouble = answer["degraded"]
+            assert opening.startswith("the embedding model is being opened, vectors of 'hf:sentence-transformers/all-M")
+            assert "refuses the key (HTTP 401)" in trouble
+            service.usual = good
+            await until(lambda: gateway.embedding is not None and gateway.embedding.is_complete)
+            asked = len(service.requests)
+            assert (await ask(gateway, "will it rain tomorrow"))["degraded"] == []
+            assert len(service.requests) == asked + 1
 
 
 async def test_without_its_packages_words_rank_and_every_answer_says_so(data_dir: Path, without_packages: None) -> None:

@@ -1,5 +1,6 @@
 """Opens the embedder that the settings ask for, from what is installed."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache, partial
@@ -11,17 +12,20 @@ from numpy.typing import NDArray
 
 from smart_mcp_proxy.errors import EmbeddingError, MissingExtraError
 from smart_mcp_proxy.search.embedders.minilm import MiniLmEmbedder
-from smart_mcp_proxy.search.embedders.openai import OPENAI_URL, OpenAiEmbedder
+from smart_mcp_proxy.search.embedders.openai import OPENAI_URL, OpenAiEmbedder, id_prefix
 from smart_mcp_proxy.search.embedders.snapshot import find_snapshot
 from smart_mcp_proxy.search.embedders.transformers import SentenceTransformerEmbedder
 from smart_mcp_proxy.search.embedding import Embedder, ViewEmbedder
 from smart_mcp_proxy.search.text import QUERY_LIMIT_CHARS
 from smart_mcp_proxy.settings import Settings
 
-__all__ = ["CachedQueries", "open_embedder", "require_packages"]
+__all__ = ["CachedQueries", "open_embedder", "reopen_embedder", "require_packages"]
 
 _CACHED_QUERIES = 256
 """Agents repeat themselves within a task; 0.4 to 3 MB, by dimension, and at most 4 MB of queries."""
+
+
+_HF_ID = re.compile(r"hf:(.+):[^:]+:\d+:views", re.DOTALL)
 
 
 class CachedQueries:
@@ -76,6 +80,30 @@ def open_embedder(
     # Views of queries were measured with local models only.
     embed_queries = None if isinstance(embedder, OpenAiEmbedder) else embedder.embed_queries
     return CachedQueries(ViewEmbedder(embedder, embed_queries))
+
+
+def reopen_embedder(
+    id: str, settings: Settings, environ: Mapping[str, str], is_installed: Callable[[str], bool] = _is_installed
+) -> Embedder:
+    """The embedder that had this id, loaded and tried again: a local model whose files are still here and the same.
+
+    Nothing is downloaded, and a service is asked only if `settings` still name it, for another of its models: what an
+    agent searches for does not go where the user no longer sends it. The arguments are those of `open_embedder`.
+
+    Raises:
+        MissingExtraError, EmbeddingError: As `open_embedder`, or the embedder with this id is not to be had any more.
+    """
+    service = id_prefix(environ.get("OPENAI_BASE_URL") or OPENAI_URL)
+    if (local := _HF_ID.fullmatch(id)) and find_snapshot(local[1], environ):
+        former = settings.model_copy(update={"embedder": "HF", "hf_model": local[1]})
+    elif settings.embedder == "OPENAI" and id.startswith(service):
+        former = settings.model_copy(update={"openai_model": id.removeprefix(service).rsplit(":", 2)[0]})
+    else:
+        raise EmbeddingError("Neither are its files on this machine, nor do the settings name its service.")
+    embedder = open_embedder(former, environ, is_installed)
+    if embedder.id != id:
+        raise EmbeddingError(f"It is '{embedder.id}' now.")
+    return embedder
 
 
 def require_packages(

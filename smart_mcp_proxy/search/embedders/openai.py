@@ -16,7 +16,7 @@ from smart_mcp_proxy.errors import EmbeddingError
 from smart_mcp_proxy.search.embedders.loop_thread import LoopThread
 from smart_mcp_proxy.search.embedders.texts import cut, encodable
 
-__all__ = ["OPENAI_URL", "OpenAiEmbedder"]
+__all__ = ["OPENAI_URL", "OpenAiEmbedder", "id_prefix"]
 
 OPENAI_URL = "https://api.openai.com/v1"
 
@@ -97,8 +97,7 @@ class OpenAiEmbedder:
         self._client = client = openai.AsyncOpenAI(api_key=api_key, base_url=base_url, max_retries=0)
         self._thread = thread = LoopThread("embedding service")
         weakref.finalize(self, lambda: thread.close(client.close()))
-        address = urlsplit(base_url)
-        self._service = address.netloc.rpartition("@")[2]
+        self._service = _service(base_url)
         self._model = model
         self._query_timeout_s = query_timeout_s
         self._indexing_timeout_s = indexing_timeout_s
@@ -106,7 +105,7 @@ class OpenAiEmbedder:
         self._clock = clock
         self._now = now
         self.dimension = self._ask_patiently(["dimension"]).shape[1]
-        self.id = f"openai:{self._service}{_deployment(address.path)}:{model}:{self.dimension}"
+        self.id = f"{id_prefix(base_url)}{model}:{self.dimension}"
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Vectors of tools' texts, one row of unit length each, shape (len(texts), dimension).
@@ -222,6 +221,15 @@ class OpenAiEmbedder:
         return EmbeddingError(
             f"{self._service} answers {what}.", hint="Check that OPENAI_BASE_URL and MCPPROXY_OPENAI_MODEL are right."
         )
+
+
+def id_prefix(base_url: str) -> str:
+    """What the ids of all embedders of one service begin with; the model's name follows."""
+    return f"openai:{_service(base_url)}{_deployment(urlsplit(base_url).path)}:"
+
+
+def _service(base_url: str) -> str:
+    return urlsplit(base_url).netloc.rpartition("@")[2]
 
 
 def _deployment(path: str) -> str:

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from embedding_fakes import EmbeddingService
+from embedding_fakes import EmbeddingService, replace_file
 
 from smart_mcp_proxy.errors import EmbeddingError, MissingExtraError
-from smart_mcp_proxy.search.embedders import CachedQueries, open_embedder, require_packages
+from smart_mcp_proxy.search.embedders import CachedQueries, open_embedder, reopen_embedder, require_packages
 from smart_mcp_proxy.search.embedding import Embedder
 from smart_mcp_proxy.settings import Settings
 
@@ -19,6 +19,7 @@ LOCAL = (
     "Install them: pip install sentence-transformers faiss-cpu"
 )
 REMOTE = "MCPPROXY_EMBEDDER=OPENAI needs openai and faiss-cpu. Install them: pip install openai faiss-cpu"
+MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 TORCH_FREE = "faiss tokenizers threadpoolctl"
 
 
@@ -118,6 +119,61 @@ def test_a_key_is_asked_for_before_anything_is_sent(service: EmbeddingService, v
     else:
         opened("OPENAI", environ, "openai faiss")
         assert service.requests[0].authorization == "Bearer sk"
+
+
+def reopened(id: str, embedder: str, environ: Mapping[str, str], *modules: str, **settings: object) -> Embedder:
+    """What its id reopens under other settings."""
+    return reopen_embedder(id, Settings.model_validate({"embedder": embedder, **settings}), environ, only(*modules))
+
+
+@pytest.mark.parametrize(("embedder", "model"), [("HF", "/no/such/folder"), ("OPENAI", "x")])
+def test_a_local_model_is_reopened_from_its_id(copied_files: Path, embedder: str, model: str) -> None:
+    """Whatever the settings name now."""
+    former = opened("HF", {}, TORCH_FREE, hf_model=str(copied_files))
+    again = reopened(former.id, embedder, {}, TORCH_FREE, hf_model=model)
+    assert again.id == former.id
+    assert (again.embed_query("send a mail") == former.embed_query("send a mail")).all()
+
+
+def test_a_local_model_that_changed_is_another_one(copied_files: Path) -> None:
+    """Its vectors are not compared with those of the former one; nor is one looked for that has gone."""
+    former = opened("HF", {}, TORCH_FREE, hf_model=str(copied_files))
+    replace_file(copied_files / "sentence_bert_config.json", '{"max_seq_length": 16}')
+    with pytest.raises(EmbeddingError, match="It is 'hf:"):
+        reopened(former.id, "HF", {}, TORCH_FREE)
+    (copied_files / "model.safetensors").unlink()
+    with pytest.raises(EmbeddingError, match="Neither are its files on this machine"):
+        reopened(former.id, "HF", {}, TORCH_FREE, "sentence_transformers torch")
+    with pytest.raises(MissingExtraError):
+        reopened(f"hf:{MINILM}:53aa51172d14:384:views", "HF", {}, "faiss openai")
+
+
+@pytest.mark.parametrize("model", ["text-x", "nomic:latest"])
+def test_another_model_of_the_service_in_use_is_reopened(service: EmbeddingService, model: str) -> None:
+    """With the key that there is; the name may have a colon in it."""
+    former = opened("OPENAI", key(service), "openai faiss", openai_model=model)
+    again = reopened(former.id, "OPENAI", key(service), "openai faiss", openai_model="text-y")
+    assert again.id == former.id
+    assert service.requests[-1].body["model"] == model
+
+
+def test_a_service_that_the_settings_do_not_name_any_more_is_not_asked(service: EmbeddingService) -> None:
+    """Neither after a change to a local model, with the key still there, nor after one of address; nor without key."""
+    former = opened("OPENAI", key(service), "openai faiss")
+    elsewhere = {**key(service), "OPENAI_BASE_URL": f"{service.url}/other"}
+    for embedder, environ in (("HF", key(service)), ("HYBRID", key(service)), ("OPENAI", elsewhere), ("OPENAI", {})):
+        with pytest.raises(EmbeddingError, match="nor do the settings name its service"):
+            reopened(former.id, embedder, environ, "openai faiss", TORCH_FREE)
+    with pytest.raises(EmbeddingError, match="OPENAI_API_KEY is not set"):
+        reopened(former.id, "OPENAI", {"OPENAI_BASE_URL": service.url}, "openai faiss")
+    assert len(service.requests) == 1
+
+
+@pytest.mark.parametrize("id", ["", "hf:", "openai:api.openai.com", "static:1", "hf:x:1:2"])
+def test_an_id_of_another_kind_is_reopened_by_nobody(id: str) -> None:
+    """It was stored by another version, or by nobody."""
+    with pytest.raises(EmbeddingError, match="Neither"):
+        reopened(id, "HF", {}, TORCH_FREE)
 
 
 class Counting:

@@ -70,10 +70,11 @@ class Request:
 
 
 class EmbeddingService:
-    """Answers each request with the next of `answers`, and well when there are no more.
+    """Answers each request with the next of `answers`, and as usual when there are no more.
 
     Attributes:
         answers: What comes next.
+        usual: What comes then; well, unless a test wants it otherwise.
         requests: What came.
         may_answer: Requests wait for it; set from the start.
         was_left: Set when who asked has closed a connection on which an answer dripped.
@@ -81,6 +82,7 @@ class EmbeddingService:
 
     def __init__(self) -> None:
         self.answers: list[Answer] = []
+        self.usual: Answer = good
         self.requests: list[Request] = []
         self.may_answer = Event()
         self.may_answer.set()
@@ -116,7 +118,7 @@ class EmbeddingService:
     def handle(self, request: BaseHTTPRequestHandler) -> None:
         body = json.loads(request.rfile.read(int(request.headers["content-length"])))
         self.requests.append(Request(request.path, request.headers["authorization"], body))
-        answer = self.answers.pop(0) if self.answers else good
+        answer = self.answers.pop(0) if self.answers else self.usual
         reply = answer(body["input"])
         self.may_answer.wait()
         if reply.drips_from:
