@@ -16,10 +16,10 @@ __all__ = [
     "Refusal",
     "count_members",
     "has_odd_members",
+    "read_writable",
     "refuse",
     "refuse_overlong",
     "refuse_used_id",
-    "read_writable",
     "request_id_of",
 ]
 
