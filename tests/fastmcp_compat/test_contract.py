@@ -30,9 +30,10 @@ from mcp.server.session import ServerSession
 from mcp.server.streamable_http import StreamableHTTPServerTransport
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.shared._context_streams import create_context_streams
+from mcp.shared.auth import OAuthClientInformationFull
 from mcp_types import methods as wire_methods
 from packaging.specifiers import SpecifierSet
-from pydantic import ValidationError
+from pydantic import AnyUrl, ValidationError
 from starlette.datastructures import Headers
 from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -70,6 +71,7 @@ UNSERVED = [
 
 PINNED_HERE = {
     "_admit_session",
+    "_client_store",
     "_connection",
     "_context_streams",
     "_idle_timeout",
@@ -116,9 +118,8 @@ def test_every_private_name_in_use_is_pinned_by_a_test() -> None:
     assert used - PINNED_FOR_CLIENTS == PINNED_HERE
 
 
-async def test_a_sign_in_proxy_leads_from_its_tokens_to_the_providers() -> None:
-    """By the id of a token to the id of what the provider gave; tests/interaction shows that forgetting that works."""
-    proxy = OAuthProxy(
+def sign_in_proxy() -> OAuthProxy:
+    return OAuthProxy(
         upstream_authorization_endpoint="https://id.example/authorize",
         upstream_token_endpoint="https://id.example/token",
         upstream_client_id="gateway",
@@ -127,10 +128,26 @@ async def test_a_sign_in_proxy_leads_from_its_tokens_to_the_providers() -> None:
         client_storage=MemoryStore(),
         jwt_signing_key=bytes(32),
     )
+
+
+async def test_a_sign_in_proxy_leads_from_its_tokens_to_the_providers() -> None:
+    """By the id of a token to the id of what the provider gave; tests/interaction shows that forgetting that works."""
+    proxy = sign_in_proxy()
     mapping = JTIMapping(jti="one", upstream_token_id="two", created_at=0)
     await proxy._jti_mapping_store.put(key="one", value=mapping)
     assert (await proxy._jti_mapping_store.get(key="one")) == mapping
     assert not await proxy._upstream_token_store.delete(key=mapping.upstream_token_id)
+
+
+async def test_a_sign_in_proxy_keeps_its_clients_by_their_id() -> None:
+    """As long as the store is told, for good where it is told nothing."""
+    proxy = sign_in_proxy()
+    await proxy.register_client(OAuthClientInformationFull(client_id="one", redirect_uris=[AnyUrl("http://localhost")]))
+    client = await proxy._client_store.get(key="one")
+    assert client is not None
+    assert client.client_id == "one"
+    await proxy._client_store.put(key="one", value=client, ttl=None)
+    assert await proxy._client_store.get(key="one") == client
 
 
 @pytest.mark.parametrize("package", ["fastmcp", "mcp"])
