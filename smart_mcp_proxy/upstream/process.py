@@ -93,27 +93,13 @@ class ChildProcess:
         Raises:
             UpstreamError: It cannot be started; the message says what is missing.
         """
-        command, loop = config.command or "", asyncio.get_running_loop()
-        if watchdog is not None:
-            await watchdog.start()
-        try:
-            transport, notice = await loop.subprocess_exec(
-                _ExitNotice,
-                command,
-                *config.args,
-                stdin=PIPE,
-                stdout=PIPE,
-                stderr=PIPE,
-                cwd=config.cwd or None,
-                env=child_environment(environ, config.env),
-                start_new_session=True,
-            )
-        except (OSError, ValueError) as exc:
-            raise _start_error(config, exc) from exc
-        process = Process(transport, notice, loop)
-        if watchdog is not None:
+        if watchdog is None:
+            return cls(*await _begin(config, child_environment(environ, config.env)), on_stderr)
+        await watchdog.start()
+        async with watchdog.announced() as mark:
+            process, exited = await _begin(config, child_environment(environ, config.env) | mark)
             watchdog.watch(process.pid)
-        return cls(process, notice.exited, on_stderr, watchdog)
+        return cls(process, exited, on_stderr, watchdog)
 
     @property
     def pid(self) -> int:
@@ -188,6 +174,26 @@ class ChildProcess:
     def _signal_group(self, number: signal.Signals) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):  # the group is empty, or only zombies are left
             os.killpg(self.pid, number)
+
+
+async def _begin(config: ServerConfig, env: Mapping[str, str]) -> tuple[Process, asyncio.Event]:
+    """The process of a server's command, and the event that it has ended."""
+    loop = asyncio.get_running_loop()
+    try:
+        transport, notice = await loop.subprocess_exec(
+            _ExitNotice,
+            config.command or "",
+            *config.args,
+            stdin=PIPE,
+            stdout=PIPE,
+            stderr=PIPE,
+            cwd=config.cwd or None,
+            env=env,
+            start_new_session=True,
+        )
+    except (OSError, ValueError) as exc:
+        raise _start_error(config, exc) from exc
+    return Process(transport, notice, loop), notice.exited
 
 
 async def _drain(stderr: asyncio.StreamReader, on_line: Callable[[str], None]) -> None:
