@@ -97,24 +97,11 @@ class ChildProcess:
         Raises:
             UpstreamError: It cannot be started; the message says what is missing.
         """
-        command, loop = config.command or "", asyncio.get_running_loop()
-        if watchdog is not None:
-            await watchdog.start()
-        try:
-            transport, notice = await loop.subprocess_exec(
-                _ExitNotice,
-                command,
-                *config.args,
-                stdin=PIPE,
-                stdout=PIPE,
-                stderr=PIPE,
-                cwd=config.cwd or None,
-                env=child_environment(environ, config.env),
-                start_new_session=True,
-            )
-        except (OSError, ValueError) as exc:
-            raise _start_error(config, exc) from exc
-        if watchdog is not None:
+        if watchdog is None:
+            return cls(*await _begin(config, child_environment(environ, config.env)), on_stderr)
+        await watchdog.start()
+        async with watchdog.announced() as mark:
+            transport, notice = await _begin(config, child_environment(environ, config.env) | mark)
             watchdog.watch(transport.get_pid())
         return cls(transport, notice, on_stderr, watchdog)
 
@@ -193,6 +180,24 @@ class ChildProcess:
     def _signal_group(self, number: signal.Signals) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):  # the group is empty, or only zombies are left
             os.killpg(self.pid, number)
+
+
+async def _begin(config: ServerConfig, env: Mapping[str, str]) -> tuple[SubprocessTransport, _ExitNotice]:
+    """Transport and protocol of the process of a server's command."""
+    try:
+        return await asyncio.get_running_loop().subprocess_exec(
+            _ExitNotice,
+            config.command or "",
+            *config.args,
+            stdin=PIPE,
+            stdout=PIPE,
+            stderr=PIPE,
+            cwd=config.cwd or None,
+            env=env,
+            start_new_session=True,
+        )
+    except (OSError, ValueError) as exc:
+        raise _start_error(config, exc) from exc
 
 
 async def _drain(stderr: asyncio.StreamReader, on_line: Callable[[str], None]) -> None:

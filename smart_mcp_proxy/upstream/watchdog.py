@@ -2,8 +2,10 @@
 
 import asyncio
 import contextlib
+import secrets
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Self
 
@@ -13,6 +15,8 @@ __all__ = ["Watchdog"]
 
 _PROGRAM = Path(__file__).with_name("watchdog_child.py")
 _CLOSE_S = 2.0
+_MARK = "MCP_GATEWAY_START"
+"""Variable that a child carries, and whatever it starts: by it a child is found that nobody could tell of."""
 _RESTART_S = 0.5
 """Pause before it is started again: something that kills it at once must not keep us busy."""
 
@@ -31,6 +35,7 @@ class Watchdog:
     def __init__(self) -> None:
         self._process: Process | None = None
         self._groups: set[int] = set()
+        self._announced: set[str] = set()
         self._starting = asyncio.Lock()
         self._keeper: asyncio.Task[None] | None = None
         self._is_missed = False
@@ -57,6 +62,20 @@ class Watchdog:
             if self._keeper is None:
                 await self._launch()
                 self._keeper = spawn(self._keep(), "watchdog")
+
+    @contextlib.asynccontextmanager
+    async def announced(self) -> AsyncIterator[dict[str, str]]:
+        """Variables for a child that is started inside: it is ended even if we are killed before `watch`."""
+        value = secrets.token_hex(8)
+        mark = f"{_MARK}={value}"
+        self._announced.add(mark)
+        self._tell(f"?{mark}\n")
+        await asyncio.sleep(0)  # uvloop writes when its round ends
+        try:
+            yield {_MARK: value}
+        finally:
+            self._announced.discard(mark)
+            self._tell(f"!{mark}\n")
 
     def watch(self, group: int) -> None:
         """Ends this process group if we are killed."""
@@ -98,6 +117,8 @@ class Watchdog:
         self._is_missed = self._process is None
         for group in self._groups:
             self._tell(f"+{group}\n")
+        for mark in self._announced:
+            self._tell(f"?{mark}\n")
 
     def _tell(self, line: str) -> None:
         if self._process is not None and self._process.stdin is not None and not self._process.stdin.is_closing():
