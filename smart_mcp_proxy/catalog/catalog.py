@@ -29,9 +29,7 @@ from smart_mcp_proxy.telemetry import get_logger
 __all__ = ["Catalog"]
 
 T = TypeVar("T")
-
-UNREGISTERED = 0
-"""Id of an instance that no file knows yet; stored ones begin at 1."""
+Clock = Callable[[], float]
 
 _log = get_logger("catalog")
 
@@ -49,7 +47,7 @@ class Catalog(Archive):
     Activity is refused meanwhile, because what is not on disk must not be taken for stored.
     """
 
-    def __init__(self, database: Database, *, name_limit: int, clock: Callable[[], float]) -> None:
+    def __init__(self, database: Database, *, name_limit: int, clock: Clock) -> None:
         super().__init__(database, clock=clock)
         self._name_limit = name_limit
         self._snapshot = Snapshot()
@@ -67,7 +65,7 @@ class Catalog(Archive):
     @classmethod
     @asynccontextmanager
     async def open(
-        cls, data_dir: Path, *, name_limit: int, reset: bool = False, clock: Callable[[], float] = time.time
+        cls, data_dir: Path, *, name_limit: int, reset: bool = False, is_needed: bool = True, clock: Clock = time.time
     ) -> AsyncIterator[Self]:
         """The catalog of a data directory, with what was known when it was last used.
 
@@ -75,13 +73,14 @@ class Catalog(Archive):
             data_dir: Created, for the owner only, if it does not exist.
             name_limit: Longest listed name, in characters, at least 10.
             reset: Whether to start without tools; listed names and used ids stay.
+            is_needed: Whether a directory that cannot be used is an error; otherwise tools are kept in memory.
             clock: Seconds since the epoch. Times are compared with those of other processes, so it is not monotonic.
 
         Raises:
             ConfigError: The directory cannot be used, or a newer program has written the file.
             CatalogError: The file stays locked.
         """
-        async with Database.open(data_dir) as database:
+        async with Database.open(data_dir, is_needed=is_needed) as database:
             catalog = cls(database, name_limit=name_limit, clock=clock)
             await database.run(partial(catalog._load, is_reset=reset))
             try:
@@ -360,7 +359,7 @@ class Catalog(Archive):
             )
             tools.note_syncs(connection, self._last_sync_s if is_new_file else self._unsaved_syncs)
             own = self._instance
-            if own is None or not (is_new_file or own.id == UNREGISTERED):
+            if own is None or not (is_new_file or own.id == instances.UNREGISTERED):
                 return own
             return instances.register(connection, own.pid, own.servers, now_s)
 
@@ -381,7 +380,7 @@ class Catalog(Archive):
         try:
             self._instance = self._write(partial(instances.register, pid=pid, servers=servers, now_s=now_s))
         except StorageError:
-            self._instance = Instance(UNREGISTERED, pid, now_s, now_s, servers)
+            self._instance = Instance(instances.UNREGISTERED, pid, now_s, now_s, servers)
         return self._instance
 
     def _beat(self) -> None:

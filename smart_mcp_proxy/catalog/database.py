@@ -67,8 +67,9 @@ class Database:
     already refers to. It costs one fsync per commit, in a thread, and unchanged tool lists commit nothing.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, is_needed: bool = True) -> None:
         self.path = path
+        self._is_needed = is_needed
         self._mark = MarkFile(path.parent)
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="catalog")
         self._engine = create_engine(
@@ -84,9 +85,14 @@ class Database:
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, data_dir: Path) -> AsyncIterator[Self]:
-        """The database of a data directory; `connect` has to follow."""
-        database = cls(data_dir / DATABASE_NAME)
+    async def open(cls, data_dir: Path, *, is_needed: bool = True) -> AsyncIterator[Self]:
+        """The database of a data directory; `connect` has to follow.
+
+        Args:
+            data_dir: Where.
+            is_needed: Whether a directory that cannot be used is an error of the user's, not one to live with.
+        """
+        database = cls(data_dir / DATABASE_NAME, is_needed=is_needed)
         try:
             yield database
         finally:
@@ -107,7 +113,7 @@ class Database:
         its place.
 
         Raises:
-            ConfigError: The directory cannot be used.
+            ConfigError: The directory cannot be used, and is needed.
             StorageError: The disk does not let us.
             CatalogError: The file stays locked.
         """
@@ -282,8 +288,9 @@ class Database:
             return sqlite3.SQLITE_FULL, _disk_full(refusal)
         return code, refusal.strerror or str(refusal)
 
-    def _unusable(self, reason: str) -> ConfigError:
-        return ConfigError(f"Data directory '{self.path.parent}' cannot be used: {reason}.", hint=_DIRECTORY_HINT)
+    def _unusable(self, reason: str) -> ConfigError | StorageError:
+        kind = ConfigError if self._is_needed else StorageError
+        return kind(f"Data directory '{self.path.parent}' cannot be used: {reason}.", hint=_DIRECTORY_HINT)
 
     def _disconnect(self) -> None:
         if self._connection is not None:

@@ -9,8 +9,10 @@ from sqlalchemy.dialects.sqlite import insert as upsert
 
 from smart_mcp_proxy.catalog.schema import instances
 
-__all__ = ["INSTANCE_STALE_S", "Instance", "beat", "live_instances", "register", "unregister"]
+__all__ = ["INSTANCE_STALE_S", "UNREGISTERED", "Instance", "beat", "live_instances", "register", "unregister"]
 
+UNREGISTERED = 0
+"""Id of an instance that no file knows yet; stored ones begin at 1."""
 INSTANCE_STALE_S = 30.0
 """A process that has not been heard of for so long is taken for dead: three missed beats of 10 s."""
 

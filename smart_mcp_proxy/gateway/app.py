@@ -12,7 +12,6 @@ from types import MappingProxyType
 from fastmcp import FastMCP
 
 from smart_mcp_proxy import __version__
-from smart_mcp_proxy.catalog import Catalog
 from smart_mcp_proxy.errors import CatalogError, ConfigError
 from smart_mcp_proxy.fastmcp_compat.server import build_server
 from smart_mcp_proxy.gateway.activity_log import opened_activity_log
@@ -46,6 +45,7 @@ from smart_mcp_proxy.gateway.routing import Routing
 from smart_mcp_proxy.gateway.sandbox import Sandbox
 from smart_mcp_proxy.gateway.shelves import Shelves
 from smart_mcp_proxy.gateway.status import GatewayStatus
+from smart_mcp_proxy.gateway.storage import opened_catalog
 from smart_mcp_proxy.gateway.subscriptions import Subscriptions
 from smart_mcp_proxy.gateway.tools.code_execution import CodeExecution
 from smart_mcp_proxy.gateway.tools.proxy import proxy_tools
@@ -119,9 +119,7 @@ class Gateway:
     async def __aenter__(self) -> "Gateway":
         async with AsyncExitStack() as stack:
             settings = self.settings
-            self.catalog = await stack.enter_async_context(
-                Catalog.open(settings.data_dir, name_limit=settings.tool_name_limit, reset=settings.reset_data)
-            )
+            self.catalog = await stack.enter_async_context(opened_catalog(settings))
             self.recorder = await stack.enter_async_context(opened_activity_log(self.catalog, settings))
             self.visible = Visible(self.catalog, self._servers, self.index.nearest_names)
             self.approvals = Approvals(self.catalog, lambda: self._servers, settings.trust, self._follow, self.recorder)

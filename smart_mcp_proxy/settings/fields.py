@@ -284,7 +284,10 @@ class Settings(BaseSettings):
         description="The server list itself as JSON text, instead of a file.",
         json_schema_extra=_accepts("JSON text", is_secret=True),
     )
-    data_dir: _Directory = Field(default=Path("~/.mcpproxy"), description="Directory of the catalog and its index.")
+    data_dir: _Directory = Field(
+        default=Path("~/.mcpproxy"),
+        description="Directory of the catalog and its index; one that is set has to be usable.",
+    )
     reset_data: bool = Field(default=False, description="Whether to empty the catalog at the start.")
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(
         default="INFO", description="Least level that is logged."
