@@ -41,6 +41,7 @@ REFUSALS = {
     "gateway/calls.py:_definition_changed": "caller",
     "gateway/clients.py:_refused": "caller",
     "gateway/gates.py:_full": "caller",
+    "gateway/gates.py:_held": "caller",
     "gateway/gates.py:_held_back": "caller",
     "gateway/gates.py:_too_fast_a_caller": "operator",
     "gateway/gates.py:_too_fast_for_server": "user",
