@@ -136,7 +136,8 @@ def _read_page(
         if problem is None:
             definitions[str(name)] = item
         else:
-            _note(problems, f"Server '{server}'", f"{kind.noun} {str(name)[:_SHOWN_CHARS]!r} is left out, {problem}.")
+            which = f"number {number + 1} of its page" if name is None else repr(str(name)[:_SHOWN_CHARS])
+            _note(problems, f"Server '{server}'", f"{kind.noun} {which} is left out, {problem}.")
     return page.nextCursor
 
 

@@ -15,7 +15,7 @@ __all__ = ["Watchdog"]
 
 _PROGRAM = Path(__file__).with_name("watchdog_child.py")
 _CLOSE_S = 2.0
-_MARK = "MCP_GATEWAY_START"
+_MARK = "SMART_MCP_PROXY_START"
 """Variable that a child carries, and whatever it starts: by it a child is found that nobody could tell of."""
 _RESTART_S = 0.5
 """Pause before it is started again: something that kills it at once must not keep us busy."""

@@ -32,10 +32,13 @@ CLOCK = re.compile(
 """Some answers hold the time of day."""
 CLOCK_BASE64 = re.compile(r"(?<=bG9iIGNyZWF0ZWQgYXQg)\w+=*")
 """Some have it in base64, behind `blob created at`."""
+OURS = re.compile(r',\\n  \\"SMART_MCP_PROXY_\w+\\": \\"[\w: ]*\\"')
+"""What a server finds in its environment of ours, in an answer that shows it."""
 
 EXCEPTIONS = {
     "names": "Under the gateway's names, a definition's name or URI says its server; nothing else of it differs.",
     "era": "A modern answer says that it is complete, who sent it, and how long it may be kept.",
+    "environment": "A server is started with two variables more, which say by whom: see `OURS`.",
     "list": "Under the gateway's names its own tools are listed too, and those of servers in the order of their names.",
     "arguments": "Under the gateway's names, arguments that do not fit a tool are refused unsent, with the schema.",
     "unknown": "A tool that the server does not list, and a method that it has not, are refused by the gateway itself.",
@@ -228,7 +231,7 @@ def expected(step: Step, answer: dict[str, Any], names: Names) -> dict[str, Any]
 
 
 def comparable(answer: dict[str, Any], era: str, names: Names) -> str:
-    """An answer as JSON, without what is the gateway's own: `EXCEPTIONS["era"]` and `EXCEPTIONS["list"]`."""
+    """An answer as JSON, without what is the gateway's own: `EXCEPTIONS["era"]`, `["list"]`, `["environment"]`."""
     kept = dict(answer)
     if era == "modern" and "error" not in answer:
         assert kept.pop("resultType") == "complete"
@@ -237,7 +240,8 @@ def comparable(answer: dict[str, Any], era: str, names: Names) -> str:
     if names.server and "tools" in kept:
         theirs = [each for each in kept["tools"] if each["name"].startswith(f"{names.server}__")]
         kept["tools"] = sorted(theirs, key=lambda each: str(each["name"]))
-    return CLOCK.sub("<time>", CLOCK_BASE64.sub("<time>", json.dumps(kept, ensure_ascii=False)))
+    text = json.dumps(kept, ensure_ascii=False)
+    return OURS.sub("", CLOCK.sub("<time>", CLOCK_BASE64.sub("<time>", text)))
 
 
 def is_refused(answer: dict[str, Any]) -> bool:

@@ -39,6 +39,8 @@ CASES: list[tuple[str, dict[str, Any]]] = [
 ]
 CLOCK = re.compile(r"\d{1,2}:\d\d:\d\d\s?[AP]M|\d{4}-\d\d-\d\dT[\d:.]+Z")
 """Some answers hold the time of day."""
+OURS = re.compile(r',\\n  "SMART_MCP_PROXY_\w+": "[\w: ]*"')
+"""What a server finds in its environment of ours."""
 
 
 @pytest.fixture(scope="module")
@@ -75,11 +77,11 @@ async def both(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[
 
 
 def plain(result: dict[str, Any], era: str) -> str:
-    """A result without what the era adds and without the time of day."""
+    """A result without what the era adds, the time of day, and the variables that say who started the server."""
     if era == "modern":
         assert result.pop("resultType") == "complete"
         assert list(result.pop("_meta")) == ["io.modelcontextprotocol/serverInfo"]
-    return CLOCK.sub("<time>", repr(sorted(result.items())))
+    return OURS.sub("", CLOCK.sub("<time>", repr(sorted(result.items()))))
 
 
 async def through_gateway(agent: Agent, tool: str, arguments: dict[str, Any], token: bool = False) -> Any:
