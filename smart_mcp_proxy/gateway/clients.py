@@ -277,7 +277,7 @@ class _Side:
         if is_log and not self._clients.is_wanted(self._session, params.get("level")):
             return
         try:
-            said = self._clients.said(params)
+            said = await asyncio.to_thread(self._clients.said, params)
         except RecursionError:
             log.debug("server %s: dropped %s: it is nested too deeply", self._server, method)
             return

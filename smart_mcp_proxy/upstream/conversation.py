@@ -301,7 +301,7 @@ class Conversation:
     async def _tell_all(self) -> None:
         while self._waiting:
             method, text, line = self._next_waiting()
-            if not (params := _redacted(text)):
+            if not (params := await asyncio.to_thread(_redacted, text)):
                 continue
             try:
                 async with asyncio.timeout(_TELL_S):

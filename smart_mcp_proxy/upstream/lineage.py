@@ -90,7 +90,7 @@ class Lineage:
         raise UpstreamError(
             f"Server '{config.name}' leads back to this gateway, so every call of its tools could go round in circles.",
             hint=f"Take '{config.name}' out of this gateway's configuration, or this gateway out of the other's; one "
-            "that is started as a child needs a configuration file of its own.",
+            f"that is started as a child needs a configuration file of its own, or {STARTED_BY} unset.",
         )
 
     def _check_nesting(self, server: str) -> None:
@@ -98,7 +98,7 @@ class Lineage:
             raise UpstreamError(
                 f"Server '{server}' is not started: this gateway was started by one with the same configuration file.",
                 hint="Take the server that starts this gateway out of that file, or give it one of its own with "
-                "MCPPROXY_CONFIG_PATH in its 'env'.",
+                f"MCPPROXY_CONFIG_PATH in its 'env'. In a shell that one of your servers opened: unset {STARTED_BY}.",
             )
         if len(self._above) >= _MOST_NESTED:
             raise UpstreamError(
