@@ -20,6 +20,14 @@ from smart_mcp_proxy.web.sign_in_bounds import (
 )
 
 pytestmark = pytest.mark.anyio
+EACH_ALLOWANCE = pytest.mark.parametrize(
+    ("path", "at_once", "per_s"),
+    [
+        ("/register", REGISTRATIONS_AT_ONCE, REGISTRATIONS_PER_S),
+        ("/authorize", SIGN_IN_PAGES_AT_ONCE, SIGN_IN_PAGES_PER_S),
+        ("/consent", SIGN_IN_PAGES_AT_ONCE, SIGN_IN_PAGES_PER_S),
+    ],
+)
 
 
 async def echo(scope: Scope, receive: Receive, send: Send) -> None:
@@ -81,14 +89,7 @@ async def test_a_body_that_fits_comes_whole_and_one_that_breaks_off_not_at_all()
     assert await Visitor().ask("/token", parts=iter([whole[0], {"type": "http.disconnect"}])) == (0, b"")
 
 
-@pytest.mark.parametrize(
-    ("path", "at_once", "per_s"),
-    [
-        ("/register", REGISTRATIONS_AT_ONCE, REGISTRATIONS_PER_S),
-        ("/authorize", SIGN_IN_PAGES_AT_ONCE, SIGN_IN_PAGES_PER_S),
-        ("/consent", SIGN_IN_PAGES_AT_ONCE, SIGN_IN_PAGES_PER_S),
-    ],
-)
+@EACH_ALLOWANCE
 async def test_what_strangers_have_written_comes_at_a_bounded_rate(path: str, at_once: int, per_s: float) -> None:
     """Neither a browser's question nor a body that is refused counts; what is for those signed in is never kept out."""
     visitor = Visitor()
@@ -102,14 +103,7 @@ async def test_what_strangers_have_written_comes_at_a_bounded_rate(path: str, at
     assert await visitor.granted(path, at_once) == 3
 
 
-@pytest.mark.parametrize(
-    ("path", "at_once", "per_s"),
-    [
-        ("/register", REGISTRATIONS_AT_ONCE, REGISTRATIONS_PER_S),
-        ("/authorize", SIGN_IN_PAGES_AT_ONCE, SIGN_IN_PAGES_PER_S),
-        ("/consent", SIGN_IN_PAGES_AT_ONCE, SIGN_IN_PAGES_PER_S),
-    ],
-)
+@EACH_ALLOWANCE
 async def test_one_stranger_leaves_room_for_everybody_else(path: str, at_once: int, per_s: float) -> None:
     """Whatever comes from one address, at once or for ever, is a part of what may come; it is told so."""
     visitor, part = Visitor(), at_once // ADDRESS_SHARE
