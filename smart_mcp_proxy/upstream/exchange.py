@@ -145,12 +145,9 @@ class Response:
         if self._error is not None:
             raise self._error
 
-    async def _wait(self) -> None:
+    def _wait(self) -> "asyncio.Future[None]":
         self._news = asyncio.get_running_loop().create_future()
-        try:
-            await self._news
-        finally:
-            self._news = None
+        return self._news
 
     # --- what the connection tells
 
@@ -180,5 +177,6 @@ class Response:
             self._tell()
 
     def _tell(self) -> None:
-        if self._news is not None and not self._news.done():
-            self._news.set_result(None)
+        news, self._news = self._news, None
+        if news is not None and not news.done():
+            news.set_result(None)

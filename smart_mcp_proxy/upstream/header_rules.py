@@ -1,6 +1,7 @@
 """Which HTTP headers a request of the modern era carries besides its body, so that others can route it unread."""
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -19,6 +20,10 @@ from smart_mcp_proxy.telemetry import get_logger
 
 __all__ = ["HeaderRules"]
 
+_NAMES = 512
+"""Whose headers are remembered; an agent calls the same tools again and again."""
+_NAME_CHARS = 200
+"""Of a longer one, the address of a resource perhaps, they are not."""
 _NO_TOOLS = msgspec.Raw(b"[]")
 _object = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _array = msgspec.json.Decoder(list[msgspec.Raw])
@@ -39,15 +44,14 @@ class HeaderRules:
         self._server = server
         self._maps: dict[str, dict[tuple[str, ...], str]] = {}
 
-    def headers(self, version: str, method: str, params: Mapping[str, Any]) -> dict[str, str]:
+    def headers(self, version: str, method: str, params: Mapping[str, Any]) -> Mapping[str, str]:
         """The headers for one request; the parameters are known to be valid Unicode."""
-        headers = {MCP_PROTOCOL_VERSION_HEADER: version, MCP_METHOD_HEADER: method}
         name = params.get(NAME_BEARING_METHODS.get(method, ""))
-        if isinstance(name, str):
-            headers[MCP_NAME_HEADER] = encode_header_value(name)
-            if method == "tools/call" and (rules := self._maps.get(name)):
-                headers |= mcp_param_headers(rules, params.get("arguments") or {})
-        return headers
+        if not isinstance(name, str):
+            return {MCP_PROTOCOL_VERSION_HEADER: version, MCP_METHOD_HEADER: method}
+        headers = (_known_naming if len(name) <= _NAME_CHARS else _naming)(version, method, name)
+        rules = self._maps.get(name) if method == "tools/call" else None
+        return headers if rules is None else {**headers, **mcp_param_headers(rules, params.get("arguments") or {})}
 
     def learn(self, listing: bytes) -> bytes:
         """Remembers which arguments of these listed tools must travel as headers. Callable from a thread.
@@ -84,6 +88,17 @@ class HeaderRules:
         else:
             self._maps.pop(name, None)
         return True
+
+
+def _naming(version: str, method: str, name: str) -> Mapping[str, str]:
+    return {
+        MCP_PROTOCOL_VERSION_HEADER: version,
+        MCP_METHOD_HEADER: method,
+        MCP_NAME_HEADER: encode_header_value(name),
+    }
+
+
+_known_naming = lru_cache(_NAMES)(_naming)
 
 
 def _read(tool: msgspec.Raw) -> object:

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from typing import Any, Final
 
 from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
@@ -16,6 +16,7 @@ from smart_mcp_proxy.telemetry import spawn
 from smart_mcp_proxy.upstream.announcements import Announcements
 from smart_mcp_proxy.upstream.auth_bearer import Bearer
 from smart_mcp_proxy.upstream.codec import encode_message
+from smart_mcp_proxy.upstream.deadline import Deadline
 from smart_mcp_proxy.upstream.endpoint import Endpoint
 from smart_mcp_proxy.upstream.exchange import RequestBody, Response
 from smart_mcp_proxy.upstream.handshake import Agreement, announced, enveloped, modern_meta, negotiate
@@ -103,7 +104,7 @@ class RawHttpLink:
         self._meta: Mapping[str, Any] = {}
         self._declared: Mapping[str, Any] = peer.capabilities if peer is not None else {}
         self._slots = asyncio.Semaphore(_MAX_EXCHANGES)
-        self._deadlines: set[asyncio.Timeout] = set()
+        self._deadlines: set[Deadline] = set()
         self._has_ended_calls = asyncio.Event()
         self._listener: asyncio.Task[None] | None = None
         self._is_listening = asyncio.Event()
@@ -145,10 +146,8 @@ class RawHttpLink:
 
     async def _end_calls(self) -> None:
         """Brings all deadlines forward to now, and waits until nobody uses a connection any more."""
-        now = asyncio.get_running_loop().time()
         for deadline in self._deadlines:
-            if not deadline.expired():
-                deadline.reschedule(now)
+            deadline.expire()
         if self._deadlines:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_CLOSE_S):
@@ -223,7 +222,7 @@ class RawHttpLink:
 
     # --- requests
 
-    async def request(
+    def request(
         self,
         method: str,
         params: Mapping[str, Any],
@@ -231,16 +230,29 @@ class RawHttpLink:
         timeout_s: float,
         on_progress: OnProgress | None = None,
         on_message: OnMessage | None = None,
-    ) -> bytes:
+    ) -> Coroutine[Any, Any, bytes]:
         """The `result` of one request exactly as the server wrote it; see `Link.request`."""
-        if on_progress is None:
-            result = await self._result(method, params, NO_FEED, timeout_s, on_message)
-        else:
-            async with ProgressFeed(on_progress) as feed:
-                result = await self._result(method, params, feed, timeout_s, on_message)
+        if on_progress is not None:
+            return self._followed(method, params, timeout_s, on_progress, on_message)
         if method == "tools/list" and self.era == "modern":
-            return await asyncio.to_thread(self._header_rules.learn, result)
-        return result
+            return self._learned(params, timeout_s)
+        return self._result(method, params, NO_FEED, timeout_s, on_message)
+
+    async def _followed(
+        self,
+        method: str,
+        params: Mapping[str, Any],
+        timeout_s: float,
+        on_progress: OnProgress,
+        on_message: OnMessage | None,
+    ) -> bytes:
+        async with ProgressFeed(on_progress) as feed:
+            return await self._result(method, params, feed, timeout_s, on_message)
+
+    async def _learned(self, params: Mapping[str, Any], timeout_s: float) -> bytes:
+        """The tools, of those that demand headers the ones that can be used."""
+        listing = await self._result("tools/list", params, NO_FEED, timeout_s)
+        return await asyncio.to_thread(self._header_rules.learn, listing)
 
     async def notify(self, method: str, params: Mapping[str, Any]) -> None:
         """Sends one notification; the modern era has none over HTTP."""
@@ -268,12 +280,15 @@ class RawHttpLink:
         headers = self._headers(method, params)
         reply: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         self._inbox.pending.add(request_id, PendingCall(method, reply, feed))
-        deadline = asyncio.timeout(timeout_s)
+        deadline = Deadline(timeout_s)
         try:
-            async with deadline:
+            with deadline:
                 self._deadlines.add(deadline)
-                async with self._slots:
+                await self._slots.acquire()
+                try:
                     await self._session.exchange(request_id, method, headers, body, on_message)
+                finally:
+                    self._slots.release()
             return reply.result()
         except TimeoutError:
             self._cancel(request_id, method, body)

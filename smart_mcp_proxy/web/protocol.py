@@ -85,6 +85,7 @@ class BoundedProtocol(HttpToolsProtocol):
         """Since the request began, or since the last byte of its body: head, chunk sizes, trailers."""
         self._limit: asyncio.TimerHandle | None = None
         self._stall: asyncio.TimerHandle | None = None
+        self._idle_since_s = 0.0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         """A client is there."""
@@ -118,6 +119,34 @@ class BoundedProtocol(HttpToolsProtocol):
             self._refuse(431, "Request Header Fields Too Large")
         elif self._limit is None:
             self._start_limit()
+
+    # --- between requests
+
+    def on_response_complete(self) -> None:
+        """An answer is sent."""
+        self._idle_since_s = self.loop.time()
+        super().on_response_complete()
+
+    def rest(self) -> None:
+        """The same, for less: the timer of the answer before stays, and goes on from here when it is due."""
+        if self.timeout_keep_alive_task is None or self.pipeline or self.transport.is_closing():
+            self.on_response_complete()
+            return
+        self._idle_since_s = self.loop.time()
+        self.server_state.total_requests += 1
+        self.flow.resume_reading()
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Closes the connection, if it has been idle for so long."""
+        self.timeout_keep_alive_task = None
+        if self.cycle is not None and not self.cycle.response_complete:
+            return  # the answer's end starts it anew
+        idle_s = self.loop.time() - self._idle_since_s
+        if idle_s < self.timeout_keep_alive:
+            left_s = self.timeout_keep_alive - idle_s
+            self.timeout_keep_alive_task = self.loop.call_later(left_s, self.timeout_keep_alive_handler)
+        else:
+            super().timeout_keep_alive_handler()
 
     def _start_limit(self) -> None:
         self._limit = self.loop.call_later(self.request_s, self._refuse, 408, "Request Timeout")

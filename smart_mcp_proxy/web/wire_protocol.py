@@ -186,7 +186,6 @@ class WireProtocol(BoundedProtocol):
             return False
         self._wordless_bytes = 0
         self._end_limit()
-        self._unset_keepalive_if_required()
         self._start(taken, head.fields)
         return True
 
@@ -259,7 +258,7 @@ class WireProtocol(BoundedProtocol):
         exchange.response_complete = True
         if not exchange.keep_alive:
             self.transport.close()
-        self.on_response_complete()
+        self.rest()
 
 
 def _nobody_waits() -> None:

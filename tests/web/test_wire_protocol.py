@@ -219,6 +219,27 @@ async def test_a_connection_is_not_idle_while_a_call_behind_a_cancellation_is_un
     protocol.connection_lost(None)
 
 
+async def test_a_connection_is_closed_when_its_last_answer_is_old_enough_and_not_before() -> None:
+    """One timer serves many answers: it looks at the time of the last one when it is due."""
+    protocol, wire, wires = connected()
+    for count in (1, 2):
+        protocol.data_received(post(b"call"))
+        await wire.sent(count)
+    protocol.timeout_keep_alive_handler()  # due, but the last answer has just been sent
+    assert not wire.is_closed
+    assert protocol.timeout_keep_alive_task is not None
+
+    protocol.data_received(post(b"call later"))
+    protocol.timeout_keep_alive = 0
+    protocol.timeout_keep_alive_handler()  # due while a call is under way
+    assert not wire.is_closed
+    wires.calls[-1].go_on.set()
+    await wire.sent(3)
+    await wire.sent(4)  # nothing more is sent: it is closed
+    assert wire.is_closed
+    protocol.connection_lost(None)
+
+
 async def test_a_server_that_stops_answers_a_message_that_is_still_arriving() -> None:
     protocol, wire, _ = connected()
     message = post(b"call or not")

@@ -2,7 +2,7 @@
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
@@ -111,13 +111,13 @@ class AgentTool(ABC, Generic[ArgumentsT]):
             definition["outputSchema"] = self.output_schema
         return definition
 
-    async def call(self, arguments: Mapping[str, Any], caller: Caller) -> bytes:
+    def call(self, arguments: Mapping[str, Any], caller: Caller) -> Coroutine[Any, Any, bytes]:
         """The answer to a call with unchecked arguments.
 
         Raises:
             RequestError: The arguments do not fit this tool.
         """
-        return await self.run(self.parse(arguments), caller)
+        return self.run(self.parse(arguments), caller)
 
     def may_need_line(self, arguments: Mapping[str, Any]) -> bool:
         """Whether the call may lead to a server that knows each client; a look-up."""

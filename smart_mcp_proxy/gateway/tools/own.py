@@ -1,6 +1,6 @@
 """What the gateway offers to agents by default: its own tools, in a list that never changes."""
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Coroutine, Hashable, Mapping, Sequence
 from typing import Any
 
 from smart_mcp_proxy.gateway.tools.base import AgentTool, Caller
@@ -63,6 +63,6 @@ class OwnTools:
         """The way to the tools that are not listed."""
         return f"Listed: {', '.join(self._tools)}. Others are found with retrieve_tools."
 
-    async def call(self, name: str, arguments: Mapping[str, Any], caller: Caller) -> bytes:
+    def call(self, name: str, arguments: Mapping[str, Any], caller: Caller) -> Coroutine[Any, Any, bytes]:
         """The tool's result."""
-        return await self._tools[name].call(arguments, caller)
+        return self._tools[name].call(arguments, caller)
