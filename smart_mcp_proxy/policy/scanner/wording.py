@@ -14,7 +14,8 @@ from smart_mcp_proxy.policy.scanner.handover import ABOUT_AGENTS, AGENT_DATA, HA
 from smart_mcp_proxy.policy.scanner.languages import COMMON_WORDS, LANGUAGES
 from smart_mcp_proxy.policy.scanner.lookalikes import LOOKALIKES
 from smart_mcp_proxy.policy.scanner.orders import ORDERS
-from smart_mcp_proxy.policy.scanner.phrases import MARKS, PLAIN_PURPOSE, Phrase, matches, pieces_in
+from smart_mcp_proxy.policy.scanner.phrases import MARKS, PLAIN_PURPOSE, Phrase
+from smart_mcp_proxy.policy.scanner.places import Searchable
 from smart_mcp_proxy.policy.scanner.secrecy import SECRECY
 from smart_mcp_proxy.policy.scanner.steering import STEERING
 
@@ -47,8 +48,6 @@ LONG_WORD_CHARS = 200
 _FOREIGN = re.compile("[\u00df-\u024f\u0370-\u1fff\u3040-\ud7ff]")
 """Letters that English does without."""
 _BLANK = re.compile(r"\s+")
-_ODD_BLANK = re.compile(r"[^\S ]|  ")
-"""Where there is none, blanks are as they are to be."""
 _LONG_WORD = re.compile(rf"\S{{{LONG_WORD_CHARS}}}")
 _UNSEEN = re.compile("[\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufe00-\ufe0f\ufeff\U000e0000-\U000e01ef]")
 _QUOTED = re.compile(r"(?<!`)['\"`\u2018\u201c\u00ab]\s*$")
@@ -65,15 +64,17 @@ class Reading:
 
     Attributes:
         text: Lower case, compatibility forms and look-alike letters unified, without invisible characters.
+        words: Of the text, with the marks beside them.
         is_foreign: Whether some of it may not be English.
     """
 
     def __init__(self, passages: Sequence[Passage]) -> None:
         parts = [_plain(_spaced(place, text)) for place, text in passages]
         self.text = " \n ".join(parts)
-        words = set(self.text.split(" "))
-        self._held = pieces_in(words)
-        self.is_foreign = _FOREIGN.search(self.text) is not None or len(words & COMMON_WORDS) >= FOREIGN_WORDS
+        self._searchable = Searchable(self.text)
+        self.words = frozenset(self.text.split(" "))
+        is_latin = self.text.isascii() or _FOREIGN.search(self.text) is None
+        self.is_foreign = not is_latin or len(self.words & COMMON_WORDS) >= FOREIGN_WORDS
         self.passages = passages
         self._starts = [0]
         for part in parts[:-1]:
@@ -86,7 +87,12 @@ class Reading:
 
     def find(self, wanted: Phrase | Words) -> Iterable[re.Match[str]]:
         """Where the text says this, in its order."""
-        return matches(wanted.ways, self.text, self._held)
+        return self._searchable.find(wanted.ways)
+
+    def may_say(self, phrases: Iterable[Phrase]) -> list[Phrase]:
+        """The phrases that are worth looking for."""
+        heard = self._searchable.heard
+        return [phrase for phrase in phrases if phrase.ways[0].group in heard]
 
     def place(self, at: int) -> str:
         """The JSON path of the passage that holds the character at `at`."""
@@ -106,7 +112,7 @@ def wording(reading: Reading) -> Iterator[Evidence]:
     """Evidence of what the words say."""
     text = reading.text
     phrases: tuple[Phrase, ...] = (*_PHRASES, *LANGUAGES) if reading.is_foreign else _PHRASES
-    for phrase in phrases:
+    for phrase in reading.may_say(phrases):
         for match in reading.find(phrase):
             weight = phrase.weight * (TALKED_ABOUT if _is_talked_about(text, match.start()) else 1)
             yield reading.evidence(phrase.check, weight, match.start(), match.end(), phrase.reason)
@@ -231,11 +237,12 @@ def _spaced(place: str, text: str) -> str:
 
 
 def _plain(text: str) -> str:
-    if text.isascii() and text.isidentifier() and len(text) <= LONG_WORD_CHARS:
+    if text.isidentifier() and text.isascii() and len(text) <= LONG_WORD_CHARS:
         return text.lower()
-    if len(text) > LONG_WORD_CHARS:
+    words = text.split()
+    if len(text) > LONG_WORD_CHARS and max(map(len, words), default=0) >= LONG_WORD_CHARS:
         text = _LONG_WORD.sub(r"\g<0> ", text)
     if text.isascii():
-        return _BLANK.sub(" ", text.lower()) if _ODD_BLANK.search(text) else text.lower()
+        return text.lower() if text == " ".join(words) else _BLANK.sub(" ", text.lower())
     text = _UNSEEN.sub("", unicodedata.normalize("NFKC", text)).lower().replace("\N{RIGHT SINGLE QUOTATION MARK}", "'")
     return _BLANK.sub(" ", _MIXED.sub(lambda match: match[0].translate(LOOKALIKES), text))
