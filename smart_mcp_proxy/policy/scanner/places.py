@@ -15,7 +15,7 @@ Span = tuple[int, int]
 MOST_WORDS = 12
 """Looking for the places of more words than that takes longer than looking for the pattern everywhere."""
 SENTENCE, LINE, STOP, TEXT = 0, 1, 2, 3
-"""What ends the part of a text that a match stays in: full stops and line breaks, breaks alone, stops alone, nothing."""
+"""What ends the part of a text that a match stays in: full stops and line breaks, breaks, stops, nothing."""
 
 
 class Way(NamedTuple):
@@ -104,14 +104,23 @@ class Searchable:
         if heard is None:
             return ()
         turns = [(way.pattern, where) for way, words in heard if (where := self._where(way, words))]
-        return _in_turn(turns, self.text) if turns else ()
+        if len(turns) > 1:
+            return _in_turn(turns, self.text)
+        return [
+            match
+            for pattern, where in turns
+            for start, stop in reversed(where)
+            for match in pattern.finditer(self.text, start, stop)
+        ]
 
     def _where(self, way: Way, words: Sequence[str]) -> list[Span]:
         """The parts of the text in which a way may match, the last one first."""
         if way.reach == TEXT or not 0 < len(words) <= MOST_WORDS:
             return [(0, len(self.text))]
-        found = {span for word in words for span in self._lines_with(way.reach, word)}
-        return sorted([span for span in found if self._held_in(span) & way.needs == way.needs], reverse=True)
+        found = self._lines_with(way.reach, words[0])
+        if len(words) > 1:
+            found = sorted({span for word in words for span in self._lines_with(way.reach, word)})
+        return [span for span in reversed(found) if self._held_in(span) & way.needs == way.needs]
 
     def _lines_with(self, reach: int, word: str) -> Sequence[Span]:
         """The parts of the text that hold a word."""

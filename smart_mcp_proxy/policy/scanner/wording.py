@@ -4,6 +4,7 @@ import re
 import unicodedata
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeVar
 
 from smart_mcp_proxy.policy.scanner.astray import ASTRAY
 from smart_mcp_proxy.policy.scanner.claims import CLAIMS
@@ -56,6 +57,7 @@ _MIXED = re.compile(
 )
 
 
+_Said = TypeVar("_Said", Phrase, Words)
 _PHRASES = (*ORDERS, *SECRECY, *ASTRAY, *STEERING, *CONSENT, *CLAIMS)
 
 
@@ -89,10 +91,10 @@ class Reading:
         """Where the text says this, in its order."""
         return self._searchable.find(wanted.ways)
 
-    def may_say(self, phrases: Iterable[Phrase]) -> list[Phrase]:
-        """The phrases that are worth looking for."""
+    def may_say(self, wanted: Iterable[_Said]) -> list[_Said]:
+        """What of this is worth looking for."""
         heard = self._searchable.heard
-        return [phrase for phrase in phrases if phrase.ways[0].group in heard]
+        return [each for each in wanted if each.ways[0].group in heard]
 
     def place(self, at: int) -> str:
         """The JSON path of the passage that holds the character at `at`."""
@@ -187,7 +189,8 @@ def _leaks(reading: Reading, private: Sequence[re.Match[str]], secrets: Sequence
 def _said(reading: Reading, names: Sequence[Words]) -> list[re.Match[str]]:
     """Where the text says one of these of itself, not as an example, in the order of the text."""
     text = reading.text
-    found = [match for words in names for match in reading.find(words) if not _is_talked_about(text, match.start())]
+    said = (match for words in reading.may_say(names) for match in reading.find(words))
+    found = [match for match in said if not _is_talked_about(text, match.start())]
     return sorted(found, key=lambda match: match.start())
 
 
@@ -243,6 +246,7 @@ def _plain(text: str) -> str:
     if len(text) > LONG_WORD_CHARS and max(map(len, words), default=0) >= LONG_WORD_CHARS:
         text = _LONG_WORD.sub(r"\g<0> ", text)
     if text.isascii():
-        return text.lower() if text == " ".join(words) else _BLANK.sub(" ", text.lower())
+        single = " ".join(words).lower()
+        return single if len(single) == len(text) else f"{' ' * text[0].isspace()}{single}{' ' * text[-1].isspace()}"
     text = _UNSEEN.sub("", unicodedata.normalize("NFKC", text)).lower().replace("\N{RIGHT SINGLE QUOTATION MARK}", "'")
     return _BLANK.sub(" ", _MIXED.sub(lambda match: match[0].translate(LOOKALIKES), text))
