@@ -69,24 +69,22 @@ def passages(definition: Mapping[str, Any]) -> tuple[tuple[Passage, ...], bool]:
 
 
 def _read(place: str, value: Any, room: int, depth: int, found: list[Passage]) -> int:
-    """The room that is left for characters behind those of a value; negative, and nothing more read, if there is none.
+    """The room that is left for characters behind an object or array; negative, and no more read, if there is none.
 
     Args:
         place: Of the value.
-        value: Read into `found`, keys of the server's own before their values.
+        value: Read into `found`, keys of the server's own before their values; anything else holds nothing.
         room: Characters.
         depth: Of objects and arrays that are read.
         found: All strings so far.
     """
-    if isinstance(value, str):
-        room -= len(value)
-        if room >= 0:
-            found.append(Passage(place, value))
-        return room
-    if not depth or isinstance(value, _PLAIN_VALUES):
-        return room
     for below, inner in _members(place, value):
-        room = _read(below, inner, room, depth - 1, found)
+        if isinstance(inner, str):
+            room -= len(inner)
+            if room >= 0:
+                found.append(Passage(below, inner))
+        elif depth > 1 and not isinstance(inner, _PLAIN_VALUES):
+            room = _read(below, inner, room, depth - 1, found)
         if room < 0:
             break
     return room

@@ -208,7 +208,7 @@ def _gap(one: re.Match[str], other: re.Match[str]) -> int:
 def _asked(passages: Sequence[Passage]) -> Iterator[Evidence]:
     """Evidence of parameters whose names ask for what the agent knows."""
     for place, text in passages:
-        if place.endswith("~") and ".properties" in place and ASKED_NAMES.match(text.lower()):
+        if place[-1] == "~" and ".properties" in place and ASKED_NAMES.match(text.lower()):
             yield Evidence(
                 "asked",
                 ASKED_WEIGHT,
@@ -236,7 +236,7 @@ def _is_talked_about(text: str, start: int) -> bool:
 
 def _spaced(place: str, text: str) -> str:
     """A key that is a sentence, in words."""
-    return text.replace("_", " ") if place.endswith("~") and text.count("_") >= SENTENCE_BLANKS else text
+    return text.replace("_", " ") if place[-1] == "~" and text.count("_") >= SENTENCE_BLANKS else text
 
 
 def _plain(text: str) -> str:
