@@ -73,6 +73,8 @@ def _judge(url: str) -> tuple[float, str] | None:
 
 
 def _is_public_number(host: str) -> bool:
+    if not (host[-1:].isdigit() or ":" in host or host.startswith("0x")):
+        return False
     try:
         number = ipaddress.ip_address(int(host, 0) if re.fullmatch(r"0x[0-9a-f]+|\d{8,10}", host) else host)
     except ValueError:

@@ -3,7 +3,7 @@
 import re
 from typing import NamedTuple
 
-from smart_mcp_proxy.policy.scanner.phrases import Way, ways
+from smart_mcp_proxy.policy.scanner.places import Way, ways
 
 __all__ = ["ASKED_NAMES", "PRIVATE", "SECRET", "WAYS_OUT", "Words"]
 

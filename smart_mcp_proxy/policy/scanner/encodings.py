@@ -4,6 +4,7 @@ import base64
 import binascii
 import codecs
 import re
+import string
 import zlib
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
@@ -30,17 +31,25 @@ _BASE64 = r"(?<![\w+/-])(?![g-v+/_-].[^A-D])[A-Za-z0-9+/_-]{12,}={0,2}(?![\w+/-]
 it, it may begin UTF-16."""
 _QUOTED_JOINT = r"[\"'`]\s{0,3}[+.,&\\]?\s{0,3}[\"'`]"
 _BETWEEN = rf"(?:{_QUOTED_JOINT}|[-_.,:;|*~]|\s{{1,3}})?+"
-_PIECES = "(?:" + _BETWEEN.join(
+_GROUPS = "(?:" + _BETWEEN.join(
     ["[I-Za-f]", "[A-HQ-Xg-nw-z0-3]", "[ABEFIJMNQRUVYZcdghklopstwx014589]", "[A-Za-z0-9+/]"]
 )
-_PIECES += rf"{_BETWEEN}){{5,}}+|(?:H4sIA|eJ|eN|eA)(?:[A-Za-z0-9+/]{_BETWEEN}){{20,}}+"
+_GROUPS += rf"{_BETWEEN}){{5,}}+"
+_PACKED = ("H4sIA", "eJ", "eN", "eA")
+_PIECES = rf"{_GROUPS}|(?:{'|'.join(_PACKED)})(?:[A-Za-z0-9+/]{_BETWEEN}){{20,}}+"
 """Each group of four stands for three letters of ASCII, or begins a packed text."""
+_FIRST_GROUPS = re.compile(_GROUPS)
 _BASE32 = r"(?<!\w)(?:[A-Z2-7]{16,}|(?:[e-p][abefijmnqruvyz45][a-z2-7][a-hq-x][a-z2-7]{4}){2,}[a-z2-7]*)={0,6}(?![\w=])"
 """In small letters, as most words are, only what stands for ASCII."""
 _BASE85 = r"(?:[A-Za-e][0-9A-Za-z!#$%&()*+;<=>?@^_`{|}~-]{4}){4,}+[0-9A-Za-z!#$%&()*+;<=>?@^_`{|}~-]{0,4}"
 _ASCII85 = r"(?:[+-I][!-u]{4}){4,}+[!-u]{0,4}"
 """Each group of five begins with one of these where it stands for ASCII."""
 _HEX = r"(?<![0-9A-Za-z])(?:(?:0x)?[0-9A-Fa-f]{2}(?:, ?|[ :;-])?){8,}+"
+_DIGITS = b"0" * 16
+_HEX_DIGITS = bytes(ord("0") if code < 128 and chr(code) in string.hexdigits else 0 for code in range(256))
+"""Every byte to whether it is a hexadecimal digit."""
+_LEAST_DIGITS = 16
+"""Of a row of numbers."""
 _NUMBERS = r"(?<![\w.])(?:\d{2,3}[,\s]{1,3}){7,}\d{2,3}"
 _BITS = r"(?<![01])(?:[01]{8}[ ,]?){6,}+"
 _NEAR = r"[\w ,.'/:;-]{0,24}"
@@ -184,8 +193,23 @@ def _has(pattern: str) -> Callable[[str], object]:
 
 
 def _may_be_in_pieces(text: str) -> bool:
-    """Whether small letters or digits and capitals follow each other, as they do in nearly all base64."""
-    return text.encode("ascii", "replace").translate(_SHAPE).count(b"aA") >= 2
+    """Whether small letters or digits and capitals follow each other, as they do in nearly all base64, and more."""
+    if text.encode("ascii", "replace").translate(_SHAPE).count(b"aA") < 2:
+        return False
+    return any(map(text.__contains__, _PACKED)) or _FIRST_GROUPS.search(text) is not None
+
+
+def _may_be_hex(text: str) -> bool:
+    """Whether so many hexadecimal digits follow each other, apart from what may stand between them."""
+    return _DIGITS in text.encode("ascii", "replace").translate(_HEX_DIGITS, b" ,:;-x")
+
+
+def _may_be_numbers(text: str) -> bool:
+    return sum(map(text.count, string.digits)) >= _LEAST_DIGITS or not text.isascii()
+
+
+def _may_be_bits(text: str) -> bool:
+    return "00" in text or "11" in text or "0101" in text
 
 
 def _escapes(name: str, mark: str, escape: str) -> Encoding:
@@ -199,8 +223,7 @@ def _encodings() -> Iterator[Encoding]:
     yield Encoding("base32", _has(r"[A-Z2-7]{16}|[a-z2-7]{16}"), re.compile(_BASE32), _from_base32)
     yield Encoding("base85", _has(r"\S{20}"), re.compile(_BASE85), _from_base85)
     yield Encoding("ascii85", _has(r"\S{20}"), re.compile(_ASCII85), _from_ascii85)
-    few = _has(r"[0-9A-Fa-f]{2}(?:, ?|[ :;-])?(?:0x)?[0-9A-Fa-f]{2}(?:, ?|[ :;-])?(?:0x)?[0-9A-Fa-f]{2}")
-    yield Encoding("hexadecimal", few, re.compile(_HEX), _from_hex, True)
+    yield Encoding("hexadecimal", _may_be_hex, re.compile(_HEX), _from_hex, True)
     yield _escapes(
         "escapes",
         "\\",
@@ -211,8 +234,8 @@ def _encodings() -> Iterator[Encoding]:
     yield _escapes("percent encoding", "%", r"%[0-9a-fA-F]{2}|%u[0-9a-fA-F]{4}")
     yield _escapes("quoted-printable", "=", r"=[0-9A-F]{2}")
     yield _escapes("code points", "U+", r"U\+[0-9a-fA-F]{4,6}[ ,]{0,2}")
-    yield Encoding("character codes", _has(r"\d\d[,\s]{1,3}\d\d"), re.compile(_NUMBERS), _from_numbers, True)
-    yield Encoding("bits", _has(r"[01]{8}"), re.compile(_BITS), _from_bits, True)
+    yield Encoding("character codes", _may_be_numbers, re.compile(_NUMBERS), _from_numbers, True)
+    yield Encoding("bits", _may_be_bits, re.compile(_BITS), _from_bits, True)
 
 
 ENCODINGS = tuple(_encodings())

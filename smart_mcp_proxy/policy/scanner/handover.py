@@ -3,7 +3,7 @@
 import re
 
 from smart_mcp_proxy.policy.scanner.data_words import Words
-from smart_mcp_proxy.policy.scanner.phrases import ways
+from smart_mcp_proxy.policy.scanner.places import ways
 
 __all__ = ["ABOUT_AGENTS", "AGENT_DATA", "HANDS_OVER"]
 

@@ -67,11 +67,12 @@ _MOST_SHOWN = 20
 
 def hidden_text(passages: tuple[Passage, ...]) -> Iterator[Evidence]:
     """Evidence of everything in the passages that is there for the model alone."""
-    whole = "\n".join(passage.text for passage in passages)
-    if whole.isascii() and not _has_control(whole) and not _may_push(whole, len(passages)):
+    if _is_plain("\n".join([passage.text for passage in passages])):
         return
     for passage in passages:
         text = passage.text
+        if _is_plain(text):
+            continue
         for match in _CONTROL.finditer(text):
             has_escape = "\x1b" in match[0] or "\x9b" in match[0]
             what = "commands to a terminal" if has_escape else "control characters"
@@ -84,14 +85,13 @@ def hidden_text(passages: tuple[Passage, ...]) -> Iterator[Evidence]:
             yield from _invisible(passage)
 
 
-def _has_control(text: str) -> bool:
-    """Whether ASCII text holds control characters; faster than the pattern."""
-    return len(text.encode("ascii").translate(None, _ASCII_CONTROLS)) != len(text)
-
-
-def _may_push(whole: str, lines: int) -> bool:
-    """A quick look whether one of so many ASCII texts may hold so many blanks; true for all that do."""
-    return whole.count("\n") - lines >= 19 or "\t" in whole or " " * 100 in whole
+def _is_plain(text: str) -> bool:
+    """A quick look whether a text hides nothing; false for all that do."""
+    if not text.isascii():
+        return False
+    data = text.encode("ascii")
+    has_control = len(data.translate(None, _ASCII_CONTROLS)) != len(data)
+    return not (has_control or b" " * 100 in data.replace(b"\t", b" ") or b"\n" * 20 in data.translate(None, b" \t\r"))
 
 
 def _invisible(passage: Passage) -> Iterator[Evidence]:

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Iterable, Iterator
 
-__all__ = ["LEAST_CHARS", "alternatives", "is_plain", "needs", "quick", "sequences"]
+__all__ = ["LEAST_CHARS", "alternatives", "is_plain", "may_match", "needs", "quick", "sequences"]
 
 LEAST_CHARS = 3
 """Shorter pieces stand in most texts, if they are of ASCII letters and digits."""
@@ -49,6 +49,16 @@ def sequences(pattern: str) -> _Need:
     found = _choice(_tokens(pattern), _whole)[0]
     best = max(found, key=_telling, default=frozenset[str]())
     return best if len(best) <= MOST_SEQUENCES and any(" " in each.strip() for each in best) else frozenset()
+
+
+def may_match(pattern: str, char: str) -> bool:
+    """Whether this character may stand where the pattern matches or looks; true where it asks for an end."""
+    return any(
+        token["class"] in ("^", "$")
+        or char in (token["plain"], token["escaped"])
+        or (token["class"] is not None and re.fullmatch(token["class"], char) is not None)
+        for token in _tokens(pattern)
+    )
 
 
 def quick(pattern: str) -> str:

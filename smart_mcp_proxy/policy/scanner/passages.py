@@ -14,6 +14,7 @@ _MOST_DEPTH = 64
 _KEY_CHARS = 60
 """Of a key that a place shows: it stands in the places of all that is below it."""
 _PLAIN_KEY = re.compile(rf"[A-Za-z_$][\w$-]{{0,{_KEY_CHARS - 1}}}", re.ASCII)
+_PLAIN_VALUES = (bool, int, float, type(None))
 _SCHEMA_WORDS = frozenset(
     [
         "type",
@@ -63,30 +64,41 @@ _SCHEMA_WORDS = frozenset(
 def passages(definition: Mapping[str, Any]) -> tuple[tuple[Passage, ...], bool]:
     """The strings of a definition, keys of the server's own included, and whether that is all of them."""
     found: list[Passage] = []
-    room = MOST_CHARS
-    pending: list[tuple[str, Any, int]] = [("$", definition, 0)]
-    while pending:
-        place, value, depth = pending.pop()
-        if isinstance(value, str):
-            room -= len(value)
-            if room < 0:
-                return tuple(found), False
-            found.append(Passage(place, value))
-        elif depth < _MOST_DEPTH:
-            pending += reversed([*_members(place, value, depth + 1)])
-    return tuple(found), True
+    is_all = _read("$", definition, MOST_CHARS, _MOST_DEPTH, found) >= 0
+    return tuple(found), is_all
 
 
-def _members(place: str, value: Any, depth: int) -> Iterator[tuple[str, Any, int]]:
-    """What an object or array holds, keys of the server's own before their values."""
+def _read(place: str, value: Any, room: int, depth: int, found: list[Passage]) -> int:
+    """The room that is left for characters behind an object or array; negative, and no more read, if there is none.
+
+    Args:
+        place: Of the value.
+        value: Read into `found`, keys of the server's own before their values; anything else holds nothing.
+        room: Characters.
+        depth: Of objects and arrays that are read.
+        found: All strings so far.
+    """
+    for below, inner in _members(place, value):
+        if isinstance(inner, str):
+            room -= len(inner)
+            if room >= 0:
+                found.append(Passage(below, inner))
+        elif depth > 1 and not isinstance(inner, _PLAIN_VALUES):
+            room = _read(below, inner, room, depth - 1, found)
+        if room < 0:
+            break
+    return room
+
+
+def _members(place: str, value: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(value, (dict, Mapping)):
         for key, inner in value.items():
             if key in _SCHEMA_WORDS:
-                yield f"{place}.{key}", inner, depth
+                yield f"{place}.{key}", inner
                 continue
             below = f"{place}.{key}" if _PLAIN_KEY.fullmatch(key) else f"{place}[{ascii(key)[:_KEY_CHARS]}]"
-            yield below + "~", key, depth
-            yield below, inner, depth
+            yield below + "~", key
+            yield below, inner
     elif isinstance(value, list):
         for position, inner in enumerate(value):
-            yield f"{place}[{position}]", inner, depth
+            yield f"{place}[{position}]", inner

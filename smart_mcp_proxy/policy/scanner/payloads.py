@@ -86,7 +86,12 @@ def encoded_text(passages: tuple[Passage, ...]) -> Iterator[Evidence]:
 
 
 def _is_there(kind: Encoding, text: str) -> bool:
-    return bool(text) and bool(kind.is_possible(text)) and kind.pattern.search(text) is not None
+    """Whether there is something to read; of many strings together no run is read that may go on in the next one."""
+    if not text or not kind.is_possible(text):
+        return False
+    if kind.may_be_spaced:
+        return kind.pattern.search(text) is not None
+    return any(readable(kind.decode(run)) for run in dict.fromkeys(kind.pattern.findall(text)))
 
 
 def _decoded(place: str, text: str, depth: int, kinds: Sequence[Encoding]) -> Iterator[_Said]:

@@ -58,6 +58,8 @@ class Peers:
 
     def evidence(self, server: str, definition: Mapping[str, Any], reading: Reading) -> Iterator[Evidence]:
         """Evidence that a definition of `server` is about other servers' tools."""
+        if not self._by_name:
+            return
         name = str(definition.get("name", ""))
         yield from self._namesakes(server, name, str(definition.get("description") or ""))
         yield from self._references(server, name, reading)
@@ -86,6 +88,9 @@ class Peers:
                 )
 
     def _references(self, server: str, name: str, reading: Reading) -> Iterator[Evidence]:
+        compound = [word for word in reading.words if "_" in word or "-" in word]
+        if self._by_name.keys().isdisjoint(map(skeleton, _TOKEN.findall(" ".join(compound)))):
+            return
         own = self._names.get(server, set())
         for match in _TOKEN.finditer(reading.text):
             known = skeleton(match[0])

@@ -4,6 +4,7 @@ import re
 import unicodedata
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeVar
 
 from smart_mcp_proxy.policy.scanner.astray import ASTRAY
 from smart_mcp_proxy.policy.scanner.claims import CLAIMS
@@ -14,7 +15,8 @@ from smart_mcp_proxy.policy.scanner.handover import ABOUT_AGENTS, AGENT_DATA, HA
 from smart_mcp_proxy.policy.scanner.languages import COMMON_WORDS, LANGUAGES
 from smart_mcp_proxy.policy.scanner.lookalikes import LOOKALIKES
 from smart_mcp_proxy.policy.scanner.orders import ORDERS
-from smart_mcp_proxy.policy.scanner.phrases import MARKS, PLAIN_PURPOSE, Phrase, matches, pieces_in
+from smart_mcp_proxy.policy.scanner.phrases import MARKS, PLAIN_PURPOSE, Phrase
+from smart_mcp_proxy.policy.scanner.places import Searchable
 from smart_mcp_proxy.policy.scanner.secrecy import SECRECY
 from smart_mcp_proxy.policy.scanner.steering import STEERING
 
@@ -47,8 +49,6 @@ LONG_WORD_CHARS = 200
 _FOREIGN = re.compile("[\u00df-\u024f\u0370-\u1fff\u3040-\ud7ff]")
 """Letters that English does without."""
 _BLANK = re.compile(r"\s+")
-_ODD_BLANK = re.compile(r"[^\S ]|  ")
-"""Where there is none, blanks are as they are to be."""
 _LONG_WORD = re.compile(rf"\S{{{LONG_WORD_CHARS}}}")
 _UNSEEN = re.compile("[\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufe00-\ufe0f\ufeff\U000e0000-\U000e01ef]")
 _QUOTED = re.compile(r"(?<!`)['\"`\u2018\u201c\u00ab]\s*$")
@@ -57,6 +57,7 @@ _MIXED = re.compile(
 )
 
 
+_Said = TypeVar("_Said", Phrase, Words)
 _PHRASES = (*ORDERS, *SECRECY, *ASTRAY, *STEERING, *CONSENT, *CLAIMS)
 
 
@@ -65,15 +66,17 @@ class Reading:
 
     Attributes:
         text: Lower case, compatibility forms and look-alike letters unified, without invisible characters.
+        words: Of the text, with the marks beside them.
         is_foreign: Whether some of it may not be English.
     """
 
     def __init__(self, passages: Sequence[Passage]) -> None:
         parts = [_plain(_spaced(place, text)) for place, text in passages]
         self.text = " \n ".join(parts)
-        words = set(self.text.split(" "))
-        self._held = pieces_in(words)
-        self.is_foreign = _FOREIGN.search(self.text) is not None or len(words & COMMON_WORDS) >= FOREIGN_WORDS
+        self._searchable = Searchable(self.text)
+        self.words = frozenset(self.text.split(" "))
+        is_latin = self.text.isascii() or _FOREIGN.search(self.text) is None
+        self.is_foreign = not is_latin or len(self.words & COMMON_WORDS) >= FOREIGN_WORDS
         self.passages = passages
         self._starts = [0]
         for part in parts[:-1]:
@@ -86,7 +89,12 @@ class Reading:
 
     def find(self, wanted: Phrase | Words) -> Iterable[re.Match[str]]:
         """Where the text says this, in its order."""
-        return matches(wanted.ways, self.text, self._held)
+        return self._searchable.find(wanted.ways)
+
+    def may_say(self, wanted: Iterable[_Said]) -> list[_Said]:
+        """What of this is worth looking for."""
+        heard = self._searchable.heard
+        return [each for each in wanted if each.ways[0].group in heard]
 
     def place(self, at: int) -> str:
         """The JSON path of the passage that holds the character at `at`."""
@@ -106,7 +114,7 @@ def wording(reading: Reading) -> Iterator[Evidence]:
     """Evidence of what the words say."""
     text = reading.text
     phrases: tuple[Phrase, ...] = (*_PHRASES, *LANGUAGES) if reading.is_foreign else _PHRASES
-    for phrase in phrases:
+    for phrase in reading.may_say(phrases):
         for match in reading.find(phrase):
             weight = phrase.weight * (TALKED_ABOUT if _is_talked_about(text, match.start()) else 1)
             yield reading.evidence(phrase.check, weight, match.start(), match.end(), phrase.reason)
@@ -181,7 +189,8 @@ def _leaks(reading: Reading, private: Sequence[re.Match[str]], secrets: Sequence
 def _said(reading: Reading, names: Sequence[Words]) -> list[re.Match[str]]:
     """Where the text says one of these of itself, not as an example, in the order of the text."""
     text = reading.text
-    found = [match for words in names for match in reading.find(words) if not _is_talked_about(text, match.start())]
+    said = (match for words in reading.may_say(names) for match in reading.find(words))
+    found = [match for match in said if not _is_talked_about(text, match.start())]
     return sorted(found, key=lambda match: match.start())
 
 
@@ -199,7 +208,7 @@ def _gap(one: re.Match[str], other: re.Match[str]) -> int:
 def _asked(passages: Sequence[Passage]) -> Iterator[Evidence]:
     """Evidence of parameters whose names ask for what the agent knows."""
     for place, text in passages:
-        if place.endswith("~") and ".properties" in place and ASKED_NAMES.match(text.lower()):
+        if place[-1] == "~" and ".properties" in place and ASKED_NAMES.match(text.lower()):
             yield Evidence(
                 "asked",
                 ASKED_WEIGHT,
@@ -227,15 +236,17 @@ def _is_talked_about(text: str, start: int) -> bool:
 
 def _spaced(place: str, text: str) -> str:
     """A key that is a sentence, in words."""
-    return text.replace("_", " ") if place.endswith("~") and text.count("_") >= SENTENCE_BLANKS else text
+    return text.replace("_", " ") if place[-1] == "~" and text.count("_") >= SENTENCE_BLANKS else text
 
 
 def _plain(text: str) -> str:
-    if text.isascii() and text.isidentifier() and len(text) <= LONG_WORD_CHARS:
+    if text.isidentifier() and text.isascii() and len(text) <= LONG_WORD_CHARS:
         return text.lower()
-    if len(text) > LONG_WORD_CHARS:
+    words = text.split()
+    if len(text) > LONG_WORD_CHARS and max(map(len, words), default=0) >= LONG_WORD_CHARS:
         text = _LONG_WORD.sub(r"\g<0> ", text)
     if text.isascii():
-        return _BLANK.sub(" ", text.lower()) if _ODD_BLANK.search(text) else text.lower()
+        single = " ".join(words).lower()
+        return single if len(single) == len(text) else f"{' ' * text[0].isspace()}{single}{' ' * text[-1].isspace()}"
     text = _UNSEEN.sub("", unicodedata.normalize("NFKC", text)).lower().replace("\N{RIGHT SINGLE QUOTATION MARK}", "'")
     return _BLANK.sub(" ", _MIXED.sub(lambda match: match[0].translate(LOOKALIKES), text))

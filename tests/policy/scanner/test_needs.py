@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from smart_mcp_proxy.policy.scanner.data_words import PRIVATE, SECRET, WAYS_OUT
 from smart_mcp_proxy.policy.scanner.handover import AGENT_DATA
 from smart_mcp_proxy.policy.scanner.languages import LANGUAGES
-from smart_mcp_proxy.policy.scanner.needs import alternatives, needs, quick, sequences
+from smart_mcp_proxy.policy.scanner.needs import alternatives, may_match, needs, quick, sequences
 from smart_mcp_proxy.policy.scanner.passages import passages
-from smart_mcp_proxy.policy.scanner.phrases import Way, matches, pieces_in, ways
+from smart_mcp_proxy.policy.scanner.places import Searchable, Way, ways
 from smart_mcp_proxy.policy.scanner.wording import _PHRASES, read
 
 SET = Path(__file__).parent.parent / "scanner_set"
@@ -32,6 +32,17 @@ PATTERNS = (
     r"\b(?:a?b|c)d|e|\b(?:ab)?c",
     r"(?<!a )\bb[a-c]+(?= d)|\ba{2}b",
 )
+REACHING = {
+    pattern: ways(pattern)
+    for pattern in (
+        r"\babc(?: \w+){0,2} xyz\b|\bxyz abc",
+        r"\babc\b.{0,5}\bxyz\b|\babc$|(?<!\.)\bxyz",
+        r"\babc\b[^.]{0,5}\bxyz\b|\bxyz(?! abc)",
+        r"\babc\b[^_]{0,5}\bxyz\b|(?:^|[.\n] )xyz|\s_ abc",
+        r"@xyz|\babc(?:@|_x)|abc\. ?xyz(?=\s)",
+    )
+}
+"""Patterns that end at full stops, at line breaks, at neither and at both."""
 
 
 @pytest.mark.parametrize(
@@ -70,7 +81,43 @@ def test_whatever_a_pattern_matches_holds_what_it_needs(data: st.DataObject, way
     """A text made from the pattern itself is never passed over unread."""
     text = data.draw(st.from_regex(re.compile(QUICKENED.sub("", way.pattern.pattern)), fullmatch=True))
     assume(way.pattern.search(text))
-    assert [*matches([way], text, pieces_in(set(text.split(" "))))]
+    (group,) = [said.ways for said in SAID if way in said.ways]
+    assert [*Searchable(text).find(group)]
+
+
+@settings(max_examples=300)
+@given(
+    st.sampled_from([*REACHING]),
+    st.lists(st.sampled_from(["abc", "xyz", "abcxyz", "xabc", "_", "@", ".", "\n", " ", ". ", " \n "]), max_size=24),
+)
+def test_a_pattern_finds_in_the_parts_of_a_text_what_it_finds_in_the_whole(pattern: str, pieces: list[str]) -> None:
+    """Sentences and lines without the words that it needs are not looked at, and nothing is lost."""
+    text = "".join(pieces)
+    found = Searchable(text).find(REACHING[pattern])
+    assert [match.span() for match in found] == _spans(re.compile(pattern), text)
+
+
+def test_a_text_of_many_words_of_a_kind_is_searched_as_a_whole() -> None:
+    """More places than are worth a list lose nothing."""
+    pattern = r"\babc(?: \w+){0,2} xyz\b|\bxyz abc"
+    text = ". ".join(f"abc{number} abc xyz" for number in range(40))
+    assert len([*Searchable(text).find(REACHING[pattern])]) == 40
+
+
+@pytest.mark.parametrize(
+    ("pattern", "stops", "breaks"),
+    [
+        (r"\bsend (?:\w+ ){0,3}it\b", False, False),
+        (r"send.{0,9}it", True, False),
+        (r"send[^.]{0,9}it", False, True),
+        (r"send\s+it", False, True),
+        (r"\.ssh", True, False),
+        (r"send it$", True, True),
+    ],
+)
+def test_what_a_match_may_reach_over_is_told_from_its_pattern(pattern: str, stops: bool, breaks: bool) -> None:
+    """A class, a blank of any kind, and what asks for the end of the text."""
+    assert (may_match(pattern, "."), may_match(pattern, "\n")) == (stops, breaks)
 
 
 def test_a_pattern_that_cannot_be_read_is_refused() -> None:
@@ -91,22 +138,15 @@ def test_a_quick_pattern_finds_the_same(pattern: str, text: str) -> None:
         assert _spans(re.compile(quick(each)), text) == _spans(re.compile(each), text)
 
 
-@given(st.sampled_from(PATTERNS), st.text(alphabet="abcx _", max_size=12))
-def test_the_ways_of_a_pattern_find_what_the_whole_pattern_finds(pattern: str, text: str) -> None:
-    """The same places in the same order, with the first way where two begin at one place."""
-    found = matches(ways(pattern), text, ~0)
-    assert [match.span() for match in found] == _spans(re.compile(pattern), text)
-
-
 def test_every_phrase_is_found_where_it_stands() -> None:
     """No way of saying something is left untried in a text that says it."""
     whole = [(said.ways, re.compile("|".join(way.pattern.pattern for way in said.ways))) for said in SAID]
     count = 0
     for text in TEXTS:
-        held = pieces_in(set(text.split(" ")))
+        searchable = Searchable(text)
         for each, pattern in whole:
             wanted = _spans(pattern, text)
-            assert [match.span() for match in matches(each, text, held)] == wanted
+            assert [match.span() for match in searchable.find(each)] == wanted
             count += len(wanted)
     assert count > len(TEXTS) / 2
 
