@@ -3,6 +3,8 @@
 import threading
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from itertools import repeat
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +23,8 @@ _REACHES = (3, 6)
 """Rows that a compressed scan is asked for, for each one that is wanted: more only where rounding may hide one. With 6
 even random vectors, whose cosines are closer than those of texts, are far enough apart, with 3 nearly all of 10,000 and
 all of 5,000 real tools; twice the rows took 0.1 ms more at 10,000."""
+_REACH_FAR_FROM_ROWS = 50_000
+"""In more rows than these the wanted ones are so close to others that the first reach is mostly in vain."""
 _GATHERED_SHARE = 4
 """Up to a fourth of the rows are picked out and compared; more are cheaper compared where they lie."""
 _UNIT_TOLERANCE = 1e-3
@@ -38,6 +42,13 @@ def are_sound(vectors: NDArray[np.float32]) -> NDArray[np.bool_]:
         lengths = np.sqrt(np.einsum("ij,ij->i", vectors, vectors))
         sound: NDArray[np.bool_] = np.abs(lengths - 1) <= _UNIT_TOLERANCE
     return sound
+
+
+class _Near(NamedTuple):
+    """Rows that have a vector, and the cosine of each with the one that was asked for, both of shape (n,)."""
+
+    rows: NDArray[np.int64]
+    cosines: NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,27 +72,28 @@ class _Block:
         ids[rows] = _FREE
         return _Block(self.matrix, ids, self.scan)
 
-    def near(self, vector: NDArray[np.float32], depth: int) -> NDArray[np.int64]:
-        """Rows with a vector that hold the `depth` nearest ones, and some more."""
-        for reach in _REACHES:
+    def near(self, vector: NDArray[np.float32], depth: int) -> _Near:
+        """Those that hold the `depth` nearest ones, and some more."""
+        for reach in _REACHES if len(self.ids) <= _REACH_FAR_FROM_ROWS else _REACHES[1:]:
             if (scanned := self._scanned(vector, depth, reach * depth)) is not None:
                 return scanned
         scores = self.matrix @ vector
         scores[self.ids == _FREE] = -np.inf
-        return _top(scores, depth)
+        rows = _top(scores, depth)
+        return _Near(rows, _products(self.matrix[rows], vector))
 
-    def _scanned(self, vector: NDArray[np.float32], depth: int, reach: int) -> NDArray[np.int64] | None:
+    def _scanned(self, vector: NDArray[np.float32], depth: int, reach: int) -> _Near | None:
         """What a scan for `reach` rows finds; None where so many are near, or removed, that others may be as near."""
         if self.scan is None or reach * _GATHERED_SHARE > len(self.ids):
             return None
         rows, ceiling = self.scan(vector, reach)
         rows = rows[np.flatnonzero(self.ids[rows] != _FREE)]
-        scores = self.matrix[rows] @ vector
-        near = _top(scores, depth)
-        if len(near) < depth or scores[near].min() <= ceiling + 2 * _ROUNDING:
+        cosines = _products(self.matrix[rows], vector)
+        near = _top(cosines, depth)
+        rows, cosines = rows[near], cosines[near]
+        if len(near) < depth or cosines.min() <= ceiling + 2 * _ROUNDING:
             return None
-        found: NDArray[np.int64] = rows[near]
-        return found
+        return _Near(rows, cosines)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +121,7 @@ class _State:
         start = len(self.base.ids)
         is_fresh = rows >= start
         if not is_fresh.any():
-            return self.base.matrix[rows]
+            return self.base.matrix.take(rows, axis=0)
         vectors = np.empty((len(rows), self.base.matrix.shape[1]), np.float32)
         vectors[~is_fresh] = self.base.matrix[rows[~is_fresh]]
         vectors[is_fresh] = self.fresh.matrix[rows[is_fresh] - start]
@@ -119,21 +131,28 @@ class _State:
         """Whose rows these are."""
         start = len(self.base.ids)
         is_fresh = rows >= start
+        if not is_fresh.any():
+            return self.base.ids[rows]
         ids = np.empty(len(rows), np.int64)
         ids[~is_fresh] = self.base.ids[rows[~is_fresh]]
         ids[is_fresh] = self.fresh.ids[rows[is_fresh] - start]
         return ids
 
-    def near(self, vector: NDArray[np.float32], depth: int, allowed: Set[int] | None) -> NDArray[np.int64]:
-        """Rows that hold the `depth` nearest allowed ones, and some more."""
+    def near(self, vector: NDArray[np.float32], depth: int, allowed: Set[int] | None) -> _Near:
+        """Those that hold the `depth` nearest allowed ones, and some more."""
         if allowed is None:
-            return np.concatenate((self.base.near(vector, depth), self.fresh.near(vector, depth) + len(self.base.ids)))
+            near = self.base.near(vector, depth)
+            if not len(self.fresh.ids):
+                return near
+            fresh = self.fresh.near(vector, depth)
+            rows = np.concatenate((near.rows, fresh.rows + len(self.base.ids)))
+            return _Near(rows, np.concatenate((near.cosines, fresh.cosines)))
         found = [row for id in allowed if (row := self.row_of.get(id)) is not None]
         rows = np.array(found, np.int64)
-        if len(rows) * _GATHERED_SHARE <= len(self.row_of):
-            return rows
-        scores = np.concatenate((self.base.matrix @ vector, self.fresh.matrix @ vector))
-        return rows[_top(scores[rows], depth)]
+        if len(rows) * _GATHERED_SHARE > len(self.row_of):
+            scores = np.concatenate((self.base.matrix @ vector, self.fresh.matrix @ vector))
+            rows = rows[_top(scores[rows], depth)]
+        return _Near(rows, _products(self.rows(rows), vector))
 
 
 class VectorIndex:
@@ -191,16 +210,18 @@ class VectorIndex:
             allowed: Ids that may appear; None for all.
         """
         state = self._state
-        rows = state.near(vector, depth, allowed)
-        ids, cosines = state.ids(rows), _products(state.rows(rows), vector)
+        rows, cosines = state.near(vector, depth, allowed)
+        ids = state.ids(rows)
         order = np.lexsort((ids, -cosines))[:depth]
         return ids[order], cosines[order]
 
     def cosines(self, vector: NDArray[np.float32], ids: NDArray[np.int64]) -> NDArray[np.float32]:
         """The cosine with each of `ids`, as `search` tells it; NaN where an id has no vector."""
         state = self._state
-        rows = np.array([state.row_of.get(id, _FREE) for id in ids.tolist()], np.int64)
+        rows = np.array(list(map(state.row_of.get, ids.tolist(), repeat(_FREE))), np.int64)
         known = rows != _FREE
+        if known.all():
+            return _products(state.rows(rows), vector)
         cosines = np.full(len(ids), np.nan, np.float32)
         cosines[known] = _products(state.rows(rows[known]), vector)
         return cosines
