@@ -81,6 +81,7 @@ class SearchIndex:
 
     def __init__(self, engine: Engine) -> None:
         self._state = _State(engine)
+        self._counted: tuple[Mapping[int, Document], Set[int], int] = ({}, frozenset(), 0)
         self._writing = threading.Lock()
 
     def __len__(self) -> int:
@@ -156,7 +157,7 @@ class SearchIndex:
             query: Any text; of a longer one the first 4,000 characters are read.
             limit: Most hits of all queries together, at least 1.
             more_queries: Further parts of the same need; each gets its share of the places.
-            allowed: Ids that may appear anywhere in the answer; None for all.
+            allowed: Ids that may appear anywhere in the answer, a set that does not change any more; None for all.
             servers: Only tools of these; empty for all.
             explain: Whether hits say what matched, and the answer what was left out.
         """
@@ -178,9 +179,18 @@ class SearchIndex:
             if is_all or (len(chosen.kept) >= limit and not any(_is_flooded(ranking, tools) for ranking in rankings)):
                 break
             depth *= _DEEPER
-        total = len(state.documents) if allowed is None else sum(map(state.documents.__contains__, allowed))
-        answer = _answer(chosen, rankings, total, state.engine.problem)
+        answer = _answer(chosen, rankings, self._total(state, allowed), state.engine.problem)
         return _explained(answer, chosen, rankings, state.engine, allowed) if explain else answer
+
+    def _total(self, state: _State, allowed: Set[int] | None) -> int:
+        """How many tools can be found; counted once for a set that is searched in again."""
+        if allowed is None:
+            return len(state.documents)
+        documents, counted, total = self._counted
+        if documents is not state.documents or counted is not allowed:
+            total = sum(map(state.documents.__contains__, allowed))
+            self._counted = (state.documents, allowed, total)
+        return total
 
     def nearest_names(self, name: str, n: int = 3, *, allowed: Set[int] | None = None) -> list[int]:
         """Up to `n` ids of tools whose name is closest to one that does not exist, best first; none if none is."""
