@@ -250,12 +250,13 @@ class Bm25fEngine:
         return _fitness(ranked, own, self._crowd(ranked))
 
     def _ranked(self, state: _State, query: str, depth: int, allowed: Set[int] | None) -> _Ranked:
-        """At least so deep; what was ranked last again where that will do: `fits` follows `rank`."""
+        """At least so deep, for the crowd too; what was ranked last again where that will do: `fits` follows `rank`."""
         last = self._last
         is_scored = last.state is state and last.query == query
         if is_scored and last.allowed is allowed and last.depth >= depth:
             return last
         scores = last.scores if is_scored else state.score(query)
+        depth = max(depth, _CROWD_DEPTH)
         rows = _best(state, scores.sums, depth, allowed)
         self._last = ranked = _Ranked(state, query, allowed, scores, depth, rows)
         return ranked
