@@ -90,6 +90,7 @@ class _Seen(NamedTuple):
     snapshot: Snapshot
     rules: _Rules
     by_id: Mapping[int, ToolRecord]
+    ids: Set[int]
     by_server: dict[str, tuple[ToolRecord, ...]]
     """Filled as it is asked for."""
 
@@ -126,7 +127,7 @@ class Visible:
         self._nearest = nearest
         self._rules = _Rules({}, None)
         self.reconfigure(servers, profile)
-        self._seen = _Seen(Snapshot(), self._rules, {}, {})
+        self._seen = _Seen(Snapshot(), self._rules, {}, frozenset(), {})
         self._looked = _Looked(self._seen.snapshot, self._rules, {}, {})
         self._made: dict[Hashable, Any] = {}
         self._per_client: tuple[object, frozenset[str]] = (None, frozenset())
@@ -214,7 +215,7 @@ class Visible:
         seen, snapshot, rules = self._seen, self._catalog.snapshot, self._current()
         if seen.snapshot is not snapshot or seen.rules is not rules:
             by_id = {id_: each for id_, each in snapshot.by_id.items() if rules.offers(each)}
-            seen = self._seen = _Seen(snapshot, rules, by_id, {})
+            seen = self._seen = _Seen(snapshot, rules, by_id, by_id.keys(), {})
         return seen
 
     def _shows(self, snapshot: Snapshot, record: ToolRecord) -> bool:
@@ -235,9 +236,12 @@ class Visible:
         return looked
 
     def ids(self) -> Set[int] | None:
-        """The visible tools' ids; None where nothing narrows them, that is, all that are searched."""
+        """The visible tools' ids; None where nothing narrows them, that is, all that are searched.
+
+        The same object until something changes.
+        """
         rules = self._current()
-        return None if rules.profile is None and not rules.is_narrowed else self._now().by_id.keys()
+        return None if rules.profile is None and not rules.is_narrowed else self._now().ids
 
     def by_id(self, tool_id: int) -> ToolRecord | None:
         """The visible tool with this id."""

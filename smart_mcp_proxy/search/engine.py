@@ -1,11 +1,25 @@
 """What the search room asks of anything that ranks tools."""
 
 from collections.abc import Collection, Iterable, Mapping, Set
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
 
 from smart_mcp_proxy.models import Document, Hit
 
-__all__ = ["Engine", "LexicalEngine"]
+__all__ = ["Engine", "LexicalEngine", "Scores"]
+
+
+class Scores(NamedTuple):
+    """A ranking, best first: ids and scores, both of shape (n,)."""
+
+    ids: NDArray[np.int64]
+    scores: NDArray[np.floating[Any]]
+
+    def hits(self) -> list[Hit]:
+        """A hit for each."""
+        return list(map(Hit, self.ids.tolist(), self.scores.tolist()))
 
 
 class Engine(Protocol):
@@ -63,6 +77,9 @@ class LexicalEngine(Engine, Protocol):
 
     What it explains has `lexical`, its score.
     """
+
+    def scores(self, query: str, depth: int, allowed: Set[int] | None) -> Scores:
+        """What `rank` gives, as arrays: a search that only compares its hits makes none."""
 
     def fitness(self, query: str, id: int, allowed: Set[int] | None = None) -> float:
         """How well a hit answers the query, 0 or more: from 1 on it `fits`; 0 for an unknown id. Arguments as there."""

@@ -3,8 +3,7 @@
 import math
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -15,7 +14,7 @@ from numpy.typing import NDArray
 from smart_mcp_proxy.errors import EmbeddingError
 from smart_mcp_proxy.models import Document, Hit
 from smart_mcp_proxy.search.embedding import Embedder, text_of
-from smart_mcp_proxy.search.engine import LexicalEngine
+from smart_mcp_proxy.search.engine import LexicalEngine, Scores
 from smart_mcp_proxy.search.text import terms
 from smart_mcp_proxy.search.vectors import VectorIndex
 
@@ -62,7 +61,7 @@ class _Candidates:
     Attributes:
         key: Query and allowed ids.
         documents: By id, at that time.
-        words: Hits of the lexical engine, best first.
+        words: What the lexical engine finds.
         vector: The query's; None if there is none.
         ids: Of the nearest tools, nearest first, shape (n,); some may be gone.
         cosines: Theirs, shape (n,).
@@ -71,7 +70,7 @@ class _Candidates:
 
     key: tuple[str, Set[int] | None]
     documents: Mapping[int, Document]
-    words: Sequence[Hit]
+    words: Scores
     vector: NDArray[np.float32] | None
     ids: NDArray[np.int64]
     cosines: NDArray[np.float32]
@@ -151,14 +150,10 @@ class FusedEngine:
         """At most `depth` hits with a score above 0, best first, equal scores by id."""
         found = self._last = self._candidates(query, max(depth, _CANDIDATES), allowed)
         if found.vector is None:
-            return list(found.words[:depth])
-        by_words = {hit.id: hit.score for hit in found.words}
-        cosine_of = dict(zip(found.ids.tolist(), found.cosines.tolist(), strict=True))
-        far = [id for id in by_words if id not in cosine_of]
-        cosine_of |= dict(zip(far, self._vectors.cosines(found.vector, np.array(far, np.int64)).tolist(), strict=True))
-        ids, cosines = np.array(list(cosine_of), np.int64), np.array(list(cosine_of.values()))
-        scores = self._fused(cosines, np.array([by_words.get(id, 0.0) for id in cosine_of]), found.fitness)
-        order = np.lexsort((ids, -scores))
+            return found.words.hits()[:depth]
+        ids, cosines, by_words = self._side_by_side(found, found.vector)
+        scores = self._fused(cosines, by_words, found.fitness)
+        order = np.argsort(-scores, kind="stable")
         best = zip(ids[order].tolist(), scores[order].tolist(), strict=True)
         return list(islice((Hit(id, score) for id, score in best if score and id in found.documents), depth))
 
@@ -174,11 +169,17 @@ class FusedEngine:
             return False
         if found.vector is None or id not in self._vectors:
             return self._lexical.fits(query, id, allowed)
-        nearest = float(found.cosines.max(initial=0.0))
-        lead = nearest - _crowd(found, self._servers)
+        nearest = max(0.0, *found.cosines[:1].tolist())
         length = math.log1p(len(set(terms(query))))
-        evidence = nearest + _LEAD_WEIGHT * lead + _FITNESS_WEIGHT * found.fitness + _LENGTH_WEIGHT * length
-        return evidence >= _FLOOR
+
+        def is_enough(crowd: float) -> bool:
+            lead = nearest - crowd
+            evidence = nearest + _LEAD_WEIGHT * lead + _FITNESS_WEIGHT * found.fitness + _LENGTH_WEIGHT * length
+            return bool(evidence >= _FLOOR)
+
+        # The crowd is no nearer than the tool in its place, whichever servers fill the places before it.
+        highest = found.cosines[_CROWD - 1 : _CROWD].tolist()
+        return bool(highest and is_enough(max(0.0, *highest))) or is_enough(_crowd(found, self._servers))
 
     def explain(
         self, query: str, ids: Collection[int], allowed: Set[int] | None = None
@@ -214,13 +215,30 @@ class FusedEngine:
         return _LEAST_SHARE + _SHARE_OF_FITNESS * min(fitness, _FITNESS_CAP) if self._is_lexical_used else 0.0
 
     def _candidates(self, query: str, depth: int, allowed: Set[int] | None) -> _Candidates:
-        documents, words = self._documents, self._lexical.rank(query, depth, allowed)
+        documents, words = self._documents, self._lexical.scores(query, depth, allowed)
         vector = self._embedded(query)
         ids, cosines, fitness = np.empty(0, np.int64), np.empty(0, np.float32), 0.0
         if vector is not None:
             ids, cosines = self._vectors.search(vector, depth, allowed)
-            fitness = self._lexical.fitness(query, words[0].id, allowed) if words else 0.0
+            fitness = self._lexical.fitness(query, int(words.ids[0]), allowed) if len(words.ids) else 0.0
         return _Candidates((query, allowed), documents, words, vector, ids, cosines, fitness)
+
+    def _side_by_side(
+        self, found: _Candidates, vector: NDArray[np.float32]
+    ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
+        """All candidates by rising id, with the cosine, NaN without a vector, and the score of the words, 0 without."""
+        words = found.words
+        ids = np.concatenate((found.ids, words.ids))
+        by_id = np.argsort(ids, kind="stable")
+        ids = ids[by_id]
+        cosines = np.concatenate((found.cosines, self._vectors.cosines(vector, words.ids)))[by_id].astype(np.float64)
+        by_words = np.concatenate((np.zeros(len(found.ids)), words.scores))[by_id]
+        # Found by both: the nearest come first, so the words' score stands in the place after.
+        again = np.flatnonzero(ids[1:] == ids[:-1]) + 1
+        by_words[again - 1] = by_words[again]
+        once = np.ones(len(ids), np.bool_)
+        once[again] = False
+        return ids[once], cosines[once], by_words[once]
 
     def _cosines(self, vector: NDArray[np.float32] | None, ids: Collection[int]) -> list[float]:
         """NaN for each id without a vector, and for all while the query has none."""
@@ -234,7 +252,7 @@ class FusedEngine:
     ) -> NDArray[np.float64]:
         """Scores in [0, 1]; `cosines` are NaN where there is no vector."""
         share = self._lexical_share(fitness)
-        meaning = np.clip(cosines, 0.0, 1.0)
+        meaning = np.minimum(np.maximum(cosines, 0.0), 1.0)
         mixed = (1 - share) * meaning + share * by_words
         scores: NDArray[np.float64] = np.where(np.isnan(meaning), by_words, mixed) ** _SPREAD
         return scores
@@ -256,12 +274,15 @@ class FusedEngine:
 def _crowd(found: _Candidates, servers: int) -> float:
     """The cosine of the tool in the crowd's place among `servers` servers; 0 if there are not as many tools."""
     per_server = max(_CROWD_PER_SERVER, math.ceil(_CROWD / max(1, servers)))
-    places: Counter[str] = Counter()
+    places: dict[str, int] = {}
     counted = 0
-    for id, cosine in zip(found.ids.tolist(), found.cosines.tolist(), strict=True):
-        if (document := found.documents.get(id)) is not None and places[document.server] < per_server:
-            places[document.server] += 1
+    for place, id in enumerate(found.ids.tolist()):
+        if (document := found.documents.get(id)) is None:
+            continue
+        taken = places.get(document.server, 0)
+        if taken < per_server:
+            places[document.server] = taken + 1
             counted += 1
             if counted == _CROWD:
-                return float(cosine)
+                return float(found.cosines[place])
     return float(found.cosines[-1]) if len(found.ids) >= _CANDIDATES else 0.0

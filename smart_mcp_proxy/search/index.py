@@ -81,6 +81,7 @@ class SearchIndex:
 
     def __init__(self, engine: Engine) -> None:
         self._state = _State(engine)
+        self._counted: tuple[Mapping[int, Document], Set[int], int] = ({}, frozenset(), 0)
         self._writing = threading.Lock()
 
     def __len__(self) -> int:
@@ -156,7 +157,7 @@ class SearchIndex:
             query: Any text; of a longer one the first 4,000 characters are read.
             limit: Most hits of all queries together, at least 1.
             more_queries: Further parts of the same need; each gets its share of the places.
-            allowed: Ids that may appear anywhere in the answer; None for all.
+            allowed: Ids that may appear anywhere in the answer, a set that does not change any more; None for all.
             servers: Only tools of these; empty for all.
             explain: Whether hits say what matched, and the answer what was left out.
         """
@@ -172,15 +173,24 @@ class SearchIndex:
         tools = Tools(state.documents, state.likenesses, exempt)
         depth = max(_DEPTH, 2 * limit)
         while True:
-            rankings = [_rank(state, text, depth, allowed, tools) for text in queries]
+            rankings = [_rank(state, text, depth, allowed, tools, explain=explain) for text in queries]
             chosen = select(interleave([ranking.fitting for ranking in rankings]), tools, limit, explain=explain)
             is_all = all(ranking.others or len(ranking.fitting) < depth for ranking in rankings)
             if is_all or (len(chosen.kept) >= limit and not any(_is_flooded(ranking, tools) for ranking in rankings)):
                 break
             depth *= _DEEPER
-        total = len(state.documents) if allowed is None else sum(map(state.documents.__contains__, allowed))
-        answer = _answer(chosen, rankings, total, state.engine.problem)
+        answer = _answer(chosen, rankings, self._total(state, allowed), state.engine.problem)
         return _explained(answer, chosen, rankings, state.engine, allowed) if explain else answer
+
+    def _total(self, state: _State, allowed: Set[int] | None) -> int:
+        """How many tools can be found; counted once for a set that is searched in again."""
+        if allowed is None:
+            return len(state.documents)
+        documents, counted, total = self._counted
+        if documents is not state.documents or counted is not allowed:
+            total = sum(map(state.documents.__contains__, allowed))
+            self._counted = (state.documents, allowed, total)
+        return total
 
     def nearest_names(self, name: str, n: int = 3, *, allowed: Set[int] | None = None) -> list[int]:
         """Up to `n` ids of tools whose name is closest to one that does not exist, best first; none if none is."""
@@ -188,13 +198,16 @@ class SearchIndex:
         return state.names.nearest(name, n, state.documents, allowed)
 
 
-def _rank(state: _State, query: str, depth: int, allowed: Set[int] | None, tools: Tools) -> _Ranking:
+def _rank(state: _State, query: str, depth: int, allowed: Set[int] | None, tools: Tools, *, explain: bool) -> _Ranking:
     named = state.names.exact(query, state.documents, allowed)
     exact = [Hit(id, 1.0, {"exact": name}) for id, name in sorted(named.items())]
     ranked = [hit for hit in state.engine.rank(query, depth, allowed) if hit.id in state.likenesses]
     is_answer = bool(ranked) and state.engine.fits(query, ranked[0].id, allowed)
-    ranked = plain_first(ranked, tools)
     fitting, others = near_top(ranked) if is_answer else ([], ranked)
+    # Only praise above moves anything, and what comes after those that fit is looked at by people only.
+    if explain or not is_answer or any(tools.likenesses[hit.id].praise for hit in fitting):
+        ranked = plain_first(ranked, tools)
+        fitting, others = near_top(ranked) if is_answer else ([], ranked)
     if named:
         fitting = exact + [hit for hit in fitting if hit.id not in named]
         others = [hit for hit in others if hit.id not in named]
@@ -203,8 +216,8 @@ def _rank(state: _State, query: str, depth: int, allowed: Set[int] | None, tools
 
 def _is_flooded(ranking: _Ranking, tools: Tools) -> bool:
     """Whether one server has most of a ranking, so that others' tools that fit as well may not have come up."""
-    servers, half = [tools.server(hit) for hit in ranking.fitting], len(ranking.fitting) / 2
-    if max(map(servers.count, set(servers)), default=0) <= half:
+    half = len(ranking.fitting) / 2
+    if max(Counter([tools.server(hit) for hit in ranking.fitting]).values(), default=0) <= half:
         return False  # as nearly always
     count = Counter(tools.server(hit) for hit in ranking.fitting if not tools.is_asked_for(hit))
     return max(count.values(), default=0) > half

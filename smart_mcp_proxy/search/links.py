@@ -78,8 +78,9 @@ class VectorLinks:
         """The tools without a vector, by the hash of their text."""
         with self._changing:
             found: dict[str, list[int]] = {}
-            for id, hash in self._hashes.items():
-                if self._linked.get(id) != hash or id not in self.vectors:
+            has_vector = self.vectors.has(np.array(list(self._hashes), np.int64)).tolist()
+            for (id, hash), is_there in zip(self._hashes.items(), has_vector, strict=True):
+                if self._linked.get(id) != hash or not is_there:
                     found.setdefault(hash, []).append(id)
             return found
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from smart_mcp_proxy.errors import MissingExtraError
 from smart_mcp_proxy.models import Document, Hit
+from smart_mcp_proxy.search.engine import Scores
 from smart_mcp_proxy.search.text import terms
 
 __all__ = ["RankBm25Engine"]
@@ -111,16 +112,21 @@ class RankBm25Engine:
 
     def rank(self, query: str, depth: int, allowed: Set[int] | None) -> list[Hit]:
         """At most `depth` hits with a score above 0, best first, equal scores by id."""
+        return self.scores(query, depth, allowed).hits()
+
+    def scores(self, query: str, depth: int, allowed: Set[int] | None) -> Scores:
+        """What `rank` gives, as arrays."""
         corpus = self._corpus
         weights = corpus.weigh(query)
         if not weights or corpus.model is None:
-            return []
+            return Scores(np.empty(0, np.int64), np.empty(0))
         scores = np.sqrt(corpus.sums(weights))
         rows = np.flatnonzero(scores)
         order = rows[np.lexsort((corpus.ids[rows], -scores[rows]))]
-        pairs = zip(corpus.ids[order].tolist(), scores[order].tolist(), strict=True)
-        hits = (Hit(id, score) for id, score in pairs if allowed is None or id in allowed)
-        return [hit for _, hit in zip(range(depth), hits, strict=False)]
+        if allowed is not None:
+            order = order[[id in allowed for id in corpus.ids[order].tolist()]]
+        order = order[:depth]
+        return Scores(corpus.ids[order], scores[order])
 
     def fits(self, query: str, id: int, allowed: Set[int] | None = None) -> bool:
         """Whether a best hit is good enough to be an answer, see `fitness`."""

@@ -110,7 +110,8 @@ def plain_first(ranked: Sequence[Hit], tools: Tools) -> list[Hit]:
         hit = hits[place]
         for other in above:
             praised = hits[other]
-            if not is_embellished(tools.likenesses[praised.id], mine):
+            theirs = tools.likenesses[praised.id]
+            if theirs.praise <= mine.praise or not is_embellished(theirs, mine):
                 continue
             if not tools.is_asked_for(praised) and tools.server(praised) != tools.server(hit):
                 hits[other] = Hit(hit.id, praised.score, hit.why)

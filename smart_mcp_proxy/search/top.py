@@ -5,8 +5,11 @@ from numpy.typing import NDArray
 
 __all__ = ["top_rows"]
 
-_STRIDE = 16
-"""Every 16th score is looked at to guess how high the best ones are."""
+_SAMPLE = 512
+"""Scores that are looked at to guess how high the best ones are."""
+
+_SPARE = 4
+"""How many of the sample more than twice their share must reach a guess: too high a one costs a second look."""
 
 _TINY = float(np.finfo(np.float32).tiny)
 
@@ -22,9 +25,9 @@ def top_rows(scores: NDArray[np.float32], ids: NDArray[np.int64], depth: int) ->
         ids: By row, unique.
         depth: At least 1.
     """
-    rows = np.flatnonzero(scores >= (_guess(scores, depth) if len(scores) > _SMALL else _TINY))
+    rows = (scores >= (_guess(scores, depth) if len(scores) > _SMALL else _TINY)).nonzero()[0]
     if len(rows) < depth and len(scores) > _SMALL:
-        rows = np.flatnonzero(scores >= _TINY)
+        rows = (scores >= _TINY).nonzero()[0]
     if len(rows) > depth:
         near = scores[rows]
         rows = rows[near >= np.partition(near, len(rows) - depth)[len(rows) - depth]]
@@ -33,7 +36,8 @@ def top_rows(scores: NDArray[np.float32], ids: NDArray[np.int64], depth: int) ->
 
 def _guess(scores: NDArray[np.float32], depth: int) -> float:
     """A score that probably more than `depth` rows reach, above 0."""
-    sample = scores[::_STRIDE].copy()
-    place = len(sample) - min(2 * depth // _STRIDE + 2, len(sample))
+    stride = len(scores) // _SAMPLE
+    sample = scores[::stride].copy()
+    place = len(sample) - min(2 * depth // stride + _SPARE, len(sample))
     sample.partition(place)
     return max(float(sample[place]), _TINY)

@@ -270,3 +270,20 @@ def test_an_explanation_names_the_matched_terms_by_field_and_the_score() -> None
         },
         "lexical": round(next(hit.score for hit in engine.rank(query, 9, None) if hit.id == ISSUE.id), 3),
     }
+
+
+def test_a_hit_fits_exactly_where_its_fitness_says_so() -> None:
+    """Whether the crowd has to be looked for or not, and whether one server, some or many make it up."""
+    queries = ("create issue", "weather forecast for a city", "read the content of a file", "issue", "no such words")
+    seen: set[bool] = set()
+    for servers in (1, 3, 40):
+        crowd = [
+            replace(ALL[at % len(ALL)], id=100 + at, server=f"s{at % servers}", description=f"Tool for an issue, {at}")
+            for at in range(120)
+        ]
+        engine = engine_of([*crowd, *ALL])
+        for query in queries:
+            for id in (*(document.id for document in ALL), 100, 150):
+                seen.add(engine.fits(query, id))
+                assert engine.fits(query, id) == (engine.fitness(query, id) >= 1)
+    assert seen == {True, False}

@@ -286,3 +286,14 @@ def test_only_a_short_query_of_words_is_answered_at_once(index: SearchIndex) -> 
     assert not index.is_instant("create issue", ("list files",))
     index.use(SlowEngine())
     assert not index.is_instant("create issue")
+
+
+def test_the_total_follows_the_allowed_tools_and_the_index() -> None:
+    """What was counted for one set is not said of another one, nor after a change."""
+    documents = [Document(id, "files", f"read_{id}", "", "Read a file.") for id in range(6)]
+    index = SearchIndex(Bm25fEngine())
+    index.update(documents)
+    few, more = frozenset({1, 2, 99}), frozenset({1, 2, 3})
+    assert [index.search("read a file", limit=5, allowed=part).total for part in (few, few, more, None)] == [2, 2, 3, 6]
+    index.update((), [2])
+    assert index.search("read a file", limit=5, allowed=more).total == 2

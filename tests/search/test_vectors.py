@@ -198,3 +198,13 @@ def test_a_search_beside_updates_sees_whole_ones() -> None:
         assert cosines.tolist() == [1, 0]
         searches += 1
     thread.join()
+
+
+def test_many_ids_are_asked_for_at_once() -> None:
+    """Known ones in the large block and among the new, removed ones, and those that never were."""
+    index = VectorIndex(DIMENSION)
+    assert index.has(np.array([1, 2])).tolist() == [False, False]
+    index.update([30, 10, 20], POOL[:3])
+    index.update([40], POOL[3:4], removed=[10])
+    assert index.has(np.array([10, 20, 30, 40, 50])).tolist() == [False, True, True, True, False]
+    assert (20 in index, 10 in index) == (True, False)
