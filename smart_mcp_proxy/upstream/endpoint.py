@@ -9,6 +9,7 @@ from typing import Final
 from urllib.parse import urljoin, urlsplit
 
 from smart_mcp_proxy.errors import UpstreamError
+from smart_mcp_proxy.open_files import OPEN_FILES_HINT, why_none_left
 from smart_mcp_proxy.upstream.auth_bearer import Bearer
 from smart_mcp_proxy.upstream.exchange import BadAnswerError, RequestBody, Response
 from smart_mcp_proxy.upstream.http import (
@@ -127,9 +128,11 @@ class Endpoint:
         except OSError as exc:
             if body is not None and body.is_sent:
                 raise self.error(Failure(_words(exc))) from exc
-            reason = _words_for_unreachable(exc)
+            none_left = why_none_left(exc)
+            reason = f"cannot be reached: {none_left}" if none_left else _words_for_unreachable(exc)
             self._on_unreachable(reason)
-            raise self.error(Failure(reason, was_refused=True)) from exc
+            hint = OPEN_FILES_HINT if none_left else ""
+            raise self.error(Failure(reason, was_refused=True, hint=hint)) from exc
         except ValueError as exc:  # after OSError: a certificate that cannot be verified is both
             reason = "cannot be asked: its url or one of its headers is not valid in HTTP"
             raise self.error(Failure(reason, was_refused=True)) from exc
