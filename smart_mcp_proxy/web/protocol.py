@@ -18,6 +18,9 @@ a second would hold its connection for ever. Source: notes/reliability.md, B32."
 STALL_S = 60.0
 """A client that takes nothing of an answer for so long is taken for gone: the gateway would keep it for ever.
 Source: notes/reliability.md, F48."""
+MOST_UNSENT_BYTES = 256 * 1024 * 1024
+"""Of all answers together that clients are slow to take, or never take; beyond it those who fell behind first are let
+go. Sixteen of the longest messages that servers may send."""
 TELL_S = 60.0
 """The log tells this often that clients are refused."""
 HEAD_LIMIT_BYTES = 64 * 1024
@@ -85,6 +88,8 @@ class BoundedProtocol(HttpToolsProtocol):
 
     request_s: ClassVar[float] = REQUEST_S
     stall_s: ClassVar[float] = STALL_S
+    _behind: ClassVar[dict["BoundedProtocol", None]] = {}
+    """Connections with answers that their clients have not taken, those that fell behind first in front."""
     _told_s: ClassVar[float] = -TELL_S
     """When the log last told that clients are refused."""
 
@@ -116,6 +121,8 @@ class BoundedProtocol(HttpToolsProtocol):
         """The client takes an answer more slowly than it is made."""
         super().pause_writing()
         self._watch_unsent()
+        self._behind[self] = None
+        self._let_go_of_slowest()
 
     def resume_writing(self) -> None:
         """It has caught up."""
@@ -145,6 +152,17 @@ class BoundedProtocol(HttpToolsProtocol):
         unsent_bytes = self.transport.get_write_buffer_size()
         self._stall = self.loop.call_later(self.stall_s, self._drop_stalled, unsent_bytes)
 
+    def _let_go_of_slowest(self) -> None:
+        """Ends connections, longest behind first, until what all have not taken is within bounds; not this one."""
+        unsent_bytes = {one: one.transport.get_write_buffer_size() for one in self._behind}
+        total_bytes = sum(unsent_bytes.values())
+        for one, size_bytes in unsent_bytes.items():
+            if total_bytes <= MOST_UNSENT_BYTES or one is self:
+                return
+            log.warning("clients leave %d bytes of answers unread: one is disconnected", total_bytes)
+            total_bytes -= size_bytes
+            one.transport.abort()
+
     def _drop_stalled(self, unsent_bytes: int) -> None:
         if self.transport.get_write_buffer_size() < unsent_bytes:  # slow, but there
             self._watch_unsent()
@@ -152,6 +170,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self.transport.abort()
 
     def _end_stall(self) -> None:
+        self._behind.pop(self, None)
         if self._stall is not None:
             self._stall.cancel()
             self._stall = None
