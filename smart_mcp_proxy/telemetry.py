@@ -158,6 +158,21 @@ class _JsonFormatter(logging.Formatter):
         return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
+class _LogFile(logging.FileHandler):
+    """A log file; that its disk is full is said once, on stderr, and disturbs nobody."""
+
+    _is_told = False
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  (as logging has it)
+        """Called for a line that could not be written. Logging's own way is a traceback for each, secrets included."""
+        exc = sys.exception()
+        if not isinstance(exc, OSError):
+            super().handleError(record)
+        elif not self._is_told:
+            self._is_told = True
+            get_logger("telemetry").warning("log file %s cannot be written: %s", self.baseFilename, exc.strerror)
+
+
 def configure_logging(level: str, *, file: Path | None = None, style: Literal["console", "json"] = "console") -> None:
     """Sends the gateway's logs to stderr, and to `file` as well if given; libraries are heard from WARNING up.
 
@@ -171,7 +186,7 @@ def configure_logging(level: str, *, file: Path | None = None, style: Literal["c
     problem: OSError | None = None
     if file is not None:
         try:
-            handlers.append(logging.FileHandler(file, encoding="utf-8", errors="backslashreplace"))
+            handlers.append(_LogFile(file, encoding="utf-8", errors="backslashreplace"))
         except OSError as exc:
             problem = exc
     for handler in handlers:

@@ -6,6 +6,7 @@ import json
 import logging
 import re
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -216,6 +217,21 @@ def test_a_log_file_that_cannot_be_opened_is_reported_and_left_out(written: Writ
     first, second = written().splitlines()
     assert f"WARNING telemetry: log file {tmp_path / name} cannot be opened: " in first
     assert second.endswith("still here")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_log_file_on_a_full_disk_is_reported_once(written: Written) -> None:
+    """Lines go on to stderr; what they hide stays hidden."""
+    configure_logging("INFO", file=Path("/dev/full"))
+    with secrets_hidden(["trusted-word-1"]):
+        for number in range(3):
+            get_logger("web").info("line %d of %s", number, "trusted-word-1")
+    with suppress(OSError):  # what it has not taken, it does not take at the end either
+        logging.getLogger().handlers[-1].close()
+    lines = written().splitlines()
+    assert [" telemetry: " in line for line in lines] == [False, True, False, False]
+    assert "log file /dev/full cannot be written: No space left on device" in lines[1]
+    assert "trusted-word-1" not in "".join(lines)
 
 
 async def ends_with(error: BaseException | None) -> None:

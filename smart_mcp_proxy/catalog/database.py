@@ -16,7 +16,8 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from smart_mcp_proxy.catalog.damage import FileId, file_id, find_damage, move_aside
 from smart_mcp_proxy.catalog.mark import MARK_NAME, Mark, MarkFile
-from smart_mcp_proxy.catalog.room import NO_ROOM_HINT, is_full, why_unwritable
+from smart_mcp_proxy.catalog.read_only import copy_in_memory
+from smart_mcp_proxy.catalog.room import NO_ROOM_HINT, is_full, is_read_only, why_unwritable
 from smart_mcp_proxy.errors import CatalogError, ConfigError
 from smart_mcp_proxy.telemetry import get_logger
 
@@ -150,22 +151,32 @@ class Database:
         """What `work` returns, on a file that may refuse every write; what it writes is taken back.
 
         For a start on a full disk: SQLite needs room for shared memory to open a file together with other processes.
-        Alone it needs none, and finds what a killed process left in the journal as well.
+        Alone it needs none, and finds what a killed process left in the journal as well. Where it is not room that is
+        missing but the permission to write, a copy in memory is looked at.
 
         Raises:
             CatalogError: The file cannot be read, is damaged, or lacks decisions of the user's. It stays where it is.
         """
 
+        def examine(connection: Connection) -> T:
+            if damage := find_damage(connection) or self._mark.find_loss(connection):
+                raise StorageError(f"The catalog '{self.path}' is damaged: {damage}.", hint="Check the disk.")
+            return work(connection)
+
         def attempt() -> T:
+            if is_read_only(self.path):
+                try:
+                    with copy_in_memory(self.path) as copy:
+                        return examine(copy)
+                except sqlite3.Error as exc:
+                    raise StorageError(f"The catalog '{self.path}' cannot be read: {exc}.") from exc
             connection = self._connection or self._engine.connect()
             try:
                 if connection is not self._connection:
                     connection.exec_driver_sql("PRAGMA locking_mode = EXCLUSIVE")
                     connection.exec_driver_sql("PRAGMA cache_spill = OFF")  # no page goes to the disk before a commit
                 connection.exec_driver_sql("BEGIN IMMEDIATE")
-                if damage := find_damage(connection) or self._mark.find_loss(connection):
-                    raise StorageError(f"The catalog '{self.path}' is damaged: {damage}.", hint="Check the disk.")
-                return work(connection)
+                return examine(connection)
             finally:
                 connection.rollback()
                 connection.connection.rollback()
@@ -268,8 +279,9 @@ class Database:
         try:
             connection.exec_driver_sql("PRAGMA journal_mode = WAL")
             connection.exec_driver_sql("PRAGMA synchronous = FULL")
-            # A file that can be read but not written shows itself only when a write begins.
+            # A file that can be read but not written shows itself only when something is written.
             connection.exec_driver_sql("BEGIN IMMEDIATE")
+            connection.exec_driver_sql("PRAGMA application_id = 1")  # taken back with the rest
             connection.rollback()
             damage = find_damage(connection) or self._mark.find_loss(connection)
         except BaseException:

@@ -1,10 +1,11 @@
 """Whether a directory takes another file, and what the system says if not."""
 
 import errno
+import os
 import tempfile
 from pathlib import Path
 
-__all__ = ["NO_ROOM_HINT", "is_full", "why_unwritable"]
+__all__ = ["NO_ROOM_HINT", "is_full", "is_read_only", "why_unwritable"]
 
 NO_ROOM_HINT = "Free some disk space."
 
@@ -27,3 +28,9 @@ def why_unwritable(directory: Path) -> OSError | None:
 def is_full(exc: OSError) -> bool:
     """Whether it is room that is missing, not a permission."""
     return exc.errno in _FULL
+
+
+def is_read_only(path: Path) -> bool:
+    """Whether a permission is missing, or the file system takes nothing, to write the file at `path`."""
+    refusal = why_unwritable(path.parent)
+    return not os.access(path, os.W_OK) or (refusal is not None and not is_full(refusal))

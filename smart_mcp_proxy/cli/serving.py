@@ -18,6 +18,7 @@ from smart_mcp_proxy.cli.watch import follow_config
 from smart_mcp_proxy.errors import ConfigError
 from smart_mcp_proxy.fastmcp_compat.paths import serving_path
 from smart_mcp_proxy.gateway import Gateway
+from smart_mcp_proxy.open_files import raise_limit
 from smart_mcp_proxy.servers import ServerFile, configured_servers
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.telemetry import get_logger, spawn
@@ -128,6 +129,7 @@ async def _sign_in(settings: Settings) -> SignInDoor | None:
 @asynccontextmanager
 async def _open(settings: Settings, file: ServerFile, passthrough: str | None) -> AsyncIterator[Gateway]:
     """A gateway that the command line can reach and that follows its configuration."""
+    raise_limit()
     async with (
         Gateway(
             settings, file.servers, profiles=file.profiles, environ=start_environment(settings), passthrough=passthrough

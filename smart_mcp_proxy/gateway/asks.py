@@ -17,6 +17,7 @@ from smart_mcp_proxy.gateway.connected import connected, require_connected
 from smart_mcp_proxy.gateway.contents import Target, require_unchanged
 from smart_mcp_proxy.gateway.gates import Gates
 from smart_mcp_proxy.gateway.inputs import Inputs, Round, incomplete
+from smart_mcp_proxy.gateway.progress import shown_progress
 from smart_mcp_proxy.gateway.recorder import Recorder
 from smart_mcp_proxy.gateway.request_states import Subject
 from smart_mcp_proxy.gateway.results import INPUT_REQUIRED, as_result, facts_of
@@ -159,6 +160,7 @@ class Asks:
         caller = ask.caller
         params = {**ask.params, "_meta": caller.meta} if caller.meta else ask.params
         server = ask.target.server
+        on_progress = shown_progress(caller.on_progress, is_cleaned=self._is_cleaned)
         async with self._gates.admitted_to(server, caller.principal) as granted_s:
             upstream, left_s = await connected(self._fleet, server, granted_s, self._clock, self._shelves)
             # What is watched is watched on the session that all share, whoever asks for it.
@@ -170,7 +172,7 @@ class Asks:
                         if ask.target.record is not None:
                             await sender.confirm(ask.target.record)
                         require_unchanged(self._shelves.catalog.snapshot, ask.target)
-                        return await sender.request(ask.method, params, on_progress=caller.on_progress)
+                        return await sender.request(ask.method, params, on_progress=on_progress)
             # The request may have waited; from here on nothing does until it is sent.
             self._require_approved(ask)
             require_connected(upstream)
@@ -181,7 +183,7 @@ class Asks:
             if round is not None:
                 params = round.params(params, upstream.status.era or "handshake")
             return await upstream.request(
-                ask.method, params, timeout_s=left_s, on_progress=caller.on_progress, on_message=caller.on_message
+                ask.method, params, timeout_s=left_s, on_progress=on_progress, on_message=caller.on_message
             )
 
     def note(self, ask: Ask, outcome: str, delivery: str, seconds: float) -> None:

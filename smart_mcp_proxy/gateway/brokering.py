@@ -275,7 +275,7 @@ class _Heard:
         if report.total is not None:
             params["total"] = report.total
         if report.message is not None:
-            params["message"] = await self._said(report.message, len(report.message))
+            params["message"] = report.message  # cleaned on its way here, as for every caller
         message = {"jsonrpc": "2.0", "method": "notifications/progress", "params": params}
         await self._say(msgspec.json.encode(message))
 

@@ -18,6 +18,7 @@ from smart_mcp_proxy.gateway.gates import Gates
 from smart_mcp_proxy.gateway.inputs import Inputs, Round, incomplete
 from smart_mcp_proxy.gateway.learning import Learning
 from smart_mcp_proxy.gateway.outputs import Outputs, truncate
+from smart_mcp_proxy.gateway.progress import shown_progress
 from smart_mcp_proxy.gateway.recorder import Recorder
 from smart_mcp_proxy.gateway.request_states import Subject
 from smart_mcp_proxy.gateway.results import INPUT_REQUIRED, ResultFacts, as_result, facts_of, rewritten
@@ -236,13 +237,14 @@ class Calls:
         params: dict[str, Any] = {"name": record.key.tool, "arguments": request.arguments}
         if request.meta:
             params["_meta"] = request.meta
+        on_progress = shown_progress(request.on_progress, is_cleaned=self._limits.is_cleaned)
         async with self._gates.admitted(request, record) as granted_s:
             upstream, left_s = await connected(self._fleet, record.key.server, granted_s, self._clock, self._lists)
             if request.line is not None and self._clients is not None and upstream.own is not None:
                 async with self._clients.sender(upstream, request.line, left_s) as sender:
                     if sender is not None:
                         await self._confirm_own(record, sender, visible)
-                        return await sender.request("tools/call", params, on_progress=request.on_progress)
+                        return await sender.request("tools/call", params, on_progress=on_progress)
             # The call may have waited: for its turn, for the connection. What was decided before is looked at again,
             # and from there on nothing waits until it is sent.
             self._require_approved(record)
@@ -254,7 +256,7 @@ class Calls:
                 "tools/call",
                 params if round is None else round.params(params, upstream.status.era or "handshake"),
                 timeout_s=left_s,
-                on_progress=request.on_progress,
+                on_progress=on_progress,
                 on_message=request.on_message,
             )
 

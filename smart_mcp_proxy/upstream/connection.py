@@ -5,6 +5,7 @@ A general client costs several times what a call costs otherwise. The parser is 
 
 import asyncio
 import select
+import socket
 import ssl
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple, cast
@@ -20,7 +21,9 @@ _HEAD_BYTES: Final = 16 * 1024
 """Headers together. Source: Node's own limit, on both of its sides."""
 _READ_BYTES: Final = 1 << 16
 """At a time; of an answer in thousands of tiny pieces that is a millisecond's work, then others get their turn."""
-
+_PROBES: Final = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
+"""A server that has been silent for so many seconds is asked by the system whether it is there, three times, ten
+seconds apart: after a night's sleep, or behind a router that forgot it, a stream would be waited for in vain."""
 
 Origin = tuple[str, str, int]
 """Scheme, host and port: what is meant for one is sent to no other."""
@@ -286,10 +289,20 @@ async def connect(
     """
     loop = asyncio.get_running_loop()
     _, host, port = origin
-    _, connection = await loop.create_connection(
+    transport, connection = await loop.create_connection(
         lambda: Connection(origin, heads, on_free, on_lost), host, port, ssl=tls, server_hostname=host if tls else None
     )
+    if connection.is_open:
+        _probe_silence(transport.get_extra_info("socket"))
     return connection
+
+
+def _probe_silence(end: socket.socket) -> None:
+    """Lets the system find out when nobody is at the other end any more."""
+    end.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _PROBES.items():
+        if hasattr(socket, name):  # not everywhere
+            end.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
 def encode_head(verb: str, target: str, headers: Mapping[str, str]) -> bytes:

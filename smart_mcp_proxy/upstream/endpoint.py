@@ -9,6 +9,7 @@ from typing import Any, Final
 from urllib.parse import urljoin, urlsplit
 
 from smart_mcp_proxy.errors import UpstreamError
+from smart_mcp_proxy.open_files import OPEN_FILES_HINT, why_none_left
 from smart_mcp_proxy.upstream.auth_bearer import Bearer
 from smart_mcp_proxy.upstream.exchange import BadAnswerError, RequestBody, Response
 from smart_mcp_proxy.upstream.http import (
@@ -132,12 +133,13 @@ class Endpoint:
     def _unanswered(self, exc: BadAnswerError | OSError | ValueError, body: RequestBody | None) -> UpstreamError:
         if isinstance(exc, BadAnswerError) or (isinstance(exc, OSError) and body is not None and body.is_sent):
             return self.error(Failure(_words(exc)))
-        if isinstance(exc, OSError):  # before ValueError: a certificate that cannot be verified is both
-            reason = _words_for_unreachable(exc)
-            self._on_unreachable(reason)
-        else:
+        if not isinstance(exc, OSError):  # a certificate that cannot be verified is a ValueError, too
             reason = "cannot be asked: its url or one of its headers is not valid in HTTP"
-        return self.error(Failure(reason, was_refused=True))
+            return self.error(Failure(reason, was_refused=True))
+        none_left = why_none_left(exc)
+        reason = f"cannot be reached: {none_left}" if none_left else _words_for_unreachable(exc)
+        self._on_unreachable(reason)
+        return self.error(Failure(reason, was_refused=True, hint=OPEN_FILES_HINT if none_left else ""))
 
     async def read_some(self, response: Response) -> bytes:
         """What has arrived of the body, at least one byte; empty at its end.

@@ -2,7 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Final
 from urllib.parse import SplitResult, urlsplit
 
@@ -17,6 +18,9 @@ _CONNECT_S: Final = 10.0
 _IDLE_S: Final = 4.0
 """How long an idle connection is kept: below the 5 s after which common servers (uvicorn, Node) close theirs, so that
 no call is sent into a connection that is just being closed."""
+_WITH_SLEEP: Final = partial(time.clock_gettime, getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+"""Seconds that go on while the computer sleeps. By `time.monotonic` a connection would still be young after a night in
+which the server, or a router on the way, has forgotten it; then a call waits in vain for each of them."""
 _HEADS: Final = 256
 """Request heads remembered: one for each tool and method in use."""
 _ANSWER_HEADS: Final = 64
@@ -34,9 +38,11 @@ class HttpClient:
     Args:
         headers: Sent with every request; names in lower case.
         tls: For https.
+        clock: Monotonic seconds, those included in which the computer sleeps.
     """
 
-    def __init__(self, headers: Mapping[str, str], tls: TlsContext) -> None:
+    def __init__(self, headers: Mapping[str, str], tls: TlsContext, clock: Callable[[], float] = _WITH_SLEEP) -> None:
+        self._clock = clock
         self._headers = dict(headers)
         self._tls = tls
         self._cookies: dict[str, str] = {}
@@ -115,7 +121,7 @@ class HttpClient:
         """The connection to `origin` that was used last, if it can still be used."""
         while self._idle:
             connection = self._idle.pop()
-            is_young = time.monotonic() - connection.idle_since_s < _IDLE_S
+            is_young = self._clock() - connection.idle_since_s < _IDLE_S
             if is_young and connection.origin == origin and connection.is_open and connection.is_quiet:
                 return connection
             connection.abort()
@@ -133,7 +139,7 @@ class HttpClient:
         return connection
 
     def _free(self, connection: Connection) -> None:
-        connection.idle_since_s = time.monotonic()
+        connection.idle_since_s = self._clock()
         self._idle.append(connection)
         if self._sweep is None:
             self._sweep = asyncio.get_running_loop().call_later(_IDLE_S, self._close_idle)
@@ -141,7 +147,7 @@ class HttpClient:
     def _close_idle(self) -> None:
         """Closes what nobody used for a while."""
         self._sweep = None
-        limit_s = time.monotonic() - _IDLE_S
+        limit_s = self._clock() - _IDLE_S
         old = [connection for connection in self._idle if connection.idle_since_s <= limit_s or not connection.is_open]
         for connection in old:
             self._idle.remove(connection)

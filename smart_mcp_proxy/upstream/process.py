@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from smart_mcp_proxy.errors import UpstreamError
+from smart_mcp_proxy.open_files import OPEN_FILES_HINT, why_none_left
 from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.telemetry import spawn
 from smart_mcp_proxy.upstream.lineage import STARTED_BY
@@ -233,4 +234,7 @@ def _start_error(config: ServerConfig, exc: OSError | ValueError) -> UpstreamErr
         return UpstreamError(
             f"{where}: '{command}' is no program this system can run.", hint="Name its interpreter as the command."
         )
-    return UpstreamError(f"{where}: command '{command}' cannot be started: {exc}.", hint="Check command, args and env.")
+    failed = f"{where}: command '{command}' cannot be started"
+    if isinstance(exc, OSError) and (reason := why_none_left(exc)):
+        return UpstreamError(f"{failed}: {reason}.", hint=OPEN_FILES_HINT)
+    return UpstreamError(f"{failed}: {exc}.", hint="Check command, args and env.")

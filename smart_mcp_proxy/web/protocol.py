@@ -1,10 +1,14 @@
 """uvicorn's HTTP protocol, with bounds on what a request may take before it is whole."""
 
 import asyncio
+import socket
 from collections.abc import Iterable
 from typing import Any, ClassVar, Final, cast
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from smart_mcp_proxy.open_files import OPEN_FILES_HINT, is_scarce, most_open_files
+from smart_mcp_proxy.telemetry import get_logger
 
 __all__ = ["BoundedProtocol"]
 
@@ -14,9 +18,16 @@ a second would hold its connection for ever. Source: notes/reliability.md, B32."
 STALL_S = 60.0
 """A client that takes nothing of an answer for so long is taken for gone: the gateway would keep it for ever.
 Source: notes/reliability.md, F48."""
+MOST_UNSENT_BYTES = 256 * 1024 * 1024
+"""Of all answers together that clients are slow to take, or never take; beyond it those who fell behind first are let
+go. Sixteen of the longest messages that servers may send."""
+TELL_S = 60.0
+"""The log tells this often that clients are refused."""
 HEAD_LIMIT_BYTES = 64 * 1024
 """Of a head, or of what stands between the parts of a body; several times what proxies in front let through."""
 
+
+log = get_logger("http")
 
 _STATUS_LINE: Final = b"HTTP/1.1 "
 
@@ -77,6 +88,10 @@ class BoundedProtocol(HttpToolsProtocol):
 
     request_s: ClassVar[float] = REQUEST_S
     stall_s: ClassVar[float] = STALL_S
+    _behind: ClassVar[dict["BoundedProtocol", None]] = {}
+    """Connections with answers that their clients have not taken, those that fell behind first in front."""
+    _told_s: ClassVar[float] = -TELL_S
+    """When the log last told that clients are refused."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -92,6 +107,10 @@ class BoundedProtocol(HttpToolsProtocol):
         super().connection_made(transport)
         self.transport = cast(asyncio.Transport, _JoinedWrites(transport, self.loop))
         self._start_limit()
+        connection = transport.get_extra_info("socket")
+        # The user's own command line, on a Unix socket, is let in: it is how to find out what is open.
+        if connection is not None and connection.family != socket.AF_UNIX and is_scarce(connection.fileno()):
+            self._turn_away()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """It is gone."""
@@ -103,6 +122,8 @@ class BoundedProtocol(HttpToolsProtocol):
         """The client takes an answer more slowly than it is made."""
         super().pause_writing()
         self._watch_unsent()
+        self._behind[self] = None
+        self._let_go_of_slowest()
 
     def resume_writing(self) -> None:
         """It has caught up."""
@@ -160,6 +181,17 @@ class BoundedProtocol(HttpToolsProtocol):
         unsent_bytes = self.transport.get_write_buffer_size()
         self._stall = self.loop.call_later(self.stall_s, self._drop_stalled, unsent_bytes)
 
+    def _let_go_of_slowest(self) -> None:
+        """Ends connections, longest behind first, until what all have not taken is within bounds; not this one."""
+        unsent_bytes = {one: one.transport.get_write_buffer_size() for one in self._behind}
+        total_bytes = sum(unsent_bytes.values())
+        for one, size_bytes in unsent_bytes.items():
+            if total_bytes <= MOST_UNSENT_BYTES or one is self:
+                return
+            log.warning("clients leave %d bytes of answers unread: one is disconnected", total_bytes)
+            total_bytes -= size_bytes
+            one.transport.abort()
+
     def _drop_stalled(self, unsent_bytes: int) -> None:
         if self.transport.get_write_buffer_size() < unsent_bytes:  # slow, but there
             self._watch_unsent()
@@ -167,18 +199,27 @@ class BoundedProtocol(HttpToolsProtocol):
             self.transport.abort()
 
     def _end_stall(self) -> None:
+        self._behind.pop(self, None)
         if self._stall is not None:
             self._stall.cancel()
             self._stall = None
 
-    def _refuse(self, status: int, reason: str) -> None:
+    def _turn_away(self) -> None:
+        """Refuses a client: those that are there, and servers, need what descriptors are left."""
+        why = f"The gateway has nearly as many files and connections open as it may, {most_open_files():,}"
+        if BoundedProtocol._told_s + TELL_S < self.loop.time():
+            BoundedProtocol._told_s = self.loop.time()
+            log.warning("%s: clients that connect are refused until some are closed. %s", why, OPEN_FILES_HINT)
+        self._refuse(503, "Service Unavailable", f"{why}. Try again later; its operator can raise that limit.\n")
+
+    def _refuse(self, status: int, reason: str, why: str = "") -> None:
         """Ends the connection, with an answer where none is on its way."""
         self._end_limit()
         if self.transport.is_closing():
             return
         if self.cycle is None or self.cycle.response_complete:
-            head = f"HTTP/1.1 {status} {reason}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
-            self.transport.write(head.encode("ascii"))
+            fields = f"content-type: text/plain\r\ncontent-length: {len(why)}\r\nconnection: close"
+            self.transport.write(f"HTTP/1.1 {status} {reason}\r\n{fields}\r\n\r\n{why}".encode("ascii"))
         self.transport.close()
 
     # --- called by the parser

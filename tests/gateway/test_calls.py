@@ -22,6 +22,7 @@ from smart_mcp_proxy.gateway.refusals import tool_differs_here
 from smart_mcp_proxy.models import CallRequest, CallVariant, Intent, Progress, ServerState, ToolKey, ToolRecord
 from smart_mcp_proxy.policy import call_with
 from smart_mcp_proxy.servers import Limits
+from smart_mcp_proxy.telemetry import secrets_hidden
 
 pytestmark = pytest.mark.anyio
 
@@ -214,16 +215,42 @@ async def test_a_cancelled_call_ends_the_upstreams_request_and_is_written_down(d
 
 
 async def test_progress_goes_to_who_asked_for_it(desk: Desk) -> None:
-    """The upstream is given the caller's own listener."""
+    """As it was reported; the server is not asked for it where nobody wants to hear."""
     heard: list[Progress] = []
 
     async def listen(report: Progress) -> None:
         heard.append(report)
 
     await desk.call("alpha:save", on_progress=listen)
-    assert desk.alpha.on_progress is listen
+    assert desk.alpha.on_progress is not None
+    reports = [Progress(1, 2, "half"), Progress(2), Progress(3, message="")]
+    for report in reports:
+        await desk.alpha.on_progress(report)
+    assert heard == reports
     await desk.call("alpha:save")
     assert desk.alpha.on_progress is None
+
+
+@pytest.mark.parametrize("is_cleaned", [True, False])
+async def test_what_is_said_of_progress_is_cleaned_like_a_result(desk: Desk, parts: Parts, is_cleaned: bool) -> None:
+    """Commands to a terminal, hidden characters, and what its server was trusted with; also where it is long."""
+    careful = Desk(parts, is_cleaned=is_cleaned)
+    heard: list[str | None] = []
+
+    async def listen(report: Progress) -> None:
+        heard.append(report.message)
+
+    await careful.call("alpha:save", on_progress=listen)
+    assert careful.alpha.on_progress is not None
+    hostile = "\x1b[2Jst\u202eep\U000e0041 of trusted-word-1"
+    with secrets_hidden(["trusted-word-1"]):
+        for report in (Progress(1, 3, hostile), Progress(2, 3, hostile * 10_000)):
+            await careful.alpha.on_progress(report)
+    short, long = heard
+    assert short is not None and long is not None
+    assert "trusted-word-1" not in short + long
+    assert short.startswith("step of " if is_cleaned else "\x1b[2Jst\u202eep\U000e0041 of ")
+    assert ("\x1b" in long, "\u202e" in long) == (not is_cleaned, not is_cleaned)
 
 
 async def test_one_line_of_activity_per_call(desk: Desk, parts: Parts) -> None:

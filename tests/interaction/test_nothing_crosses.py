@@ -198,7 +198,8 @@ async def room(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Room]:
 @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     eras=st.tuples(st.sampled_from(ERAS), st.sampled_from(ERAS)),
-    acts=st.lists(st.tuples(st.sampled_from(NAMES), st.sampled_from(ACTS)), min_size=3, max_size=10),
+    # A server may have eight questions open at one client.
+    acts=st.lists(st.tuples(st.sampled_from(NAMES), st.sampled_from(ACTS)), min_size=3, max_size=8),
     dice=st.randoms(use_true_random=False),
 )
 async def test_of_questions_progress_and_updates_in_any_order_not_one_byte_crosses(

@@ -97,6 +97,21 @@ async def test_a_token_is_renewed_before_it_ends_while_calls_go_on(sign_ins: Sig
     assert all(seen.headers.get("authorization") for seen in server.wire if b"tools/call" in seen.body)
 
 
+async def test_a_token_that_ended_while_the_computer_slept_is_renewed_before_the_next_call(
+    sign_ins: SignIns, server: Guarded, clock: WallClock
+) -> None:
+    """F62: the old one is not even sent, and calls that come together renew it once."""
+    await sign_in(sign_ins, server)
+    async with linked(sign_ins, server) as link:
+        await call(link)
+        old = server.wire[-1].headers["authorization"]
+        clock.ahead_s = 8 * 3600
+        answers = await asyncio.gather(*(call(link) for _ in range(5)))
+        assert all(b"somebody" in answer for answer in answers)
+        sent = [seen.headers["authorization"] for seen in server.wire if b"tools/call" in seen.body]
+        assert (sent.count(old), len(sent), len(server.refreshes)) == (1, 6, 1)
+
+
 async def test_a_token_that_is_refused_is_renewed_once_and_the_call_succeeds(
     sign_ins: SignIns, server: Guarded, clock: WallClock
 ) -> None:

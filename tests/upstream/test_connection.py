@@ -349,3 +349,27 @@ async def test_a_connection_is_used_for_its_own_origin_only() -> None:
     ):
         assert [await ask(client, each) for each in (url, other, url)] == [b"first", b"second", b"third"]
         assert (seen, seen_there) == ([1, 2], [1])
+
+
+async def test_after_a_sleep_of_the_computer_no_connection_from_before_is_used() -> None:
+    """F62: the timers of the event loop stood still with it, so that nobody has closed them."""
+    now_s = 0.0
+    async with scripted(good("evening"), good("evening"), good("morning")) as (_, url, seen):
+        client = HttpClient({}, TlsContext(), clock=lambda: now_s)
+        for _ in range(2):
+            assert await ask(client, url) == b"evening"
+        now_s += 8 * 3600
+        assert await ask(client, url) == b"morning"
+        await client.close()
+    assert seen == [1, 1, 2]
+
+
+async def test_the_system_looks_after_connections_on_which_nothing_is_said() -> None:
+    """F62: what is forgotten on the way, without a word, is found out in a minute."""
+    async with scripted(good("first")) as (client, url, _):
+        assert await ask(client, url) == b"first"
+        (connection,) = client._idle
+        assert connection._transport is not None
+        end = connection._transport.get_extra_info("socket")
+        assert end.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        assert end.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 30

@@ -10,7 +10,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn import Config
 from uvicorn.server import ServerState
 
-from smart_mcp_proxy.web.protocol import BoundedProtocol
+from smart_mcp_proxy.web.protocol import MOST_UNSENT_BYTES, BoundedProtocol
 
 pytestmark = pytest.mark.anyio
 
@@ -96,7 +96,7 @@ async def test_a_client_that_takes_nothing_of_an_answer_is_let_go_and_a_slow_one
 ) -> None:
     """It is looked at again and again; the slow one is let go when it has stopped too."""
     monkeypatch.setattr(BoundedProtocol, "stall_s", 0.01)
-    slow = SlowWire([30, 20, 10, 10, 99])
+    slow = SlowWire([30, 30, 20, 10, 10, 99])
     protocol, _ = served(cast(ASGIApp, _answer), slow)
     protocol.pause_writing()
     with anyio.fail_after(5):
@@ -109,10 +109,49 @@ async def test_a_client_that_has_caught_up_is_not_watched_any_more(monkeypatch: 
     """Nor one that is gone."""
     monkeypatch.setattr(BoundedProtocol, "stall_s", 0.01)
     for ends in (BoundedProtocol.resume_writing, lambda protocol: protocol.connection_lost(None)):
-        wire = SlowWire([30])
+        wire = SlowWire([30, 30])
         protocol, _ = served(cast(ASGIApp, _answer), wire)
         protocol.pause_writing()
         ends(protocol)
         await anyio.sleep(0.05)
         assert not wire.is_aborted.is_set() and wire.unsent_bytes == []
         protocol.connection_lost(None)
+
+
+class _FullWire(Wire):
+    """A client that takes nothing."""
+
+    unsent_bytes = 0
+
+    def get_write_buffer_size(self) -> int:
+        return self.unsent_bytes
+
+    def abort(self) -> None:
+        self.close()
+
+
+async def test_all_clients_that_do_not_read_share_one_budget() -> None:
+    """F48: who fell behind first is let go; who has caught up, and who is the newest, is not."""
+    wires = [_FullWire() for _ in range(5)]
+    protocols = [served(cast(ASGIApp, _answer), wire)[0] for wire in wires]
+    for wire, protocol in zip(wires[:4], protocols, strict=False):
+        wire.unsent_bytes = MOST_UNSENT_BYTES // 4
+        protocol.pause_writing()
+    protocols[0].resume_writing()
+    wires[0].unsent_bytes = 0
+    assert not any(wire.is_closed for wire in wires)
+    wires[4].unsent_bytes = MOST_UNSENT_BYTES // 2
+    protocols[4].pause_writing()
+    assert [wire.is_closed for wire in wires] == [False, True, False, False, False]
+    for protocol in protocols:
+        protocol.connection_lost(None)
+    assert not BoundedProtocol._behind
+
+
+async def test_one_answer_is_sent_however_long_it_is() -> None:
+    wire = _FullWire()
+    protocol, _ = served(cast(ASGIApp, _answer), wire)
+    wire.unsent_bytes = 2 * MOST_UNSENT_BYTES
+    protocol.pause_writing()
+    assert not wire.is_closed
+    protocol.connection_lost(None)

@@ -1,0 +1,29 @@
+"""What servers say of the progress of a request, as its caller gets it."""
+
+import asyncio
+from dataclasses import replace
+from functools import partial
+
+from smart_mcp_proxy.gateway.cleaning import said_beside
+from smart_mcp_proxy.gateway.results import OFF_LOOP_BYTES
+from smart_mcp_proxy.models import OnProgress, Progress
+
+__all__ = ["shown_progress"]
+
+
+def shown_progress(tell: OnProgress | None, *, is_cleaned: bool) -> OnProgress | None:
+    """Tells of progress without the secrets in use; None where nobody asked for it.
+
+    Args:
+        tell: Tells the caller.
+        is_cleaned: Whether the words are cleaned like a result.
+    """
+    return None if tell is None else partial(_show, tell, is_cleaned)
+
+
+async def _show(tell: OnProgress, is_cleaned: bool, report: Progress) -> None:
+    if report.message:
+        show = partial(said_beside, report.message, is_cleaned=is_cleaned)
+        is_long = len(report.message) > OFF_LOOP_BYTES
+        report = replace(report, message=await asyncio.to_thread(show) if is_long else show())
+    await tell(report)
