@@ -1,7 +1,9 @@
 """Fixtures that every test may use."""
 
 import os
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import run_wire
@@ -13,8 +15,14 @@ settings.register_profile("ci", derandomize=True, deadline=None)
 settings.register_profile("elsewhere", deadline=None)
 settings.load_profile("ci" if os.environ.get("CI") else "elsewhere")
 
+notes = run_wire.Notes(Path())
+
 
 def pytest_configure(config: pytest.Config) -> None:
+    folder = tempfile.TemporaryDirectory(prefix="wire-")
+    config.add_cleanup(folder.cleanup)
+    notes.path = Path(folder.name) / "notes"
+    os.environ[run_wire.NOTES] = str(notes.path)
     config.addinivalue_line("markers", "seed(id): the line of tests/proxying/requirements.toml that a test shows")
 
 
@@ -22,6 +30,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_runtest_teardown() -> Iterator[None]:
     """Fails a test in which a server over HTTP was sent what is nothing to it."""
     yield
+    notes.look()
     found, run_wire.strays[:] = run_wire.strays[:], []
     assert not found, found[:9]
 

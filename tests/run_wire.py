@@ -3,18 +3,26 @@
 It holds in the whole run: a test in which a server was sent a header that is not on the list fails, whatever else it
 shows. What is configured for a server may be sent to it, and so may an `authorization` that is no agent's.
 
-Standard library only: servers in processes of their own use it, too.
+A server in a process of its own notes what it is sent in a file, which is looked at after each test: only this
+process knows what is configured and what agents sent. Standard library only: those servers use it, too.
 """
 
-from collections.abc import Iterable, Mapping
+import json
+import os
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 __all__ = [
+    "NOTES",
     "UPSTREAM_HEADERS",
+    "Notes",
     "Watched",
     "came_from_agent",
     "configured_with",
     "look_at",
+    "note",
+    "noting",
     "sent_by_agents",
     "strays",
     "strays_in",
@@ -30,6 +38,8 @@ UPSTREAM_HEADERS = frozenset(
 """All that an upstream may be sent besides what is configured for it; `authorization` only as its own."""
 PARAMETER_PREFIX = "mcp-param-"
 """Of an argument that the tool's definition wants in a header. Source: MCP 2026-07-28, basic/transports."""
+NOTES = "RUN_WIRE_NOTES"
+"""The variable that names the file to servers in processes of their own; one that is not told it notes nothing."""
 LEAST_CHARS = 8
 """A shorter value may be anybody's word."""
 HARMLESS = frozenset({"accept", "accept-encoding", "connection", "content-type", "host", "user-agent"})
@@ -63,6 +73,42 @@ def look_at(headers: Mapping[str, str]) -> None:
     strays.extend(f"a server was sent the header {name!r}" for name in strays_in(headers))
 
 
+def note(headers: Mapping[str, str]) -> None:
+    """Writes down what a server in a process of its own was sent, before it answers."""
+    if path := os.environ.get(NOTES):
+        line = json.dumps({name.lower(): value for name, value in headers.items()})
+        with Path(path).open("a", encoding="ascii") as file:
+            file.write(line + "\n")
+
+
+def noting() -> dict[str, str]:
+    """What the environment of such a server needs besides, for the run to see its notes."""
+    return {NOTES: os.environ[NOTES]}
+
+
+class Notes:
+    """What servers in processes of their own write down.
+
+    Args:
+        path: The file; not there as long as none of them was sent anything.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._seen_bytes = 0
+
+    def look(self) -> None:
+        """Looks at what has been written since the last look; a line that is being written is for the next."""
+        if not self.path.exists():
+            return
+        with self.path.open("rb") as file:
+            file.seek(self._seen_bytes)
+            whole, end, _ = file.read().rpartition(b"\n")
+        self._seen_bytes += len(whole + end)
+        for line in whole.splitlines():
+            look_at(json.loads(line))
+
+
 def came_from_agent(headers: Iterable[tuple[str, str]]) -> None:
     """Remembers what an agent sends in headers of its own."""
     sent_by_agents.update(
@@ -77,13 +123,15 @@ class Watched:
 
     Args:
         app: Answers them.
+        look: What is done with the headers; `note` where it is served by a process of its own.
     """
 
-    def __init__(self, app: Any) -> None:
+    def __init__(self, app: Any, look: Callable[[Mapping[str, str]], None] = look_at) -> None:
         self._app = app
+        self._look = look
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Serves one request."""
         if scope["type"] == "http":
-            look_at({name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]})
+            self._look({name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]})
         await self._app(scope, receive, send)

@@ -8,6 +8,8 @@ from typing import NamedTuple, TypeGuard
 
 import pytest
 
+from smart_mcp_proxy.upstream.link import rpc_error
+
 PACKAGE = Path(__file__).parents[1] / "smart_mcp_proxy"
 KINDS = {
     *("QuarantinedError", "RateLimitedError", "RefusedError", "ShuttingDownError", "UnauthorizedError"),
@@ -150,8 +152,21 @@ def refusals(kinds: Collection[str] = KINDS) -> dict[str, list[Refusal]]:
     return found
 
 
+def with_subclasses(base: str) -> set[str]:
+    """The name of a class and of all that the package derives from it."""
+    trees = [ast.parse(file.read_text("utf-8")) for file in PACKAGE.rglob("*.py")]
+    classes = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    found: set[str] = set()
+    more = {base}
+    while more - found:
+        found |= more
+        more = {each.name for each in classes for its in each.bases if isinstance(its, ast.Name) and its.id in found}
+    return found
+
+
 FOUND = refusals()
 FOUND_REQUESTS = refusals(REQUESTS)
+FOUND_FAILURES = refusals(with_subclasses("UpstreamError"))
 
 
 def test_the_table_has_every_refusal_there_is() -> None:
@@ -175,6 +190,25 @@ def test_a_request_that_cannot_be_carried_out_is_told_what_to_do(place: str) -> 
     for request in FOUND_REQUESTS[place]:
         assert request.message and request.hint, request
         assert not [each for each in request.inserted if WITHHELD.search(each) and each not in SAID_BACK], request
+
+
+@pytest.mark.parametrize("place", FOUND_FAILURES)
+def test_a_failed_server_is_told_with_what_to_do_next(place: str) -> None:
+    """Wherever its error is made: why nothing came of it, and a hint, whichever way the code comes to it."""
+    for failure in FOUND_FAILURES[place]:
+        assert failure.message and failure.hint.strip(), failure
+
+
+def test_every_kind_of_failed_server_is_looked_for() -> None:
+    """Those that are made under another name, too."""
+    assert {"UpstreamTimeoutError", "UpstreamAuthError", "EndedSignInError"} <= with_subclasses("UpstreamError")
+    assert len(FOUND_FAILURES) > 30
+
+
+@pytest.mark.parametrize("code", [-32021, -32600, -32601, -32602, -32603, -32055])
+def test_an_error_of_the_servers_own_is_told_with_what_to_do_next(code: int) -> None:
+    """Whatever its number."""
+    assert rpc_error("notes", "tools/call", code, "no").hint
 
 
 @pytest.mark.parametrize("place", FOUND)

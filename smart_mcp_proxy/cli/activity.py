@@ -15,7 +15,7 @@ from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
 from smart_mcp_proxy.cli.api import Api, open_running
-from smart_mcp_proxy.cli.failure import next_step
+from smart_mcp_proxy.cli.failure import UsageError, next_step
 from smart_mcp_proxy.cli.output import indented, json_line, plural, say, show, show_json, table
 from smart_mcp_proxy.cli.start import open_settings
 from smart_mcp_proxy.telemetry import printable
@@ -294,8 +294,16 @@ async def _stored(settings: "Settings") -> AsyncIterator[_StoredLog]:
 
 
 def _private(file: Path) -> TextIO:
-    """A new file that only its owner can read: it may hold what agents sent."""
-    return os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8", newline="")
+    """A new file that only its owner can read: it may hold what agents sent.
+
+    Raises:
+        UsageError: It cannot be written.
+    """
+    try:
+        number = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    except OSError as exc:
+        raise UsageError(f"{file} cannot be written: {exc.strerror or exc}.", hint="Name a file in a folder.") from exc
+    return os.fdopen(number, "w", encoding="utf-8", newline="")
 
 
 def _cells(record: Mapping[str, Any]) -> list[str]:

@@ -139,11 +139,14 @@ async def _servers(settings: Settings, file: ServerFile, missing: Mapping[str, s
     """Each server's state, as the running gateway or one of our own sees it."""
     try:
         async with open_api(settings, file.servers) as api:
-            servers = (await api.status())["servers"]
+            status = await api.status()
             approvals = await api.approvals()
     except ProxyError as error:
         return [Finding("gateway", "fail", error.message, error.hint)]
-    return [*(_server(server, missing.get(server["name"], "")) for server in servers), _waiting(approvals)]
+    servers = (_server(server, missing.get(server["name"], "")) for server in status["servers"])
+    # A gateway of an earlier version does not say what is unmatched.
+    unmatched = (Finding("config", "warning", sentence) for sentence in status.get("unmatched", ()))
+    return [*servers, *unmatched, _waiting(approvals)]
 
 
 def _waiting(approvals: Mapping[str, Any]) -> Finding:

@@ -16,6 +16,7 @@ from smart_mcp_proxy.cli.failure import UsageError
 from smart_mcp_proxy.cli.output import clean, plural, say, show, show_json, warn
 from smart_mcp_proxy.cli.start import open_settings
 from smart_mcp_proxy.errors import ProxyError, RequestError
+from smart_mcp_proxy.names import shell_word
 from smart_mcp_proxy.servers import ServerEdit, ServerEdits, require_named, reviewed, warnings_about
 
 __all__ = ["add_edits"]
@@ -96,6 +97,9 @@ async def add_server(
         timeout: Milliseconds until a call is given up.
         json: Print what was done as one object.
     """
+    if command and command[0].casefold().startswith(("http://", "https://")):
+        hint = f"Write: mcpproxy server add {shell_word(name)} --url ADDRESS"
+        raise UsageError(f"The command of server '{name}' is an address.", hint=hint)
     entry: dict[str, Any] = {"command": command[0] if command else None, "args": list(command[1:]) or None}
     entry |= {"url": url, "type": type_, "cwd": cwd, "timeout": timeout}
     entry |= {"env": parse_pairs(env) if env else None, "headers": _headers(header) if header else None}

@@ -223,7 +223,11 @@ class ProxyClient(Client[Any]):
         _refuse_version(version)
         found = tool_result_as_prompt_result(await self.proxy("prompt", "call", name, arguments, meta=meta))
         if found is None:
-            raise UpstreamError(f"The server's {self.proxy_tool_name} answered with something that is no prompt.")
+            raise UpstreamError(
+                f"The server's {self.proxy_tool_name} answered with something that is no prompt.",
+                hint=f"The server is at fault; proxy('prompt', 'call', {name!r}) returns its answer as it is.",
+                delivery="executed",
+            )
         return found
 
     async def _list(self, proxy_type: str, max_pages: int) -> list[Any]:

@@ -208,7 +208,7 @@ class _ServerSource:
 def _failed(exc: Exception, type: ProxyType) -> ProxyError:
     if isinstance(exc, NotFoundError):
         return RequestError(f"{exc}.", hint=f"Action 'list' shows the {type}s.", code=f"{type}_not_found")
-    return UpstreamError(str(exc), delivery="executed")
+    return UpstreamError(str(exc), hint=f"The {type} itself failed: see the server's log.", delivery="executed")
 
 
 def _refuse_input(result: Any, path: str) -> None:

@@ -14,7 +14,7 @@ import mcp_types
 from fastmcp import FastMCP
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
-from mcp.server.streamable_http import StreamableHTTPServerTransport, check_accept_headers
+from mcp.server.streamable_http import GET_STREAM_KEY, StreamableHTTPServerTransport, check_accept_headers
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.shared.dispatcher import coerce_request_id
 from mcp_types import DEFAULT_NEGOTIATED_VERSION
@@ -26,6 +26,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from smart_mcp_proxy.fastmcp_compat.event_stream import EventStream, begun_anew
 from smart_mcp_proxy.fastmcp_compat.handlers import ClientSession
 from smart_mcp_proxy.fastmcp_compat.paths import principal, served_path
 from smart_mcp_proxy.fastmcp_compat.screen import refuse, refuse_used_id, request_id_of
@@ -84,6 +85,8 @@ class HttpSession(StreamableHTTPServerTransport):
     """On whose behalf; nobody else is let in."""
     client: CheckedClient | None
     """Who is at the other end, once the SDK has let it call a tool."""
+    stream: EventStream
+    """Of what the client is told without having asked."""
     _ids_in_use: set[int | str]
 
     @property
@@ -112,6 +115,7 @@ class HttpSession(StreamableHTTPServerTransport):
         self.path = served_path()
         self.principal = principal()
         self.client = None
+        self.stream = EventStream(partial(self._clean_up_memory_streams, GET_STREAM_KEY))
         self._ids_in_use = set()
 
     def is_of(self, path: str, who: Principal) -> bool:
@@ -299,6 +303,9 @@ class _Screened:
             return
         if scope["method"] == "GET" and (client := self._checked.get(session_id)) and client.session is not None:
             send = _telling(client.session, send)
+        if scope["method"] == "GET" and isinstance(session, HttpSession) and _takes_stream(headers):
+            await session.stream.serve(partial(self._app, begun_anew(scope), receive, send))
+            return
         if scope["method"] != "POST" or has_lost_session:
             await self._app(scope, receive, send)  # it says what is wrong
             return
@@ -346,6 +353,10 @@ def _telling(session: ClientSession, send: Send) -> Send:
             session.listens()
 
     return sending
+
+
+def _takes_stream(headers: Headers) -> bool:
+    return accepted_replies(headers.get("accept", "").encode("latin-1"))[1]
 
 
 def _is_json(content_type: str) -> bool:

@@ -32,6 +32,7 @@ from smart_mcp_proxy.fastmcp_compat.gateways import TellGateways
 from smart_mcp_proxy.fastmcp_compat.handlers import ClientHandlers, ClientSession, ContentHandlers, Inbound
 from smart_mcp_proxy.fastmcp_compat.lines import Line, keep_line, line_of, standing_asking
 from smart_mcp_proxy.fastmcp_compat.list_changed import ContentGroup, ListChangedHub
+from smart_mcp_proxy.fastmcp_compat.parameters import invalid_parameters
 from smart_mcp_proxy.fastmcp_compat.paths import principal, served_path
 from smart_mcp_proxy.models import OnProgress, Principal, Progress
 
@@ -262,8 +263,7 @@ class _RawTools:
         except KeyError:
             raise MCPError(code=mcp_types.METHOD_NOT_FOUND, message="Method not found", data=ctx.method) from None
         except ValidationError as exc:
-            place = ".".join(str(part) for part in exc.errors(include_url=False)[0]["loc"])
-            raise MCPError(code=mcp_types.INVALID_PARAMS, message=f"Invalid request parameters: {place}") from exc
+            raise invalid_parameters(exc) from exc
         connection = ctx.session._connection
         if not connection.initialize_accepted:
             raise MCPError(

@@ -17,6 +17,7 @@ from smart_mcp_proxy.fastmcp_compat.screen import read_writable
 from smart_mcp_proxy.fastmcp_compat.server import Client, ClientSession, Inbound, request_error
 from smart_mcp_proxy.gateway.conduct import Conduct
 from smart_mcp_proxy.gateway.offer import Audience, Offer, Offers, Session
+from smart_mcp_proxy.gateway.refusals import unknown_cursor
 from smart_mcp_proxy.gateway.request_states import INVALID_STATE
 from smart_mcp_proxy.gateway.results import error_result, fit_to_era
 from smart_mcp_proxy.gateway.tools import Caller
@@ -135,7 +136,14 @@ class Agent:
         return offer.input_schema(name) if offer is not None else None  # whoever answers the request says so
 
     async def list_tools(self, inbound: Inbound) -> dict[str, Any]:
-        """What is offered; the modern era also hears how long the list may be kept, and by whom."""
+        """What is offered, on one page; the modern era also hears how long the list may be kept, and by whom.
+
+        Raises:
+            MCPError: Another page is asked for, or nothing is at this path.
+        """
+        if inbound.params.get("cursor"):
+            error = unknown_cursor()
+            raise request_error(error.jsonrpc_code, str(error), error.to_dict())
         offer = self.offer_to(inbound.session, inbound.path, inbound.principal)
         await offer.wait_listed()
         listing: dict[str, Any] = {"tools": offer.definitions(inbound.era)}

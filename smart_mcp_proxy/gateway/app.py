@@ -51,6 +51,7 @@ from smart_mcp_proxy.gateway.tools.code_execution import CodeExecution
 from smart_mcp_proxy.gateway.tools.proxy import proxy_tools
 from smart_mcp_proxy.gateway.tools.upstream_servers import UpstreamServers
 from smart_mcp_proxy.gateway.toolsets import Toolsets
+from smart_mcp_proxy.gateway.unmatched import Unmatched
 from smart_mcp_proxy.gateway.visible import Visible
 from smart_mcp_proxy.models import Principal, Reach, ServerState, ServerStatus
 from smart_mcp_proxy.search import SearchIndex
@@ -164,9 +165,9 @@ class Gateway:
             await self.catalog.register_instance(os.getpid(), sorted(self._servers))
             self.indexer.start(self.fleet)
             self.shelves.start(self.fleet)
+            tellers = (self._content_changes.announce, self.agent.announce_changes, self.unmatched.tell)
             background = [self._start(), self._beat(), sign_ins.watch(self.fleet.retry)]
-            background.append(self._content_changes.announce(self.indexer.next_change))
-            background.append(self.agent.announce_changes(self.indexer.next_change))
+            background += [tell(self.indexer.next_change) for tell in tellers]
             for work in background:
                 stack.callback(spawn(work, "gateway").cancel)
             self._stack = stack.pop_all()
@@ -185,6 +186,7 @@ class Gateway:
         self.management = Management(
             edits, self.fleet, self.visible, self.indexer, self.apply, self.recorder.record, self.gates.shown
         )
+        self.unmatched = Unmatched(self.catalog, lambda: (self._servers, self._profiles), self.indexer.is_fresh)
         self.outputs = Outputs(self._clock)
         self.agent_tokens = AgentTokens(self.catalog)
         self.inputs = Inputs(RequestStates(settings.data_dir), self._servers, is_cleaned=settings.clean_results)
@@ -347,6 +349,7 @@ class Gateway:
             catalog_tokens=self.retrieval.catalog_tokens(),
             generation=self.catalog.snapshot.generation,
             degraded=self.degraded(),
+            unmatched=self.unmatched.found(),
             embedded=self.embedding.progress if self.embedding is not None else None,
             is_loaded=self.indexer.loaded.is_set(),
             sessions=self.agent.sessions,

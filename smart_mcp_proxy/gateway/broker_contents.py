@@ -21,6 +21,7 @@ _LISTS: Final[Mapping[str, tuple[ContentKind, str]]] = {
     "resources/list": ("resources", "resources"),
     "resources/templates/list": ("templates", "resourceTemplates"),
 }
+_COMPLETING: Final = '{"ref": {"type": "ref/prompt", "name": "..."}, "argument": {"name": "...", "value": ""}}.'
 _KEPT: Final = 256
 """Servers whose definitions are kept ready, for each reach; reading them anew takes its time."""
 
@@ -92,16 +93,21 @@ def _sought(method: str, params: Mapping[str, Any], contents: Contents) -> tuple
         return contents.resource(_text(params, "uri")), {}
     if method == "prompts/get":
         return contents.prompt(_text(params, "name")), _object(params, "arguments")
-    ref, argument = _object(params, "ref"), _object(params, "argument")
-    is_prompt = ref.get("type") == "ref/prompt"
-    target = contents.prompt(_text(ref, "name")) if is_prompt else contents.template(_text(ref, "uri"))
-    return target, {_text(argument, "name"): argument.get("value")}
+    ref = _object(params, "ref")
+    if ref.get("type") == "ref/prompt":
+        target = contents.prompt(_text(ref, "name", of="ref"))
+    elif ref.get("type") == "ref/resource":
+        target = contents.template(_text(ref, "uri", of="ref"))
+    else:
+        raise RequestError("The params have no 'ref' that says what is to be completed.", hint=f"Send {_COMPLETING}")
+    argument = _object(params, "argument")
+    return target, {_text(argument, "name", of="argument"): argument.get("value")}
 
 
-def _text(holder: Mapping[str, Any], member: str) -> str:
+def _text(holder: Mapping[str, Any], member: str, *, of: str = "params") -> str:
     value = holder.get(member)
     if not isinstance(value, str) or not value:
-        raise RequestError(f"The params have no {member!r}, or it is no text.", hint="See the method's definition.")
+        raise RequestError(f"'{of}' has no '{member}', or it is no text.", hint=f'Send {{"{member}": "..."}} in it.')
     return value
 
 

@@ -18,7 +18,7 @@ from smart_mcp_proxy.gateway.calls import Calls
 from smart_mcp_proxy.gateway.cleaning import said_beside
 from smart_mcp_proxy.gateway.fronts import Fronts
 from smart_mcp_proxy.gateway.indexer import Indexer
-from smart_mcp_proxy.gateway.refusals import server_quarantined
+from smart_mcp_proxy.gateway.refusals import server_quarantined, unknown_cursor
 from smart_mcp_proxy.gateway.results import OFF_LOOP_BYTES
 from smart_mcp_proxy.gateway.tools.base import Caller
 from smart_mcp_proxy.gateway.visible import Visible
@@ -197,8 +197,8 @@ class Brokering:
 
     async def _tools(self, server: str, asked: BrokerRequest, visible: Visible) -> bytes:
         """The server's tools as far as they are approved and visible, in one page."""
-        if asked.params.get("cursor") is not None:
-            raise RequestError("There is no page with that cursor.", hint="Leave it out: all tools are on one page.")
+        if asked.params.get("cursor"):
+            raise unknown_cursor()
         await self._listed(server)
         return msgspec.json.encode({"tools": [msgspec.Raw(record.raw) for record in visible.of_server(server)]})
 

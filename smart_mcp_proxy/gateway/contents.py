@@ -9,7 +9,7 @@ import msgspec
 
 from smart_mcp_proxy.catalog import Catalog, Snapshot
 from smart_mcp_proxy.errors import RequestError
-from smart_mcp_proxy.gateway.refusals import content_changed, content_unlisted, content_withheld
+from smart_mcp_proxy.gateway.refusals import content_changed, content_unlisted, content_withheld, unknown_cursor
 from smart_mcp_proxy.gateway.uri_templates import (
     canonical,
     covers,
@@ -114,7 +114,7 @@ class Contents:
             RequestError: The cursor is none of the gateway's.
         """
         items = list(self.of(kind).values())
-        after = _read_cursor(cursor) if cursor is not None else None
+        after = _read_cursor(cursor) if cursor else None
         left = [item for item in items if after is None or (item.server, item.record.id) > after]
         page = left[:PAGE_ITEMS]
         return [item.definition for item in page], _cursor(page[-1]) if len(left) > PAGE_ITEMS else None
@@ -262,9 +262,7 @@ def _read_cursor(cursor: str) -> tuple[str, int]:
     try:
         return _cursors.decode(bytes.fromhex(cursor))
     except (ValueError, msgspec.MsgspecError) as exc:
-        raise RequestError(
-            "The cursor is not one that a list of this gateway gave.", hint="Begin without one."
-        ) from exc
+        raise unknown_cursor() from exc
 
 
 _cursors = msgspec.json.Decoder(tuple[str, int])

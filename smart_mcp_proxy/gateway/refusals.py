@@ -1,4 +1,7 @@
-"""What an agent is told about something that waits for its user: what it asked for, and nothing that is withheld."""
+"""What an agent is told about something that waits for its user: what it asked for, and nothing that is withheld.
+
+And about a page that no list has.
+"""
 
 from smart_mcp_proxy.errors import QuarantinedError, RefusedError, RequestError
 from smart_mcp_proxy.models import ToolKey, WithheldState
@@ -12,6 +15,7 @@ __all__ = [
     "server_quarantined",
     "tool_differs_here",
     "tool_withheld",
+    "unknown_cursor",
 ]
 
 _REASONS = {
@@ -85,3 +89,8 @@ def server_quarantined(name: str) -> QuarantinedError:
         hint=f"{_ONLY_THE_USER} mcpproxy server approve {shell_word(name)}",
         data={"state": "quarantined"},
     )
+
+
+def unknown_cursor() -> RequestError:
+    """The error for a page that no list has led to. Source: MCP, server/utilities/pagination."""
+    return RequestError("The cursor is not one that this list gave.", hint="Leave it out to begin with the first page.")

@@ -21,6 +21,7 @@ class GatewayStatus:
         catalog_tokens: Estimated tokens of all visible definitions.
         generation: Of the catalog.
         degraded: Why answers are worse than the settings ask for.
+        unmatched: What the configuration names and no server lists.
         embedded: How many tools have their vector, of how many; None where no vectors rank, or not yet.
         is_loaded: Whether the stored index serves.
         sessions: Connected clients of the handshake era.
@@ -33,6 +34,7 @@ class GatewayStatus:
     catalog_tokens: int
     generation: int
     degraded: tuple[str, ...]
+    unmatched: tuple[str, ...]
     embedded: tuple[int, int] | None
     is_loaded: bool
     sessions: tuple[Session, ...]

@@ -214,7 +214,8 @@ class Bearer:
         except ConfigError as exc:
             renewal.set_exception(UpstreamError(exc.message, hint=exc.hint))
         except BaseException:
-            renewal.set_exception(UpstreamError(f"Server '{self.server}': renewing its sign-in was interrupted."))
+            what = f"Server '{self.server}': renewing its sign-in was interrupted."
+            renewal.set_exception(UpstreamError(what, hint="Nothing was sent to the server; try again."))
             raise
         else:
             renewal.set_result(None)

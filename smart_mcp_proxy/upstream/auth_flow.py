@@ -122,7 +122,10 @@ class SignInFlow:
         if refused:
             raise refused[0]
         if memory.tokens is None or memory.tokens.access_token == held.access_token:
-            raise UpstreamError(f"Server '{self._server}': the answer to renewing its sign-in cannot be read.")
+            raise UpstreamError(
+                f"Server '{self._server}': the answer to renewing its sign-in cannot be read.",
+                hint=f"It is tried again. If it lasts: {login_hint(self._server)}",
+            )
         return to_sign_in(provider.context, memory.tokens, self._now(), held)
 
     async def revoke(self, held: SignIn) -> bool:
@@ -146,7 +149,10 @@ class SignInFlow:
             raise self._failed(_words(exc)) from exc
         response = await self._http.send(httpx2.Request("POST", str(endpoint), data=data, headers=headers))
         if response.status_code >= 400:
-            raise UpstreamError(f"{endpoint} answered with HTTP {response.status_code}.")
+            raise UpstreamError(
+                f"{endpoint} answered with HTTP {response.status_code}.",
+                hint="Whoever runs it can end the sign-in there.",
+            )
         return True
 
     # --- the SDK's side

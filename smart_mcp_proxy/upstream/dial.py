@@ -82,6 +82,7 @@ class Dialer:
     async def _bearer(self, config: ServerConfig) -> Bearer:
         if self._sign_ins is None:
             raise UpstreamAuthError(
-                f"Server '{config.name}' needs a sign-in, and there is no data directory to keep one in."
+                f"Server '{config.name}' needs a sign-in, and there is no data directory to keep one in.",
+                hint="Start the gateway with one (MCPPROXY_DATA_DIR), or give the server a token in its 'headers'.",
             )
         return await self._sign_ins.bearer(config)

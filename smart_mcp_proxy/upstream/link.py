@@ -280,7 +280,12 @@ def rpc_error(server: str, method: str, code: int, message: str, data: Any = Non
     facts = {"rpc_code": code, "rpc_message": message}
     if data is not None:
         facts["rpc_data"] = _redacted(data)
-    hint = _NEEDS_INPUT if code == MISSING_REQUIRED_CLIENT_CAPABILITY else ""
+    if code == MISSING_REQUIRED_CLIENT_CAPABILITY:
+        hint = _NEEDS_INPUT
+    elif code in _NOT_DEALT_WITH:
+        hint = "Compare the request with what the server lists before sending it again."
+    else:
+        hint = _see_log(server)
     told = f"Server '{server}' answered '{method}' with error {code}: {message}"
     return UpstreamError(told, hint=hint, delivery="unknown" if code in _NOT_DEALT_WITH else "executed", data=facts)
 
@@ -309,6 +314,10 @@ def lost_error(server: str, reason: str, *, was_sent: bool) -> UpstreamError:
     """The error for a session that ended, before or while a request was under way."""
     return UpstreamError(
         f"Server '{server}' {reason}.",
-        hint=f"See what it printed: mcpproxy server logs {shell_word(server)}",
+        hint=_see_log(server),
         delivery="unknown" if was_sent else "not_sent",
     )
+
+
+def _see_log(server: str) -> str:
+    return f"See what it printed: mcpproxy server logs {shell_word(server)}"

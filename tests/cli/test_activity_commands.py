@@ -106,6 +106,14 @@ def test_an_export_has_every_record_once_in_order(home: Path, run: Run) -> None:
     assert subjects(rows) == [f"todo:t{number}" for number in range(1_234)]
 
 
+@pytest.mark.parametrize("file", ["no/such/folder/log.csv", "."])
+def test_an_export_to_where_nothing_can_be_written_is_refused(home: Path, run: Run, file: str) -> None:
+    """With the reason, and no traceback."""
+    done = run("activity", "export", file)
+    assert (done.status, f"{file} cannot be written" in done.err) == (2, True)
+    assert "Traceback" not in done.err
+
+
 def test_a_spreadsheet_takes_no_exported_cell_for_a_formula(filled: Path, run: Run) -> None:
     """Agents and servers choose names freely."""
     rows = list(csv.DictReader(io.StringIO(run("activity", "export", "--format", "csv").out)))

@@ -215,6 +215,19 @@ def test_doctor_names_everything_that_fails(project: Path, run: Run) -> None:
     assert done.next_command.startswith("mcpproxy ")
 
 
+def test_doctor_names_a_pin_that_no_tool_has(project: Path, run: Run) -> None:
+    """It is a warning: everything else works."""
+    file = project / "mcp_config.json"
+    servers = json.loads(file.read_text())["mcpServers"]
+    servers["clock"]["pin"] = ["no_such_tool"]
+    file.write_text(json.dumps({"mcpServers": servers}))
+    done = run("doctor", "--json")
+    assert done.status == 0
+    (found,) = [check for check in done.json["checks"] if "no_such_tool" in check["message"]]
+    assert (found["check"], found["outcome"]) == ("config", "warning")
+    assert "mcpproxy tool list --server clock" in found["message"]
+
+
 def test_doctor_names_a_full_disk(home: Path, run: Run) -> None:
     """An empty file can still be made there, which is of no use."""
     with full_disk():

@@ -197,3 +197,12 @@ def test_a_running_gateway_has_a_change_in_force_when_the_command_ends(gateway: 
     assert manage("remove", "colors")["state"] == "removed"
     assert [server["name"] for server in manage("list")] == ["todo"]
     assert manage("show", "colors")["error"]["code"] == "server_not_found"
+
+
+def test_an_address_is_not_taken_for_a_program(home: Path, run: Run) -> None:
+    """Nothing is saved, and the right words are shown."""
+    for words in (["https://mcp.example/mcp"], ["--", "HTTP://[::1"]):
+        done = run("server", "add", "docs", *words)
+        assert (done.status, "is an address" in done.err) == (2, True)
+        assert "mcpproxy server add docs --url" in done.err
+    assert run("server", "show", "docs").status == 1

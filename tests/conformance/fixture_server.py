@@ -3,12 +3,15 @@
     python tests/conformance/fixture_server.py
 
 Prints its address as the first line and serves both protocol eras until it is terminated. `scripts/conformance.sh`
-tests it directly and behind the gateway, so that what fails in front of the gateway only is the gateway's fault.
+tests it directly and, another of it, behind the gateway, so that what fails in front of the gateway only is the
+gateway's fault. What the latter is sent is looked at as in every test (tests/run_wire.py).
 """
 
 import base64
 import socket
+import sys
 import warnings
+from pathlib import Path
 from typing import Annotated, Any
 
 import anyio
@@ -30,6 +33,10 @@ from mcp_types import (
     TextResourceContents,
 )
 from pydantic import Field
+
+sys.path.append(str(Path(__file__).parents[1]))
+
+from run_wire import Watched, note
 
 STEP_S = 0.05
 """The pause between two notifications that the suite asks for."""
@@ -192,7 +199,7 @@ def main() -> None:
         print(f"http://127.0.0.1:{listener.getsockname()[1]}/mcp", flush=True)
         # httptools leaves blanks at the end of header values.
         config: Any = {"http": "h11", "log_level": "warning", "ws": "none", "timeout_graceful_shutdown": 1}
-        uvicorn.Server(uvicorn.Config(app.streamable_http_app(), **config)).run(sockets=[listener])
+        uvicorn.Server(uvicorn.Config(Watched(app.streamable_http_app(), note), **config)).run(sockets=[listener])
 
 
 if __name__ == "__main__":

@@ -71,6 +71,7 @@ UNSERVED = [
 
 PINNED_HERE = {
     "_admit_session",
+    "_clean_up_memory_streams",
     "_client_store",
     "_connection",
     "_context_streams",
@@ -246,6 +247,15 @@ async def test_an_http_session_counts_its_idle_time_anew_after_a_request() -> No
     assert session.idle_scope.deadline == pytest.approx(anyio.current_time() + 5, abs=1)
     session.idle_scope.cancel()
     assert not session.is_open
+
+
+def test_an_event_stream_ends_when_its_memory_streams_are_closed() -> None:
+    """A second one is refused as long as they are there; one that is to go on after an event is not answered."""
+    source = inspect.getsource(StreamableHTTPServerTransport._handle_get_request)
+    assert "if GET_STREAM_KEY in self._request_streams:" in source
+    assert "except anyio.ClosedResourceError:" in source
+    assert "await self._clean_up_memory_streams(GET_STREAM_KEY)" in source
+    assert "if not event_store:\n            return" in inspect.getsource(StreamableHTTPServerTransport._replay_events)
 
 
 def test_the_reply_form_is_read_where_it_can_be_chosen() -> None:

@@ -14,6 +14,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import quote
 
+sys.path.append(str(Path(__file__).parents[1]))
+
+from run_wire import note
+
 TOOLS = [{"name": "fail", "description": "Fails.", "inputSchema": {"type": "object"}}]
 
 
@@ -49,6 +53,7 @@ class Handler(BaseHTTPRequestHandler):
     disable_nagle_algorithm = True
 
     def do_POST(self):
+        note(self.headers)
         message = json.loads(self.rfile.read(int(self.headers["content-length"])))
         secrets = [self.path, *self.headers.values()]
         secrets += [value.partition(" ")[2] for value in self.headers.values() if " " in value]
@@ -63,6 +68,7 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(text)
 
     def do_GET(self):
+        note(self.headers)
         self.send_error(405)
 
     def log_message(self, *_):

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import httpx2
 import pytest
 from agents import MODERN_VERSION, Era
-from doors import spawned
+from doors import in_memory, opened_gateway, spawned
 from wires import ENVELOPE, LINE_LIMIT_BYTES, SILENCE, HttpWire, StdioWire, Wire, call_text, http_wire
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("bad-input")]
@@ -131,6 +131,46 @@ async def test_a_bad_message_has_its_own_answer(wire: Wire, ledger: Path, row: R
     assert "unwanted" not in ledger.read_text("utf-8")
     if wire.statuses:
         assert 400 in wire.statuses[-3:-2] or row.code in (METHOD, PARAMS), wire.statuses[-3:]
+
+
+NOBODY = {"off": {"command": "none", "disabled": True}}
+PROMPT, FOR = {"type": "ref/prompt", "name": "x"}, {"name": "a", "value": ""}
+
+
+@pytest.mark.parametrize(
+    ("method", "params", "words"),
+    [
+        ("tools/list", {"cursor": 5}, "'params.cursor' is not what the method takes"),
+        ("prompts/get", {}, "'params.name' is missing"),
+        ("completion/complete", {"argument": FOR}, "'params.ref' is missing"),
+        ("completion/complete", {"ref": PROMPT}, "'params.argument' is missing"),
+        ("completion/complete", {"ref": {"type": "ref/prompt"}, "argument": FOR}, "'params.ref.name' is missing"),
+        ("completion/complete", {"ref": {"type": "ref/resource"}, "argument": FOR}, "'params.ref.uri' is missing"),
+        ("completion/complete", {"ref": {"type": "x"}, "argument": FOR}, "none of 'ref/prompt', 'ref/resource'"),
+        ("completion/complete", {"ref": "x", "argument": FOR}, "'params.ref' is not what the method takes"),
+    ],
+)
+@pytest.mark.parametrize("era", ["handshake", "modern"])
+async def test_parameters_of_the_wrong_shape_are_named(
+    tmp_path: Path, era: Era, method: str, params: dict[str, Any], words: str
+) -> None:
+    """B10: which one it is by the protocol's names, and whether it is missing or something else."""
+    async with opened_gateway(tmp_path, NOBODY) as gateway, in_memory(gateway, era) as agent:
+        error = (await agent.request(method, **params))["error"]
+        assert error["code"] == PARAMS
+        assert error["message"].startswith("Invalid request parameters: ") and words in error["message"]
+
+
+async def test_a_list_of_one_page_has_no_other(wire: Wire) -> None:
+    """A made-up cursor is an error, and says how to begin; an empty one is none."""
+    pages = {}
+    for cursor in ("made up", ""):
+        params = json.dumps({"cursor": cursor, "_meta": ENVELOPE if wire.era == "modern" else {}})
+        text = f'{{"jsonrpc":"2.0","id":{wire.next_id()},"method":"tools/list","params":{params}}}'
+        pages[cursor] = await wire.tell(text.encode(), {"mcp-method": "tools/list", "mcp-name": None})
+    assert pages["made up"]["error"]["code"] == PARAMS
+    assert "Leave it out" in pages["made up"]["error"]["message"]
+    assert pages[""]["result"]["tools"]
 
 
 @pytest.mark.parametrize(

@@ -255,6 +255,23 @@ async def test_a_bad_message_is_refused_with_its_reason(broker: Broker, body: st
 
 
 @pytest.mark.requirement("broker-bad-input")
+@pytest.mark.parametrize(
+    ("params", "words"),
+    [
+        ({}, "no 'ref'"),
+        ({"ref": {"type": "ref/other"}}, "no 'ref'"),
+        ({"ref": {"type": "ref/prompt"}}, "'ref' has no 'name'"),
+        ({"ref": {"type": "ref/resource"}}, "'ref' has no 'uri'"),
+    ],
+)
+async def test_a_completion_is_told_what_is_missing(broker: Broker, params: dict[str, Any], words: str) -> None:
+    """The member, and where it belongs."""
+    reply = await broker.post({"method": "completion/complete", "params": params})
+    assert_failed(reply, 400, "invalid_request")
+    assert words in reply.json()["message"]
+
+
+@pytest.mark.requirement("broker-bad-input")
 @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""])
 async def test_a_body_that_is_not_called_json_is_refused(broker: Broker, kind: str) -> None:
     """A page in a browser can send those without being asked."""

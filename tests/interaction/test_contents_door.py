@@ -157,7 +157,10 @@ async def test_what_an_agent_sees_is_the_servers_own(
             assert error == {"code": -32077, "message": "it is gone", "data": {"what": method}}
         unknown = (await agent.request("prompts/get", name="nobody"))["error"]
         assert (unknown["code"], "'nobody'" in unknown["message"]) == (-32602, True)
-        assert (await agent.request("prompts/list", cursor="x"))["error"]["code"] == -32602
+        for method in ("tools/list", "prompts/list", "resources/list", "resources/templates/list"):
+            error = (await agent.request(method, cursor="made up"))["error"]
+            assert (error["code"], "Leave it out" in error["message"]) == (-32602, True)
+            assert "result" in await agent.request(method, cursor="")
 
 
 REQUESTS = {

@@ -15,6 +15,7 @@ import httpx2
 import pytest
 from agents import Era
 from doors import ENVIRON, over_http
+from run_wire import came_from_agent, configured_with, noting
 
 from smart_mcp_proxy.web.rest import ROUTES
 
@@ -81,6 +82,7 @@ class Life:
         env = {"CANARY_ENV": ENV, "CANARY_FROM_SHELL": "${CANARY_SHELL}"}
         words = ["--api-key", OPTION, f"--token={WORD}"]
         headers = {"X-Key": PLAIN[HEADER], "Authorization": f"Bearer {PLAIN[BEARER]}"}
+        configured_with(headers)
         address = f"http://user:{quote(PASSWORD, safe='')}@127.0.0.1:{port}"
         query = f"?api_key={quote(QUERY, safe='')}"
         servers: dict[str, Any] = {
@@ -105,6 +107,7 @@ class Life:
     @asynccontextmanager
     async def client(self, **options: Any) -> AsyncIterator[httpx2.AsyncClient]:
         """Every answer to it is kept, head and body."""
+        came_from_agent(options.get("headers", {}).items())
 
         async def keep(reply: httpx2.Response) -> None:
             body = await reply.aread()
@@ -240,7 +243,9 @@ async def act_as_user(life: Life) -> None:
 async def test_no_secret_is_told_to_anybody_in_a_whole_life(tmp_path: Path) -> None:
     """Not by an answer, a command, a log, the database or a journal; as it is, in base64, hex, JSON or an address."""
     port_file = tmp_path / "port"
-    upstream = await asyncio.create_subprocess_exec(sys.executable, "-S", str(UPSTREAM), str(port_file), env=ENVIRON)
+    upstream = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-S", str(UPSTREAM), str(port_file)), env=ENVIRON | noting()
+    )
     life = Life(tmp_path)
     try:
         async with asyncio.timeout(DEADLINE_S):

@@ -15,6 +15,7 @@ from statistics import median
 
 import msgspec
 import pytest
+from run_wire import noting
 from worlds import ENVIRON, UPSTREAM, World, end, is_alive, until
 
 from smart_mcp_proxy.gateway import Gateway
@@ -53,7 +54,7 @@ class HttpServer:
         port_file = self.world.directory / "port"
         port_file.unlink(missing_ok=True)
         command = [sys.executable, "-S", str(UPSTREAM), str(self.world.directory), str(self.port)]
-        self._process = await asyncio.create_subprocess_exec(*command, env=ENVIRON)
+        self._process = await asyncio.create_subprocess_exec(*command, env=ENVIRON | noting())
         await until(port_file.exists)
         self.port = int(port_file.read_text())
 

@@ -19,7 +19,7 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).parents[1]))
 
-from run_wire import strays_in
+import run_wire
 
 WORLD = Path(sys.argv[1])
 MODE = sys.argv[2] if len(sys.argv) > 2 else ""
@@ -109,7 +109,8 @@ class Handler(BaseHTTPRequestHandler):
     disable_nagle_algorithm = True
 
     def do_POST(self) -> None:
-        if strays := strays_in({name.lower(): value for name, value in self.headers.items()}):
+        if strays := run_wire.strays_in({name.lower(): value for name, value in self.headers.items()}):
+            run_wire.note(self.headers)
             self.send_error(400, f"headers that are nothing to this server: {strays}")
             return
         message = json.loads(self.rfile.read(int(self.headers["content-length"])))

@@ -148,7 +148,7 @@ async def test_an_error_answer_keeps_code_text_and_data(open_fake):
     error = await fails(await open_fake(), "error")
     assert (error.delivery, error.was_answered) == ("unknown", True)
     assert error.data == {"rpc_code": -32602, "rpc_message": "no such thing", "rpc_data": {"a": 1}}
-    assert str(error) == "Server 'fake' answered 'tools/call' with error -32602: no such thing"
+    assert error.message == "Server 'fake' answered 'tools/call' with error -32602: no such thing"
 
 
 @pytest.mark.parametrize(

@@ -80,6 +80,7 @@ async def _status(gateway: Gateway, request: Request) -> dict[str, Any]:
         "tools": sum(status.tools.values()),
         "catalog_tokens": status.catalog_tokens,
         "degraded": list(status.degraded),
+        "unmatched": list(status.unmatched),
         "embedded": None if status.embedded is None else dict(zip(("done", "total"), status.embedded, strict=True)),
         "sessions": [_session(session) for session in status.sessions],
         "servers": _all(status),

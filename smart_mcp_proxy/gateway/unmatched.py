@@ -1,0 +1,109 @@
+"""What the configuration names and no server lists: a pin or a filter without any effect, of which its user is told."""
+
+import asyncio
+import fnmatch
+from collections.abc import Callable, Collection, Iterator, Mapping
+
+from smart_mcp_proxy.catalog import Catalog, Snapshot
+from smart_mcp_proxy.names import shell_word
+from smart_mcp_proxy.servers import Profile, ServerConfig
+from smart_mcp_proxy.telemetry import get_logger
+
+__all__ = ["Unmatched", "unmatched"]
+
+MERGE_S = 0.05
+"""Changes that come within this time are looked at as one."""
+
+log = get_logger("config")
+
+Configured = tuple[Mapping[str, ServerConfig], Mapping[str, Profile]]
+
+
+def unmatched(
+    snapshot: Snapshot, servers: Mapping[str, ServerConfig], profiles: Mapping[str, Profile], listed: Collection[str]
+) -> Iterator[str]:
+    """A sentence for each pin and filter that fits no tool; tools that wait for approval are tools.
+
+    Args:
+        snapshot: The catalog.
+        servers: The configuration, by name.
+        profiles: Likewise.
+        listed: Servers that have listed their tools; of the others nobody knows.
+    """
+    records = (*snapshot.by_id.values(), *(each.record for each in snapshot.withheld.values()))
+    tools: dict[str, list[str]] = {name: [] for name in servers}
+    by_name: set[str] = set()
+    for record in records:
+        if record.key.server in tools:
+            tools[record.key.server].append(record.key.tool)
+            by_name |= {str(record.key), record.listed_name}
+    for name in filter(servers.__contains__, listed):
+        config, own = servers[name], tools[name]
+        pins = [pin for pin in config.pin if pin not in own and pin not in by_name]
+        globs = [glob for glob in (*config.tools.include, *config.tools.exclude) if not _fits(glob, own)]
+        see = f"mcpproxy tool list --server {shell_word(name)}"
+        yield from _told(f"Server '{name}'", pins, globs, see)
+    for profile in profiles.values():
+        its = {name for name in profile.servers or servers if name in servers}
+        if any(name not in listed for name in its):
+            continue
+        pins = [pin for pin in profile.pin if pin not in by_name]
+        names = [form for name in its for tool in tools[name] for form in (tool, f"{name}:{tool}")]
+        globs = [glob for glob in profile.tools if not _fits(glob, names)]
+        yield from _told(f"Profile '{profile.name}'", pins, globs, "mcpproxy tool list")
+
+
+def _fits(glob: str, names: Collection[str]) -> bool:
+    return glob == "*" or any(fnmatch.fnmatchcase(name, glob) for name in names)
+
+
+def _told(whose: str, pins: Collection[str], globs: Collection[str], see: str) -> Iterator[str]:
+    for key, texts in (("pin", pins), ("tools", globs)):
+        for text in texts:
+            yield f"{whose}: {text!r} in its '{key}' fits no tool. Correct it or take it out. All names: {see}"
+
+
+class Unmatched:
+    """Looks for them whenever tools are listed.
+
+    Args:
+        catalog: Holds what was listed.
+        configured: The servers and the profiles; a look-up that gives the same objects until they change.
+        is_listed: Whether a server has listed its tools since it was connected.
+    """
+
+    def __init__(
+        self, catalog: Catalog, configured: Callable[[], Configured], is_listed: Callable[[str], bool]
+    ) -> None:
+        self._catalog = catalog
+        self._configured = configured
+        self._is_listed = is_listed
+        self._looked_at: tuple[object, ...] = (None, None, None)
+        self._listed: tuple[str, ...] = ()
+        self._found: tuple[str, ...] = ()
+        self._told: set[str] = set()
+
+    def found(self) -> tuple[str, ...]:
+        """A sentence for each, as of now."""
+        snapshot, (servers, profiles) = self._catalog.snapshot, self._configured()
+        listed = tuple(filter(self._is_listed, servers))
+        now = (snapshot, servers, profiles)
+        if listed != self._listed or any(one is not other for one, other in zip(now, self._looked_at, strict=True)):
+            self._found = tuple(unmatched(snapshot, servers, profiles, listed))
+            self._looked_at, self._listed = now, listed
+        return self._found
+
+    async def tell(self, changes: Callable[[], asyncio.Event]) -> None:
+        """Logs each of them once; never returns.
+
+        Args:
+            changes: An event that is set when the catalog or a server changes next.
+        """
+        while True:
+            next_change = changes()
+            for sentence in self.found():
+                if sentence not in self._told:
+                    self._told.add(sentence)
+                    log.warning("%s", sentence)
+            await next_change.wait()
+            await asyncio.sleep(MERGE_S)

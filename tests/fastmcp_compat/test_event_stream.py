@@ -1,0 +1,66 @@
+"""A session's event stream has one holder: who asks last."""
+
+import asyncio
+
+import anyio
+import pytest
+
+from smart_mcp_proxy.fastmcp_compat.event_stream import EventStream
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_stream_whose_client_does_not_read_is_given_up() -> None:
+    """It does not end when it is told to, and the next one is not kept waiting for it."""
+    told: list[str] = []
+
+    async def end() -> None:
+        told.append("end")
+
+    stream, second_is_served = EventStream(end), asyncio.Event()
+
+    async def stuck() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            told.append("given up")
+
+    async def second() -> None:
+        told.append("served")
+        second_is_served.set()
+
+    with anyio.fail_after(10):
+        async with anyio.create_task_group() as group:
+            group.start_soon(stream.serve, stuck)
+            await anyio.wait_all_tasks_blocked()
+            group.start_soon(stream.serve, second)
+            await second_is_served.wait()
+    assert told == ["end", "given up", "served"]
+
+
+async def test_of_several_that_come_at_once_the_last_one_has_it() -> None:
+    """Each ends the one before, and none is left over."""
+    holders: list[int] = []
+    ends: list[asyncio.Event] = []
+
+    async def end() -> None:
+        ends[-1].set()
+
+    stream = EventStream(end)
+
+    async def hold(number: int) -> None:
+        async def answer() -> None:
+            holders.append(number)
+            ends.append(asyncio.Event())
+            await ends[-1].wait()
+
+        await stream.serve(answer)
+
+    with anyio.fail_after(10):
+        async with anyio.create_task_group() as group:
+            for number in range(5):
+                group.start_soon(hold, number)
+            while len(holders) < 5:
+                await asyncio.sleep(0.01)
+            ends[-1].set()
+    assert len(holders) == len(set(holders)) == 5
