@@ -1,7 +1,6 @@
 """Whatever a server does, a call ends in time with a true answer, and neither the next call nor a neighbour suffers."""
 
 import gc
-import itertools
 import json
 import subprocess
 import sys
@@ -90,18 +89,13 @@ def test_the_sweep_runs_as_the_gateways_own_process_does() -> None:
 
 
 @pytest.mark.soak
-async def test_every_fault_in_every_place(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("mode", MODES, ids=lambda mode: str(mode).replace(" ", "-"))
+async def test_every_fault_in_every_place(tmp_path: Path, capsys: pytest.CaptureFixture[str], mode: Mode) -> None:
     """The whole table, printed."""
     findings = []
-    number = itertools.count()
-    for mode in MODES:
-        for place in mode.places():
-            finding = await meet(
-                tmp_path / str(next(number)), mode, place, neighbour_calls=SWEEP_CALLS, noise_s=SWEEP_NOISE_S
-            )
-            findings.append(finding)
-            with capsys.disabled():
-                print(finding, flush=True)
-    with capsys.disabled():
-        print(table(findings).splitlines()[-1])
+    for number, place in enumerate(mode.places()):
+        finding = await meet(tmp_path / str(number), mode, place, neighbour_calls=SWEEP_CALLS, noise_s=SWEEP_NOISE_S)
+        findings.append(finding)
+        with capsys.disabled():
+            print(finding, flush=True)
     assert not any(finding.problems for finding in findings), table([found for found in findings if found.problems])
