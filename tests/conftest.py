@@ -9,6 +9,8 @@ import pytest
 import run_wire
 from hypothesis import settings
 
+DOORS = Path(__file__).parent / "interaction"
+
 # The same examples on every run of the same code there: a check of a change must not fail by luck. Elsewhere new ones.
 # None has a deadline: how long one takes says something of the machine, which others may be using.
 settings.register_profile("ci", derandomize=True, deadline=None)
@@ -24,6 +26,12 @@ def pytest_configure(config: pytest.Config) -> None:
     notes.path = Path(folder.name) / "notes"
     os.environ[run_wire.NOTES] = str(notes.path)
     config.addinivalue_line("markers", "seed(id): the line of tests/proxying/requirements.toml that a test shows")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Two halves for two processes: the doors, whose servers serve many tests, and all rooms behind them."""
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group("doors" if DOORS in item.path.parents else "rooms"))
 
 
 @pytest.hookimpl(wrapper=True)
