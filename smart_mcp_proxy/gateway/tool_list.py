@@ -107,7 +107,7 @@ class ToolList(ABC):
 
     def demands_headers(self, name: str) -> bool:
         """Whether the schema wants some arguments of this tool in HTTP headers too."""
-        return name in self._now().demanding
+        return not self._own.has(name) and name in self._now().demanding
 
     def may_need_line(self, name: str, arguments: Mapping[str, Any]) -> bool:
         """Whether the call may lead to a server that knows each client."""

@@ -174,9 +174,10 @@ def _writable(text: str) -> str:
 def _shape(value: Any) -> str:
     """`string(12)`, `array(3)`, `integer`: type and size in JSON's words."""
     word = _WORDS.get(type(value), "string")
-    return f"{word}({len(value)})" if isinstance(value, str | list | dict) else word
+    return f"{word}({len(value)})" if isinstance(value, _SIZED) else word
 
 
+_SIZED: Final = (str, list, dict)
 _WORDS: Final = {
     type(None): "null",
     bool: "boolean",

@@ -42,12 +42,13 @@ class _JoinedWrites:
         loop: Runs it.
     """
 
-    __slots__ = ("_head", "_loop", "_transport")
+    __slots__ = ("_head", "_loop", "_transport", "is_closing")
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
         self._transport = transport
         self._loop = loop
         self._head = b""
+        self.is_closing = transport.is_closing  # asked for several times in each exchange
 
     def write(self, data: bytes) -> None:
         """Sends `data`, the beginning of an answer at the end of the turn at the latest."""
