@@ -9,7 +9,8 @@ import pytest
 import run_wire
 from hypothesis import settings
 
-DOORS = Path(__file__).parent / "interaction"
+SHARES = {"interaction": "doors", "cli": "processes", "faults": "processes", "lifetime": "processes"}
+"""Which tests stay together where several processes share them, by folder; all others are one share as well."""
 
 # The same examples on every run of the same code there: a check of a change must not fail by luck. Elsewhere new ones.
 # None has a deadline: how long one takes says something of the machine, which others may be using.
@@ -29,9 +30,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Two halves for two processes: the doors, whose servers serve many tests, and all rooms behind them."""
+    """A process that has opened the doors, whose servers serve many tests, goes on to no test that opens a loop."""
+    here = Path(__file__).parent
     for item in items:
-        item.add_marker(pytest.mark.xdist_group("doors" if DOORS in item.path.parents else "rooms"))
+        item.add_marker(pytest.mark.xdist_group(SHARES.get(item.path.relative_to(here).parts[0], "rooms")))
 
 
 @pytest.hookimpl(wrapper=True)
