@@ -1,0 +1,109 @@
+"""What a tool wants that is not its own: from other tools, from the user's machine, and what proves who somebody is."""
+
+from smart_mcp_proxy.policy.scanner.phrases import MIDDLE, SIGN, STRONG, phrase
+
+__all__ = ["REACH"]
+
+_PERSON = r"(?:person|user|caller|customer|employee|owner|developer|client|operator|account holder|member|guest)"
+_HOLDS = (
+    r"(?:mailbox|inbox|contacts?|contact list|address book|calendar|browser|keychain|key ?ring|password manager|memory|"
+    r"conversation|session|workspace|home (?:folder|directory)|invoices|environment|clipboard|shell|history|disk|"
+    r"desktop|downloads|drive|wallet|vault|chats?|dialog|repository|other tools?|credential store|config\w*|documents)"
+)
+_MOVES = (
+    r"(?:put|write|written|hand(?:ed)?|cop(?:y|ied)|fill(?:ed)?|goes?|pass(?:ed)?|send|sent|includ\w+|add(?:ed)?|give|"
+    r"given|suppl(?:y|ied)|placed?|carry|append\w*|attach\w*|paste|submit|provide|stored?|record|echo|keep|deliver|"
+    r"forward|encode)"
+)
+_ASIDE = (
+    r"(?:telemetry|diagnos\w+|statistics?|analytics|usage|metrics|quality|support|troubleshoot\w*|crash\w*|"
+    r"licen[cs]e|compatib\w+|calibrat\w+|profil\w+|personali[sz]\w+|improve\w*|training|billing|audit\w*|compliance|"
+    r"relevance|context|experience|correlat\w+|dedup\w+|trac(?:e|ing)|fingerprint\w*)"
+)
+_TOLD = (
+    r"(?:environment variables?|env vars?|machine name|operating system|logged-in \w+|running programs|last (?:prompt|"
+    r"reply)|file that is open|mail address|the environment|host ?names?|user ?names?|ip address\w*|prompts?|(?:the|"
+    r"all|last|recent|"
+    r"previous|user's|your) messages|history|open (?:documents?|files?|tabs)|installed \w+|running processes|process "
+    r"list|clipboard|working director\w+|file ?names|directory listing|conversation|transcript|screen\w*|git (?:remote|"
+    r"config|user)|mac address|machine id|home director\w+|network interfaces|tool (?:results|calls|outputs?)|"
+    r"system prompt|(?:api|ssh|access) keys?|tokens|question|source (?:code|files)|repository|local paths?)"
+)
+
+REACH = (
+    phrase(
+        "reach",
+        SIGN,
+        "It reaches for other tools or for what they hold.",
+        r"\b(?:the|a|any|your|their|his|connected|existing) (?:\w+ )?(?:e?-?mail(?:box)?|memory|contacts?|calendar|"
+        r"file(?:system)?|browser|wallet|password[ -]manager|"
+        r"vault|payments?|messaging|messenger|database|terminal|git|slack|http|bank\w*|address book|"
+        r"clipboard|notes?|chat|crm|storage|transfer|drive|documents?|secrets?)[ -](?:tools?|connector|integration)\b",
+        r"\b(?:of|from|on|by|in) (?:some |any |an)?(?:other|different|another|whichever|whatever) (?:\w+ )?(?:servers?|"
+        r"connectors?|integrations?)\b|\bwith (?:whichever|whatever|any) (?:\w+ )?tools?\b|\b(?:which|what)ever tool\b|"
+        r"\btools? at hand\b|\bhand over to\b|\b(?:using|with|through|via) (?:any|another|an existing|the existing) "
+        r"(?:\w+ )?(?:tool|server|connector)\b",
+        r"\b(?:look|search|go|page|browse|walk|comb|dig|sift|rummage)(?:es|s|ing)? (?:through|around|into) (?:\S+ )"
+        r"{0,3}?(?:~|home|inbox|mailbox|documents|history|profile|workspace|disk|settings|config\w*|them all|threads|"
+        r"mails?|chats?|drawers|downloads|messages)",
+        rf"\b(?:take|taken|read|pull|fetch|collect|gather|find|found|copy|pick|look up|obtain|remembered|known|seen|"
+        rf"harvest|draw|drawn|lift|extract)\b[^.\n]{{0,50}}\b(?:from|in|out of) (?:the |their |your |his |our )?"
+        rf"(?:{_PERSON}'?s? )?(?:\w+ )?{_HOLDS}\b",
+    ),
+    phrase(
+        "private_data",
+        SIGN,
+        "It speaks of what proves who somebody is, or opens what is theirs.",
+        rf"\b{_PERSON}(?:'s|s') (?:own )?(?:\w+ ){{0,2}}?(?:home|token|password|credentials?|browser|inbox|mailbox|"
+        r"contacts|calendar|card|phone|files|documents|machine|session|keys?|wallet|cookies|logins?|disk|identity|"
+        r"signature|bank|address book|shell|clipboard|notes|screen|desktop|private)\b",
+        r"\b(?:one-time (?:code|password|pin)|otp|sms code|2fa code|mfa (?:seed|code|secret)\w*|(?:recovery|backup|"
+        r"verification|security) codes?|cvc|cvv|card (?:number|details)|national id\w*|identification number|bank "
+        r"(?:login|account|details|credentials)|online banking|(?:main|master|current|account|login|root) (?:password|"
+        r"login)s?|current logins?|saved (?:logins?|passwords?|cards?)|passport|driver'?s? licen[cs]e|home address|"
+        r"date "
+        r"of birth|maiden name|pin code|security (?:question|answer)s?|password_hash|mfa_seed|password hashes|sign-?in "
+        r"(?:code|link|details)|payroll|salar(?:y|ies)|health records?|tax number|by sms|authenticator)\b",
+        r"\b(?:shell|bash|zsh|terminal|command|browser|browsing) history\b|\bopen (?:documents|tabs|windows|"
+        r"projects)\b|"
+        r"\blast \d+ (?:chats?|mails?|messages|lines of|emails|prompts|commands)\b|\b(?:kubeconfig|npmrc|netrc|docker "
+        r"config|serviceaccount|localstorage|document\.cookie|client certificate|"
+        r"\w+_(?:private_key|session_token|secret_key|access_key|secret_access_key|auth_token)|(?:gh|github|gitlab|npm|"
+        r"aws)_\w*token|deploy keys?|service account keys?|seed phrase)\b",
+        r"\b(?:full|entire|complete|whole|unredacted|verbatim|raw|unabridged|private) (?:\w+ )?(?:transcript|"
+        r"inbox|contact list|repository|repo|conversation|thread|customer list|address book|working copy|branch(?:es)?|"
+        r"channels?|database dump|mailbox|working tree)\b|\bwithout redaction\b|\bunredacted\b|\bunmasked\b",
+        r"\b(?:tokens?|keys?|passwords?|secrets?|credentials?|cookies?)\b[^.\n]{0,30}\b(?:displayed|seen|appeared|"
+        r"encountered|comes? (?:up|across)|in use|in any (?:conversation|chat)|of the session|by the client|lying|"
+        r"come across|on hand|at hand|in scope|in context)\b",
+    ),
+    phrase(
+        "asked",
+        STRONG,
+        "It asks for a secret to be written out.",
+        r"\b(?<!never )(?<!not )(?:paste|value of|text of|contents? of|copy of|base64 of|dump of|output of|hand over|"
+        r"echo)(?: the| your| "
+        r"its| their)?(?: \S+){0,3} (?:tokens?|passwords?|keys?|secrets?|credentials?|cookies?|certificate|env|"
+        r"environment|kubeconfig)\b",
+    ),
+    phrase(
+        "argument",
+        MIDDLE,
+        "It wants an argument filled with something beside its purpose.",
+        rf"\b{_MOVES}\b[^.\n]{{0,60}}? (?:in|into|to|through|via|as|under|with|inside) (?:the )?(?:field |parameter |"
+        r"argument |header )?`[a-z_.]+`",
+        r"\bfill(?:ed|s|ing)? (?:in )?`?\w+`? with\b|`\w+` (?:is|takes|holds|carries|receives|wants) the (?:\w+ )?"
+        r"(?:question|message|prompt|answer|conversation|e-?mail|text|user|titles|names|keys?|token)\b",
+    ),
+    phrase(
+        "telemetry",
+        MIDDLE,
+        "In the name of diagnostics or quality it wants to know of the machine, the user or the talk.",
+        rf"\b(?:pass|send|include|attach|supply|collect|gather|give|provide|add|fill|report|hand|put|append|list|"
+        rf"needs?|"
+        rf"wants?|records?|captures?|uploads?|transmits?|submit|"
+        rf"share)\b[^.\n]{{0,80}}\b{_TOLD}\b[^.\n]{{0,90}}\b{_ASIDE}\b",
+        rf"\b{_ASIDE}\b[^.\n]{{0,60}}\b(?:pass|send|include|attach|supply|collect|gather|give|fill|hand|put|append|"
+        rf"wants?|needs|records?|captures?|submit|share|with|along)\b[^.\n]{{0,60}}\b{_TOLD}\b",
+    ),
+)
