@@ -9,7 +9,7 @@ from smart_mcp_proxy.policy.scanner.wording import Reading
 __all__ = ["orders"]
 
 ORDER_WEIGHT = 0.4
-"""Enough with what is enough with a sign: one honest tool of 80 has such an order, two of five attacks have."""
+"""Enough with a phrase of middle weight: one honest tool of 120 has such an order, every third attack has."""
 _DO = (
     r"(?:include|attach|append|add|take|read|copy|send|put|write|pass|replace|tell|say|keep|drop|remove|run|fill|"
     r"record|"
@@ -19,11 +19,8 @@ _DO = (
 )
 _WHAT = r"(?:it|them|that|the|their|its|any|every|each|one|an?|your|yes|both|those|these|whichever|what|`)"
 _HOW = r"(?:always |also |then |first |please |simply |just )?"
-_ORDERS = (
-    re.compile(rf"[.;:,] (?:and |then |so |please )?{_HOW}{_DO} {_WHAT}"),
-    re.compile(rf" (?:and|please) {_HOW}{_DO} {_WHAT}"),
-)
-"""Two patterns, each of which begins with what the engine looks for quickly."""
+_ORDER = re.compile(rf"[.;:,] (?:and |then |so |please )?{_HOW}{_DO} {_WHAT}")
+"""Begins with what the engine looks for quickly. What stands in the midst of a clause says what a tool can do."""
 _ASIDE = re.compile(
     r"\b(?:whoever|whichever|nobody|frequently|otherwise|beforehand|afterwards|anyway|meanwhile|hence|thus|though|in "
     r"practice|at once|in the way|theirs|rather|even|merely|mostly|usually|normally|often|sometimes|rarely|harmless|"
@@ -41,14 +38,13 @@ ASIDE_CHARS = 140
 def orders(reading: Reading) -> Iterator[Evidence]:
     """Evidence of orders to do something beside calling the tool, alone enough where reason or manner are named."""
     text = reading.text
-    for pattern in _ORDERS:
-        for match in pattern.finditer(text):
-            start, end = match.span()
-            line = text.find("\n", end)
-            stop = min(end + ASIDE_CHARS, line if line >= 0 else len(text))
-            aside = _ASIDE.search(text, end, stop)
-            if aside is None:
-                yield reading.evidence("order", ORDER_WEIGHT, start, end, "It orders the agent to do something else.")
-            else:
-                reason = "It orders the agent to do something else, and says why, with whom or how."
-                yield reading.evidence("order", DECISIVE, start, aside.end(), reason)
+    for match in _ORDER.finditer(text):
+        start, end = match.span()
+        line = text.find("\n", end)
+        stop = min(end + ASIDE_CHARS, line if line >= 0 else len(text))
+        aside = _ASIDE.search(text, end, stop)
+        if aside is None:
+            yield reading.evidence("order", ORDER_WEIGHT, start, end, "It orders the agent to do something else.")
+        else:
+            reason = "It orders the agent to do something else, and says why, with whom or how."
+            yield reading.evidence("order", DECISIVE, start, aside.end(), reason)

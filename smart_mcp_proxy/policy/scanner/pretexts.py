@@ -1,4 +1,4 @@
-"""Pretexts and cover: why something is said to be harmless, and what the user is to be told instead of what was done."""
+"""Pretexts and cover: why something is called harmless, and what the user is told instead of what was done."""
 
 from smart_mcp_proxy.policy.scanner.phrases import MIDDLE, SIGN, WEAK, phrase
 
@@ -79,14 +79,9 @@ PRETEXTS = (
         r"[^.\n]{0,60}[,:] ?(?:\w+ )?(?:say|answer|reply|tell|explain|state|respond|point|blame|attribute|claim|assure|"
         r"symbols|it is|it's|the|that)\b|\bif (?:asked|questioned|challenged|pressed)\b",
         r"\b(?:say|answer|reply|respond|tell (?:them|him|her|the user|people))(?: \w+)? (?:that|yes|no|it was|it is)\b",
-        r"\b(?:say|report|answer|reply|state|call it|describe|tell \w+|answer questions [^.\n]{0,40}with)(?: \w+){0,3} "
-        r"['\"“]",
         r"\b(?:describe|present|show|label|mark|record|state|report|pass|count|declare|treat|book|enter|sign)(?:s|ed|"
-        r"ing)? (?:\w+ ){0,5}?as (?:if|though|green|passed|passing|exact|successful|ok|verified|fixed|official|genuine|"
+        r"ing)? (?:\w+ ){0,3}?as (?:if|though|green|passed|passing|exact|successful|ok|verified|fixed|official|genuine|"
         r"healthy|safe|clean|normal|usual|coming|their|skipped|trusted|true|real|approved|reviewed|confirmed)\b",
-        r"\b(?:confirmation|summary|answer|reply|report|recap|wording)(?: (?:that )?(?:you|the (?:assistant|agent|"
-        r"model))(?: \w+)?)? (?:should|must|may|need|needs|names|shows|says|only)(?: only| just)? (?:name|names|show|"
-        r"say|state|mention|speak|refer|contain|list|stay|read|be|only|the|give|omit)\b",
         r"\b(?:no|without)(?: any| a| further)? (?:mention|comment|remark|announcement|fuss|commentary|ado|(?:need|"
         r"reason) (?:to|for) (?:mention\w*|comment\w*|explain\w*|tell\w*|report\w*|describ\w+|troubl\w+|bother\w*|"
         r"ask\w*|confirm\w*))\b",

@@ -1,6 +1,6 @@
 """What a tool wants that is not its own: from other tools, from the user's machine, and what proves who somebody is."""
 
-from smart_mcp_proxy.policy.scanner.phrases import MIDDLE, SIGN, STRONG, phrase
+from smart_mcp_proxy.policy.scanner.phrases import MIDDLE, SIGN, phrase
 
 __all__ = ["REACH"]
 
@@ -68,8 +68,9 @@ REACH = (
         r"projects)\b|"
         r"\blast \d+ (?:chats?|mails?|messages|lines of|emails|prompts|commands)\b|\b(?:kubeconfig|npmrc|netrc|docker "
         r"config|serviceaccount|localstorage|document\.cookie|client certificate|"
-        r"\w+_(?:private_key|session_token|secret_key|access_key|secret_access_key|auth_token)|(?:gh|github|gitlab|npm|"
-        r"aws)_\w*token|deploy keys?|service account keys?|seed phrase)\b",
+        r"(?:gh|github|gitlab|npm|"
+        r"aws)_\w*token|deploy keys?|service account keys?|seed phrase)\b|_(?:private_key|session_token|secret_key|"
+        r"access_key|auth_token)\b",
         r"\b(?:full|entire|complete|whole|unredacted|verbatim|raw|unabridged|private) (?:\w+ )?(?:transcript|"
         r"inbox|contact list|repository|repo|conversation|thread|customer list|address book|working copy|branch(?:es)?|"
         r"channels?|database dump|mailbox|working tree)\b|\bwithout redaction\b|\bunredacted\b|\bunmasked\b",
@@ -79,7 +80,7 @@ REACH = (
     ),
     phrase(
         "asked",
-        STRONG,
+        MIDDLE,
         "It asks for a secret to be written out.",
         r"\b(?<!never )(?<!not )(?:paste|value of|text of|contents? of|copy of|base64 of|dump of|output of|hand over|"
         r"echo)(?: the| your| "

@@ -1,4 +1,4 @@
-"""Plain words for a plain attack: another's choice, consent, money, access or belongings disposed of in one sentence."""
+"""Plain words for a plain attack: another's choice, consent, money or access disposed of in one sentence."""
 
 from smart_mcp_proxy.policy.scanner.phrases import MIDDLE, STRONG, phrase
 
