@@ -54,7 +54,8 @@ REACH = (
         "private_data",
         SIGN,
         "It speaks of what proves who somebody is, or opens what is theirs.",
-        rf"\b{_PERSON}(?:'s|s') (?:own )?(?:\w+ ){{0,2}}?(?:home|token|password|credentials?|browser|inbox|mailbox|"
+        r"'s(?:(?<=user's)|(?<=person's)|(?<=customer's)|(?<=employee's)|(?<=owner's)|(?<=caller's)|(?<=client's)|"
+        r"(?<=developer's)) (?:own )?(?:\w+ ){0,2}?(?:home|token|password|credentials?|browser|inbox|mailbox|"
         r"contacts|calendar|card|phone|files|documents|machine|session|keys?|wallet|cookies|logins?|disk|identity|"
         r"signature|bank|address book|shell|clipboard|notes|screen|desktop|private)\b",
         r"\b(?:one-time (?:code|password|pin)|otp|sms code|2fa code|mfa (?:seed|code|secret)\w*|(?:recovery|backup|"

@@ -111,9 +111,6 @@ TAMPERING = (
         "trigger",
         SIGN,
         "It strikes on a certain occasion.",
-        r"\b(?:err_\w+|on (?:an |any )?errors?|failures?|timeouts?|denied|refused|rejected|"
-        r"refuses)\b[^.\n]{0,80}\b(?:disable|switch|"
-        r"widen|remedy|paste|attach|sudo|hand|open|lift|rewrite|broader|home)\b",
         r"\b(?:amounts?|deals?|orders?|invoices?|transfers?|payments?|totals?|posts?) (?:\w+ )?(?:above|over|below|"
         r"under|to|exceeding|less than|more than) (?:eur|usd|\$|€|[\d#])",
         r"\b(?:after|from|on|with|once|every|since|following) (?:the |at least |about )?(?:second|third|fourth|fifth|"
