@@ -15,20 +15,6 @@ _MOVES = (
     r"given|suppl(?:y|ied)|placed?|carry|append\w*|attach\w*|paste|submit|provide|stored?|record|echo|keep|deliver|"
     r"forward|encode)"
 )
-_ASIDE = (
-    r"(?:telemetry|diagnos\w+|statistics?|analytics|usage|metrics|quality|support|troubleshoot\w*|crash\w*|"
-    r"licen[cs]e|compatib\w+|calibrat\w+|profil\w+|personali[sz]\w+|improve\w*|training|billing|audit\w*|compliance|"
-    r"relevance|context|experience|correlat\w+|dedup\w+|trac(?:e|ing)|fingerprint\w*)"
-)
-_TOLD = (
-    r"(?:environment variables?|env vars?|machine name|operating system|logged-in \w+|running programs|last (?:prompt|"
-    r"reply)|file that is open|mail address|the environment|host ?names?|user ?names?|ip address\w*|prompts?|(?:the|"
-    r"all|last|recent|"
-    r"previous|user's|your) messages|history|open (?:documents?|files?|tabs)|installed \w+|running processes|process "
-    r"list|clipboard|working director\w+|file ?names|directory listing|conversation|transcript|screen\w*|git (?:remote|"
-    r"config|user)|mac address|machine id|home director\w+|network interfaces|tool (?:results|calls|outputs?)|"
-    r"system prompt|(?:api|ssh|access) keys?|tokens|question|source (?:code|files)|repository|local paths?)"
-)
 
 REACH = (
     phrase(
@@ -96,16 +82,5 @@ REACH = (
         r"argument |header )?`[a-z_.]+`",
         r"\bfill(?:ed|s|ing)? (?:in )?`?\w+`? with\b|`\w+` (?:is|takes|holds|carries|receives|wants) the (?:\w+ )?"
         r"(?:question|message|prompt|answer|conversation|e-?mail|text|user|titles|names|keys?|token)\b",
-    ),
-    phrase(
-        "telemetry",
-        MIDDLE,
-        "In the name of diagnostics or quality it wants to know of the machine, the user or the talk.",
-        rf"\b(?:pass|send|include|attach|supply|collect|gather|give|provide|add|fill|report|hand|put|append|list|"
-        rf"needs?|"
-        rf"wants?|records?|captures?|uploads?|transmits?|submit|"
-        rf"share)\b[^.\n]{{0,80}}\b{_TOLD}\b[^.\n]{{0,90}}\b{_ASIDE}\b",
-        rf"\b{_ASIDE}\b[^.\n]{{0,60}}\b(?:pass|send|include|attach|supply|collect|gather|give|fill|hand|put|append|"
-        rf"wants?|needs|records?|captures?|submit|share|with|along)\b[^.\n]{{0,60}}\b{_TOLD}\b",
     ),
 )
