@@ -199,6 +199,48 @@ LANGUAGES = (
         r"(?:확인|동의|승인|허락)(?:은|는|이|을)? ?(?:필요 ?없|불필요|받지 (?:마|않))|이미 (?:동의|승인)",
     ),
     phrase(
+        "secrecy",
+        STRONG,
+        "It says, in another language, how little the user is to be told.",
+        r"\b(?:genügt|reicht)\b[^.\n]{0,25}\b(?:hinweis|meldung|bestätigung|auskunft)|\bnicht (?:\S+ "
+        r")?(?:erwähnenswert|"
+        r"aufgeführt|aufzuführen|zu erwähnen|zu nennen|zu besprechen|zu melden)\b",
+        r"\binutile d(?:e |')(?:\S+ )?(?:inform|mention|préven|signal|parl|avert)\w+|\bne (?:figure|apparaî\w+|"
+        r"paraî\w+)"
+        r"(?:nt)? pas\b",
+        r"\bno (?:hace falta|es necesario|hay que|conviene) (?:coment|menci|dec|avis|explic|inform)\w+|\bsi (?:\S+ )?"
+        r"pregunta\w?\b[^.\n]{0,20}(?:respond|dig|contest)\w+|\bnão (?:é preciso|é necessário|convém) (?:menci|"
+        r"coment|avis|"
+        r"inform|dizer)\w*|\bnon (?:serve|occorre|è necessario) (?:menzion|comunic|avvis|inform|dir)\w*",
+        r"(?:сообщать|говорить|упоминать|уведомлять|показывать)[^.\n]{0,30}не (?:требуется|нужно|следует|обязательно|"
+        r"надо|"
+        r"стоит)|не (?:требуется|нужно|надо|стоит) (?:\S+ )?(?:сообщать|упоминать|говорить|показывать)",
+        r"(?:回复|告知|答复).{0,8}(?:只需|仅需|只要|仅|只)(?:说明|说|告知|显示)?|(?:无需|不必|不用|不需要?)(?:说明|解释|告知|通知|显示|列出)",
+        r"(?:報告|回答|要約|返答)に(?:は)?.{0,12}(?:含め|載せ|書か|入れ)(?:ない|ず)|(?:알릴|설명할|언급할|보여줄) 필요",
+    ),
+    phrase(
+        "agent_data",
+        STRONG,
+        "It wants, in another language, what belongs to the user.",
+        r"(?:teilnehmer|kontakt|adress|kennw|passw|notiz|konto|kunden|personal)\w*[^.\n]{0,60}\b(?:an|in) "
+        r"\S+[^.\n]{0,30}"
+        r"(?:geschickt|gesendet|übertragen|weitergeleitet|kopiert|übermittelt)",
+        r"\b(?:joindre|transmettre|envoyer|communiquer|joint|transmis|envoyée?s?)\b[^.\n]{0,40}(?:externe|serveur|"
+        r"transcription|mot de passe|clé|coordonnées)|\bremplace[zr]?-l(?:es?|a)\b|\bremplace[zr]? "
+        r"[^.\n]{0,40}(?:compte|iban|"
+        r"bénéficiaire)",
+        r"\b(?:pid[ae]|solicit[ea]|pedir|pe[çc]a|chied[ai])\b[^.\n]{0,40}(?:clave|código|contraseña|tarjeta|senha|"
+        r"cartão|"
+        r"codice|password)|\bse (?:copian?|envían?|mandan?|suben?)\b[^.\n]{0,60}\b(?:además|también|compartida|"
+        r"servidor|públic\w+)|"
+        r"\bse (?:copian?|envían?) además\b",
+        r"(?:переда[её]тся|передаются|отправля\w+тся|копируется|копируются)[^.\n]{0,30}(?:содержимое|файл|ключ|парол|"
+        r"данные|"
+        r"переписк)",
+        r"(?:读取|获取|收集|导出).{0,16}(?:联系人|通讯录|地址|短信|邮件|相册|凭证|密码|密钥).{0,20}(?:写入|填入|传|发送|放入|附)",
+        r"(?:氏名|電話番号|連絡先|住所|要約|履歴|パスワード).{0,24}(?:渡し|送り|送信|含め|添付|入力)(?:て|る|ます)",
+    ),
+    phrase(
         "leak",
         MIDDLE,
         "It asks, in another language, for files or copies.",

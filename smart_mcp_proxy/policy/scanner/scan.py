@@ -6,6 +6,7 @@ from typing import Any
 from smart_mcp_proxy.policy.scanner.addresses import addresses
 from smart_mcp_proxy.policy.scanner.findings import DECISIVE, Evidence, Finding, Severity
 from smart_mcp_proxy.policy.scanner.hidden import hidden_text
+from smart_mcp_proxy.policy.scanner.imperatives import orders
 from smart_mcp_proxy.policy.scanner.passages import MOST_CHARS, passages
 from smart_mcp_proxy.policy.scanner.payloads import encoded_text
 from smart_mcp_proxy.policy.scanner.peers import Peers
@@ -35,6 +36,7 @@ def scan(server: str, definition: Mapping[str, Any], others: Peers = _NO_PEERS) 
         *hidden_text(texts),
         *encoded_text(texts),
         *wording(reading),
+        *orders(reading),
         *addresses(reading),
         *values(texts),
         *others.evidence(server, definition, reading),

@@ -17,8 +17,12 @@ from smart_mcp_proxy.policy.scanner.lookalikes import LOOKALIKES
 from smart_mcp_proxy.policy.scanner.orders import ORDERS
 from smart_mcp_proxy.policy.scanner.phrases import MARKS, PLAIN_PURPOSE, Phrase
 from smart_mcp_proxy.policy.scanner.places import Searchable
+from smart_mcp_proxy.policy.scanner.pretexts import PRETEXTS
+from smart_mcp_proxy.policy.scanner.reach import REACH
 from smart_mcp_proxy.policy.scanner.secrecy import SECRECY
 from smart_mcp_proxy.policy.scanner.steering import STEERING
+from smart_mcp_proxy.policy.scanner.takeover import TAKEOVER
+from smart_mcp_proxy.policy.scanner.tampering import TAMPERING
 
 __all__ = ["Reading", "read", "wording"]
 
@@ -58,7 +62,7 @@ _MIXED = re.compile(
 
 
 _Said = TypeVar("_Said", Phrase, Words)
-_PHRASES = (*ORDERS, *SECRECY, *ASTRAY, *STEERING, *CONSENT, *CLAIMS)
+_PHRASES = (*ORDERS, *SECRECY, *ASTRAY, *STEERING, *CONSENT, *CLAIMS, *PRETEXTS, *REACH, *TAKEOVER, *TAMPERING)
 
 
 class Reading:

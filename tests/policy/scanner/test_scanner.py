@@ -42,7 +42,7 @@ def flagged_kinds(label: str) -> tuple[Counter[str], Counter[str]]:
 def test_attacks_of_the_own_set_are_found() -> None:
     """All that is hidden or encoded, and at least 85 % of what does not say openly what it is."""
     flagged, total = flagged_kinds("malicious")
-    assert sum(total.values()) == 128
+    assert sum(total.values()) == 153
     for kind in ("hidden", "encoded"):
         assert flagged[kind] == total[kind]
     quiet = total.keys() - OVERT
@@ -51,9 +51,9 @@ def test_attacks_of_the_own_set_are_found() -> None:
 
 
 def test_honest_tools_of_the_own_set_are_left_alone() -> None:
-    """At most 3 of 220, hard cases among them: tools about security, passwords, every script, code as an example."""
+    """At most 3 of 232, hard cases among them: tools about security, passwords, every script, code as an example."""
     flagged, total = flagged_kinds("benign")
-    assert sum(total.values()) == 220
+    assert sum(total.values()) == 232
     assert total["hard_negative"] >= 100
     assert sum(flagged.values()) <= 3, flagged
 
