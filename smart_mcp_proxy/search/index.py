@@ -201,11 +201,12 @@ class SearchIndex:
 def _rank(state: _State, query: str, depth: int, allowed: Set[int] | None, tools: Tools, *, explain: bool) -> _Ranking:
     named = state.names.exact(query, state.documents, allowed)
     exact = [Hit(id, 1.0, {"exact": name}) for id, name in sorted(named.items())]
-    ranked = [hit for hit in state.engine.rank(query, depth, allowed) if hit.id in state.likenesses]
+    likenesses = state.likenesses
+    ranked = [hit for hit in state.engine.rank(query, depth, allowed) if hit.id in likenesses]
     is_answer = bool(ranked) and state.engine.fits(query, ranked[0].id, allowed)
     fitting, others = near_top(ranked) if is_answer else ([], ranked)
     # Only praise above moves anything, and what comes after those that fit is looked at by people only.
-    if explain or not is_answer or any(tools.likenesses[hit.id].praise for hit in fitting):
+    if explain or not is_answer or any([likenesses[hit.id].praise for hit in fitting]):  # noqa: C419  (a generator is dearer)
         ranked = plain_first(ranked, tools)
         fitting, others = near_top(ranked) if is_answer else ([], ranked)
     if named:
@@ -216,8 +217,8 @@ def _rank(state: _State, query: str, depth: int, allowed: Set[int] | None, tools
 
 def _is_flooded(ranking: _Ranking, tools: Tools) -> bool:
     """Whether one server has most of a ranking, so that others' tools that fit as well may not have come up."""
-    half = len(ranking.fitting) / 2
-    if max(Counter([tools.server(hit) for hit in ranking.fitting]).values(), default=0) <= half:
+    half, likenesses = len(ranking.fitting) / 2, tools.likenesses
+    if max(Counter([likenesses[hit.id].server for hit in ranking.fitting]).values(), default=0) <= half:
         return False  # as nearly always
     count = Counter(tools.server(hit) for hit in ranking.fitting if not tools.is_asked_for(hit))
     return max(count.values(), default=0) > half

@@ -101,8 +101,8 @@ def plain_first(ranked: Sequence[Hit], tools: Tools) -> list[Hit]:
 
     So the one that praises itself less stands first, and words of praise gain nothing, whatever the query.
     """
-    hits = list(ranked)
-    likenesses = [tools.likenesses[hit.id] for hit in hits]
+    hits, likeness_of = list(ranked), tools.likenesses
+    likenesses = [likeness_of[hit.id] for hit in hits]
     places: dict[str, list[int]] = {mine.bare_name: [] for mine in likenesses if mine.praise}
     for place, mine in enumerate(likenesses if places else ()):
         if (above := places.get(mine.bare_name)) is None:
