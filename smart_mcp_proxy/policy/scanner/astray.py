@@ -42,7 +42,7 @@ ASTRAY = (
         STRONG,
         "It says what the agent has to do when other tools are called.",
         r"\b(?:when(?:ever)?|any ?time|every time|each time|if|once|as soon as|before|after) (?:the |a |an |any |"
-        r"another |each |you (?:\w+ )?)?[`'\"]?(?:[\w.-]+_[\w.-]+|[\w.-]+ (?:tool|function))[`'\"]? (?:tool |"
+        r"another |each |you (?:\w+ )?)?[`'\"]?(?:[a-z\d.-]++_[\w.-]++|[\w.-]++ (?:tool|function))[`'\"]? (?:tool |"
         r"function )?(?:from \w+ |of \w+ )?(?:is |are |has been |gets |being )?(?:\w+ )?"
         + _CALLED
         + r"\b[^.]{0,60}(?:,|first|always|must|also|then|should|instead|do|has to|have to|replace|add)",

@@ -10,7 +10,10 @@ from smart_mcp_proxy.policy.scanner.astray import ASTRAY
 from smart_mcp_proxy.policy.scanner.claims import CLAIMS
 from smart_mcp_proxy.policy.scanner.consent import CONSENT
 from smart_mcp_proxy.policy.scanner.data_words import ASKED_NAMES, PRIVATE, SECRET, WAYS_OUT, Words
+from smart_mcp_proxy.policy.scanner.diversion import DIVERSION
 from smart_mcp_proxy.policy.scanner.findings import DECISIVE, Evidence, Passage, excerpt
+from smart_mcp_proxy.policy.scanner.foreign import FOREIGN
+from smart_mcp_proxy.policy.scanner.guards import GUARDS
 from smart_mcp_proxy.policy.scanner.handover import ABOUT_AGENTS, AGENT_DATA, HANDS_OVER
 from smart_mcp_proxy.policy.scanner.languages import COMMON_WORDS, LANGUAGES
 from smart_mcp_proxy.policy.scanner.lookalikes import LOOKALIKES
@@ -62,7 +65,20 @@ _MIXED = re.compile(
 
 
 _Said = TypeVar("_Said", Phrase, Words)
-_PHRASES = (*ORDERS, *SECRECY, *ASTRAY, *STEERING, *CONSENT, *CLAIMS, *PRETEXTS, *REACH, *TAKEOVER, *TAMPERING)
+_PHRASES = (
+    *ORDERS,
+    *SECRECY,
+    *ASTRAY,
+    *STEERING,
+    *CONSENT,
+    *CLAIMS,
+    *PRETEXTS,
+    *REACH,
+    *TAKEOVER,
+    *TAMPERING,
+    *GUARDS,
+    *DIVERSION,
+)
 
 
 class Reading:
@@ -117,7 +133,7 @@ def read(passages: Sequence[Passage]) -> Reading:
 def wording(reading: Reading) -> Iterator[Evidence]:
     """Evidence of what the words say."""
     text = reading.text
-    phrases: tuple[Phrase, ...] = (*_PHRASES, *LANGUAGES) if reading.is_foreign else _PHRASES
+    phrases: tuple[Phrase, ...] = (*_PHRASES, *LANGUAGES, *FOREIGN) if reading.is_foreign else _PHRASES
     for phrase in reading.may_say(phrases):
         for match in reading.find(phrase):
             weight = phrase.weight * (TALKED_ABOUT if _is_talked_about(text, match.start()) else 1)
