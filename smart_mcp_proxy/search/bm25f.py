@@ -226,13 +226,12 @@ class Bm25fEngine:
         state = self._state
         if id not in state.row_of:
             return False
-        ranked = self._ranked(state, query, _CROWD, allowed)
+        ranked = self._ranked(state, query, _CROWD_DEPTH, allowed)
         sums = ranked.scores.sums
+        own = float(sums[state.row_of[id]])
         # The crowd is no higher than the tool in its place, whichever servers fill the places before it.
         highest = float(sums[ranked.rows[_CROWD - 1]]) if len(ranked.rows) >= _CROWD else 0.0
-        if _fitness(ranked, float(sums[state.row_of[id]]), highest) >= 1:
-            return True
-        return self.fitness(query, id, allowed) >= 1
+        return _fitness(ranked, own, highest) >= 1 or _fitness(ranked, own, self._crowd(ranked)) >= 1
 
     def fitness(self, query: str, id: int, allowed: Set[int] | None = None) -> float:
         """How well a hit answers the query: its lead and the share of the need it meets, in units of 0.65.

@@ -167,19 +167,20 @@ class FusedEngine:
         found = self._found(query, allowed)
         if id not in found.documents:
             return False
-        if found.vector is None or id not in self._vectors:
+        # The first vectors may have come since it was looked for any.
+        if found.vector is None or not len(found.cosines) or id not in self._vectors:
             return self._lexical.fits(query, id, allowed)
-        nearest = max(0.0, *found.cosines[:1].tolist())
+        nearest = max(0.0, float(found.cosines[0]))
         length = math.log1p(len(set(terms(query))))
 
         def is_enough(crowd: float) -> bool:
             lead = nearest - crowd
             evidence = nearest + _LEAD_WEIGHT * lead + _FITNESS_WEIGHT * found.fitness + _LENGTH_WEIGHT * length
-            return bool(evidence >= _FLOOR)
+            return evidence >= _FLOOR
 
         # The crowd is no nearer than the tool in its place, whichever servers fill the places before it.
-        highest = found.cosines[_CROWD - 1 : _CROWD].tolist()
-        return bool(highest and is_enough(max(0.0, *highest))) or is_enough(_crowd(found, self._servers))
+        highest = max(0.0, float(found.cosines[_CROWD - 1])) if len(found.cosines) >= _CROWD else 0.0
+        return is_enough(highest) or is_enough(_crowd(found, self._servers))
 
     def explain(
         self, query: str, ids: Collection[int], allowed: Set[int] | None = None

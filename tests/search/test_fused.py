@@ -240,6 +240,15 @@ def test_a_best_hit_fits_by_its_meaning_or_by_its_words_together() -> None:
         assert not any(world.engine.fits(query, id) for id in world.ids(query)[:1]), query
 
 
+def test_a_hit_that_was_ranked_before_the_first_vectors_came_is_judged_by_its_words() -> None:
+    """They are made in the background, and may come between a search's two questions."""
+    for query, is_answer in (("create issue", True), ("open the window of my car", False)):
+        world = World(without_vector=ALL)
+        best = world.ids(query)[0]
+        world.embed(ALL)
+        assert world.engine.fits(query, best) is is_answer
+
+
 def test_what_many_servers_are_as_near_to_is_no_answer() -> None:
     """It is the frame of the request. One server that says it often makes no crowd, nor do tools that are not asked."""
     near = Document(50, "meteo", "thunder", "", "Tomorrow.")
