@@ -16,8 +16,8 @@ from smart_mcp_proxy.fastmcp_compat.paths import principal, served_path
 from smart_mcp_proxy.fastmcp_compat.screen import read_writable
 from smart_mcp_proxy.fastmcp_compat.server import Client, ClientSession, Inbound, request_error
 from smart_mcp_proxy.gateway.conduct import Conduct
+from smart_mcp_proxy.gateway.cursors import unknown_cursor
 from smart_mcp_proxy.gateway.offer import Audience, Offer, Offers, Session
-from smart_mcp_proxy.gateway.refusals import unknown_cursor
 from smart_mcp_proxy.gateway.request_states import INVALID_STATE
 from smart_mcp_proxy.gateway.results import error_result, fit_to_era
 from smart_mcp_proxy.gateway.tools import Caller

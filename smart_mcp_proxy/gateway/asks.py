@@ -20,7 +20,7 @@ from smart_mcp_proxy.gateway.inputs import Inputs, Round, incomplete
 from smart_mcp_proxy.gateway.progress import shown_progress
 from smart_mcp_proxy.gateway.recorder import Recorder
 from smart_mcp_proxy.gateway.request_states import Subject
-from smart_mcp_proxy.gateway.results import INPUT_REQUIRED, as_result, facts_of
+from smart_mcp_proxy.gateway.results import INPUT_REQUIRED, as_result, facts_of, rewritten
 from smart_mcp_proxy.gateway.shelves import Shelves
 from smart_mcp_proxy.gateway.tools.base import Caller
 from smart_mcp_proxy.policy import ArgumentsKept
@@ -29,8 +29,6 @@ from smart_mcp_proxy.upstream import Fleet, Upstream
 
 __all__ = ["Ask", "Asks"]
 
-OFF_LOOP_BYTES = 65_536
-"""A longer result is cleaned in a thread."""
 SUBJECT_CHARS = 500
 """Of a URI in the activity log."""
 
@@ -132,9 +130,7 @@ class Asks:
         return await self.ask(replace(ask, caller=structs.replace(ask.caller, input=replace(input, pending=result))))
 
     async def _shaped(self, raw: bytes) -> bytes:
-        if not self._is_cleaned or not may_need_cleaning(raw):
-            return raw
-        return await asyncio.to_thread(clean, raw) if len(raw) > OFF_LOOP_BYTES else clean(raw)
+        return await rewritten(raw, clean) if self._is_cleaned and may_need_cleaning(raw) else raw
 
     async def _round(self, ask: Ask) -> Round | None:
         """What this request adds because its client can be asked."""

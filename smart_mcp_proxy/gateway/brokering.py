@@ -16,9 +16,10 @@ from smart_mcp_proxy.gateway.broker_contents import BrokerContents
 from smart_mcp_proxy.gateway.broker_status import BrokerStatus, Connections, Count, connection_of, status_of
 from smart_mcp_proxy.gateway.calls import Calls
 from smart_mcp_proxy.gateway.cleaning import said_beside
+from smart_mcp_proxy.gateway.cursors import unknown_cursor
 from smart_mcp_proxy.gateway.fronts import Fronts
 from smart_mcp_proxy.gateway.indexer import Indexer
-from smart_mcp_proxy.gateway.refusals import server_quarantined, unknown_cursor
+from smart_mcp_proxy.gateway.refusals import server_quarantined
 from smart_mcp_proxy.gateway.results import OFF_LOOP_BYTES
 from smart_mcp_proxy.gateway.tools.base import Caller
 from smart_mcp_proxy.gateway.visible import Visible

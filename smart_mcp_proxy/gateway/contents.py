@@ -9,7 +9,8 @@ import msgspec
 
 from smart_mcp_proxy.catalog import Catalog, Snapshot
 from smart_mcp_proxy.errors import RequestError
-from smart_mcp_proxy.gateway.refusals import content_changed, content_unlisted, content_withheld, unknown_cursor
+from smart_mcp_proxy.gateway.cursors import Place, cursor_after, place_of
+from smart_mcp_proxy.gateway.refusals import content_changed, content_unlisted, content_withheld
 from smart_mcp_proxy.gateway.uri_templates import (
     canonical,
     covers,
@@ -50,6 +51,11 @@ class Item(NamedTuple):
     record: ToolRecord
     shown: str
     definition: Mapping[str, Any]
+
+    @property
+    def place(self) -> Place:
+        """Where it stands in its list."""
+        return self.server, self.record.id
 
 
 class Target(NamedTuple):
@@ -114,10 +120,10 @@ class Contents:
             RequestError: The cursor is none of the gateway's.
         """
         items = list(self.of(kind).values())
-        after = _read_cursor(cursor) if cursor else None
-        left = [item for item in items if after is None or (item.server, item.record.id) > after]
+        after = place_of(cursor) if cursor else None
+        left = [item for item in items if after is None or item.place > after]
         page = left[:PAGE_ITEMS]
-        return [item.definition for item in page], _cursor(page[-1]) if len(left) > PAGE_ITEMS else None
+        return [item.definition for item in page], cursor_after(page[-1].place) if len(left) > PAGE_ITEMS else None
 
     def state(self, *kinds: ContentKind) -> tuple[tuple[str, str], ...]:
         """Equal as long as the lists of these kinds are the same ones."""
@@ -252,17 +258,3 @@ _NAMES: Mapping[ContentKind, Callable[[Contents, str, str], str]] = {
     "resources": Contents.uri_of,
     "templates": Contents._template_name,
 }
-
-
-def _cursor(item: Item) -> str:
-    return msgspec.json.encode([item.server, item.record.id]).hex()
-
-
-def _read_cursor(cursor: str) -> tuple[str, int]:
-    try:
-        return _cursors.decode(bytes.fromhex(cursor))
-    except (ValueError, msgspec.MsgspecError) as exc:
-        raise unknown_cursor() from exc
-
-
-_cursors = msgspec.json.Decoder(tuple[str, int])

@@ -1,7 +1,4 @@
-"""What an agent is told about something that waits for its user: what it asked for, and nothing that is withheld.
-
-And about a page that no list has.
-"""
+"""What an agent is told about something that waits for its user: what it asked for, and nothing that is withheld."""
 
 from smart_mcp_proxy.errors import QuarantinedError, RefusedError, RequestError
 from smart_mcp_proxy.models import ToolKey, WithheldState
@@ -15,7 +12,6 @@ __all__ = [
     "server_quarantined",
     "tool_differs_here",
     "tool_withheld",
-    "unknown_cursor",
 ]
 
 _REASONS = {
@@ -89,8 +85,3 @@ def server_quarantined(name: str) -> QuarantinedError:
         hint=f"{_ONLY_THE_USER} mcpproxy server approve {shell_word(name)}",
         data={"state": "quarantined"},
     )
-
-
-def unknown_cursor() -> RequestError:
-    """The error for a page that no list has led to. Source: MCP, server/utilities/pagination."""
-    return RequestError("The cursor is not one that this list gave.", hint="Leave it out to begin with the first page.")

@@ -41,6 +41,7 @@ __all__ = [
     "lost_error",
     "next_request_id",
     "rpc_error",
+    "see_log",
     "timeout_error",
 ]
 
@@ -285,7 +286,7 @@ def rpc_error(server: str, method: str, code: int, message: str, data: Any = Non
     elif code in _NOT_DEALT_WITH:
         hint = "Compare the request with what the server lists before sending it again."
     else:
-        hint = _see_log(server)
+        hint = see_log(server)
     told = f"Server '{server}' answered '{method}' with error {code}: {message}"
     return UpstreamError(told, hint=hint, delivery="unknown" if code in _NOT_DEALT_WITH else "executed", data=facts)
 
@@ -314,10 +315,11 @@ def lost_error(server: str, reason: str, *, was_sent: bool) -> UpstreamError:
     """The error for a session that ended, before or while a request was under way."""
     return UpstreamError(
         f"Server '{server}' {reason}.",
-        hint=_see_log(server),
+        hint=see_log(server),
         delivery="unknown" if was_sent else "not_sent",
     )
 
 
-def _see_log(server: str) -> str:
+def see_log(server: str) -> str:
+    """The hint of an error of which the server itself may have said more."""
     return f"See what it printed: mcpproxy server logs {shell_word(server)}"

@@ -11,8 +11,7 @@ import msgspec
 from smart_mcp_proxy.errors import UpstreamError
 from smart_mcp_proxy.fastmcp_compat.screen import read_writable
 from smart_mcp_proxy.models import ContentKind
-from smart_mcp_proxy.names import shell_word
-from smart_mcp_proxy.upstream.link import timeout_error
+from smart_mcp_proxy.upstream.link import see_log, timeout_error
 
 __all__ = ["Ask", "ToolListing", "fetch_contents", "fetch_tools"]
 
@@ -127,8 +126,7 @@ def _read_page(
         hint = "The server is at fault: report it to whoever makes it, or update it."
         raise UpstreamError(f"{sent} without an array '{kind.member}'.", hint=hint) from exc
     except (msgspec.DecodeError, RecursionError) as exc:
-        hint = f"See what it printed: mcpproxy server logs {shell_word(server)}"
-        raise UpstreamError(f"{sent} that cannot be read: {exc}.", hint=hint) from exc
+        raise UpstreamError(f"{sent} that cannot be read: {exc}.", hint=see_log(server)) from exc
     for number, raw in enumerate(page.items):  # one by one: while the decoder works, no other thread does
         if len(definitions) >= _MAX_ITEMS:
             problems.append(_too_many(kind, server, len(page.items) - number, has_more=page.nextCursor is not None))

@@ -1,20 +1,17 @@
 """Resources and prompts as a tool of the gateway's own lists and reads them."""
 
-import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 
 from smart_mcp_proxy.gateway.asks import Ask, Asks
 from smart_mcp_proxy.gateway.contents import Contents
 from smart_mcp_proxy.gateway.proxying.present import presented_prompt, presented_resource
+from smart_mcp_proxy.gateway.results import rewritten
 from smart_mcp_proxy.gateway.tools.base import Caller
 from smart_mcp_proxy.models import ContentKind
 from smart_mcp_proxy.proxying import Listed, PythonType
 
 __all__ = ["ContentReader"]
-
-OFF_LOOP_BYTES = 65_536
-"""A longer answer is rewritten in a thread."""
 
 
 class ContentReader:
@@ -44,15 +41,14 @@ class ContentReader:
         target = self._contents.resource(uri)
         raw = await self._asks.ask(Ask("resources/read", target, {"uri": target.name}, {}, caller))
         uri_of = partial(self._contents.uri_of, target.server)
-        return await self._presented(partial(presented_resource, uri_of=uri_of), raw)
+        return await rewritten(raw, partial(presented_resource, uri_of=uri_of, is_fenced=self._is_fenced))
 
     async def get_prompt(self, name: str, args: Mapping[str, str], caller: Caller) -> bytes:
         """The result of `prompts/get` as JSON text."""
         target = self._contents.prompt(self._prompt_meant(name))
         params = {"name": target.name, "arguments": args} if args else {"name": target.name}
-        return await self._presented(
-            presented_prompt, await self._asks.ask(Ask("prompts/get", target, params, args, caller))
-        )
+        raw = await self._asks.ask(Ask("prompts/get", target, params, args, caller))
+        return await rewritten(raw, partial(presented_prompt, is_fenced=self._is_fenced))
 
     def _prompt_meant(self, name: str) -> str:
         """The listed name of the prompt that is meant by `server:prompt`; any other name as it is."""
@@ -63,7 +59,3 @@ class ContentReader:
     def _listed(self, kind: ContentKind, python_type: PythonType) -> list[Listed]:
         items = self._contents.of(kind).items()
         return [Listed(path, item.record.raw, python_type, item.server) for path, item in items]
-
-    async def _presented(self, present: Callable[..., bytes], raw: bytes) -> bytes:
-        work = partial(present, raw, is_fenced=self._is_fenced)
-        return await asyncio.to_thread(work) if len(raw) > OFF_LOOP_BYTES else work()
