@@ -1,24 +1,21 @@
 """A catalog in a directory that can only be read: what was approved is served from memory, and that is said."""
 
-import shutil
 import tempfile
 from collections.abc import Iterator
+from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from read_only_disks import read_only
-from test_mark import LOSSES, POISON, MakeTool, decide, is_whole, shown, states
+from test_mark import LOSSES, NEW_C, POISON, A, C, MakeTool, decide, is_whole, killed, shown, states
 
 from smart_mcp_proxy.catalog import DATABASE_NAME, Catalog, change_hash
 from smart_mcp_proxy.catalog.mark import MARK_NAME
 from smart_mcp_proxy.errors import CatalogError, ConfigError
-from smart_mcp_proxy.models import ToolKey
 
 pytestmark = pytest.mark.anyio
-
-NEW_C = {"title": "New"}
 
 
 @pytest.fixture
@@ -42,12 +39,9 @@ async def test_what_was_approved_is_served_from_a_directory_that_can_only_be_rea
     """What was blocked, or changed since, stays hidden; once it can be written all that was heard is stored."""
     await decide(opened, tool)
     if end == "killed":
-        async with opened() as catalog:
-            await catalog.block(ToolKey("s", "a"), "user")
-            await catalog.unblock(ToolKey("s", "a"), "user")
-            shutil.copytree(data_dir, data_dir.with_name("left"))  # as a kill leaves it: the last words in the journal
-        shutil.rmtree(data_dir)
-        data_dir.with_name("left").rename(data_dir)
+        async with killed(opened, data_dir) as catalog:
+            await catalog.block(A, "user")
+            await catalog.unblock(A, "user")
     approved = {"s:a": change_hash("s", tool("a")), "s:c": change_hash("s", tool("c", **NEW_C))}
     names = sorted(path.name for path in data_dir.iterdir())
     with read_only(data_dir):
@@ -61,7 +55,7 @@ async def test_what_was_approved_is_served_from_a_directory_that_can_only_be_rea
             assert shown(catalog).keys() == {"s:c"}
             assert states(catalog) == {"s:a": "changed", "s:b": "blocked", "s:d": "pending"}
             with pytest.raises(CatalogError, match="cannot be used"):
-                await catalog.block(ToolKey("s", "c"), "user")
+                await catalog.block(C, "user")
         assert sorted(path.name for path in data_dir.iterdir()) == names
     async with opened() as catalog:
         assert (shown(catalog), states(catalog), catalog.problem) == (approved, {"s:b": "blocked"}, None)
@@ -73,28 +67,20 @@ async def test_a_directory_that_can_be_written_again_gets_what_was_heard(
 ) -> None:
     """While the gateway runs."""
     await decide(opened, tool)
-    disk = read_only(data_dir)
-    disk.__enter__()
-    try:
-        catalog_open = opened()
-        catalog = await catalog_open.__aenter__()
-        await catalog.sync("s", [tool("a"), tool("d")])
-    finally:
-        disk.__exit__(None, None, None)
-    await catalog.refresh()
-    assert (catalog.problem, shown(catalog).keys(), states(catalog)) == (None, {"s:a"}, {"s:d": "pending"})
-    await catalog_open.__aexit__(None, None, None)
+    async with AsyncExitStack() as stack:
+        with read_only(data_dir):
+            catalog = await stack.enter_async_context(opened())
+            await catalog.sync("s", [tool("a"), tool("d")])
+        await catalog.refresh()
+        assert (catalog.problem, shown(catalog).keys(), states(catalog)) == (None, {"s:a"}, {"s:d": "pending"})
     assert await is_whole(opened, tool)
 
 
 async def test_a_journal_that_cannot_be_read_alone_is_not_left_out(opened: Any, data_dir: Path, tool: MakeTool) -> None:
     """A block may be in it: without its shared memory nothing of the file is trusted."""
     await decide(opened, tool)
-    async with opened() as catalog:
-        await catalog.block(ToolKey("s", "a"), "user")
-        shutil.copytree(data_dir, data_dir.with_name("left"))
-    shutil.rmtree(data_dir)
-    data_dir.with_name("left").rename(data_dir)
+    async with killed(opened, data_dir) as catalog:
+        await catalog.block(A, "user")
     (data_dir / f"{DATABASE_NAME}-shm").unlink()
     with read_only(data_dir):
         async with opened() as catalog:

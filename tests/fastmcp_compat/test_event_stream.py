@@ -40,27 +40,28 @@ async def test_a_stream_whose_client_does_not_read_is_given_up() -> None:
 
 async def test_of_several_that_come_at_once_the_last_one_has_it() -> None:
     """Each ends the one before, and none is left over."""
-    holders: list[int] = []
-    ends: list[asyncio.Event] = []
+    told: list[str] = []
+    present = asyncio.Event()
 
     async def end() -> None:
-        ends[-1].set()
+        present.set()
 
     stream = EventStream(end)
 
     async def hold(number: int) -> None:
         async def answer() -> None:
-            holders.append(number)
-            ends.append(asyncio.Event())
-            await ends[-1].wait()
+            nonlocal present
+            own = present = asyncio.Event()
+            told.append(f"{number} begins")
+            await own.wait()
+            told.append(f"{number} ends")
 
         await stream.serve(answer)
 
     with anyio.fail_after(10):
         async with anyio.create_task_group() as group:
-            for number in range(5):
+            for number in range(3):
                 group.start_soon(hold, number)
-            while len(holders) < 5:
-                await asyncio.sleep(0.01)
-            ends[-1].set()
-    assert len(holders) == len(set(holders)) == 5
+            await anyio.wait_all_tasks_blocked()
+            assert told == ["0 begins", "0 ends", "1 begins", "1 ends", "2 begins"]
+            present.set()

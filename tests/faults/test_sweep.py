@@ -91,7 +91,7 @@ def test_the_sweep_runs_as_the_gateways_own_process_does() -> None:
 @pytest.mark.soak
 @pytest.mark.parametrize("mode", MODES, ids=lambda mode: str(mode).replace(" ", "-"))
 async def test_every_fault_in_every_place(tmp_path: Path, capsys: pytest.CaptureFixture[str], mode: Mode) -> None:
-    """The whole table, printed."""
+    """One line of the table for each place, printed; all that is wrong at the end."""
     findings = []
     for number, place in enumerate(mode.places()):
         finding = await meet(tmp_path / str(number), mode, place, neighbour_calls=SWEEP_CALLS, noise_s=SWEEP_NOISE_S)
