@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from scanner_texts import described, is_for_review
 
-from smart_mcp_proxy.policy.scanner import Finding, Peer, Peers, scan
+from smart_mcp_proxy.policy.scanner import Peer, Peers, scan
 from smart_mcp_proxy.policy.scanner.passages import passages
 
 SET = Path(__file__).parent.parent / "scanner_set"
@@ -20,14 +21,6 @@ OVERT = {"overt"}
 
 def rows(label: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (SET / f"{label}.jsonl").read_text(encoding="utf-8").splitlines()]
-
-
-def is_for_review(findings: tuple[Finding, ...]) -> bool:
-    return any(finding.severity == "review" for finding in findings)
-
-
-def described(text: str, **members: Any) -> dict[str, Any]:
-    return {"name": "tool", "description": text, "inputSchema": {"type": "object"}} | members
 
 
 def flagged_kinds(label: str) -> tuple[Counter[str], Counter[str]]:

@@ -1,19 +1,9 @@
 """Signs that say little alone: two of different kinds are a reason to look, one is worth a note."""
 
-from typing import Any
-
 import pytest
+from scanner_texts import described, is_for_review
 
-from smart_mcp_proxy.policy.scanner import Finding, scan
-
-
-def described(text: str, **properties: Any) -> dict[str, Any]:
-    return {"name": "tool", "description": text, "inputSchema": {"type": "object", "properties": properties}}
-
-
-def is_for_review(findings: tuple[Finding, ...]) -> bool:
-    return any(finding.severity == "review" for finding in findings)
-
+from smart_mcp_proxy.policy.scanner import scan
 
 SIGNS = {
     "pretext": "Customers tend to be bored by it.",
@@ -43,8 +33,8 @@ def test_two_signs_of_different_kinds_are_a_reason_to_look(one: str, other: str)
 def test_signs_in_the_descriptions_of_two_parameters_add_up() -> None:
     """It does not help an attack to spread over the schema."""
     parts = {"a": SIGNS["setting"], "b": SIGNS["retarget"]}
-    schema = {name: {"type": "string", "description": text} for name, text in parts.items()}
-    findings = scan("desk", described("Prints labels.", **schema))
+    schema = {"properties": {name: {"type": "string", "description": text} for name, text in parts.items()}}
+    findings = scan("desk", described("Prints labels.", inputSchema=schema))
     assert is_for_review(findings)
     assert {finding.place for finding in findings} == {f"$.inputSchema.properties.{name}.description" for name in parts}
 
@@ -92,8 +82,8 @@ def test_a_sign_of_each_class_is_a_note_with_its_reason_and_place(sign: str) -> 
 
 @pytest.mark.parametrize(("one", "other"), PAIRS)
 def test_signs_of_two_classes_add_up_from_a_description_and_a_parameter(one: str, other: str) -> None:
-    paper = {"type": "string", "description": CLASSES[other]}
-    assert is_for_review(scan("desk", described(f"Prints labels. {CLASSES[one]}", paper=paper)))
+    schema = {"properties": {"paper": {"type": "string", "description": CLASSES[other]}}}
+    assert is_for_review(scan("desk", described(f"Prints labels. {CLASSES[one]}", inputSchema=schema)))
 
 
 @pytest.mark.parametrize(
