@@ -19,6 +19,7 @@ NAME_LIMIT_CHARS: Final = 64
 PLAIN_NAME_CHARS: Final = 18
 """A parameter's name is cut like other text; a short one cannot look like a secret and is taken as it is."""
 PLAIN_ARGUMENTS: Final = 20
+"""Nearly every call has fewer; of more, only some may be kept."""
 TEXT_LIMIT_CHARS: Final = {"redacted": 1_000, "full": 65_536}
 """Of one text; what is longer is a document, and its beginning tells which."""
 NODES_LIMIT: Final = {"shape": 100, "redacted": 1_000, "full": 10_000}

@@ -124,7 +124,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().pause_writing()
         self._watch_unsent()
         self._behind[self] = None
-        self._let_go_of_slowest()
+        self._let_go_of_longest_behind()
 
     def resume_writing(self) -> None:
         """It has caught up."""
@@ -182,7 +182,7 @@ class BoundedProtocol(HttpToolsProtocol):
         unsent_bytes = self.transport.get_write_buffer_size()
         self._stall = self.loop.call_later(self.stall_s, self._drop_stalled, unsent_bytes)
 
-    def _let_go_of_slowest(self) -> None:
+    def _let_go_of_longest_behind(self) -> None:
         """Ends connections, longest behind first, until what all have not taken is within bounds; not this one."""
         unsent_bytes = {one: one.transport.get_write_buffer_size() for one in self._behind}
         total_bytes = sum(unsent_bytes.values())
