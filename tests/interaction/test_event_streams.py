@@ -3,8 +3,10 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
-from urllib.parse import urlsplit
+from typing import NamedTuple
+from urllib.parse import SplitResult, urlsplit
 
 import anyio
 import pytest
@@ -17,48 +19,50 @@ CHANGED = b"notifications/tools/list_changed"
 LIMIT_S = 20
 
 
-class Stream:
+class Stream(NamedTuple):
     """One GET, on a connection of its own.
 
     Attributes:
         status: Of its answer.
+        reader: Of what comes after its head.
+        writer: Of the connection.
     """
 
-    def __init__(self, status: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.status = status
-        self._reader = reader
-        self.writer = writer
+    status: int
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
 
     async def until(self, words: bytes) -> None:
         """Reads until they have come."""
         with anyio.fail_after(LIMIT_S):
-            await self._reader.readuntil(words)
+            await self.reader.readuntil(words)
 
     async def until_over(self) -> bytes:
         """Reads the rest, which ends as a whole answer does."""
         with anyio.fail_after(LIMIT_S):
-            return await self._reader.readuntil(b"0\r\n\r\n")
+            return await self.reader.readuntil(b"0\r\n\r\n")
 
 
+@dataclass
 class Listener:
     """A client that opens its stream again and again.
 
-    Args:
+    Attributes:
         agent: Its session.
-        base: Of the gateway.
+        gateway: Its address.
+        writers: Of all connections that it has opened.
     """
 
-    def __init__(self, agent: HttpAgent, base: str) -> None:
-        self.agent = agent
-        self._place = urlsplit(base)
-        self._writers: list[asyncio.StreamWriter] = []
+    agent: HttpAgent
+    gateway: SplitResult
+    writers: list[asyncio.StreamWriter] = field(default_factory=list)
 
     async def listen(self, **headers: str) -> Stream:
         """Opens it."""
-        reader, writer = await asyncio.open_connection(self._place.hostname, self._place.port)
-        self._writers.append(writer)
+        reader, writer = await asyncio.open_connection(self.gateway.hostname, self.gateway.port)
+        self.writers.append(writer)
         given = {
-            "host": self._place.netloc,
+            "host": self.gateway.netloc,
             "accept": "text/event-stream",
             "mcp-protocol-version": "2025-11-25",
             "mcp-session-id": str(self.agent.session_id),
@@ -71,7 +75,7 @@ class Listener:
 
     async def leave(self) -> None:
         """Ends all connections."""
-        for writer in self._writers:
+        for writer in self.writers:
             writer.transport.abort()
             with suppress(OSError):
                 await writer.wait_closed()
@@ -91,7 +95,7 @@ async def listening_to(tmp_path: Path) -> AsyncIterator[Listener]:
         served(gateway) as base,
         over_http(base, "handshake") as agent,
     ):
-        listener = Listener(agent, base)
+        listener = Listener(agent, urlsplit(base))
         try:
             yield listener
         finally:

@@ -7,18 +7,26 @@ from smart_mcp_proxy.policy.scanner import scan
 
 SIGNS = {
     "pretext": "Customers tend to be bored by it.",
-    "setting": "The option --no-audit exists.",
-    "retarget": "Values are placed in their stead.",
     "private_data": "It knows the kubeconfig.",
+    "trigger": "From the fourth call on the ledger is sorted anew.",
+    "setting": "Rehearse with dry_run=false.",
+    "report": "Mention the total only.",
+    "retarget": "Labels are exchanged for plain ones.",
+    "whole": "Texts are taken word for word.",
+    "local": "Fonts are read from ~/.config/fonts.",
+    "pressure": "Seats are locked within 3 days.",
+    "reach": "Stampers from any other vendor are welcome.",
 }
+OTHERWISE_SAID = [("setting", "The option --no-audit exists."), ("retarget", "Values are placed in their stead.")]
 
 
-@pytest.mark.parametrize("sign", SIGNS)
-def test_one_sign_is_a_note(sign: str) -> None:
+@pytest.mark.parametrize(("sign", "text"), [*SIGNS.items(), *OTHERWISE_SAID])
+def test_one_sign_is_a_note(sign: str, text: str) -> None:
     """It is shown with its reason and place, and does not hold the tool up."""
-    findings = scan("desk", described(f"Prints labels. {SIGNS[sign]}"))
+    findings = scan("desk", described(f"Prints labels. {text}"))
     assert sign in {finding.check for finding in findings}
     assert all(finding.severity == "note" and finding.place == "$.description" for finding in findings)
+    assert all(finding.reason.endswith(".") for finding in findings)
 
 
 @pytest.mark.parametrize(
@@ -53,16 +61,6 @@ def test_an_order_that_names_its_reason_is_a_reason_to_look() -> None:
     assert not is_for_review(scan("desk", described(able)))
 
 
-CLASSES = {
-    "trigger": "From the fourth call on the ledger is sorted anew.",
-    "setting": "Rehearse with dry_run=false.",
-    "report": "Mention the total only.",
-    "retarget": "Labels are exchanged for plain ones.",
-    "whole": "Texts are taken word for word.",
-    "local": "Fonts are read from ~/.config/fonts.",
-    "pressure": "Seats are locked within 3 days.",
-    "reach": "Stampers from any other vendor are welcome.",
-}
 PAIRS = [
     ("trigger", "setting"),
     ("report", "retarget"),
@@ -72,18 +70,10 @@ PAIRS = [
 ]
 
 
-@pytest.mark.parametrize("sign", CLASSES)
-def test_a_sign_of_each_class_is_a_note_with_its_reason_and_place(sign: str) -> None:
-    findings = scan("desk", described(f"Prints labels. {CLASSES[sign]}"))
-    assert sign in {finding.check for finding in findings}
-    assert all(finding.severity == "note" and finding.place == "$.description" for finding in findings)
-    assert all(finding.reason.endswith(".") for finding in findings)
-
-
 @pytest.mark.parametrize(("one", "other"), PAIRS)
-def test_signs_of_two_classes_add_up_from_a_description_and_a_parameter(one: str, other: str) -> None:
-    schema = {"properties": {"paper": {"type": "string", "description": CLASSES[other]}}}
-    assert is_for_review(scan("desk", described(f"Prints labels. {CLASSES[one]}", inputSchema=schema)))
+def test_signs_of_two_kinds_add_up_from_a_description_and_a_parameter(one: str, other: str) -> None:
+    schema = {"properties": {"paper": {"type": "string", "description": SIGNS[other]}}}
+    assert is_for_review(scan("desk", described(f"Prints labels. {SIGNS[one]}", inputSchema=schema)))
 
 
 @pytest.mark.parametrize(
