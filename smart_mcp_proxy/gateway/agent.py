@@ -15,6 +15,7 @@ from smart_mcp_proxy.fastmcp_compat.list_changed import ListChangedHub
 from smart_mcp_proxy.fastmcp_compat.paths import principal, served_path
 from smart_mcp_proxy.fastmcp_compat.screen import read_writable
 from smart_mcp_proxy.fastmcp_compat.server import Client, ClientSession, Inbound, request_error
+from smart_mcp_proxy.gateway.changes import settled
 from smart_mcp_proxy.gateway.conduct import Conduct
 from smart_mcp_proxy.gateway.cursors import unknown_cursor
 from smart_mcp_proxy.gateway.offer import Audience, Offer, Offers, Session
@@ -38,9 +39,6 @@ DRAIN_S = 10.0
 RETRY_AFTER_STOP_S = 5.0
 LAST_ANSWERS_S = 1.0
 """What the calls that are then ended get to say so."""
-
-MERGE_S = 0.05
-"""Changes that come within this time are told as one."""
 
 log = get_logger("agent")
 
@@ -183,8 +181,7 @@ class Agent:
             if is_changing or was_changing:  # else everybody's list is the fixed one
                 self.refresh()
             was_changing = is_changing
-            await next_change.wait()
-            await asyncio.sleep(MERGE_S)
+            await settled(next_change)
 
     def refresh(self) -> None:
         """Has everybody told whose list has changed; nobody waits for a client that does not read."""

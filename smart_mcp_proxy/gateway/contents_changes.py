@@ -8,14 +8,13 @@ import anyio
 
 from smart_mcp_proxy.fastmcp_compat.list_changed import ListChangedHub
 from smart_mcp_proxy.fastmcp_compat.server import ContentGroup
+from smart_mcp_proxy.gateway.changes import settled
 from smart_mcp_proxy.gateway.contents import Contents
 from smart_mcp_proxy.gateway.offer import Session
 from smart_mcp_proxy.models import ContentKind, Principal
 
 __all__ = ["ContentsChanges"]
 
-MERGE_S = 0.05
-"""Changes that come within this time are told as one."""
 _GROUPS: Mapping[ContentGroup, tuple[ContentKind, ...]] = {
     "prompts": ("prompts",),
     "resources": ("resources", "templates"),
@@ -55,8 +54,7 @@ class ContentsChanges:
         while True:
             next_change = changes()
             await self.refresh()
-            await next_change.wait()
-            await asyncio.sleep(MERGE_S)
+            await settled(next_change)
 
     async def refresh(self) -> None:
         """Tells whoever sees something else now."""

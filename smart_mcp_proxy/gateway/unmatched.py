@@ -5,14 +5,12 @@ import fnmatch
 from collections.abc import Callable, Collection, Iterator, Mapping
 
 from smart_mcp_proxy.catalog import Catalog, Snapshot
+from smart_mcp_proxy.gateway.changes import settled
 from smart_mcp_proxy.names import shell_word
 from smart_mcp_proxy.servers import Profile, ServerConfig
 from smart_mcp_proxy.telemetry import get_logger
 
 __all__ = ["Unmatched", "unmatched"]
-
-MERGE_S = 0.05
-"""Changes that come within this time are looked at as one."""
 
 log = get_logger("config")
 
@@ -105,5 +103,4 @@ class Unmatched:
                 if sentence not in self._told:
                     self._told.add(sentence)
                     log.warning("%s", sentence)
-            await next_change.wait()
-            await asyncio.sleep(MERGE_S)
+            await settled(next_change)
