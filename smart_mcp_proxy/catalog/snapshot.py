@@ -61,10 +61,11 @@ class Snapshot:
         """The ids of all tools, the withheld ones included."""
         return self.by_id.keys() | {each.record.id for each in self.withheld.values()}
 
-    def tools_of(self, server: str) -> tuple[ToolRecord, ...]:
-        """A server's tools, the withheld ones included; for what is stored, never for what is shown."""
-        withheld = (each.record for each in self.withheld.values() if each.record.key.server == server)
-        return (*self.by_server.get(server, ()), *withheld)
+    def tools_of(self, *servers: str) -> tuple[ToolRecord, ...]:
+        """The tools of servers, the withheld ones included; for what is stored, never for what is shown."""
+        approved = (record for server in servers for record in self.by_server.get(server, ()))
+        withheld = (each.record for each in self.withheld.values() if each.record.key.server in servers)
+        return (*approved, *withheld)
 
     def replaced(
         self,

@@ -2,10 +2,11 @@
 
 import asyncio
 import fnmatch
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Set
 
 from smart_mcp_proxy.catalog import Catalog, Snapshot
 from smart_mcp_proxy.gateway.changes import settled
+from smart_mcp_proxy.models import ToolRecord
 from smart_mcp_proxy.names import shell_word
 from smart_mcp_proxy.servers import Profile, ServerConfig
 from smart_mcp_proxy.telemetry import get_logger
@@ -28,31 +29,44 @@ def unmatched(
         profiles: Likewise.
         listed: Servers that have listed their tools; of the others nobody knows.
     """
-    records = (*snapshot.by_id.values(), *(each.record for each in snapshot.withheld.values()))
-    tools: dict[str, list[str]] = {name: [] for name in servers}
-    by_name: set[str] = set()
-    for record in records:
-        if record.key.server in tools:
-            tools[record.key.server].append(record.key.tool)
-            by_name |= {str(record.key), record.listed_name}
     for name in filter(servers.__contains__, listed):
-        config, own = servers[name], tools[name]
-        pins = [pin for pin in config.pin if pin not in own and pin not in by_name]
-        globs = [glob for glob in (*config.tools.include, *config.tools.exclude) if not _fits(glob, own)]
-        see = f"mcpproxy tool list --server {shell_word(name)}"
-        yield from _told(f"Server '{name}'", pins, globs, see)
+        yield from _unmatched_in_server(snapshot, servers[name])
     for profile in profiles.values():
         its = {name for name in profile.servers or servers if name in servers}
-        if any(name not in listed for name in its):
-            continue
-        pins = [pin for pin in profile.pin if pin not in by_name]
-        names = [form for name in its for tool in tools[name] for form in (tool, f"{name}:{tool}")]
-        globs = [glob for glob in profile.tools if not _fits(glob, names)]
-        yield from _told(f"Profile '{profile.name}'", pins, globs, "mcpproxy tool list")
+        if its.issubset(listed):
+            yield from _unmatched_in_profile(snapshot, profile, its)
+
+
+def _unmatched_in_server(snapshot: Snapshot, config: ServerConfig) -> Iterator[str]:
+    globs = [glob for glob in (*config.tools.include, *config.tools.exclude) if glob != "*"]
+    if not (config.pin or globs):
+        return  # as nearly always: thousands of names are not put together for nothing
+    records = snapshot.tools_of(config.name)
+    own = {record.key.tool for record in records}
+    pins = [pin for pin in config.pin if pin not in own | _full_names(records)]
+    see = f"mcpproxy tool list --server {shell_word(config.name)}"
+    yield from _told(f"Server '{config.name}'", pins, [glob for glob in globs if not _fits(glob, own)], see)
+
+
+def _unmatched_in_profile(snapshot: Snapshot, profile: Profile, servers: Set[str]) -> Iterator[str]:
+    globs = [glob for glob in profile.tools if glob != "*"]
+    if not (profile.pin or globs):
+        return
+    records = snapshot.tools_of(*servers)
+    full = _full_names(records)
+    pins = [pin for pin in profile.pin if pin not in full]
+    names = {name for record in records for name in (record.key.tool, str(record.key))}
+    globs = [glob for glob in globs if not _fits(glob, names)]
+    yield from _told(f"Profile '{profile.name}'", pins, globs, "mcpproxy tool list")
+
+
+def _full_names(records: Collection[ToolRecord]) -> set[str]:
+    """Their names that are no other tool's: canonical and listed ones."""
+    return {name for record in records for name in (str(record.key), record.listed_name)}
 
 
 def _fits(glob: str, names: Collection[str]) -> bool:
-    return glob == "*" or any(fnmatch.fnmatchcase(name, glob) for name in names)
+    return any(fnmatch.fnmatchcase(name, glob) for name in names)
 
 
 def _told(whose: str, pins: Collection[str], globs: Collection[str], see: str) -> Iterator[str]:

@@ -24,12 +24,22 @@ async def found(
 
 async def test_a_pin_that_no_tool_has_is_told(parts: Parts) -> None:
     """Which one, whose it is, and where the names are; every form of a name is known."""
-    pins = ("search", "docs:read", "docs__read", "serch", "ci:run")
+    pins = ("search", "docs:read", "docs__read", "serch")
     (told,) = await found(parts, {"docs": config("docs", pin=pins), "ci": config("ci")})
     assert told == (
         "Server 'docs': 'serch' in its 'pin' fits no tool. Correct it or take it out. "
         "All names: mcpproxy tool list --server docs"
     )
+
+
+async def test_a_pin_of_somebody_elses_tool_is_told(parts: Parts) -> None:
+    """A server's entry pins its own tools, and a profile those of its servers."""
+    servers = {"docs": config("docs", pin=("ci:run",)), "ci": config("ci")}
+    told = await found(parts, servers, {"few": Profile("few", servers=("docs",), pin=("ci:run", "docs:read"))})
+    assert [sentence.split(" fits ")[0] for sentence in told] == [
+        "Server 'docs': 'ci:run' in its 'pin'",
+        "Profile 'few': 'ci:run' in its 'pin'",
+    ]
 
 
 async def test_a_filter_that_no_tool_passes_is_told(parts: Parts) -> None:
