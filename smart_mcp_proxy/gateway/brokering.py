@@ -1,10 +1,8 @@
 """What the HTTP broker does with one request: any method of the protocol, for one server, within the caller's reach."""
 
-import asyncio
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Final
 
 import mcp_types
@@ -15,12 +13,11 @@ from smart_mcp_proxy.errors import RefusedError, RequestError, UpstreamError
 from smart_mcp_proxy.gateway.broker_contents import BrokerContents
 from smart_mcp_proxy.gateway.broker_status import BrokerStatus, Connections, Count, connection_of, status_of
 from smart_mcp_proxy.gateway.calls import Calls
-from smart_mcp_proxy.gateway.cleaning import said_beside
+from smart_mcp_proxy.gateway.cleaning import told_beside
 from smart_mcp_proxy.gateway.cursors import unknown_cursor
 from smart_mcp_proxy.gateway.fronts import Fronts
 from smart_mcp_proxy.gateway.indexer import Indexer
 from smart_mcp_proxy.gateway.refusals import server_quarantined
-from smart_mcp_proxy.gateway.results import OFF_LOOP_BYTES
 from smart_mcp_proxy.gateway.tools.base import Caller
 from smart_mcp_proxy.gateway.visible import Visible
 from smart_mcp_proxy.models import CallRequest, OnMessage, Principal, Progress, ServerState
@@ -262,7 +259,7 @@ class _Heard:
         """Passes a notification on; progress under the caller's token."""
         try:
             told = _notification.decode(text)
-            params = await self._said(told.params, len(text))
+            params = await told_beside(told.params, len(text), is_cleaned=self._is_cleaned)
         except (msgspec.DecodeError, RecursionError):  # its parameters are none: not worth a failed request
             return
         if told.method == "notifications/progress":
@@ -279,10 +276,6 @@ class _Heard:
             params["message"] = report.message  # cleaned on its way here, as for every caller
         message = {"jsonrpc": "2.0", "method": "notifications/progress", "params": params}
         await self._say(msgspec.json.encode(message))
-
-    async def _said(self, said: Any, size: int) -> Any:
-        shown = partial(said_beside, said, is_cleaned=self._is_cleaned)
-        return await asyncio.to_thread(shown) if size > OFF_LOOP_BYTES else shown()
 
 
 def _call(server: str, params: Mapping[str, Any], caller: Caller) -> CallRequest:

@@ -1,5 +1,6 @@
 """Results made safe to show: what steers a terminal or hides from the eye is taken out, text of others is fenced."""
 
+import asyncio
 import json
 import re
 import secrets
@@ -9,12 +10,12 @@ from typing import Any
 
 import msgspec
 
-from smart_mcp_proxy.gateway.results import is_said, members_of
+from smart_mcp_proxy.gateway.results import OFF_LOOP_BYTES, is_said, members_of
 from smart_mcp_proxy.policy.inputs import hidden
 from smart_mcp_proxy.policy.scanner.hidden import FLAG
 from smart_mcp_proxy.telemetry import redact
 
-__all__ = ["CLEANED_META_KEY", "clean", "fence", "fenced", "may_need_cleaning", "said_beside"]
+__all__ = ["CLEANED_META_KEY", "clean", "fence", "fenced", "may_need_cleaning", "said_beside", "told_beside"]
 
 CLEANED_META_KEY = "dev.smartmcpproxy/cleaned"
 FENCE_WORD = "untrusted-output"
@@ -92,6 +93,21 @@ def said_beside(said: Any, *, is_cleaned: bool) -> Any:
     if is_cleaned:
         said = msgspec.json.decode(clean(msgspec.json.encode({"said": said})))["said"]
     return hidden(said, redact)
+
+
+async def told_beside(said: Any, size: int, *, is_cleaned: bool) -> Any:
+    """What `said_beside` returns; what is long is left to a thread, so that nobody waits for it but who is told.
+
+    Args:
+        said: Any JSON value.
+        size: Of its text, about.
+        is_cleaned: As there.
+
+    Raises:
+        RecursionError: As there.
+    """
+    show = partial(said_beside, said, is_cleaned=is_cleaned)
+    return await asyncio.to_thread(show) if size > OFF_LOOP_BYTES else show()
 
 
 def _clean_strings(text: str, removed: list[int]) -> str:

@@ -1,11 +1,9 @@
 """What servers say of the progress of a request, as its caller gets it."""
 
-import asyncio
 from dataclasses import replace
 from functools import partial
 
-from smart_mcp_proxy.gateway.cleaning import said_beside
-from smart_mcp_proxy.gateway.results import OFF_LOOP_BYTES
+from smart_mcp_proxy.gateway.cleaning import told_beside
 from smart_mcp_proxy.models import OnProgress, Progress
 
 __all__ = ["shown_progress"]
@@ -23,7 +21,6 @@ def shown_progress(tell: OnProgress | None, *, is_cleaned: bool) -> OnProgress |
 
 async def _show(tell: OnProgress, is_cleaned: bool, report: Progress) -> None:
     if report.message:
-        show = partial(said_beside, report.message, is_cleaned=is_cleaned)
-        is_long = len(report.message) > OFF_LOOP_BYTES
-        report = replace(report, message=await asyncio.to_thread(show) if is_long else show())
+        told = await told_beside(report.message, len(report.message), is_cleaned=is_cleaned)
+        report = replace(report, message=told)
     await tell(report)
