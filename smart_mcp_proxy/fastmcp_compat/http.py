@@ -301,10 +301,8 @@ class _Screened:
         if scope["method"] == "POST" and not _is_json(headers.get("content-type", "")):
             await _not_json()(scope, receive, send)
             return
-        if scope["method"] == "GET" and (client := self._checked.get(session_id)) and client.session is not None:
-            send = _telling(client.session, send)
-        if scope["method"] == "GET" and isinstance(session, HttpSession) and _takes_stream(headers):
-            await session.stream.serve(partial(self._app, begun_anew(scope), receive, send))
+        if scope["method"] == "GET":
+            await self._listen(session, headers, scope, receive, send)
             return
         if scope["method"] != "POST" or has_lost_session:
             await self._app(scope, receive, send)  # it says what is wrong
@@ -315,6 +313,15 @@ class _Screened:
             return messages.pop() if messages else await receive()
 
         await self._serve(messages[0], session if isinstance(session, HttpSession) else None, scope, replay, send)
+
+    async def _listen(self, session: object, headers: Headers, scope: Scope, receive: Receive, send: Send) -> None:
+        client = self._checked.get(headers.get("mcp-session-id"))
+        if client is not None and client.session is not None:
+            send = _telling(client.session, send)
+        if isinstance(session, HttpSession) and _takes_stream(headers):
+            await session.stream.serve(partial(self._app, begun_anew(scope), receive, send))
+        else:
+            await self._app(scope, receive, send)  # it says what is wrong
 
     async def _serve(
         self, body: Message, session: HttpSession | None, scope: Scope, receive: Receive, send: Send
