@@ -140,24 +140,18 @@ class _State:
         """What a term and its variants find; a commoner variant counts for no more than it would by itself."""
         own, weight = self.postings.get(term, _NOWHERE), self.rarity(term)
         if not variants and len(own.rows) <= self._few:
-            return _Match(weight, own.rows, own.impacts * weight)
+            return _Match(weight, *own.times(weight))
         rarities = [max([self.rarity(name) for name in names]) for names, _ in variants]
         if own is _NOWHERE:
             weight = max(rarities)
-        found, worths = [own.rows], np.zeros(len(self.ids), np.float32)
-        worths[own.rows] = own.impacts * weight
+        found = [own.times(weight)]
         for (names, factor), rarity in zip(variants, rarities, strict=True):
-            rows, impacts = self._where(names)
-            np.maximum.at(worths, rows, impacts * (factor * min(weight, rarity)))
-            found.append(rows)
-        if sum(map(len, found)) > self._few:
-            return _Match(weight, None, worths)
-        places = np.concatenate(found)
-        return _Match(weight, places, worths[places])
-
-    def _where(self, names: Sequence[str]) -> Postings:
-        """Where all of these terms occur."""
-        return self.postings[names[0]] if len(names) == 1 else in_both(*(self.postings[name] for name in names))
+            one = self.postings[names[0]] if len(names) == 1 else in_both(*[self.postings[name] for name in names])
+            found.append(one.times(factor * min(weight, rarity)))
+        rows = np.concatenate([one.rows for one in found])
+        worths = np.zeros(len(self.ids), np.float32)
+        np.maximum.at(worths, rows, np.concatenate([one.impacts for one in found]))
+        return _Match(weight, rows, worths[rows]) if len(rows) <= self._few else _Match(weight, None, worths)
 
     @property
     def _few(self) -> float:

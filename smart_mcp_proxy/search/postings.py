@@ -21,6 +21,10 @@ class Postings(NamedTuple):
     rows: NDArray[np.intp]
     impacts: NDArray[np.float32]
 
+    def times(self, factor: float) -> "Postings":
+        """The same places, worth less."""
+        return Postings(self.rows, self.impacts * factor)
+
 
 def in_both(a: Postings, b: Postings) -> Postings:
     """The rows that both have, with the lesser of their impacts."""

@@ -30,13 +30,15 @@ def top_rows(scores: NDArray[np.float32], ids: NDArray[np.int64], depth: int) ->
         rows = (scores >= _TINY).nonzero()[0]
     if len(rows) > depth:
         near = scores[rows]
-        rows = rows[near >= np.sort(near)[-depth]]
+        ordered = near.copy()
+        ordered.sort()
+        rows = rows[near >= ordered[-depth]]
     return rows[np.lexsort((ids[rows], -scores[rows]))]
 
 
 def _guess(scores: NDArray[np.float32], depth: int) -> float:
     """A score that probably more than `depth` rows reach, above 0."""
     stride = -(-len(scores) // _SAMPLE)
-    # A partition takes several times as long where many scores are 0.
-    sample = np.sort(scores[::stride])
+    sample = scores[::stride].copy()
+    sample.sort()  # a partition takes several times as long where many scores are 0
     return max(float(sample[-min(2 * depth // stride + _SPARE, len(sample))]), _TINY)
