@@ -365,7 +365,7 @@ class Gateway:
         return all(map(self._is_done, self._statuses()))
 
     def _statuses(self) -> tuple[ServerStatus, ...]:
-        return tuple(self.gates.shown(upstream.status) for upstream in self.fleet)
+        return tuple([self.gates.shown(upstream.status) for upstream in self.fleet])
 
     def _is_done(self, status: ServerStatus) -> bool:
         if status.state is ServerState.READY:

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Set
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -46,8 +45,7 @@ def estimate_tokens(size_bytes: int) -> int:
     return size_bytes // BYTES_PER_TOKEN
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(msgspec.Struct, frozen=True):
     """What is looked for.
 
     Attributes:
@@ -176,7 +174,7 @@ class Retrieval:
                 self._summaries.clear()
             summary = summary_of(record, is_stale=False)
             self._summaries[record.id] = (record, summary)
-        return {**summary, "stale": self._is_stale(record)}
+        return summary | {"stale": self._is_stale(record)}
 
     def catalog_tokens(self) -> int:
         """Estimated tokens of every visible definition, that is, what an agent is spared."""
@@ -192,10 +190,10 @@ class Retrieval:
         A server that is connected but not listed yet is `unlisted`; one some of whose tools wait for the user is
         `partly_quarantined`, and nothing more is said of them.
         """
-        waiting = self._visible.waiting()
+        servers, waiting = self._visible.servers, self._visible.waiting()
         rows = []
         for status in self._statuses():
-            if status.name not in self._visible.servers:
+            if status.name not in servers:
                 continue
             if status.state in NOT_COVERED:
                 rows.append({"server": status.name, "state": status.state.value})
@@ -298,7 +296,8 @@ class Retrieval:
         tools: list[dict[str, Any]] = []
         used = 0
         for hit, record in shown:
-            tool = {**render(record), "score": round(hit.score, 3)}
+            tool = render(record)
+            tool["score"] = round(hit.score, 3)
             if "clones" in hit.why:
                 tool["clones"] = hit.why["clones"][:CLONES_LIMIT]
             if question.explain:

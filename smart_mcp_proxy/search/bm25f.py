@@ -43,14 +43,17 @@ _MATCHES_LIMIT = 1_024
 _DENSE_SHARE = 1 / 8
 """A term that more of the rows hold is faster added as a whole array."""
 
+_NOWHERE = Postings(np.empty(0, np.intp), np.empty(0, np.float32))
+
 
 class _Match(NamedTuple):
     """What one query term finds.
 
     Attributes:
         weight: The term's rarity (idf), > 0.
-        rows: Row numbers where the term or a variant of it occurs (intp); None: `worths` has all rows.
-        worths: What it adds to their scores, in [0, weight) (float32).
+        rows: Row numbers where the term or a variant of it occurs, some of them twice (intp); None: `worths` has all
+            rows.
+        worths: What it adds to their scores, the same for the same row, in [0, weight) (float32).
     """
 
     weight: float
@@ -112,48 +115,57 @@ class _State:
         known = self.matches
         matches = {term: known.get(term) or self._match(term) for term in words}
         for term, compounds in _compounds(words, self.postings).items():
-            matches[term] = self._matched(term, [*self.vocabulary.variants(term), *compounds])
+            matches[term] = known.get(" ".join((term, *compounds))) or self._match(term, compounds)
         sums = np.zeros(len(self.ids), np.float32)
         for _, rows, worths in matches.values():
             if rows is None:
                 sums += worths
             else:
-                sums[rows] += worths
-        return _Scores(sums, sum(match.weight for match in matches.values()))
+                sums[rows] += worths  # once for a row that is there twice
+        return _Scores(sums, sum([match.weight for match in matches.values()]))
 
-    def _match(self, term: str) -> _Match:
-        if len(self.matches) >= _MATCHES_LIMIT:
-            self.matches.clear()
-        match = self.matches[term] = self._matched(term, self.vocabulary.variants(term))
+    def _match(self, term: str, compounds: Sequence[str] = ()) -> _Match:
+        """What a term finds by itself, by its variants, and by the compounds it makes with its neighbours."""
+        variants = self.vocabulary.variants(term)
+        variants += [Variant((compound,), COMPOUND) for compound in compounds]
+        match = self._matched(term, variants)
+        # There are few dense ones, unless each is remembered with all its neighbours.
+        if match.rows is not None or not compounds:
+            if len(self.matches) >= _MATCHES_LIMIT:
+                self.matches.clear()
+            self.matches[" ".join((term, *compounds))] = match
         return match
 
     def _matched(self, term: str, variants: Sequence[Variant]) -> _Match:
         """What a term and its variants find; a commoner variant counts for no more than it would by itself."""
-        weight = self.rarity(term)
-        if term not in self.postings and variants:
-            weight = max(self.rarity(name) for names, _ in variants for name in names)
-        found = [self.postings[term].times(weight)] if term in self.postings else []
-        for names, factor in variants:
-            one = self.postings[names[0]] if len(names) == 1 else in_both(*(self.postings[name] for name in names))
-            found.append(one.times(factor * min(weight, max(self.rarity(name) for name in names))))
-        few = _DENSE_SHARE * len(self.ids)
-        if len(found) == 1 and len(found[0].rows) <= few:
-            return _Match(weight, found[0].rows.astype(np.intp), found[0].impacts)
+        own, weight = self.postings.get(term, _NOWHERE), self.rarity(term)
+        if not variants and len(own.rows) <= self._few:
+            return _Match(weight, *own.times(weight))
+        rarities = [max([self.rarity(name) for name in names]) for names, _ in variants]
+        if own is _NOWHERE:
+            weight = max(rarities)
+        found = [own.times(weight)]
+        for (names, factor), rarity in zip(variants, rarities, strict=True):
+            one = self.postings[names[0]] if len(names) == 1 else in_both(*[self.postings[name] for name in names])
+            found.append(one.times(factor * min(weight, rarity)))
+        rows = np.concatenate([one.rows for one in found])
         worths = np.zeros(len(self.ids), np.float32)
-        for rows, impacts in found:
-            np.maximum.at(worths, rows.astype(np.intp), impacts)
-        places = np.flatnonzero(worths > 0)
-        return _Match(weight, places, worths[places]) if len(places) <= few else _Match(weight, None, worths)
+        np.maximum.at(worths, rows, np.concatenate([one.impacts for one in found]))
+        return _Match(weight, rows, worths[rows]) if len(rows) <= self._few else _Match(weight, None, worths)
+
+    @property
+    def _few(self) -> float:
+        return _DENSE_SHARE * len(self.ids)
 
 
-def _compounds(words: Sequence[str], known: Container[str]) -> dict[str, list[Variant]]:
-    """The words of a query that make a known compound with their neighbour, with what may then stand for them."""
-    found: dict[str, list[Variant]] = {}
+def _compounds(words: Sequence[str], known: Container[str]) -> dict[str, list[str]]:
+    """The words of a query that make a known compound with their neighbour, with these compounds."""
+    found: dict[str, list[str]] = {}
     for pair in pairwise(words):
         for compound in joined(*pair):
             if compound in known:
                 for term in pair:
-                    found.setdefault(term, []).append(Variant((compound,), COMPOUND))
+                    found.setdefault(term, []).append(compound)
     return found
 
 
@@ -272,9 +284,9 @@ class Bm25fEngine:
         """`matched`: the query's terms or their variants found, by field; `lexical`: the score; without unknown ids."""
         state = self._state
         words = terms(query)
-        variants = [variant for found in _compounds(words, state.postings).values() for variant in found]
-        variants += [variant for term in words for variant in state.vocabulary.variants(term)]
-        wanted = list(dict.fromkeys((*words, *(name for names, _ in variants for name in names))))
+        compounds = [compound for found in _compounds(words, state.postings).values() for compound in found]
+        variants = [name for term in words for names, _ in state.vocabulary.variants(term) for name in names]
+        wanted = list(dict.fromkeys((*words, *compounds, *variants)))
         scores = {hit.id: hit.score for hit in self.rank(query, max(1, len(ids)), frozenset(ids))}
         return {
             id: {"matched": _matched(wanted, state.documents[id]), "lexical": round(scores.get(id, 0.0), 3)}

@@ -6,6 +6,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import msgspec
+
 from smart_mcp_proxy.models import Document, Hit
 from smart_mcp_proxy.search.engine import Engine
 from smart_mcp_proxy.search.likeness import Likeness, likeness_of
@@ -28,8 +30,7 @@ _NEAR_MISSES = 3
 """Source: contract.md, "Results and errors"."""
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(msgspec.Struct, frozen=True):
     """What a search found.
 
     Attributes:
@@ -60,8 +61,7 @@ class _State:
     names: NameTable = field(default_factory=NameTable.empty)
 
 
-@dataclass(frozen=True, slots=True)
-class _Ranking:
+class _Ranking(msgspec.Struct, frozen=True):
     """One query's part of an answer: hits that fit, best first, and the best that do not."""
 
     query: str
@@ -163,11 +163,11 @@ class SearchIndex:
         """
         state = self._state
         names = state.names
-        queries = list(dict.fromkeys(text[:QUERY_LIMIT_CHARS] for text in (query, *more_queries)))
+        queries = list(dict.fromkeys([text[:QUERY_LIMIT_CHARS] for text in (query, *more_queries)]))
         if servers:
             inside = frozenset().union(*(names.ids_of.get(server, frozenset()) for server in servers))
             allowed = inside if allowed is None else inside & allowed
-        exempt = set(servers).union(*(names.servers_in(text) for text in queries))
+        exempt = set(servers).union(*[names.servers_in(text) for text in queries])
         if len(names.ids_of) == 1:
             exempt.update(names.ids_of)  # nobody to crowd out
         tools = Tools(state.documents, state.likenesses, exempt)
@@ -175,7 +175,7 @@ class SearchIndex:
         while True:
             rankings = [_rank(state, text, depth, allowed, tools, explain=explain) for text in queries]
             chosen = select(interleave([ranking.fitting for ranking in rankings]), tools, limit, explain=explain)
-            is_all = all(ranking.others or len(ranking.fitting) < depth for ranking in rankings)
+            is_all = all([ranking.others or len(ranking.fitting) < depth for ranking in rankings])  # noqa: C419  (as below)
             if is_all or (len(chosen.kept) >= limit and not any(_is_flooded(ranking, tools) for ranking in rankings)):
                 break
             depth *= _DEEPER
@@ -200,16 +200,16 @@ class SearchIndex:
 
 def _rank(state: _State, query: str, depth: int, allowed: Set[int] | None, tools: Tools, *, explain: bool) -> _Ranking:
     named = state.names.exact(query, state.documents, allowed)
-    exact = [Hit(id, 1.0, {"exact": name}) for id, name in sorted(named.items())]
     likenesses = state.likenesses
     ranked = [hit for hit in state.engine.rank(query, depth, allowed) if hit.id in likenesses]
     is_answer = bool(ranked) and state.engine.fits(query, ranked[0].id, allowed)
     fitting, others = near_top(ranked) if is_answer else ([], ranked)
     # Only praise above moves anything, and what comes after those that fit is looked at by people only.
     if explain or not is_answer or any([likenesses[hit.id].praise for hit in fitting]):  # noqa: C419  (a generator is dearer)
-        ranked = plain_first(ranked, tools)
-        fitting, others = near_top(ranked) if is_answer else ([], ranked)
+        ranked = plain_first(ranked, tools)  # the scores stay in their places
+        fitting, others = ranked[: len(fitting)], ranked[len(fitting) :]
     if named:
+        exact = [Hit(id, 1.0, {"exact": name}) for id, name in sorted(named.items())]
         fitting = exact + [hit for hit in fitting if hit.id not in named]
         others = [hit for hit in others if hit.id not in named]
     return _Ranking(query, fitting, others[: _NEAR_MISSES * _DEEPER])
@@ -220,7 +220,7 @@ def _is_flooded(ranking: _Ranking, tools: Tools) -> bool:
     half, likenesses = len(ranking.fitting) / 2, tools.likenesses
     if max(Counter([likenesses[hit.id].server for hit in ranking.fitting]).values(), default=0) <= half:
         return False  # as nearly always
-    count = Counter(tools.server(hit) for hit in ranking.fitting if not tools.is_asked_for(hit))
+    count = Counter([tools.server(hit) for hit in ranking.fitting if not tools.is_asked_for(hit)])
     return max(count.values(), default=0) > half
 
 
@@ -230,7 +230,7 @@ def _answer(chosen: Selection, rankings: Sequence[_Ranking], total: int, problem
         others = interleave([ranking.others for ranking in rankings])
         best = sorted(others, key=lambda hit: (-hit.score, hit.id))[:_NEAR_MISSES]
         near = tuple(annotated(hit, left_out="does not fit well enough") for hit in best)
-    unanswered = tuple(ranking.query for ranking in rankings if chosen.kept and not ranking.fitting)
+    unanswered = tuple([ranking.query for ranking in rankings if chosen.kept and not ranking.fitting])
     return Answer(tuple(chosen.kept), near, total, degraded=(problem,) if problem else (), unanswered=unanswered)
 
 
@@ -254,6 +254,6 @@ def _explained(
     def matched(hits: Iterable[Hit]) -> tuple[Hit, ...]:
         return tuple(annotated(hit, **why.get(hit.id, {})) for hit in hits)
 
-    return replace(
+    return msgspec.structs.replace(
         answer, hits=matched(answer.hits), near_misses=matched(answer.near_misses), left_out=tuple(chosen.left_out)
     )

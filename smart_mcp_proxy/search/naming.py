@@ -129,11 +129,12 @@ class NameTable:
         in case alone are no way to be asked for fifty times.
         """
         whole = query[:QUERY_LIMIT_CHARS].strip()
-        # Most queries hold nothing that looks like a name: one look at all of it tells.
-        found_pieces = _QUERY_PIECE.findall(whole) if _LOOKS_LIKE_NAME.search(whole) else ()
-        pieces = (piece.rstrip(_TRAILING) for piece in found_pieces)
         found: dict[int, str] = {}
-        for name in dict.fromkeys((whole, *(piece for piece in pieces if _LOOKS_LIKE_NAME.search(piece)))):
+        written = [whole]
+        if _LOOKS_LIKE_NAME.search(whole):  # most queries hold nothing that does: one look at all of it tells
+            pieces = [piece.rstrip(_TRAILING) for piece in _QUERY_PIECE.findall(whole)]
+            written += [piece for piece in pieces if _LOOKS_LIKE_NAME.search(piece)]
+        for name in dict.fromkeys(written):
             if (spelt := self.folded.get(name.lower())) is None:
                 continue  # as nearly always
             ids = [id for id in spelt if id in documents and (allowed is None or id in allowed)]

@@ -13,14 +13,17 @@ __all__ = ["Postings", "append", "drop", "in_both", "place"]
 
 
 class Postings(NamedTuple):
-    """Where one term occurs: row numbers (int32) and what it adds there before its rarity, in (0, 1) (float32)."""
+    """Where one term occurs: row numbers (intp) and what it adds there before its rarity, in (0, 1) (float32).
 
-    rows: NDArray[np.int32]
+    Rows are of the type that numpy takes as it is: from a smaller one it would make a copy for every look-up.
+    """
+
+    rows: NDArray[np.intp]
     impacts: NDArray[np.float32]
 
     def times(self, factor: float) -> "Postings":
         """The same places, worth less."""
-        return Postings(self.rows, self.impacts * np.float32(factor))
+        return Postings(self.rows, self.impacts * factor)
 
 
 def in_both(a: Postings, b: Postings) -> Postings:
@@ -64,7 +67,7 @@ def append(postings: dict[str, Postings], documents: Iterable[Document], row_of:
             rows.append(row)
             worths.append(impact)
     for term, (new_rows, new_impacts) in fresh.items():
-        rows_array, impacts_array = np.array(new_rows, np.int32), np.array(new_impacts, np.float32)
+        rows_array, impacts_array = np.array(new_rows, np.intp), np.array(new_impacts, np.float32)
         if (old := postings.get(term)) is not None:
             rows_array = np.concatenate((old.rows, rows_array))
             impacts_array = np.concatenate((old.impacts, impacts_array))

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from itertools import chain, zip_longest
 from typing import Any
 
+import msgspec
+
 from smart_mcp_proxy.models import Document, Hit, ToolKey
 from smart_mcp_proxy.search.likeness import Likeness, is_clone, is_embellished, is_like, is_variant
 
@@ -36,8 +38,7 @@ _LEFT_OUT_LIMIT = 20
 """Hits left out that are still named; they are for people asking why."""
 
 
-@dataclass(frozen=True, slots=True)
-class Tools:
+class Tools(msgspec.Struct, frozen=True):
     """The tools that a ranking is about.
 
     Attributes:
@@ -104,10 +105,10 @@ def plain_first(ranked: Sequence[Hit], tools: Tools) -> list[Hit]:
     hits, likeness_of = list(ranked), tools.likenesses
     likenesses = [likeness_of[hit.id] for hit in hits]
     places: dict[str, list[int]] = {mine.bare_name: [] for mine in likenesses if mine.praise}
-    for place, mine in enumerate(likenesses if places else ()):
-        if (above := places.get(mine.bare_name)) is None:
-            continue
-        hit = hits[place]
+    named_alike = [place for place, mine in enumerate(likenesses) if mine.bare_name in places] if places else []
+    for place in named_alike:
+        mine, hit = likenesses[place], hits[place]
+        above = places[mine.bare_name]
         for other in above:
             praised = hits[other]
             theirs = tools.likenesses[praised.id]
@@ -156,11 +157,11 @@ def select(ranked: Sequence[Hit], tools: Tools, limit: int, *, explain: bool = T
     room = len(front) - len(page)
     late = limit - len(front) if len(front) == _CAPPED_PLACES else 0
     seats = [page, more[:room], more[room : room + late]]
-    kept = [hit for part in seats for hit in sorted(part, key=_order)]
+    kept = [hit for part in seats if part for hit in sorted(part, key=_order)]
     result.kept = [
         annotated(hit, clones=list(map(tools.name, clones[hit.id]))) if hit.id in clones else hit for hit in kept
     ]
-    for hit in more[room + late :]:
+    for hit in more[room + late :] if explain else ():
         result.leave_out(hit, "beyond the limit")
     return result
 

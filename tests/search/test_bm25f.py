@@ -287,3 +287,14 @@ def test_a_hit_fits_exactly_where_its_fitness_says_so() -> None:
                 seen.add(engine.fits(query, id))
                 assert engine.fits(query, id) == (engine.fitness(query, id) >= 1)
     assert seen == {True, False}
+
+
+def test_what_is_remembered_of_a_word_is_the_same_in_every_neighbourhood() -> None:
+    """A word that makes a compound with its neighbour finds more there, and no more by itself, whichever came first."""
+    disk = Document(70, "disk", "check_filesystem", "", "Look for errors in the filesystem.")
+    documents = [*(replace(FILE, id=number, name=f"turn_file_{number}") for number in range(100, 140)), disk, *ALL]
+    engine = engine_of(documents)
+    for query in 2 * ["file", "file system", "file system file", "system", "read file system", "file"]:
+        assert engine.rank(query, 100, None) == engine_of(documents).rank(query, 100, None)
+    assert disk.id in ids(engine, "file system", 100)
+    assert disk.id not in ids(engine, "file", 100)
