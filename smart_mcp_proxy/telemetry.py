@@ -2,17 +2,20 @@
 
 import asyncio
 import base64
+import fcntl
 import json
 import logging
 import os
 import random
 import re
+import select
+import stat
 import sys
 import time
 from collections.abc import Coroutine, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TextIO
 from urllib.parse import quote, quote_plus
 
 import msgspec
@@ -44,6 +47,8 @@ _FOREIGN_CHARS = (0, 2, 3)
 """Of a value in base64, characters at its start that no, one or two bytes before it have a part in."""
 
 _URL_SAFE = str.maketrans("+/", "-_")
+_PIPE_BYTES = 1024 * 1024
+"""Some 10,000 lines: a reader that was busy for a moment misses none."""
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 """Terminal commands, ends of lines, and marks that reverse the direction of text."""
 
@@ -173,6 +178,54 @@ class _LogFile(logging.FileHandler):
             get_logger("telemetry").warning("log file %s cannot be written: %s", self.baseFilename, exc.strerror)
 
 
+class _Console(logging.StreamHandler[TextIO]):
+    """Our stderr. A pipe is never waited for: the event loop would wait with it, for ever if nobody reads it.
+
+    Lines that do not fit into it are left out; the next one that does says how many they were.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__(stream)
+        self._left_out = 0
+        self._is_torn = False
+        self._pipe = _pipe_of(stream)
+        self._room = select.poll()
+        if self._pipe is not None:
+            self._room.register(self._pipe, select.POLLOUT)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Writes a line, or counts it."""
+        if self._pipe is None:
+            super().emit(record)
+            return
+        line = self.format(record)
+        if self._left_out:
+            line = f"({self._left_out} lines of the log are missing here: nobody read them)\n{line}"
+        data = b"\n" * self._is_torn + line.encode("utf-8", "backslashreplace") + b"\n"
+        written = 0
+        with suppress(OSError):  # nobody will ever read it
+            while written < len(data) and self._room.poll(0):
+                # A pipe that has room has room for so much.
+                written += os.write(self._pipe, data[written : written + select.PIPE_BUF])
+        if written:
+            self._left_out, self._is_torn = 0, written < len(data)
+        else:
+            self._left_out += 1
+
+
+def _pipe_of(stream: TextIO) -> int | None:
+    """The descriptor of a stream that ends in a pipe; it holds a megabyte from now on, where the system can."""
+    try:
+        descriptor = stream.fileno()
+        is_pipe = stat.S_ISFIFO(os.fstat(descriptor).st_mode)
+    except (OSError, ValueError):  # no file, or closed
+        return None
+    if is_pipe and hasattr(fcntl, "F_SETPIPE_SZ"):
+        with suppress(OSError):  # this user's share of pipe memory is used up
+            fcntl.fcntl(descriptor, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
+    return descriptor if is_pipe else None
+
+
 def configure_logging(level: str, *, file: Path | None = None, style: Literal["console", "json"] = "console") -> None:
     """Sends the gateway's logs to stderr, and to `file` as well if given; libraries are heard from WARNING up.
 
@@ -182,7 +235,7 @@ def configure_logging(level: str, *, file: Path | None = None, style: Literal["c
         style: Lines for people or JSON lines.
     """
     formatter: logging.Formatter = _JsonFormatter() if style == "json" else _ConsoleFormatter()
-    handlers: list[logging.Handler] = [logging.StreamHandler(sys.stderr)]
+    handlers: list[logging.Handler] = [_Console(sys.stderr)]
     problem: OSError | None = None
     if file is not None:
         try:

@@ -4,7 +4,9 @@ import asyncio
 import base64
 import json
 import logging
+import os
 import re
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -232,6 +234,30 @@ def test_a_log_file_on_a_full_disk_is_reported_once(written: Written) -> None:
     assert [" telemetry: " in line for line in lines] == [False, True, False, False]
     assert "log file /dev/full cannot be written: No space left on device" in lines[1]
     assert "trusted-word-1" not in "".join(lines)
+
+
+def test_a_pipe_that_nobody_reads_is_not_waited_for(monkeypatch: pytest.MonkeyPatch, written: Written) -> None:
+    """F64: lines that do not fit are left out, whole or but for their beginning, and counted once there is room."""
+    reader, writer = os.pipe()
+    os.set_blocking(reader, False)
+    with os.fdopen(reader, "rb", buffering=0) as log, os.fdopen(writer, "w") as stderr:
+        monkeypatch.setattr(sys, "stderr", stderr)
+        configure_logging("INFO")
+        monkeypatch.undo()
+        logged = 0
+        for _ in range(30_000):
+            get_logger("web").info("line %d %s", logged, "x" * 100)
+            logged += 1
+        early = log.read(1 << 22).splitlines()
+        get_logger("web").info("and on")
+        late = log.read(1 << 22).splitlines()
+    whole = [line for line in early if line.endswith(b"x" * 100)]
+    assert 0 < len(whole) < logged
+    assert [int(line.split()[4]) for line in whole] == list(range(len(whole)))
+    (told,) = [int(line.split()[0][1:]) for line in late if b"are missing here" in line]
+    assert logged - told - len(whole) in (0, 1), "one may be torn"
+    assert late[-1].endswith(b"INFO web: and on")
+    assert written() == ""
 
 
 async def ends_with(error: BaseException | None) -> None:

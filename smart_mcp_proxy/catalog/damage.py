@@ -9,14 +9,15 @@ from pathlib import Path
 
 from sqlalchemy import Connection
 
-__all__ = ["FileId", "alone", "file_id", "find_damage", "is_blank", "move_aside", "was_damaged"]
+__all__ = ["COMPANIONS", "FileId", "alone", "file_id", "find_damage", "is_blank", "move_aside", "was_damaged"]
 
 FileId = tuple[int, int]
 """Device and inode: which file a name stands for now."""
 
 _JSON_TEXTS = (("tools", "definition"), ("approvals", "definition"), ("activity", "detail"))
 """Long texts. A page in the middle of one can be lost without SQLite's own check noticing: it knows no content."""
-_COMPANIONS = ("-wal", "-shm")
+COMPANIONS = ("-wal", "-shm")
+"""What the names of the journal and of its index end with; all processes that use a database share both."""
 _ASIDE = "corrupt"
 
 
@@ -80,7 +81,7 @@ def move_aside(path: Path, seen: FileId | None) -> Path | None:
             number += 1
             target = path.with_name(f"{path.name}.{_ASIDE}-{stamp}-{number}")
         # Companions first: a new database must not find the journal of the old one.
-        for ending in _COMPANIONS:
+        for ending in COMPANIONS:
             companion = path.with_name(path.name + ending)
             if companion.exists():
                 companion.rename(target.with_name(target.name + ending))

@@ -7,13 +7,15 @@ import sqlite3
 import time
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Literal, Self, TypeVar
 
 from sqlalchemy import URL, Connection, NullPool, create_engine
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
+from smart_mcp_proxy.catalog.companions import await_companions, companion_ids, is_busy, primary_code
 from smart_mcp_proxy.catalog.damage import FileId, file_id, find_damage, move_aside
 from smart_mcp_proxy.catalog.mark import MARK_NAME, Mark, MarkFile
 from smart_mcp_proxy.catalog.read_only import copy_in_memory
@@ -33,7 +35,6 @@ _ATTEMPTS = 10
 _PAUSE_S = 0.05
 """Longest first pause before another attempt; it grows with each one. All pauses together stay below 2.5 s."""
 
-_BUSY_CODES = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 _UNUSABLE_CODES = frozenset({sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM})
 _DAMAGE_CODES = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 _STORAGE_CODES = _UNUSABLE_CODES | _DAMAGE_CODES | {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR}
@@ -57,6 +58,10 @@ class StorageError(CatalogError):
     """The file itself is at fault, its disk or its permissions: what is in memory is all there is for now."""
 
 
+class _CutOffError(Exception):
+    """The journal that this process uses is not the one that others would find."""
+
+
 class Database:
     """`proxy.db` in a data directory, opened by `async with Database.open(...)`.
 
@@ -66,6 +71,11 @@ class Database:
     The journal is WAL (readers and one writer at once) with `synchronous=FULL`: a committed write survives a power
     cut. `NORMAL` would lose the last commits, and with them hand out again ids and generations that a side-car file
     already refers to. It costs one fsync per commit, in a thread, and unchanged tool lists commit nothing.
+
+    Somebody may remove the journal (`-wal`) or its index (`-shm`) while processes use them. SQLite notices nothing:
+    they would go on in files without a name, and the next process would begin new ones beside them. So every
+    transaction looks whether they are the ones that were opened; if not, nothing is written, what the lost journal
+    holds is put into the database, and it is opened anew. A process that starts meanwhile waits for that.
     """
 
     def __init__(self, path: Path, *, is_needed: bool = True) -> None:
@@ -82,6 +92,7 @@ class Database:
         )
         self._connection: Connection | None = None
         self._file: FileId | None = None
+        self._companions: tuple[FileId | None, ...] = ()
         self._is_suspect = False
 
     @classmethod
@@ -118,7 +129,7 @@ class Database:
             StorageError: The disk does not let us.
             CatalogError: The file stays locked.
         """
-        damage = self._connect()
+        damage = self._connect(joins=True)
         if damage is None:
             return
         seen = self._file
@@ -143,7 +154,8 @@ class Database:
         Raises:
             As `connect`.
         """
-        if self._connection is None or self._is_suspect or file_id(self.path) != self._file:
+        if self._connection is None or self._is_suspect or file_id(self.path) != self._file or self._is_cut_off():
+            self._save_journal()
             self._disconnect()
             self.connect()
 
@@ -217,19 +229,56 @@ class Database:
         if file_id(self.path) != self._file:
             raise StorageError(f"The catalog '{self.path}' was moved or removed.")
 
-        def attempt() -> T:
-            try:
-                connection.exec_driver_sql(f"BEGIN {mode}")
-                result = work(connection)
-                connection.commit()
-            except BaseException:
-                connection.rollback()
-                # The driver's own as well: SQLAlchemy takes a commit that failed for the end of the transaction.
-                connection.connection.rollback()
-                raise
-            return result
+        try:
+            return self._retried(partial(self._attempt, mode, work, connection))
+        except _CutOffError:
+            connection = self._rejoin()
+        return self._retried(partial(self._attempt, mode, work, connection))
 
-        return self._retried(attempt)
+    def _attempt(self, mode: str, work: Callable[[Connection], T], connection: Connection) -> T:
+        try:
+            connection.exec_driver_sql(f"BEGIN {mode}")
+            if self._is_cut_off():  # with the lock in hand: what others have saved since then lacks nothing of ours
+                raise _CutOffError
+            result = work(connection)
+            connection.commit()
+        except BaseException:
+            connection.rollback()
+            # The driver's own as well: SQLAlchemy takes a commit that failed for the end of the transaction.
+            connection.connection.rollback()
+            raise
+        return result
+
+    def _is_cut_off(self) -> bool:
+        """Whether the journal or its index was removed or replaced since they were opened."""
+        return companion_ids(self.path) != self._companions
+
+    def _rejoin(self) -> Connection:
+        """Opens the file anew once its journal was removed or replaced; returns the new connection."""
+        _log.warning("the journal of the catalog '%s' was removed or replaced while in use: it begins anew", self.path)
+        self._save_journal()
+        self._disconnect()
+        damage = self._connect()
+        if damage is not None or self._connection is None:
+            self._is_suspect = True
+            raise StorageError(f"The catalog '{self.path}' is damaged: {damage}.", hint="Check the disk.")
+        return self._connection
+
+    def _save_journal(self) -> None:
+        """Puts what the lost journal holds into the database, if this process was in time."""
+        journal, index = companion_ids(self.path)
+        # An index of somebody else's counts another journal; one that is merely gone is made anew from the journal.
+        if self._connection is None or journal == self._companions[0] or index not in (None, self._companions[1]):
+            return
+        with suppress(SQLAlchemyError):  # then the new connection finds out what is missing
+            self._connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    def _await_others(self) -> None:
+        try:
+            await_companions(self.path, self._engine)
+        except TimeoutError as exc:
+            message = f"The journal of the catalog '{self.path}' was removed while other processes use it."
+            raise StorageError(message, hint="End those processes.") from exc
 
     def _retried(self, attempt: Callable[[], T], attempts: int = _ATTEMPTS) -> T:
         number = 1
@@ -237,7 +286,7 @@ class Database:
             try:
                 return attempt()
             except SQLAlchemyError as exc:
-                if _primary_code(exc) not in _BUSY_CODES or number == attempts:
+                if not is_busy(exc) or number == attempts:
                     code, reason = self._diagnosis(exc)
                     self._is_suspect |= code in _DAMAGE_CODES
                     kind = StorageError if code in _STORAGE_CODES else CatalogError
@@ -246,8 +295,13 @@ class Database:
             time.sleep(random.uniform(0, _PAUSE_S * number))
             number += 1
 
-    def _connect(self) -> str | None:
-        """Opens the file and returns what is wrong with it, None for a sound one."""
+    def _connect(self, *, joins: bool = False) -> str | None:
+        """Opens the file and returns what is wrong with it, None for a sound one.
+
+        Args:
+            joins: Whether those who have it open are waited for, if its journal is gone; it was this process's, too,
+                otherwise.
+        """
         try:
             _create_private(self.path)
         except FileExistsError as exc:
@@ -257,6 +311,8 @@ class Database:
                 message = f"The catalog '{self.path}' cannot be made: {_disk_full(exc)}."
                 raise StorageError(message, hint=NO_ROOM_HINT) from exc
             raise self._unusable(exc.strerror or str(exc)) from exc
+        if joins:
+            self._await_others()
         # Before it is opened: what takes its place in between is then noticed as another file.
         self._file = file_id(self.path)
         try:
@@ -288,11 +344,12 @@ class Database:
             connection.close()
             raise
         self._connection = connection
+        self._companions = companion_ids(self.path)
         return damage
 
     def _diagnosis(self, exc: SQLAlchemyError) -> tuple[int, str]:
         """SQLite's code and words for an error, or better ones: it has several for a disk that is merely full."""
-        code = _primary_code(exc)
+        code = primary_code(exc)
         refusal = why_unwritable(self.path.parent) if code in _PROBED_CODES else None
         if refusal is None:
             return code, str(exc.orig if isinstance(exc, DBAPIError) else exc)
@@ -328,13 +385,6 @@ def _take_note(done: asyncio.Future[T]) -> None:
     """Looks at the error of work whose caller has gone: asyncio would report it as forgotten."""
     if not done.cancelled():
         done.exception()
-
-
-def _primary_code(exc: SQLAlchemyError) -> int:
-    """SQLite's primary result code behind an error, 0 where there is none."""
-    origin = exc.orig if isinstance(exc, DBAPIError) else None
-    code: int = getattr(origin, "sqlite_errorcode", 0)
-    return code & 0xFF
 
 
 def _disk_full(exc: OSError) -> str:

@@ -6,8 +6,10 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
+import msgspec
 from mcp.shared.dispatcher import coerce_request_id
 from mcp.shared.exceptions import MCPError
+from mcp_types import INTERNAL_ERROR
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
@@ -27,7 +29,7 @@ from smart_mcp_proxy.gateway.agent import DRAIN_S
 from smart_mcp_proxy.models import LOCAL, Era
 from smart_mcp_proxy.telemetry import get_logger, spawn
 from smart_mcp_proxy.upstream.lines import LineSplitter, OverlongLine
-from smart_mcp_proxy.web.stdio_pipes import CHUNK_BYTES, Writer, claimed_stdio, reader_of, writer_of
+from smart_mcp_proxy.web.stdio_pipes import CHUNK_BYTES, MOST_UNSENT_BYTES, Writer, claimed_stdio, reader_of, writer_of
 from smart_mcp_proxy.web.wire import CallsInFlight, Pieces, WireCall, WireCancel, error_reply, parse_wire
 
 __all__ = ["serve_stdio"]
@@ -128,8 +130,10 @@ class _Client:
         async def write() -> None:
             async with outbound_out:
                 async for message in outbound_out:
-                    await self._send(dump_message(message))
-                    self._mark_answered(response_id(message))
+                    request_id = response_id(message)
+                    # Not waited for: what the SDK has not handed over yet would wait uncounted.
+                    await self._send(dump_message(message), answers=request_id, waits=False)
+                    self._mark_answered(request_id)
 
         async with anyio.create_task_group() as group:
             self._gone = group.cancel_scope.cancel
@@ -203,19 +207,28 @@ class _Client:
 
     async def _answer(self, call: WireCall, calls: CallsInFlight, era: Era) -> None:
         try:
-            await self._send(*await _reply(call, calls, era))
+            await self._send(*await _reply(call, calls, era), answers=call.id)
         finally:
             self._mark_answered(call.id)
 
-    async def _send(self, *pieces: bytes) -> None:
-        """Sends one message, if any, and waits until the client has read enough."""
+    async def _send(self, *pieces: bytes, answers: int | str | None = None, waits: bool = True) -> None:
+        """Sends one message, if any, and waits until the client has read enough.
+
+        Args:
+            pieces: The message.
+            answers: The id of the request that it answers; None if it answers none.
+            waits: Whether it waits also where the client has fallen behind.
+        """
         if self._is_gone:
             return
+        if pieces and not self._writer.has_room(size_bytes := sum(map(len, pieces))):
+            pieces = () if answers is None else (_left_out(answers, size_bytes),)
         try:
             if pieces:
                 self._writer.write(b"".join((*pieces, b"\n")))
                 del pieces  # the client may take its time
-            await self._writer.drain()
+            if waits or not self._writer.is_behind:
+                await self._writer.drain()
         except OSError as exc:
             if not self._is_gone:  # one of many answers under way is the first to notice
                 log.info("the client is gone: %s", exc.strerror or exc)
@@ -229,6 +242,16 @@ async def _reply(call: WireCall, calls: CallsInFlight, era: Era) -> Pieces:
         return await calls.answer(call, era, LOCAL.id) or ()
     except MCPError as failure:
         return (error_reply(call, failure),)
+
+
+def _left_out(request_id: int | str, size_bytes: int) -> bytes:
+    """What a client gets, once it reads, instead of an answer that could not wait for that."""
+    why = (
+        f"The answer, {size_bytes:,} bytes, was left out: the client had left {MOST_UNSENT_BYTES:,} bytes of others "
+        "unread. The call was carried out."
+    )
+    error = {"code": INTERNAL_ERROR, "message": why, "data": {"delivery": "executed"}}
+    return msgspec.json.encode({"jsonrpc": "2.0", "id": request_id, "error": error})
 
 
 def _parsed(line: bytes) -> Any:

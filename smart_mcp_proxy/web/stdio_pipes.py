@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from smart_mcp_proxy.gateway.gates import Gates
 from smart_mcp_proxy.upstream.pipes import LineSink
 
-__all__ = ["CHUNK_BYTES", "UNSENT_BYTES", "Writer", "claimed_stdio", "reader_of", "writer_of"]
+__all__ = ["CHUNK_BYTES", "MOST_UNSENT_BYTES", "UNSENT_BYTES", "Writer", "claimed_stdio", "reader_of", "writer_of"]
 
 CHUNK_BYTES = 256 * 1024
 PIPE_BYTES = 1024 * 1024
@@ -19,6 +19,10 @@ PIPE_BYTES = 1024 * 1024
 UNSENT_BYTES = 64 * 1024 * 1024
 """Answers that the client has not taken. Beyond it no call is started and nothing more is read, until it has taken
 three quarters of them: whoever calls and never reads would have the gateway keep the results of all its calls."""
+
+MOST_UNSENT_BYTES = 256 * 1024 * 1024
+"""Calls that were sent before that still end: an answer that would take what waits beyond this is replaced by a short
+error. As much as all clients over HTTP together may leave unread."""
 
 
 @contextmanager
@@ -90,6 +94,10 @@ class Writer:
         while view:
             view = view[os.write(self._sink, view) :]
 
+    def has_room(self, size_bytes: int) -> bool:
+        """Whether an answer of this size may wait with the others."""
+        return True
+
     async def drain(self) -> None:
         """Returns when a client that reads slowly has caught up; a file always has."""
 
@@ -116,6 +124,11 @@ class _PipeWriter(Writer):
     def write(self, data: bytes) -> None:
         """Writes what the pipe takes now and keeps the rest."""
         self._pipe.write(data)
+
+    def has_room(self, size_bytes: int) -> bool:
+        """See `Writer`."""
+        waiting_bytes = self._pipe.waiting_bytes
+        return not waiting_bytes or waiting_bytes + size_bytes <= MOST_UNSENT_BYTES
 
     async def drain(self) -> None:
         """Returns when the pipe has taken enough of what was kept."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -68,7 +69,9 @@ async def test_a_name_that_does_not_resolve_is_told(tmp_path: Path, path: str) -
 
 
 @asynccontextmanager
-async def listening(tls: ssl.SSLContext | None, port: int | None = None) -> AsyncIterator[tuple[int, list[bytes]]]:
+async def listening(
+    tls: ssl.SSLContext | None, port: int | None = None, host: str = LOOPBACK
+) -> AsyncIterator[tuple[int, list[bytes]]]:
     """A listener that passes everything on to `port`, or says nothing; and what it was told, decrypted."""
     told: list[bytes] = []
     writers: list[asyncio.StreamWriter] = []
@@ -89,7 +92,7 @@ async def listening(tls: ssl.SSLContext | None, port: int | None = None) -> Asyn
         writers.append(up_writer)
         await asyncio.gather(copy(reader, up_writer, told), copy(up_reader, writer, []), return_exceptions=True)
 
-    listener = await asyncio.start_server(accept, LOOPBACK, 0, ssl=tls)
+    listener = await asyncio.start_server(accept, host, 0, ssl=tls)
     try:
         yield listener.sockets[0].getsockname()[1], told
     finally:
@@ -149,3 +152,51 @@ async def test_a_tls_server_at_a_plain_address_is_told(tmp_path: Path, authority
         (server,) = rig.gateway.status().servers
         assert server.state is ServerState.ERROR
         assert server.error
+
+
+# --- IPv6
+
+
+KINDS = pytest.mark.parametrize(("kind", "path"), [("http", "mcp"), ("sse", "sse")], ids=["http", "sse"])
+
+
+@asynccontextmanager
+async def reached(tmp_path: Path, kind: str, path: str, bound: str, named: str) -> AsyncIterator[tuple[Rig, Faulty]]:
+    """A gateway whose one server, at the address `bound`, has a URL with the host `named`."""
+    faulty = Faulty(tmp_path / "faulty", Place(kind, "handshake"))
+    async with faulty.opened() as entry:
+        behind = int(entry["url"].split(":")[2].split("/")[0])
+        async with (
+            listening(None, behind, bound) as (port, _),
+            opened(tmp_path, f"http://{named}:{port}/{path}", **({"type": "sse"} if kind == "sse" else {})) as rig,
+        ):
+            yield rig, faulty
+
+
+@KINDS
+async def test_a_server_at_an_ipv6_address_is_used(tmp_path: Path, kind: str, path: str) -> None:
+    """F63: the literal in the URL is enough, with no IPv4 anywhere."""
+    async with reached(tmp_path, kind, path, "::1", "[::1]") as (rig, faulty):
+        assert (await rig.call(nonce := rig.nonce())).outcome == "ok"
+        assert faulty.executions(nonce) == 1
+
+
+@KINDS
+@pytest.mark.parametrize("bound", ["::1", LOOPBACK])
+@pytest.mark.parametrize("first", [socket.AF_INET6, socket.AF_INET], ids=["ipv6-first", "ipv4-first"])
+async def test_a_name_with_two_addresses_is_tried_at_both(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, path: str, bound: str, first: socket.AddressFamily
+) -> None:
+    """F63: `localhost` is often both, and servers listen at one of them."""
+    resolve = socket.getaddrinfo
+
+    def both(host: Any, port: Any, *args: Any, **more: Any) -> Any:
+        if host not in ("localhost", b"localhost"):
+            return resolve(host, port, *args, **more)
+        found = [*resolve("::1", port, *args, **more), *resolve(LOOPBACK, port, *args, **more)]
+        return sorted(found, key=lambda each: each[0] != first)
+
+    monkeypatch.setattr(socket, "getaddrinfo", both)
+    async with reached(tmp_path, kind, path, bound, "localhost") as (rig, faulty):
+        assert (await rig.call(nonce := rig.nonce())).outcome == "ok"
+        assert faulty.executions(nonce) == 1

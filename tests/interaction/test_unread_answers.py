@@ -3,6 +3,8 @@
 import asyncio
 import json
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import anyio
@@ -10,7 +12,7 @@ import pytest
 from agents import CLIENT, HANDSHAKE_VERSION
 from doors import SETTLED_S, spawned
 
-from smart_mcp_proxy.web.stdio_pipes import UNSENT_BYTES
+from smart_mcp_proxy.web.stdio_pipes import MOST_UNSENT_BYTES, UNSENT_BYTES
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("unread-answers"), pytest.mark.long]
 
@@ -47,12 +49,12 @@ async def quiet(ledger: Path, at_least: int) -> int:
     return count
 
 
-@pytest.mark.parametrize("by_sdk", [False, True], ids=["wire", "sdk"])
-async def test_calls_of_a_client_that_does_not_read_wait_until_it_reads(tmp_path: Path, *, by_sdk: bool) -> None:
-    """The server gets no more of them than fill the bound; later all are answered."""
+@asynccontextmanager
+async def opened(tmp_path: Path, in_flight: int, calls: int) -> AsyncIterator[tuple[asyncio.subprocess.Process, int]]:
+    """A gateway whose client has had answers, and no longer reads; and the next request's id."""
     ledger = tmp_path / "ledger"
     ledger.touch()
-    limits = {"in_flight": IN_FLIGHT, "queue": CALLS, "call_s": 600}
+    limits = {"in_flight": in_flight, "queue": calls, "call_s": 600}
     server = {"command": sys.executable, "args": ["-S", str(UPSTREAM), str(ledger)], "limits": limits}
     async with spawned(tmp_path / "data", {"bulky": server}) as process:
         assert process.stdout is not None
@@ -67,13 +69,48 @@ async def test_calls_of_a_client_that_does_not_read_wait_until_it_reads(tmp_path
                 await process.stdout.readline()
                 request_id += 1
             process.stdout._transport.pause_reading()  # type: ignore[attr-defined]  # there is no other way to stop
-            wanted = set(range(request_id, request_id + CALLS))
-            for one in sorted(wanted):
-                call(process, one, by_sdk=by_sdk)
-            assert 1 + KEPT <= await quiet(ledger, KEPT) <= 1 + KEPT + SLACK
-            process.stdout._transport.resume_reading()  # type: ignore[attr-defined]
-            while wanted:
-                answer = json.loads(await process.stdout.readline())
-                assert len(answer["result"]["content"][0]["text"]) == ANSWER_BYTES
-                wanted.remove(answer["id"])
+            yield process, request_id
+
+
+def read_on(process: asyncio.subprocess.Process) -> None:
+    assert process.stdout is not None
+    process.stdout._transport.resume_reading()  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("by_sdk", [False, True], ids=["wire", "sdk"])
+async def test_calls_of_a_client_that_does_not_read_wait_until_it_reads(tmp_path: Path, *, by_sdk: bool) -> None:
+    """The server gets no more of them than fill the bound; later all are answered."""
+    ledger = tmp_path / "ledger"
+    async with opened(tmp_path, IN_FLIGHT, CALLS) as (process, request_id):
+        assert process.stdout is not None
+        wanted = set(range(request_id, request_id + CALLS))
+        for one in sorted(wanted):
+            call(process, one, by_sdk=by_sdk)
+        assert 1 + KEPT <= await quiet(ledger, KEPT) <= 1 + KEPT + SLACK
+        read_on(process)
+        while wanted:
+            answer = json.loads(await process.stdout.readline())
+            assert len(answer["result"]["content"][0]["text"]) == ANSWER_BYTES
+            wanted.remove(answer["id"])
     assert len(ledger.read_text().splitlines()) == 1 + CALLS
+
+
+@pytest.mark.parametrize("by_sdk", [False, True], ids=["wire", "sdk"])
+async def test_answers_to_calls_that_were_sent_are_left_out_beyond_a_bound(tmp_path: Path, *, by_sdk: bool) -> None:
+    """However many calls are under way; the client is told of each that it was carried out."""
+    most, extra = MOST_UNSENT_BYTES // ANSWER_BYTES, 8
+    async with opened(tmp_path, most + extra, most + extra) as (process, request_id):
+        assert process.stdout is not None
+        wanted = set(range(request_id, request_id + most + extra))
+        for one in sorted(wanted):
+            call(process, one, by_sdk=by_sdk)
+        await quiet(tmp_path / "ledger", 1 + most + extra)
+        read_on(process)
+        left_out = 0
+        while wanted:
+            answer = json.loads(await process.stdout.readline())
+            wanted.remove(answer["id"])
+            if "error" in answer:
+                left_out += 1
+                assert answer["error"]["data"] == {"delivery": "executed"}
+        assert extra - 1 <= left_out <= extra + 1

@@ -2,7 +2,7 @@
 
 import asyncio
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -56,3 +56,24 @@ async def test_without_a_descriptor_left_calls_say_so_and_later_all_is_well(tmp_
         await gateway.back("up")
         assert await gateway.healthy() == 200
     assert "Traceback" not in (tmp_path / "log").read_text()
+
+
+async def test_clients_that_connect_while_all_descriptors_are_in_use_are_let_go(tmp_path: Path) -> None:
+    """F58: the event loop has one in reserve for that; it does not spin, and who was there is served."""
+    async with opened_front(tmp_path) as gateway:
+        with ExitStack() as crowd:
+            before = gateway.open_files()
+            for _ in range(ROOM // 4):
+                crowd.enter_context(gateway.connection())
+            await until(lambda: gateway.open_files() >= before + ROOM // 4)
+            with gateway.limited(gateway.highest_file() + 1):
+                used_s = gateway.processor_s()
+                late = [crowd.enter_context(gateway.connection()) for _ in range(ROOM // 2)]
+                for one in late:
+                    with suppress(ConnectionError):
+                        assert await asyncio.to_thread(one.recv, 1) == b""
+                for server in ("up", "web"):
+                    assert text_of(await gateway.echo(server)) == "said a"
+                assert gateway.processor_s() - used_s < 2
+        await until(lambda: gateway.open_files() <= before)
+        assert await gateway.healthy() == 200

@@ -58,6 +58,10 @@ class Front:
         """How many descriptors the gateway has."""
         return len(os.listdir(f"/proc/{self.pid}/fd"))
 
+    def highest_file(self) -> int:
+        """The highest number that one of them has."""
+        return max(map(int, os.listdir(f"/proc/{self.pid}/fd")))
+
     def processor_s(self) -> float:
         """Processor time that it has used."""
         times = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[11:13]
