@@ -21,6 +21,9 @@ def test_the_benchmark_counts_and_times_what_is_scanned(tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=LIMIT_S, check=True)
 
     found = json.loads(done.stdout)
-    assert found.keys() == {"malicious", "benign", "held_out_malicious", "held_out_benign", "tools.jsonl"}
+    labels = ("malicious", "benign")
+    assert found.keys() == {f"{of}{label}" for of in ("", "held_out_", "unseen_", "fresh_") for label in labels} | {
+        "tools.jsonl"
+    }
     assert (found["tools.jsonl"]["flagged"], found["tools.jsonl"]["total"]) == (1, 2)
     assert all(0 < each["p50"] <= each["p95"] <= each["p99"] <= each["worst"] for each in found.values())

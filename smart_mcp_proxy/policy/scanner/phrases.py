@@ -5,11 +5,11 @@ from typing import NamedTuple
 
 from smart_mcp_proxy.policy.scanner.places import Way, ways
 
-__all__ = ["MARKS", "MIDDLE", "PLAIN_PURPOSE", "SIGN", "STRONG", "WEAK", "Phrase", "phrase"]
+__all__ = ["MARKS", "MIDDLE", "PLAIN_PURPOSE", "STRONG", "WEAK", "Phrase", "phrase"]
 
-STRONG, MIDDLE, SIGN, WEAK = 1.0, 0.6, 0.5, 0.35
-"""Alone enough; enough with a sign; enough with another sign; enough with two others. Set by hand, see
-tests/policy/scanner_set."""
+STRONG, MIDDLE, WEAK = 1.0, 0.6, 0.35
+"""Alone enough in a text that is otherwise as likely honest as not; enough with another; enough with two others. Set by
+hand, see tests/policy/scanner_set."""
 
 
 class Phrase(NamedTuple):

@@ -1,12 +1,13 @@
 """The scan: every check's evidence, weighed together."""
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
 from smart_mcp_proxy.policy.scanner.addresses import addresses
 from smart_mcp_proxy.policy.scanner.findings import DECISIVE, Evidence, Finding, Severity
 from smart_mcp_proxy.policy.scanner.hidden import hidden_text
-from smart_mcp_proxy.policy.scanner.imperatives import orders
+from smart_mcp_proxy.policy.scanner.likeness import Likeness, likeness
 from smart_mcp_proxy.policy.scanner.passages import MOST_CHARS, passages
 from smart_mcp_proxy.policy.scanner.payloads import encoded_text
 from smart_mcp_proxy.policy.scanner.peers import Peers
@@ -17,6 +18,8 @@ __all__ = ["scan"]
 
 MOST_FINDINGS = 20
 """More reasons than that are not read."""
+MOST_WORDS = 2.0
+"""Of all phrases together: long honest texts have some of many."""
 _NO_PEERS = Peers()
 
 
@@ -32,32 +35,28 @@ def scan(server: str, definition: Mapping[str, Any], others: Peers = _NO_PEERS) 
     """
     texts, is_all = passages(definition)
     reading = read(texts)
-    found = [
-        *hidden_text(texts),
-        *encoded_text(texts),
-        *wording(reading),
-        *orders(reading),
-        *addresses(reading),
-        *values(texts),
-        *others.evidence(server, definition, reading),
-    ]
+    shown = [*hidden_text(texts), *encoded_text(texts), *values(texts), *others.evidence(server, definition, reading)]
     if not is_all:
         reason = f"Only the first {MOST_CHARS:,} characters were read."
-        found.append(Evidence("too_long", DECISIVE, "$", reason, ""))
-    return _weighed(found)
+        shown.append(Evidence("too_long", DECISIVE, "$", reason, ""))
+    return _findings(shown, [*wording(reading), *addresses(reading)], likeness(reading))
 
 
-def _weighed(found: list[Evidence]) -> tuple[Finding, ...]:
-    """Findings, for review where the heaviest evidence of each check adds up to something decisive."""
-    heaviest: dict[str, Evidence] = {}
-    for evidence in found:
-        known = heaviest.get(evidence.check)
-        if known is None or evidence.weight > known.weight:
-            heaviest[evidence.check] = evidence
-    score = sum(evidence.weight for evidence in heaviest.values())
-    severity: Severity = "review" if score >= DECISIVE else "note"
-    ordered = sorted(dict.fromkeys(found), key=lambda evidence: -evidence.weight)
+def _findings(shown: list[Evidence], words: list[Evidence], like: Likeness) -> tuple[Finding, ...]:
+    """Gravest first, for review if what is shown is decisive, or with the words and what they are like."""
+    plain = _weight(shown)
+    score = plain + min(MOST_WORDS, _weight(words)) + like.weight
+    severity: Severity = "review" if max(plain, score) >= DECISIVE else "note"
+    ordered = sorted(dict.fromkeys([*shown, *words, *like.evidence]), key=lambda evidence: -evidence.weight)
     return tuple(
         Finding(evidence.check, severity, evidence.place, evidence.reason, evidence.excerpt)
         for evidence in ordered[:MOST_FINDINGS]
     )
+
+
+def _weight(found: list[Evidence]) -> float:
+    """Of the heaviest evidence of each check."""
+    heaviest: dict[str, float] = {}
+    for evidence in found:
+        heaviest[evidence.check] = max(evidence.weight, heaviest.get(evidence.check, 0))
+    return math.fsum(heaviest.values())

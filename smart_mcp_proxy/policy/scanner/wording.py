@@ -6,26 +6,17 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeVar
 
-from smart_mcp_proxy.policy.scanner.astray import ASTRAY
-from smart_mcp_proxy.policy.scanner.claims import CLAIMS
 from smart_mcp_proxy.policy.scanner.consent import CONSENT
 from smart_mcp_proxy.policy.scanner.data_words import ASKED_NAMES, PRIVATE, SECRET, WAYS_OUT, Words
-from smart_mcp_proxy.policy.scanner.diversion import DIVERSION
 from smart_mcp_proxy.policy.scanner.findings import DECISIVE, Evidence, Passage, excerpt
-from smart_mcp_proxy.policy.scanner.foreign import FOREIGN
-from smart_mcp_proxy.policy.scanner.guards import GUARDS
 from smart_mcp_proxy.policy.scanner.handover import ABOUT_AGENTS, AGENT_DATA, HANDS_OVER
 from smart_mcp_proxy.policy.scanner.languages import COMMON_WORDS, LANGUAGES
 from smart_mcp_proxy.policy.scanner.lookalikes import LOOKALIKES
 from smart_mcp_proxy.policy.scanner.orders import ORDERS
 from smart_mcp_proxy.policy.scanner.phrases import MARKS, PLAIN_PURPOSE, Phrase
 from smart_mcp_proxy.policy.scanner.places import Searchable
-from smart_mcp_proxy.policy.scanner.pretexts import PRETEXTS
-from smart_mcp_proxy.policy.scanner.reach import REACH
 from smart_mcp_proxy.policy.scanner.secrecy import SECRECY
 from smart_mcp_proxy.policy.scanner.steering import STEERING
-from smart_mcp_proxy.policy.scanner.takeover import TAKEOVER
-from smart_mcp_proxy.policy.scanner.tampering import TAMPERING
 
 __all__ = ["Reading", "read", "wording"]
 
@@ -65,20 +56,7 @@ _MIXED = re.compile(
 
 
 _Said = TypeVar("_Said", Phrase, Words)
-_PHRASES = (
-    *ORDERS,
-    *SECRECY,
-    *ASTRAY,
-    *STEERING,
-    *CONSENT,
-    *CLAIMS,
-    *PRETEXTS,
-    *REACH,
-    *TAKEOVER,
-    *TAMPERING,
-    *GUARDS,
-    *DIVERSION,
-)
+_PHRASES = (*ORDERS, *SECRECY, *STEERING, *CONSENT)
 
 
 class Reading:
@@ -107,6 +85,12 @@ class Reading:
         """The tool's name, title and the beginning of its description."""
         return " ".join(_plain(text[:_PURPOSE_CHARS]) for place, text in self.passages if place in _PURPOSE_PLACES)
 
+    def prose(self) -> Iterator[tuple[int, str]]:
+        """Where each passage begins that is not a key or a type, and its text."""
+        for (place, _), start, line in zip(self.passages, self._starts, self.text.split(" \n "), strict=False):
+            if not place.endswith(("~", ".type")):
+                yield start, line
+
     def find(self, wanted: Phrase | Words) -> Iterable[re.Match[str]]:
         """Where the text says this, in its order."""
         return self._searchable.find(wanted.ways)
@@ -133,7 +117,7 @@ def read(passages: Sequence[Passage]) -> Reading:
 def wording(reading: Reading) -> Iterator[Evidence]:
     """Evidence of what the words say."""
     text = reading.text
-    phrases: tuple[Phrase, ...] = (*_PHRASES, *LANGUAGES, *FOREIGN) if reading.is_foreign else _PHRASES
+    phrases: tuple[Phrase, ...] = (*_PHRASES, *LANGUAGES) if reading.is_foreign else _PHRASES
     for phrase in reading.may_say(phrases):
         for match in reading.find(phrase):
             weight = phrase.weight * (TALKED_ABOUT if _is_talked_about(text, match.start()) else 1)

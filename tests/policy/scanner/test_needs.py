@@ -9,7 +9,6 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from smart_mcp_proxy.policy.scanner.data_words import PRIVATE, SECRET, WAYS_OUT
-from smart_mcp_proxy.policy.scanner.foreign import FOREIGN
 from smart_mcp_proxy.policy.scanner.handover import AGENT_DATA
 from smart_mcp_proxy.policy.scanner.languages import LANGUAGES
 from smart_mcp_proxy.policy.scanner.needs import alternatives, may_match, needs, quick, sequences
@@ -23,7 +22,7 @@ TEXTS = [
     for name in ("malicious", "benign")
     for line in (SET / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()
 ]
-SAID = (*_PHRASES, *LANGUAGES, *FOREIGN, *PRIVATE, *SECRET, WAYS_OUT, *AGENT_DATA)
+SAID = (*_PHRASES, *LANGUAGES, *PRIVATE, *SECRET, WAYS_OUT, *AGENT_DATA)
 WAYS = [way for said in SAID for way in said.ways]
 QUICKENED = re.compile(r"\(\?<=\\b\w\)")
 """What `quick` writes into a pattern, in terms that no text can be made from."""

@@ -1,0 +1,94 @@
+"""How much a definition's wording is like that of known attacks: a linear model over short runs of words.
+
+What it learned stands in likeness.tsv, a weight and a run of words to a line; scripts/learn_scanner.py makes it.
+It weighs the whole text, so it finds what no single phrase gives away.
+"""
+
+import math
+import re
+from collections.abc import Collection, Iterator, Mapping
+from functools import cache
+from itertools import chain, pairwise, repeat
+from pathlib import Path
+from typing import NamedTuple
+
+from smart_mcp_proxy.policy.scanner.findings import Evidence
+from smart_mcp_proxy.policy.scanner.wording import Reading
+
+__all__ = ["ALWAYS", "FEW_RUNS", "LEARNED", "Likeness", "Run", "likeness", "runs", "said"]
+
+Run = tuple[str, ...]
+"""One word; two that follow each other; or two with any word between them, for which an empty one stands."""
+ALWAYS: Run = ("",)
+"""Stands for the weight that every text has."""
+LEARNED = Path(__file__).with_name("likeness.tsv")
+FEW_RUNS = 64
+"""Of fewer runs that it knows, the model is not surer than of as many."""
+SCALE = 0.65
+"""From the logarithm of odds to a weight beside others, chosen by the sets in tests/policy."""
+LEAST, MOST = -0.75, 2.0
+"""Weights of a text that is not at all, and very much, like an attack: honest words around them do not outweigh two
+plain signs."""
+TINY_RUNS, SHORT_RUNS = 16, 32
+"""A text with fewer runs that the model knows is too short to be judged, or to speak in its own favour."""
+WORTH_NAMING = 0.5
+NAMED_RUNS = 5
+_WORD = re.compile("[\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7a3]|[^\\W\\d_]+|[.:;,!?]")
+"""A word, a stop, or a letter of a script that puts no blanks between words."""
+
+
+class Likeness(NamedTuple):
+    """How much a definition is like attacks.
+
+    Attributes:
+        weight: Beside that of other evidence: above 0 if it is more like an attack than like an honest definition.
+        evidence: If that is worth naming, at the passage that is most like them.
+    """
+
+    weight: float
+    evidence: tuple[Evidence, ...]
+
+
+def likeness(reading: Reading) -> Likeness:
+    """Weighs the wording of a whole definition."""
+    model = _model()
+    known = {start: model.keys() & runs(text) for start, text in reading.prose()}
+    together = set[Run]().union(*known.values())
+    least, most = _bounds(len(together))
+    weight = min(most, max(least, SCALE * said(model, together)))
+    if weight < WORTH_NAMING or not known:
+        return Likeness(weight, ())
+    start = max(known, key=lambda start: math.fsum(model[run] for run in known[start]))
+    heaviest = sorted(known[start], key=lambda run: (-model[run], run))[:NAMED_RUNS]
+    named = ", ".join(f"'{_shown(run)}'" for run in heaviest)
+    reason = f"Its wording is like that of attacks: {named}."
+    return Likeness(weight, (reading.evidence("likeness", weight, start, start + 1, reason),))
+
+
+def runs(text: str) -> Iterator[Run]:
+    """All runs of words in one passage, in lower case; some more than once."""
+    words = _WORD.findall(text)
+    return chain(zip(words), pairwise(words), zip(words, repeat(""), words[2:]))
+
+
+def said(model: Mapping[Run, float], known: Collection[Run]) -> float:
+    """What a model says to the runs of a text that it knows, as the logarithm of odds."""
+    return model[ALWAYS] + math.fsum(model[run] for run in known) / math.sqrt(max(FEW_RUNS, len(known)))
+
+
+def _bounds(count: int) -> tuple[float, float]:
+    """The weights that a text with so many known runs may have."""
+    if count < TINY_RUNS:
+        return 0.0, 0.0
+    return (0.0 if count < SHORT_RUNS else LEAST), MOST
+
+
+def _shown(run: Run) -> str:
+    return " ".join(word or "..." for word in run)
+
+
+@cache
+def _model() -> Mapping[Run, float]:
+    """The weight of each run, above 0 if attacks have it more often."""
+    lines = LEARNED.read_text(encoding="utf-8").splitlines()
+    return {tuple(words.split(" ")): float(weight) for weight, words in (line.split("\t") for line in lines)}
