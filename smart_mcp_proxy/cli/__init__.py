@@ -13,6 +13,7 @@ EXIT_INTERRUPTED = 130
 
 def main() -> None:
     """Runs the command in `sys.argv` and exits with its status."""
+    _complete_streams()
     words = sys.argv[1:]
     if words == ["--version"]:
         sys.stdout.write(f"mcpproxy {__version__}\n")
@@ -29,6 +30,20 @@ def main() -> None:
     if not is_serving:
         signal.signal(signal.SIGINT, at_interrupt)
     sys.exit(run())
+
+
+def _complete_streams() -> None:
+    """Opens the standard streams that the process was started without, on nothing.
+
+    Else the next file to be opened, the catalog say, would take the number of one and get what is written there.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, which is this one
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(number, "w" if number else "r", closefd=False))
 
 
 def _is_serving(words: list[str]) -> bool:

@@ -3,6 +3,7 @@
 import csv
 import json as json_text
 import os
+import stat
 import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, nullcontext
@@ -16,7 +17,7 @@ from cyclopts.validators import Number
 
 from smart_mcp_proxy.cli.api import Api, open_running
 from smart_mcp_proxy.cli.failure import UsageError, next_step
-from smart_mcp_proxy.cli.output import indented, json_line, plural, say, show, show_json, table
+from smart_mcp_proxy.cli.output import indented, json_line, plural, say, show, show_json, table, writing
 from smart_mcp_proxy.cli.start import open_settings
 from smart_mcp_proxy.telemetry import printable
 
@@ -202,14 +203,19 @@ async def export_activity(
     is_csv = form == "csv" or (form is None and file is not None and file.suffix == ".csv")
     count = 0
     async with _opened(open_settings()) as log:
-        with nullcontext(sys.stdout) if file is None else _private(file) as stream:
+        # Asked for before the file is opened: words that nothing can be found by must not cost what it held.
+        page = await log.activity(words | {"after": "0", "limit": str(CHUNK)})
+        with (
+            writing("stdout" if file is None else str(file)),
+            nullcontext(sys.stdout) if file is None else _private(file) as stream,
+        ):
             writer = _Export(stream, is_csv=is_csv)
-            place: int | None = 0
-            while place is not None:
-                page = await log.activity(words | {"after": str(place), "limit": str(CHUNK)})
+            while True:
                 writer.write(page["items"])
                 count += len(page["items"])
-                place = page["next"]
+                if page["next"] is None:
+                    break
+                page = await log.activity(words | {"after": str(page["next"]), "limit": str(CHUNK)})
     if file is not None and json:
         show_json({"written": count, "file": str(file)})
     elif file is not None:
@@ -294,13 +300,15 @@ async def _stored(settings: "Settings") -> AsyncIterator[_StoredLog]:
 
 
 def _private(file: Path) -> TextIO:
-    """A new file that only its owner can read: it may hold what agents sent.
+    """The file, emptied, for its owner's eyes only: it may hold what agents sent.
 
     Raises:
         UsageError: It cannot be written.
     """
     try:
         number = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        if stat.S_ISREG(os.fstat(number).st_mode):
+            os.fchmod(number, 0o600)  # one that was there already may have been open to others
     except OSError as exc:
         raise UsageError(f"{file} cannot be written: {exc.strerror or exc}.", hint="Name a file in a folder.") from exc
     return os.fdopen(number, "w", encoding="utf-8", newline="")

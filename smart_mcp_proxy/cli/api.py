@@ -110,9 +110,9 @@ class Api:
         done: dict[str, Any] = await self._ask(method, path, body=body)
         return done
 
-    async def approvals(self) -> dict[str, Any]:
-        """What waits for the user, and whether the record of approvals was lost."""
-        answer: dict[str, Any] = await self._ask("GET", "approvals")
+    async def approvals(self, server: str | None = None) -> dict[str, Any]:
+        """What waits for the user, of one server if it is named, and whether the record of approvals was lost."""
+        answer: dict[str, Any] = await self._ask("GET", "approvals", None if server is None else {"server": server})
         return answer
 
     async def approval(self, name: str) -> dict[str, Any]:

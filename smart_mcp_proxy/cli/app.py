@@ -73,13 +73,22 @@ def main() -> int:
             # A tool's description may hold characters that the terminal's encoding does not have.
             stream.reconfigure(errors="backslashreplace")
     try:
-        return _run(sys.argv[1:])
+        status = _run(sys.argv[1:])
     except KeyboardInterrupt:
-        return EXIT_INTERRUPTED
-    except BrokenPipeError:
-        # The reader has seen enough, as `head` does. The interpreter's own last flush must not fail as well.
+        status = EXIT_INTERRUPTED
+    except BrokenPipeError:  # the reader has seen enough, as `head` does
+        status = 1
+    return status if _is_all_written() else status or 1
+
+
+def _is_all_written() -> bool:
+    """Whether what was meant for stdout is there; the rest is dropped, or the interpreter's last flush would fail."""
+    try:
+        sys.stdout.flush()
+    except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
+        return False
+    return True
 
 
 def _run(words: list[str]) -> int:

@@ -51,6 +51,7 @@ async def approve(
     list_only: Annotated[bool, Parameter(name="--list")] = False,
     diff: bool = False,
     yes: bool = False,
+    fresh: bool = False,
     json: bool = False,
 ) -> None:
     """Show and approve tools that wait for you.
@@ -61,12 +62,14 @@ async def approve(
         list_only: Only show what waits, as without a name.
         diff: Only show what changed, word by word.
         yes: Approve without asking.
+        fresh: Connect to the servers first instead of trusting the stored catalog.
         json: Print what waits, or what was approved, as one object.
     """
     if every and name is not None:
         raise UsageError("Name one tool or server, or say --all.")
-    async with open_api(open_settings(), is_stored_enough=lambda _: True) as api:
+    async with open_api(open_settings(), is_stored_enough=lambda _: not fresh) as api:
         found = await api.approvals()
+        await _require_known(api, found["tools"], name)
         chosen = _chosen(found["tools"], name, every=every)
         if diff:
             await _show_changes(api, chosen, json=json)
@@ -76,6 +79,12 @@ async def approve(
             _say_nothing_waits(name, json=json)
         else:
             await _decide(api, chosen, reopens=every and found["is_closed"], yes=yes, json=json)
+
+
+async def _require_known(api: Api, tools: Sequence[dict[str, Any]], name: str | None) -> None:
+    """Passes for everything that may be named; raises what the gateway says of a server that there is none of."""
+    if name is not None and ":" not in name and not _named(tools, name):
+        await api.approvals(name)
 
 
 def _named(tools: Sequence[dict[str, Any]], name: str | None) -> list[dict[str, Any]]:
@@ -90,7 +99,10 @@ def _chosen(tools: Sequence[dict[str, Any]], name: str | None, *, every: bool) -
     """
     chosen = [tool for tool in _named(tools, name) if tool["state"] != "blocked" or tool["name"] == name]
     if name is not None and not every and not chosen and ":" in name:
-        error = ToolNotFoundError(f"Tool {name!r} does not wait for approval.", hint="It is approved, or not listed.")
+        error = ToolNotFoundError(
+            f"Tool {name!r} does not wait for approval: it is approved, or its server does not list it.",
+            hint="See what waits with: mcpproxy approve --list",
+        )
         error.add_note("mcpproxy approve --list")
         raise error
     return chosen

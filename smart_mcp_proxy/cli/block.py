@@ -23,15 +23,16 @@ Examples:
 
 
 @app.default
-async def block(name: str, /, *, undo: bool = False, json: bool = False) -> None:
+async def block(name: str, /, *, undo: bool = False, fresh: bool = False, json: bool = False) -> None:
     """Keep a tool from agents, whatever its definition becomes.
 
     Args:
         name: SERVER:TOOL, or the name under which it is listed.
         undo: Lift the block.
+        fresh: Connect to the servers first instead of trusting the stored catalog.
         json: Print the tool's full name as an object.
     """
-    async with open_api(open_settings(), is_stored_enough=lambda _: True) as api:
+    async with open_api(open_settings(), is_stored_enough=lambda _: not fresh) as api:
         found = await (api.unblock(name) if undo else api.block(name))
     if json:
         show_json({"name": found, "is_blocked": not undo})

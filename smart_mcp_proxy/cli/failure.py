@@ -1,10 +1,10 @@
 """What the command line says when something fails: what, why, and the next command to type."""
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
-from smart_mcp_proxy.cli.output import indented, say, show_json
+from smart_mcp_proxy.cli.output import OutputError, indented, say, show_json
 from smart_mcp_proxy.errors import ConfigError, ProxyError, RequestError
 from smart_mcp_proxy.names import shell_word
 
@@ -12,6 +12,10 @@ __all__ = ["UsageError", "exit_status", "next_step", "report"]
 
 _NEXT = {
     "config_invalid": "mcpproxy doctor",
+    "token_exists": "mcpproxy token list",
+    "token_not_found": "mcpproxy token list",
+    "server_exists": "mcpproxy server list",
+    "revision_conflict": "mcpproxy server list",
     "tool_not_found": "mcpproxy tool list",
     "server_not_found": "mcpproxy server list",
     "upstream_failed": "mcpproxy server list",
@@ -45,7 +49,8 @@ def exit_status(error: ProxyError) -> int:
 def report(error: ProxyError, *, as_json: bool) -> None:
     """Says on stderr what failed, with the next command as its last line; as JSON on stdout too if asked for."""
     if as_json:
-        show_json({"error": error.to_dict()})
+        with suppress(OutputError):  # it is told on stderr all the same
+            show_json({"error": error.to_dict()})
     say(f"error: {indented(error.message)}", style="red")
     if hint := _hint(error):
         say(indented(hint))

@@ -6,19 +6,57 @@ Servers and agents choose many of these words, so every way out of here takes aw
 import json
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any, TextIO
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-__all__ = ["clean", "console", "indented", "json_line", "plural", "say", "show", "show_json", "table", "warn"]
+from smart_mcp_proxy.errors import ProxyError
+
+__all__ = [
+    "OutputError",
+    "clean",
+    "console",
+    "indented",
+    "json_line",
+    "plural",
+    "say",
+    "show",
+    "show_json",
+    "table",
+    "warn",
+    "writing",
+]
 
 _PIPE_WIDTH = 10_000
 """Off a terminal nothing is wrapped or cut: the reader is a program or a file."""
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 """Terminal commands, and marks that reverse the direction of text."""
+
+
+class OutputError(ProxyError):
+    """What a command found cannot be written where it was to go."""
+
+    code = "output_failed"
+
+
+@contextmanager
+def writing(place: str) -> Iterator[None]:
+    """Raises `OutputError` if what is written inside does not get there; a reader that left is none.
+
+    Args:
+        place: Where it goes, for the message.
+    """
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as exc:
+        hint = "Free some space, or send it elsewhere."
+        raise OutputError(f"{place} cannot be written: {exc.strerror or exc}.", hint=hint) from exc
 
 
 def clean(text: str) -> str:
@@ -40,7 +78,10 @@ def console(stream: TextIO) -> Console:
 def show(renderable: str | Text | Table) -> None:
     """Writes a result to stdout."""
     is_text = isinstance(renderable, str)
-    console(sys.stdout).print(renderable if isinstance(renderable, Table) else _clean(renderable), soft_wrap=is_text)
+    with writing("stdout"):
+        console(sys.stdout).print(
+            renderable if isinstance(renderable, Table) else _clean(renderable), soft_wrap=is_text
+        )
 
 
 def json_line(value: Any, *, indent: int | None = None) -> str:
@@ -50,13 +91,15 @@ def json_line(value: Any, *, indent: int | None = None) -> str:
 
 def show_json(value: Any) -> None:
     """Writes one JSON value to stdout, indented on a terminal."""
-    sys.stdout.write(json_line(value, indent=2 if sys.stdout.isatty() else None) + "\n")
-    sys.stdout.flush()
+    with writing("stdout"):
+        sys.stdout.write(json_line(value, indent=2 if sys.stdout.isatty() else None) + "\n")
+        sys.stdout.flush()
 
 
 def say(text: str = "", *, style: str = "") -> None:
-    """Tells people something, on stderr."""
-    console(sys.stderr).print(Text(clean(text), style=style), soft_wrap=True)
+    """Tells people something, on stderr. Where nobody can be told the command goes on."""
+    with suppress(OSError):
+        console(sys.stderr).print(Text(clean(text), style=style), soft_wrap=True)
 
 
 def warn(text: str) -> None:

@@ -1,6 +1,7 @@
 """`mcpproxy server add|remove|patch|...`: changes to the servers, through a running gateway or in the file itself."""
 
 import json as json_text
+import os
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -17,7 +18,7 @@ from smart_mcp_proxy.cli.output import clean, plural, say, show, show_json, warn
 from smart_mcp_proxy.cli.start import open_settings
 from smart_mcp_proxy.errors import ProxyError, RequestError
 from smart_mcp_proxy.names import shell_word
-from smart_mcp_proxy.servers import ServerEdit, ServerEdits, require_named, reviewed, warnings_about
+from smart_mcp_proxy.servers import FILE_LIMIT_BYTES, ServerEdit, ServerEdits, require_named, reviewed, warnings_about
 
 __all__ = ["add_edits"]
 
@@ -102,7 +103,7 @@ async def add_server(
         raise UsageError(f"The command of server '{name}' is an address.", hint=hint)
     entry: dict[str, Any] = {"command": command[0] if command else None, "args": list(command[1:]) or None}
     entry |= {"url": url, "type": type_, "cwd": cwd, "timeout": timeout}
-    entry |= {"env": parse_pairs(env) if env else None, "headers": _headers(header) if header else None}
+    entry |= {"env": _variables(env) if env else None, "headers": _headers(header) if header else None}
     entry = {key: value for key, value in entry.items() if value is not None}
     body = {"name": name, "config": entry}
     done = await _changed("POST", "servers", body, lambda edits: edits.add(name, entry, "operator"))
@@ -220,7 +221,13 @@ async def import_servers(file: Annotated[str, Parameter(allow_leading_hyphen=Tru
             done = await running.manage("POST", "servers/import", {"text": text})
         else:
             found = await to_thread.run_sync(ServerEdits(settings, Path.cwd()).import_text, text, "operator")
-            done = {"added": list(found.added), "skipped": dict(found.skipped), "revision": found.revision}
+            done = {
+                "added": list(found.added),
+                "skipped": dict(found.skipped),
+                "quarantined": found.is_quarantined,
+                "message": f"Added {plural(len(found.added), 'server')}.",
+                "revision": found.revision,
+            }
     if json:
         show_json(done)
         return
@@ -249,7 +256,9 @@ def _warn_about(config: Mapping[str, Any]) -> None:
 
 
 def _written(config: Mapping[str, Any]) -> str:
-    return clean(json_text.dumps(config, indent=2, ensure_ascii=False))
+    """As JSON in which no character is hidden: two entries that look alike are alike."""
+    text = json_text.dumps(config, indent=2, ensure_ascii=False)
+    return "".join(char if char.isprintable() or char == "\n" else json_text.dumps(char)[1:-1] for char in text)
 
 
 async def _switch(name: str, *, is_enabled: bool, as_json: bool) -> None:
@@ -299,7 +308,8 @@ def _needs_gateway(edits: ServerEdits) -> ServerEdit:
 
 def _confirm(question: str) -> None:
     if not sys.stdin.isatty():
-        raise UsageError("Nobody is asked here.", hint="Add --yes once you have looked at the server.")
+        hint = "Look at the server above, then add --yes."
+        raise UsageError("This asks before it approves, and there is no terminal to ask on.", hint=hint)
     say(f"{question} [y/N]")
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         raise ProxyError("Nothing is changed.", code="cancelled")
@@ -307,6 +317,13 @@ def _confirm(question: str) -> None:
 
 def _path(name: str) -> str:
     return f"servers/{quote(name, safe='')}"
+
+
+def _variables(written: list[str]) -> dict[str, str]:
+    for pair in written:
+        if pair.find("=") < 1:
+            raise UsageError(f"--env is {pair!r}.", hint="Write it as NAME=VALUE.")
+    return parse_pairs(written)
 
 
 def _headers(written: list[str]) -> dict[str, str]:
@@ -330,6 +347,8 @@ def _nested(pairs: Mapping[str, str]) -> dict[str, Any]:
             inner = inner.setdefault(step, {})
             if not isinstance(inner, dict):
                 raise UsageError(f"{path!r} is inside a field that is given as well.", hint="Give one of them.")
+        if steps[-1] in inner:
+            raise UsageError(f"{path!r} is given, and a field inside it as well.", hint="Give one of them.")
         inner[steps[-1]] = _value(path, text)
     return patch
 
@@ -344,7 +363,15 @@ def _value(path: str, text: str) -> Any:
 
 def _text_of(file: str) -> str:
     try:
-        return sys.stdin.read() if file == "-" else Path(file).expanduser().read_text("utf-8-sig")
+        if file == "-":
+            text = sys.stdin.read(FILE_LIMIT_BYTES + 1)
+        else:
+            # Not `Path.expanduser`, which fails where it knows no such user; then the path itself is not found.
+            with open(os.path.expanduser(file), encoding="utf-8-sig") as stream:
+                text = stream.read(FILE_LIMIT_BYTES + 1)
     except (OSError, UnicodeDecodeError) as exc:
-        reason = exc.strerror if isinstance(exc, OSError) else "it is not UTF-8 text"
-        raise UsageError(f"{file} cannot be read: {reason}.") from exc
+        reason = (exc.strerror or exc) if isinstance(exc, OSError) else "it is not UTF-8 text"
+        raise UsageError(f"{file} cannot be read: {reason}.", hint="Give the path of a server list.") from exc
+    if len(text) > FILE_LIMIT_BYTES:
+        raise UsageError(f"{file} is larger than {FILE_LIMIT_BYTES} bytes.", hint="Give the path of a server list.")
+    return text

@@ -198,12 +198,13 @@ class Management:
         """Gives a server another entry; raises what `ServerEdits.patch` does."""
         return await self._do("changed", name, by, partial(self._edits.replace, name, entry, by, based_on=revision))
 
-    async def switch(self, name: str, by: Author, *, is_enabled: bool, principal: str = "") -> ServerChange:
+    async def switch(
+        self, name: str, by: Author, revision: str | None = None, *, is_enabled: bool, principal: str = ""
+    ) -> ServerChange:
         """Enables or disables a server; raises what `ServerEdits.patch` does."""
         outcome = "enabled" if is_enabled else "disabled"
-        return await self._do(
-            outcome, name, by, partial(self._edits.switch, name, by, is_enabled=is_enabled), principal
-        )
+        change = partial(self._edits.switch, name, by, is_enabled=is_enabled, based_on=revision)
+        return await self._do(outcome, name, by, change, principal)
 
     async def approve_server(self, name: str, by: Author, revision: str | None = None) -> ServerChange:
         """Lifts a server's quarantine; raises what `ServerEdits.approve_server` does."""
@@ -219,8 +220,11 @@ class Management:
         for name in done.added:
             self._note("imported", name, by, principal=principal)
         problem = await self._put_in_force(done.added)
-        words = f"{len(done.added)} servers are added, {len(done.skipped)} left out."
+        count = len(done.added)
+        words = f"{count} server{' is' if count == 1 else 's are'} added, {len(done.skipped)} left out."
         waiting = _waiting(done.added[0]) if done.is_quarantined else ""
+        if done.is_quarantined and count > 1:
+            waiting = f"They are quarantined and not started until their user approves each: {_approval(done.added[0])}"
         message = " ".join(filter(None, (words, waiting, problem)))
         return ServerImported(list(done.added), dict(done.skipped), done.is_quarantined, message, done.revision)
 
@@ -292,9 +296,7 @@ class Management:
         if view.quarantined:
             raise server_quarantined(name)
         if configured[name].disabled:
-            raise ConflictError(
-                f"Server {name!r} is disabled.", hint="Enable it first (operation enable).", code="server_disabled"
-            )
+            raise ConflictError(f"Server {name!r} is disabled.", hint="Enable it first.", code="server_disabled")
         return view
 
     def _operated(self, view: ServerView, words: str, state: str | None = None) -> ServerChange:
@@ -384,4 +386,8 @@ def _unused(name: str, *, is_quarantined: bool) -> ServerStatus:
 
 
 def _waiting(name: str) -> str:
-    return f"It is quarantined and not started until its user approves it: mcpproxy server approve {shell_word(name)}"
+    return f"It is quarantined and not started until its user approves it: {_approval(name)}"
+
+
+def _approval(name: str) -> str:
+    return f"mcpproxy server approve {shell_word(name)}"

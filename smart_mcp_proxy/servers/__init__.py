@@ -24,10 +24,11 @@ from smart_mcp_proxy.servers.edit_servers import (
 )
 from smart_mcp_proxy.servers.expand import UnsetVariableError, expand, secrets_of
 from smart_mcp_proxy.servers.keyring_edge import store_secret, stored_secret
-from smart_mcp_proxy.servers.load import configured_servers, find_config, load_servers
+from smart_mcp_proxy.servers.load import FILE_LIMIT_BYTES, configured_servers, find_config, load_servers
 from smart_mcp_proxy.servers.oauth import OAuthOptions, read_oauth
 
 __all__ = [
+    "FILE_LIMIT_BYTES",
     "SERVER_NAME",
     "Author",
     "Limits",

@@ -109,7 +109,7 @@ def change_entries(
             if based_on is not None and based_on != before.revision:
                 raise ConflictError(
                     f"The server file was changed meanwhile: it is at {before.revision}, not at {based_on[:40]}.",
-                    hint="Read it again (operation list) and repeat the change on what it says now.",
+                    hint="Read the servers again and repeat the change on what they are now.",
                     code="revision_conflict",
                     data={"revision": before.revision},
                 )

@@ -114,6 +114,20 @@ def test_an_export_to_where_nothing_can_be_written_is_refused(home: Path, run: R
     assert "Traceback" not in done.err
 
 
+def test_an_export_that_finds_nothing_by_its_words_leaves_the_file_as_it_was(home: Path, run: Run) -> None:
+    """A slip in a filter must not cost the export of last week."""
+    (home / "log.jsonl").write_text("kept")
+    assert run("activity", "export", "log.jsonl", "--since", "yesterday").status == 1
+    assert (home / "log.jsonl").read_text() == "kept"
+
+
+def test_only_its_owner_can_read_an_export_also_in_a_file_that_was_there(filled: Path, run: Run) -> None:
+    """As the help says."""
+    (filled / "log.jsonl").touch(mode=0o644)
+    assert run("activity", "export", "log.jsonl").status == 0
+    assert (filled / "log.jsonl").stat().st_mode & 0o777 == 0o600
+
+
 def test_a_spreadsheet_takes_no_exported_cell_for_a_formula(filled: Path, run: Run) -> None:
     """Agents and servers choose names freely."""
     rows = list(csv.DictReader(io.StringIO(run("activity", "export", "--format", "csv").out)))

@@ -117,3 +117,22 @@ def test_what_does_not_wait_is_an_error_that_says_what_does(run: Run, shop: Path
     refused = run("call", "up:prime", DATA_DIR=str(shop))
     assert refused.status == 1
     assert "mcpproxy approve up:prime" in refused.err
+
+
+@pytest.mark.parametrize("words", [["nope"], ["Up", "--yes"], ["", "--list"], ["nope", "--diff"], ["up__paint"]])
+def test_a_name_that_nothing_has_is_an_error(run: Run, shop: Path, words: list[str]) -> None:
+    """A slip in a server's name must not pass for having nothing to approve."""
+    done = run("approve", *words, "--json", DATA_DIR=str(shop))
+    assert (done.status, done.json["error"]["code"]) == (1, "server_not_found")
+    assert "up" in done.json["error"]["hint"] and done.next_command == "mcpproxy server list"
+
+
+def test_the_servers_are_asked_first_where_that_is_said(run: Run, shop: Path) -> None:
+    """The stored catalog may be of yesterday."""
+    late = PAINT | {"name": "late"}
+    (shop / "tools").write_text(json.dumps([PAINT, late]))
+    stored = run("approve", "--json", DATA_DIR=str(shop))
+    assert "up:late" not in stored.out and "--fresh" in stored.err
+    fresh = run("approve", "--fresh", "--json", DATA_DIR=str(shop))
+    assert [tool["name"] for tool in fresh.json["tools"]] == ["up:late"]
+    assert run("block", "up:late", "--fresh", DATA_DIR=str(shop)).status == 0

@@ -1,12 +1,13 @@
 """The command line's words: help, versions, mistakes, and what they cost."""
 
 import json
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from cli_runs import Run, environment, run_process
+from cli_runs import PROGRAM, Run, environment, run_process
 
 from smart_mcp_proxy import __version__
 from smart_mcp_proxy.cli.app import COMMANDS, build_app
@@ -123,3 +124,41 @@ def test_ctrl_c_is_130_without_a_traceback(run: Run, monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr("smart_mcp_proxy.cli.app.build_app", interrupted)
     assert run("search", "x") == (130, "", "")
+
+
+@pytest.mark.parametrize("stream", ["<&-", ">&-", "2>&-", "2>/dev/full"])
+def test_a_standard_stream_that_is_closed_or_full_stops_nothing(home: Path, stream: str) -> None:
+    """What can be told is told elsewhere; nothing else is opened in its place."""
+    done = shell(f"server add made {stream} -- x && mcpproxy server list --json", home)
+    assert done.returncode == 0 and "Traceback" not in done.stderr
+    assert [server["name"] for server in json.loads(done.stdout)] == ["made"]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no disk that is always full")
+@pytest.mark.parametrize(
+    "words", ["config show", "config show --json", "server show no --json", "activity export --format csv"]
+)
+def test_output_that_cannot_be_written_is_told(home: Path, words: str) -> None:
+    """On stderr, with the reason; the exit status is 1."""
+    done = shell(f"{words} > /dev/full", home)
+    assert done.returncode == 1 and done.stderr.startswith("error: ") and "Next: " in done.stderr
+    assert "Traceback" not in done.stderr and "Exception" not in done.stderr
+
+
+@pytest.mark.parametrize("words", ["server import -", "call a:b --input-json -", "server approve w", "approve --all"])
+def test_a_question_or_a_text_on_a_closed_input_is_told(home: Path, words: str) -> None:
+    """As on an empty one."""
+    (home / "mcp_config.json").write_text('{"mcpServers": {"w": {"command": "x", "quarantined": true}}}')
+    done = shell(f"{words} <&-", home)
+    assert "Traceback" not in done.stderr and done.returncode in (0, 1, 2)
+    assert "true" in (home / "mcp_config.json").read_text()
+
+
+def shell(words: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Runs `mcpproxy WORDS` by a shell, whose redirections count."""
+    program = shlex.join(PROGRAM)
+    script = f'mcpproxy() {{ {program} "$@"; }}\nmcpproxy {words}'
+    env = environment(folder / "data")
+    return subprocess.run(
+        ["sh", "-c", script], capture_output=True, text=True, cwd=folder, env=env, timeout=60, check=False
+    )

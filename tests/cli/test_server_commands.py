@@ -206,3 +206,41 @@ def test_an_address_is_not_taken_for_a_program(home: Path, run: Run) -> None:
         assert (done.status, "is an address" in done.err) == (2, True)
         assert "mcpproxy server add docs --url" in done.err
     assert run("server", "show", "docs").status == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["add", "x", "--env", "TOKEN", "--", "y"], "--env is 'TOKEN'."),
+        (["patch", "w", "a.b=1", "a=2"], "'a' is given, and a field inside it as well."),
+        (["patch", "w", "a=2", "a.b=1"], "'a.b' is inside a field that is given as well."),
+        (["import", "~nobody-of-that-name/x"], "~nobody-of-that-name/x cannot be read: No such file or directory."),
+        (["import", "/dev/zero"], "/dev/zero is larger than 52428800 bytes."),
+        (["import", "."], ". cannot be read: Is a directory."),
+    ],
+)
+def test_words_that_cannot_be_meant_are_refused(home: Path, run: Run, words: list[str], said: str) -> None:
+    """With 2, and the file stays as it was."""
+    text = '{"mcpServers": {"w": {"command": "x"}}}'
+    (home / "mcp_config.json").write_text(text)
+    done = run("server", *words, "--json")
+    assert (done.status, done.json["error"]["message"]) == (2, said)
+    assert (home / "mcp_config.json").read_text() == text
+
+
+def test_an_entry_is_shown_with_every_character_of_it(home: Path, run: Run) -> None:
+    """What would not be seen is spelled out; the answer is JSON all the same."""
+    entry = {"command": "no\u200bde", "args": ["\U000e0041", "a\u00a0b", "caf\u00e9"], "quarantined": True}
+    (home / "mcp_config.json").write_text(json.dumps({"mcpServers": {"w": entry}}))
+    done = run("server", "show", "w")
+    assert json.loads(done.out) == entry
+    assert "no\\u200bde" in done.out and "\\udb40\\udc41" in done.out and "a\\u00a0b" in done.out
+    assert "caf\u00e9" in done.out
+
+
+def test_an_import_answers_alike_with_a_gateway_and_without(home: Path, gateway: Path, run: Run) -> None:
+    """The same fields, so that a program need not know which of them did it."""
+    text = '{"mcpServers": {"i": {"command": "x"}}}'
+    alone = run("server", "import", "-", "--json", stdin=text)
+    through = run("server", "import", "-", "--json", stdin=text, DATA_DIR=str(gateway))
+    assert alone.json.keys() == through.json.keys()

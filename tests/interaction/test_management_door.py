@@ -422,6 +422,65 @@ async def test_a_body_that_cannot_be_read_is_the_callers_fault(world: World, bod
 
 
 @pytest.mark.requirement("rest-network")
+async def test_a_misspelt_field_is_refused_and_nothing_done(world: World) -> None:
+    """Left out of account, it would widen a token, drop a guard against a stale change, or call without arguments."""
+    stored = world.file.read_text()
+    for client in (world.operator, world.user):
+        for method, path, body, word in (
+            ("POST", "tokens", {"name": "wide", "server": ["mine"]}, "server"),
+            ("POST", "servers", NEW | {"name": "new", "revison": "x"}, "revison"),
+            ("PATCH", "servers/mine", {"config": {"timeout": 5000}, "revison": "x"}, "revison"),
+            ("POST", "call", {"name": "mine:x", "args": {}}, "args"),
+            ("POST", "approvals/approve", {"tools": [], "reopen": True}, "reopen"),
+        ):
+            reply = await client.request(method, path, json=body)
+            error = reply.json()["error"]
+            assert (reply.status_code, error["code"]) == (400, "invalid_request")
+            assert f"`{word}`" in error["message"] and error["hint"].startswith("Send a JSON object with: "), error
+    assert (await world.operator.get("tokens")).json() == {"tokens": []} and world.file.read_text() == stored
+
+
+@pytest.mark.requirement("rest-network")
+@pytest.mark.parametrize(
+    ("method", "path", "known"),
+    [
+        ("DELETE", "servers/mine?revison=x", "revision"),
+        ("POST", "servers/mine/disable?dry_run=1", "revision"),
+        ("DELETE", "examples?tol=mine:x", "tool, question"),
+        ("GET", "search?q=a&servers=mine", "q, limit, detail, server, read_only, why"),
+        ("GET", "servers?all=1", "none"),
+    ],
+)
+async def test_a_misspelt_parameter_is_refused_and_nothing_done(
+    world: World, method: str, path: str, known: str
+) -> None:
+    """Without the one that was meant, more would be done than was asked for."""
+    reply = await world.operator.request(method, path)
+    assert (reply.status_code, reply.json()["error"]["hint"]) == (400, f"It takes: {known}.")
+    assert list(world.stored()) == list(SERVERS)
+
+
+@pytest.mark.requirement("rest-network")
+@pytest.mark.parametrize(
+    "path", ["servers/mine/logs?lines=", "search?q=a&limit=", "activity?limit=", "activity?after="]
+)
+async def test_a_number_of_any_length_is_answered(world: World, path: str) -> None:
+    """Also one with more digits than are ever read."""
+    reply = await world.operator.get(path + "9" * 5_000)
+    assert (reply.status_code, reply.json()["error"]["code"]) == (400, "invalid_request")
+
+
+@pytest.mark.requirement("rest-servers")
+async def test_switching_a_server_for_a_stale_revision_is_a_conflict(world: World) -> None:
+    """By an agent as by the operator; nothing is switched."""
+    for operation in ("enable", "disable"):
+        answer = await world.agent(operation=operation, name="mine", revision="sha256:0")
+        assert answer["error"]["code"] == "revision_conflict"
+    revision = (await world.agent(operation="list"))["revision"]
+    assert (await world.agent(operation="enable", name="mine", revision=revision))["changed"]
+
+
+@pytest.mark.requirement("rest-network")
 async def test_a_client_that_leaves_in_the_middle_of_its_body_is_no_error(world: World) -> None:
     """Nothing is done, and nothing is raised."""
     scope = {
@@ -572,6 +631,7 @@ FAILURES: list[tuple[str, str, Any, int]] = [
     *(("POST", f"/servers/mine/{verb}", None, 409) for verb in ("restart", "refresh")),
     *((verb, "/servers/nobody", NEW, 404) for verb in ("PATCH", "PUT")),
     *((verb, "/servers/mine", NEW | STALE, 409) for verb in ("PATCH", "PUT")),
+    *(("POST", f"/servers/mine/{verb}?revision=x", None, 409) for verb in ("enable", "disable")),
     ("POST", "/servers", NEW | {"name": "mine"}, 409),
     ("DELETE", "/servers/nobody", None, 404),
     ("DELETE", "/servers/mine?revision=x", None, 409),
@@ -605,7 +665,8 @@ async def test_every_failure_that_a_route_describes_happens(world: World, tmp_pa
     async with opened_world(tmp_path / "inline", SERVERS, config_json="{}", config_path=None) as inline:
         for row in ROUTES:
             if 400 in (failure.http_status for failure in row.failures):
-                body = {"name": "new", "text": json.dumps({"mcpServers": {"new": NEW["config"]}}), **NEW}
+                every = {"name": "new", "text": json.dumps({"mcpServers": {"new": NEW["config"]}}), **NEW}
+                body = {name: every[name] for name in getattr(row.body, "__struct_fields__", ()) if name in every}
                 path = row.path.replace("{name:path}", "mine").removeprefix("/")
                 reply = await inline.operator.request(row.method, path, json=body if row.body else None)
                 assert reply.json()["error"]["code"] == "config_read_only", reply.text

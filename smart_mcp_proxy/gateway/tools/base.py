@@ -140,8 +140,12 @@ class AgentTool(ABC, Generic[ArgumentsT]):
         return [f"{name} (required)" if name in schema.get("required", ()) else name for name in schema["properties"]]
 
 
+_PLACE_CHARS = 100
+"""Of a parameter's name in an error: a wrong one may have any length."""
+
+
 def _worded(problem: ErrorDetails) -> str:
-    place = ".".join(str(part) for part in problem["loc"])
+    place = ".".join(str(part) for part in problem["loc"])[:_PLACE_CHARS]
     if problem["type"] == "missing":
         return f"{place} is missing"
     if problem["type"] == "extra_forbidden":

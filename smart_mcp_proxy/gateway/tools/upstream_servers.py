@@ -105,7 +105,8 @@ class UpstreamServers(AgentTool[ServersArguments]):
             case "remove":
                 return await management.remove(name, "agent", revision, principal=principal)
             case "enable" | "disable":
-                return await management.switch(name, "agent", is_enabled=operation == "enable", principal=principal)
+                is_enabled = operation == "enable"
+                return await management.switch(name, "agent", revision, is_enabled=is_enabled, principal=principal)
             case "restart":
                 return await management.restart(name, "agent", principal=principal)
             case "refresh":

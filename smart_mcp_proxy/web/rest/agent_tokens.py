@@ -27,7 +27,7 @@ _Name = Annotated[str, msgspec.Meta(extra_json_schema={"minLength": 1, "maxLengt
 _Life = Annotated[float, msgspec.Meta(extra_json_schema={"minimum": SHORTEST_LIFE_S, "maximum": LONGEST_LIFE_S})]
 
 
-class NewTokenBody(msgspec.Struct, frozen=True):
+class NewTokenBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A token to make: its name, and what it allows. Without `servers` all, without `expires_in_s` for ever."""
 
     name: _Name

@@ -79,14 +79,14 @@ class ApprovalDetail(msgspec.Struct, frozen=True):
     changes: list[FieldView]
 
 
-class Seen(msgspec.Struct, frozen=True):
+class Seen(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A definition that the user looked at."""
 
     name: str
     hash: str
 
 
-class Approve(msgspec.Struct, frozen=True):
+class Approve(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What to approve: exactly these definitions. `reopens` trusts first lists again after the record was lost."""
 
     tools: list[Seen]
@@ -100,7 +100,7 @@ class Approved(msgspec.Struct, frozen=True):
     moved: list[str]
 
 
-class Named(msgspec.Struct, frozen=True):
+class Named(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One tool, by canonical or listed name."""
 
     name: str

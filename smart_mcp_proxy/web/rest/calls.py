@@ -59,7 +59,7 @@ async def _call(gateway: Gateway, request: Request) -> bytes:
         return await gateway.calls.call(call)
 
 
-class NamedCall(msgspec.Struct):
+class NamedCall(msgspec.Struct, forbid_unknown_fields=True):
     """A tool, canonical or listed, and its arguments."""
 
     name: str

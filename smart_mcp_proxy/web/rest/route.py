@@ -43,6 +43,8 @@ Answer = Callable[[Request], Awaitable[Response]]
 Need = Literal["operator", "nothing"]
 """Whom a route answers over the network: who has the operator's token, or anybody who may connect."""
 BodyT = TypeVar("BodyT")
+_DIGITS = 20
+"""Of a number in a query; the largest that any route takes has 19."""
 
 
 class Door(Protocol):
@@ -74,8 +76,9 @@ def whole_number(meaning: str, least: int, most: int) -> Parameter:
     return Parameter(meaning, {"type": "integer", "minimum": least, "maximum": most})
 
 
-_AT_THE_DOOR: tuple[type[ProxyError], ...] = (RefusedError, UnsupportedTypeError, CatalogError)
-"""Any request may be refused for its Origin or the type of its body, and meet a gateway that cannot read its store."""
+_AT_THE_DOOR: tuple[type[ProxyError], ...] = (RefusedError, RequestError, UnsupportedTypeError, CatalogError)
+"""Any request may be refused for its Origin, a parameter that the route has not, or the type of its body, and meet a
+gateway that cannot read its store."""
 
 
 class Endpoint(NamedTuple):
@@ -110,9 +113,7 @@ class Endpoint(NamedTuple):
         if self.need == "operator":
             kinds.add(UnauthorizedError)
         if self.body is not None:
-            kinds |= {RequestError, TooLargeError}
-        if any(isinstance(each, Parameter) for each in self.query.values()):
-            kinds.add(RequestError)
+            kinds.add(TooLargeError)
         return sorted({HTTPStatus.MISDIRECTED_REQUEST, *(kind.http_status for kind in kinds)})
 
     def bound_to(self, gateway: Gateway, door: Door) -> Answer:
@@ -121,6 +122,7 @@ class Endpoint(NamedTuple):
         async def answer(request: Request) -> Response:
             try:
                 request.state.author = door.admit(request, self.need)
+                self._require_known(request)
                 request.state.body_limit_bytes = gateway.settings.max_message_bytes
                 value = await self.handler(gateway, request)
             except ProxyError as error:
@@ -130,6 +132,18 @@ class Endpoint(NamedTuple):
             return json_response(value)
 
         return answer
+
+    def _require_known(self, request: Request) -> None:
+        """Passes where the route has every parameter of the query: one that is left out of account may be what was to
+        narrow or guard the request, misspelt.
+
+        Raises:
+            RequestError: It has not.
+        """
+        for name in request.query_params:
+            if name not in self.query:
+                known = ", ".join(self.query) or "none"
+                raise RequestError(f"{name[:40]!r} is not a parameter of this route.", hint=f"It takes: {known}.")
 
 
 def author_of(request: Request) -> Author:
@@ -145,10 +159,17 @@ async def body_of(request: Request, kind: type[BodyT]) -> BodyT:
         RequestError: It is of another form, or longer than a message may be.
     """
     text = await read_body(request, request.state.body_limit_bytes, "Raise MCPPROXY_MAX_MESSAGE_BYTES.")
+    if not text:
+        raise RequestError("The body is empty.", hint=_fields_hint(kind))
     try:
         return msgspec.json.decode(text, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as exc:
-        raise RequestError(f"The body is not what this route takes: {exc}.", hint="See /openapi.json.") from exc
+        raise RequestError(f"The body is not what this route takes: {exc}.", hint=_fields_hint(kind)) from exc
+
+
+def _fields_hint(kind: type[Any]) -> str:
+    words = (f"{field.name} (required)" if field.required else field.name for field in msgspec.structs.fields(kind))
+    return f"Send a JSON object with: {', '.join(words)}. /openapi.json describes them."
 
 
 def integer(request: Request, name: str, default: int, least: int, most: int) -> int:
@@ -160,7 +181,8 @@ def integer(request: Request, name: str, default: int, least: int, most: int) ->
     text = request.query_params.get(name)
     if text is None:
         return default
-    if not text.isascii() or not text.isdigit() or not least <= int(text) <= most:
+    is_short = len(text) <= _DIGITS  # more of them are not even read
+    if not (is_short and text.isascii() and text.isdigit()) or not least <= int(text) <= most:
         raise RequestError(f"{name} is {text[:40]!r}.", hint=f"Use an integer from {least} to {most}.")
     return int(text)
 

@@ -32,7 +32,7 @@ _Entry = Annotated[
 _Text = Annotated[str, msgspec.Meta(extra_json_schema={"minLength": 1})]
 
 
-class NewServer(msgspec.Struct, frozen=True):
+class NewServer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A server to add: its name, and its entry as a server file has it."""
 
     name: _ServerName
@@ -40,21 +40,21 @@ class NewServer(msgspec.Struct, frozen=True):
     revision: str | None = None
 
 
-class ServerPatch(msgspec.Struct, frozen=True):
+class ServerPatch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A change that is merged into a server's entry, and the revision of the file that it was made for."""
 
     config: dict[str, Any]
     revision: str | None = None
 
 
-class ServerEntry(msgspec.Struct, frozen=True):
+class ServerEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a server's entry is to be instead, and the revision of the file that it was made for."""
 
     config: _Entry
     revision: str | None = None
 
 
-class ImportText(msgspec.Struct, frozen=True):
+class ImportText(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The text of a client's configuration."""
 
     text: _Text
@@ -116,11 +116,13 @@ async def _remove(gateway: Gateway, request: Request) -> ServerChange:
 
 
 async def _enable(gateway: Gateway, request: Request) -> ServerChange:
-    return await gateway.management.switch(_name(request), author_of(request), is_enabled=True)
+    revision = request.query_params.get("revision")
+    return await gateway.management.switch(_name(request), author_of(request), revision, is_enabled=True)
 
 
 async def _disable(gateway: Gateway, request: Request) -> ServerChange:
-    return await gateway.management.switch(_name(request), author_of(request), is_enabled=False)
+    revision = request.query_params.get("revision")
+    return await gateway.management.switch(_name(request), author_of(request), revision, is_enabled=False)
 
 
 async def _approve(gateway: Gateway, request: Request) -> ServerChange:
@@ -187,7 +189,6 @@ _ONE = "/servers/{name:path}"
 _REVISION = {"revision": "Of the server file; the change is refused if it has another one by now."}
 _EDITING: tuple[type[ProxyError], ...] = (RequestError, ConfigError)
 """What a change of the server file may meet: servers that come from no file, and a file that cannot be written."""
-_CHANGING = (*_EDITING, ServerNotFoundError)
 _OPERATING = (ServerNotFoundError, ConflictError)
 
 
@@ -200,13 +201,8 @@ def _change(
 ) -> Endpoint:
     """A route that changes one server's entry for a revision of the file, which is in the body if there is one."""
     query = _REVISION if body is None else {}
-    failures = (*_CHANGING, ConflictError)
+    failures = (*_EDITING, ServerNotFoundError, ConflictError)
     return Endpoint(method, path, handler, summary, ServerChange, body, query, failures=failures)
-
-
-def _switch(path: str, handler: Callable[[Gateway, Request], Awaitable[ServerChange]], summary: str) -> Endpoint:
-    """A route that switches one server on or off, whatever the revision."""
-    return Endpoint("POST", path, handler, summary, ServerChange, failures=_CHANGING)
 
 
 ROUTES = (
@@ -233,8 +229,8 @@ ROUTES = (
         query={"lines": whole_number(f"How many, 1 to {LOG_LINES_MOST} ({LOG_LINES}).", 1, LOG_LINES_MOST)},
         failures=(ServerNotFoundError,),
     ),
-    _switch(_ONE + "/enable", _enable, "Takes 'disabled' out of a server's entry."),
-    _switch(_ONE + "/disable", _disable, "Stops a server until it is enabled."),
+    _change("POST", _ONE + "/enable", _enable, "Takes 'disabled' out of a server's entry."),
+    _change("POST", _ONE + "/disable", _disable, "Stops a server until it is enabled."),
     Endpoint("POST", _ONE + "/restart", _restart, "Connects a server anew.", ServerChange, failures=_OPERATING),
     Endpoint("POST", _ONE + "/refresh", _refresh, "Lists a server's tools again.", ServerChange, failures=_OPERATING),
     _change("POST", _ONE + "/approve", _approve, "Lifts a server's quarantine."),
