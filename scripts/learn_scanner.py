@@ -1,4 +1,4 @@
-"""Learns what the wording of attacks has in common, and writes smart_mcp_proxy/policy/scanner/likeness.tsv.
+"""Learns what the wording of attacks has in common, and writes smart_mcp_proxy/policy/scanner/classifier.tsv.
 
 It learns from the sets in tests/policy/scanner_set that are not held out or unseen, from labelled definitions (JSON
 lines with `label`: malicious, benign or code_only, for an honest text) and from tools taken for honest ones. Needs
@@ -19,7 +19,7 @@ from bench.search_data import read_rows
 from scipy.sparse import csr_matrix
 from sklearn.linear_model import LogisticRegression
 
-from smart_mcp_proxy.policy.scanner.likeness import ALWAYS, FEW_RUNS, LEARNED, Run, runs, said
+from smart_mcp_proxy.policy.scanner.classifier import ALWAYS, FEW_RUNS, LEARNED, Run, runs, said
 from smart_mcp_proxy.policy.scanner.passages import passages
 from smart_mcp_proxy.policy.scanner.wording import read
 

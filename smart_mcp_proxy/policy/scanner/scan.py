@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from smart_mcp_proxy.policy.scanner.addresses import addresses
+from smart_mcp_proxy.policy.scanner.classifier import Verdict, classify
 from smart_mcp_proxy.policy.scanner.findings import DECISIVE, Evidence, Finding, Severity
 from smart_mcp_proxy.policy.scanner.hidden import hidden_text
-from smart_mcp_proxy.policy.scanner.likeness import Likeness, likeness
 from smart_mcp_proxy.policy.scanner.passages import MOST_CHARS, passages
 from smart_mcp_proxy.policy.scanner.payloads import encoded_text
 from smart_mcp_proxy.policy.scanner.peers import Peers
@@ -39,15 +39,15 @@ def scan(server: str, definition: Mapping[str, Any], others: Peers = _NO_PEERS) 
     if not is_all:
         reason = f"Only the first {MOST_CHARS:,} characters were read."
         shown.append(Evidence("too_long", DECISIVE, "$", reason, ""))
-    return _findings(shown, [*wording(reading), *addresses(reading)], likeness(reading))
+    return _findings(shown, [*wording(reading), *addresses(reading)], classify(reading))
 
 
-def _findings(shown: list[Evidence], words: list[Evidence], like: Likeness) -> tuple[Finding, ...]:
-    """Gravest first, for review if what is shown is decisive, or with the words and what they are like."""
+def _findings(shown: list[Evidence], words: list[Evidence], whole: Verdict) -> tuple[Finding, ...]:
+    """Gravest first, for review if what is shown is decisive, or with it what is said, by phrases and as a whole."""
     plain = _weight(shown)
-    score = plain + min(MOST_WORDS, _weight(words)) + like.weight
+    score = plain + min(MOST_WORDS, _weight(words)) + whole.weight
     severity: Severity = "review" if max(plain, score) >= DECISIVE else "note"
-    ordered = sorted(dict.fromkeys([*shown, *words, *like.evidence]), key=lambda evidence: -evidence.weight)
+    ordered = sorted(dict.fromkeys([*shown, *words, *whole.evidence]), key=lambda evidence: -evidence.weight)
     return tuple(
         Finding(evidence.check, severity, evidence.place, evidence.reason, evidence.excerpt)
         for evidence in ordered[:MOST_FINDINGS]

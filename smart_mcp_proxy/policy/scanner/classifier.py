@@ -1,6 +1,6 @@
 """How much a definition's wording is like that of known attacks: a linear model over short runs of words.
 
-What it learned stands in likeness.tsv, a weight and a run of words to a line; scripts/learn_scanner.py makes it.
+What it learned stands in classifier.tsv, a weight and a run of words to a line; scripts/learn_scanner.py makes it.
 It weighs the whole text, so it finds what no single phrase gives away.
 """
 
@@ -15,13 +15,13 @@ from typing import NamedTuple
 from smart_mcp_proxy.policy.scanner.findings import Evidence
 from smart_mcp_proxy.policy.scanner.wording import Reading
 
-__all__ = ["ALWAYS", "FEW_RUNS", "LEARNED", "Likeness", "Run", "likeness", "runs", "said"]
+__all__ = ["ALWAYS", "FEW_RUNS", "LEARNED", "Run", "Verdict", "classify", "runs", "said"]
 
 Run = tuple[str, ...]
 """One word; two that follow each other; or two with any word between them, for which an empty one stands."""
 ALWAYS: Run = ("",)
 """Stands for the weight that every text has."""
-LEARNED = Path(__file__).with_name("likeness.tsv")
+LEARNED = Path(__file__).with_name("classifier.tsv")
 FEW_RUNS = 64
 """Of fewer runs that it knows, the model is not surer than of as many."""
 SCALE = 0.65
@@ -37,7 +37,7 @@ _WORD = re.compile("[\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7a3]|[^\\W\\d_]+|[.:;,!
 """A word, a stop, or a letter of a script that puts no blanks between words."""
 
 
-class Likeness(NamedTuple):
+class Verdict(NamedTuple):
     """How much a definition is like attacks.
 
     Attributes:
@@ -49,20 +49,22 @@ class Likeness(NamedTuple):
     evidence: tuple[Evidence, ...]
 
 
-def likeness(reading: Reading) -> Likeness:
+def classify(reading: Reading) -> Verdict:
     """Weighs the wording of a whole definition."""
     model = _model()
-    known = {start: model.keys() & runs(text) for start, text in reading.prose()}
+    texts = dict(reading.prose())
+    known = {start: model.keys() & runs(text) for start, text in texts.items()}
     together = set[Run]().union(*known.values())
     least, most = _bounds(len(together))
     weight = min(most, max(least, SCALE * said(model, together)))
-    if weight < WORTH_NAMING or not known:
-        return Likeness(weight, ())
+    if weight < WORTH_NAMING:
+        return Verdict(weight, ())
     start = max(known, key=lambda start: math.fsum(model[run] for run in known[start]))
     heaviest = sorted(known[start], key=lambda run: (-model[run], run))[:NAMED_RUNS]
-    named = ", ".join(f"'{_shown(run)}'" for run in heaviest)
+    named = ", ".join(f"'{' '.join(word or '...' for word in run)}'" for run in heaviest)
+    at = start + texts[start].find(heaviest[0][0])
     reason = f"Its wording is like that of attacks: {named}."
-    return Likeness(weight, (reading.evidence("likeness", weight, start, start + 1, reason),))
+    return Verdict(weight, (reading.evidence("classifier", weight, at, at + len(heaviest[0][0]), reason),))
 
 
 def runs(text: str) -> Iterator[Run]:
@@ -81,10 +83,6 @@ def _bounds(count: int) -> tuple[float, float]:
     if count < TINY_RUNS:
         return 0.0, 0.0
     return (0.0 if count < SHORT_RUNS else LEAST), MOST
-
-
-def _shown(run: Run) -> str:
-    return " ".join(word or "..." for word in run)
 
 
 @cache
