@@ -1,10 +1,14 @@
 """How text becomes search terms."""
 
+import re
 import time
+from pathlib import Path
 
 import pytest
+import snowballstemmer
 from hypothesis import given
 from hypothesis import strategies as st
+from snowballstemmer.english_stemmer import EnglishStemmer
 
 from smart_mcp_proxy.search.text import QUERY_LIMIT_CHARS, content_words, terms
 
@@ -71,3 +75,14 @@ def test_a_query_of_100_kb_costs_less_than_200_ms() -> None:
     start = time.thread_time()
     terms(query)
     assert time.thread_time() - start < 0.2
+
+
+def test_words_have_the_same_stem_with_and_without_the_stemmer_in_c() -> None:
+    """An index that one machine made is asked by another."""
+    golden = Path(__file__).parents[1] / "golden_search"
+    texts = [file.read_text(encoding="utf-8") for file in (golden / "tools.jsonl", golden / "queries.jsonl")]
+    words = {word.lower() for text in texts for word in re.findall(r"[^\W\d_]+", text)}
+    fast, plain = snowballstemmer.stemmer("english"), EnglishStemmer()
+    assert type(fast) is not type(plain)
+    assert len(words) > 3_000
+    assert {word: fast.stemWord(word) for word in words} == {word: plain.stemWord(word) for word in words}
