@@ -81,7 +81,7 @@ class _Client:
         self._in_use: set[int | str] = set()
         """Ids of all requests that have not been answered; the SDK takes 7 and "7" for one."""
         self._unanswered: set[int | str] = set()
-        """Calls whose answers have not left yet, those that the SDK was given included."""
+        """Requests whose answers have not left yet and will, those that the SDK was given included."""
         self._all_answered = asyncio.Event()
         self._all_answered.set()
 
@@ -151,7 +151,7 @@ class _Client:
             return
         match parse_wire(line):
             case WireCall() as call if (way := self._way(call)) is not None:
-                self._mark_unanswered(call.id, is_call=True)
+                self._mark_unanswered(call.id)
                 calls, era = way
                 calls.add(call, spawn(self._answer(call, calls, era), "wire call"))
             case WireCancel() as cancel if self._calls is not None and self._calls.cancel(cancel.params.requestId):
@@ -172,13 +172,13 @@ class _Client:
             await self._send(refusal.reply)
             return
         if request is not None:
-            self._mark_unanswered(request.id, is_call=request.method == "tools/call")
+            self._mark_unanswered(request.id, has_end=request.method != "subscriptions/listen")
         await inbound.send(message)
 
-    def _mark_unanswered(self, request_id: int | str, *, is_call: bool) -> None:
+    def _mark_unanswered(self, request_id: int | str, *, has_end: bool = True) -> None:
         key = coerce_request_id(request_id)
         self._in_use.add(key)
-        if is_call:
+        if has_end:
             self._unanswered.add(key)
             self._all_answered.clear()
 

@@ -161,6 +161,16 @@ async def test_the_end_of_the_input_lets_calls_end(tmp_path: Path, world: World,
     assert "Traceback" not in log_of(tmp_path)
 
 
+async def test_the_end_of_the_input_lets_every_request_end(tmp_path: Path, world: World) -> None:
+    """A script writes all that it asks into the pipe, closes it, and reads."""
+    async with connected(tmp_path / "data", world) as client:
+        asked = [client.ask("tools/list", {}), client.ask("ping", {}), client.ask("tools/list", {})]
+        client.stdin.close()
+        answers = [await client.result(request_id) for request_id in asked]
+        assert all(answer["tools"] for answer in (answers[0], answers[2]))
+        assert (await client.ended(3.0))[0] == 0
+
+
 @PATHS
 async def test_a_call_that_does_not_end_is_given_up(tmp_path: Path, world: World, with_progress: bool) -> None:
     """After ten seconds its client is told that it may have run."""
