@@ -23,7 +23,7 @@ from smart_mcp_proxy.gateway.recorder import Recorder
 from smart_mcp_proxy.gateway.request_states import Subject
 from smart_mcp_proxy.gateway.results import INPUT_REQUIRED, ResultFacts, as_result, facts_of, rewritten
 from smart_mcp_proxy.gateway.schemas import ArgumentSchemas
-from smart_mcp_proxy.gateway.visible import Visible
+from smart_mcp_proxy.gateway.visible import NAME_LIMIT_CHARS, Visible
 from smart_mcp_proxy.models import CallRequest, ToolRecord
 from smart_mcp_proxy.policy import ArgumentsKept
 from smart_mcp_proxy.settings import Settings
@@ -32,8 +32,6 @@ from smart_mcp_proxy.upstream import Fleet
 
 __all__ = ["Calls"]
 
-NAME_LIMIT_CHARS = 200
-"""Of a name that no tool has: enough to see what was meant."""
 REASON_LIMIT_CHARS = 1_000
 """A longer reason is refused, and written down as far as this."""
 

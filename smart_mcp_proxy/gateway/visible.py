@@ -16,13 +16,13 @@ from smart_mcp_proxy.models import WHOLE, CallVariant, Reach, ServerState, ToolR
 from smart_mcp_proxy.names import parse_canonical
 from smart_mcp_proxy.servers import Profile, ServerConfig
 
-__all__ = ["Narrowed", "Visible"]
+__all__ = ["NAME_LIMIT_CHARS", "Narrowed", "Visible"]
 
 T = TypeVar("T")
 
 NEAR_MISSES = 3
 NAME_LIMIT_CHARS = 200
-"""Of a name that does not exist, no more is shown or compared."""
+"""Of a name that does not exist, no more is shown, compared or written down."""
 _ACCESS: tuple[CallVariant, ...] = get_args(CallVariant)
 """Each includes those before it."""
 

@@ -100,6 +100,8 @@ async def test_describe_gives_whole_definitions_and_a_reason_for_each_name_witho
     (error,) = result["structuredContent"]["errors"]
     assert (error["name"], error["code"]) == ("old:piant", "tool_not_found")
     assert "old:paint" in error["data"]["did_you_mean"]
+    endless = await agent.call("describe_tool", names=["x" * 100_000])
+    assert len(str(endless)) < 5_000
 
 
 @pytest.mark.requirement("describe-as-sent")

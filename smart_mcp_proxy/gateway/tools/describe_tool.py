@@ -8,7 +8,7 @@ from smart_mcp_proxy.errors import RefusedError, ToolNotFoundError
 from smart_mcp_proxy.gateway.results import structured_result
 from smart_mcp_proxy.gateway.retrieval import Retrieval
 from smart_mcp_proxy.gateway.tools.base import AgentTool, Arguments, Caller
-from smart_mcp_proxy.gateway.visible import Visible
+from smart_mcp_proxy.gateway.visible import NAME_LIMIT_CHARS, Visible
 
 __all__ = ["DescribeTool"]
 
@@ -51,5 +51,5 @@ class DescribeTool(AgentTool[DescribeArguments]):
             try:
                 tools.append(self._retrieval.describe(await self._visible.require(name)))
             except (RefusedError, ToolNotFoundError) as error:
-                errors.append({"name": name, **error.to_dict()})
+                errors.append({"name": name[:NAME_LIMIT_CHARS], **error.to_dict()})
         return structured_result({"tools": tools, "errors": errors}, is_error=not tools)
