@@ -8,7 +8,6 @@ and says what of that source is found.
 
 import argparse
 import json
-import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -19,7 +18,7 @@ from bench.search_data import read_rows
 from scipy.sparse import csr_matrix
 from sklearn.linear_model import LogisticRegression
 
-from smart_mcp_proxy.policy.scanner.classifier import ALWAYS, FEW_RUNS, LEARNED, Run, runs, said
+from smart_mcp_proxy.policy.scanner.classifier import ALWAYS, LEARNED, Run, runs, said, share
 from smart_mcp_proxy.policy.scanner.passages import passages
 from smart_mcp_proxy.policy.scanner.wording import read
 
@@ -112,7 +111,7 @@ def _fitted(texts: Sequence[Text], chosen: Sequence[Run]) -> dict[Run, float]:
     for text in texts:
         known = sorted(column[run] for run in text.runs if run in column)
         columns += known
-        values += [1 / math.sqrt(max(FEW_RUNS, len(known)))] * len(known)
+        values += [share(len(known))] * len(known)
         ends.append(len(columns))
     rows = csr_matrix((values, columns, ends), shape=(len(texts), len(chosen)))
     model = LogisticRegression(C=STRENGTH, max_iter=1_000, class_weight="balanced")

@@ -15,6 +15,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from sqlite_steps import stepping_connect
 from worlds import ENVIRON, UPSTREAM
 
 from smart_mcp_proxy.errors import ProxyError
@@ -52,23 +53,8 @@ class Steps:
 
     def watch(self) -> None:
         """Sees all steps from now on."""
-        steps, connect = self, sqlite3.connect
-
-        class Cursor(sqlite3.Cursor):
-            def execute(self, sql: str, *args: Any) -> Any:
-                steps.take()
-                return super().execute(sql, *args)
-
-        class Connection(sqlite3.Connection):
-            def cursor(self, *args: Any) -> Any:
-                return super().cursor(Cursor)
-
-            def commit(self) -> None:
-                steps.take()
-                super().commit()
-
         sys.addaudithook(self.hear)
-        sqlite3.dbapi2.connect = lambda *args, **more: connect(*args, **more, factory=Connection)
+        sqlite3.dbapi2.connect = stepping_connect(self.take)
 
 
 async def live(data_dir: Path) -> None:

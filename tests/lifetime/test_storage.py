@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from full_disks import full_disk
+from sqlite_steps import stepping_connect
 from trusting import TrustingCatalog
 from worlds import Client, World, connected, end, error_of, started, text_of
 
@@ -181,26 +182,7 @@ class Disk:
 def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
     """What SQLite writes to."""
     disk = Disk()
-
-    class Cursor(sqlite3.Cursor):
-        def execute(self, sql: str, *args: Any) -> Any:
-            disk.step()
-            return super().execute(sql, *args)
-
-        def executemany(self, sql: str, *args: Any) -> Any:
-            disk.step()
-            return super().executemany(sql, *args)
-
-    class Connection(sqlite3.Connection):
-        def cursor(self, *args: Any) -> Any:
-            return super().cursor(Cursor)
-
-        def commit(self) -> None:
-            disk.step()
-            super().commit()
-
-    connect = sqlite3.connect
-    monkeypatch.setattr(sqlite3.dbapi2, "connect", lambda *args, **more: connect(*args, **more, factory=Connection))
+    monkeypatch.setattr(sqlite3.dbapi2, "connect", stepping_connect(disk.step))
     return disk
 
 

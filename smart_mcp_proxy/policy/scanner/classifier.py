@@ -15,7 +15,7 @@ from typing import NamedTuple
 from smart_mcp_proxy.policy.scanner.findings import Evidence
 from smart_mcp_proxy.policy.scanner.wording import Reading
 
-__all__ = ["ALWAYS", "FEW_RUNS", "LEARNED", "Run", "Verdict", "classify", "runs", "said"]
+__all__ = ["ALWAYS", "LEARNED", "Run", "Verdict", "classify", "runs", "said", "share"]
 
 Run = tuple[str, ...]
 """One word; two that follow each other; or two with any word between them, for which an empty one stands."""
@@ -75,7 +75,12 @@ def runs(text: str) -> Iterator[Run]:
 
 def said(model: Mapping[Run, float], known: Collection[Run]) -> float:
     """What a model says to the runs of a text that it knows, as the logarithm of odds."""
-    return model[ALWAYS] + math.fsum(model[run] for run in known) / math.sqrt(max(FEW_RUNS, len(known)))
+    return model[ALWAYS] + math.fsum(model[run] for run in known) * share(len(known))
+
+
+def share(count: int) -> float:
+    """What each of so many known runs has of the say."""
+    return 1 / math.sqrt(max(FEW_RUNS, count))
 
 
 def _bounds(count: int) -> tuple[float, float]:
