@@ -6,11 +6,12 @@ from typing import Any
 
 from smart_mcp_proxy.policy.scanner.findings import Passage
 
-__all__ = ["MOST_CHARS", "passages"]
+__all__ = ["MOST_CHARS", "MOST_DEPTH", "passages"]
 
 MOST_CHARS = 100_000
 """More text than any real definition has (the longest of 4,975: 36,082); the rest is not read, and that is said."""
-_MOST_DEPTH = 64
+MOST_DEPTH = 64
+"""More levels than any real one has (the deepest of 6,797: 20); what is below is not read, and that is said."""
 _KEY_CHARS = 60
 """Of a key that a place shows: it stands in the places of all that is below it."""
 _PLAIN_KEY = re.compile(rf"[A-Za-z_$][\w$-]{{0,{_KEY_CHARS - 1}}}", re.ASCII)
@@ -64,12 +65,14 @@ _SCHEMA_WORDS = frozenset(
 def passages(definition: Mapping[str, Any]) -> tuple[tuple[Passage, ...], bool]:
     """The strings of a definition, keys of the server's own included, and whether that is all of them."""
     found: list[Passage] = []
-    is_all = _read("$", definition, MOST_CHARS, _MOST_DEPTH, found) >= 0
+    is_all = _read("$", definition, MOST_CHARS, MOST_DEPTH, found) >= 0
     return tuple(found), is_all
 
 
 def _read(place: str, value: Any, room: int, depth: int, found: list[Passage]) -> int:
     """The room that is left for characters behind an object or array; negative, and no more read, if there is none.
+
+    What is too deep takes all of it.
 
     Args:
         place: Of the value.
@@ -83,8 +86,8 @@ def _read(place: str, value: Any, room: int, depth: int, found: list[Passage]) -
             room -= len(inner)
             if room >= 0:
                 found.append(Passage(below, inner))
-        elif depth > 1 and not isinstance(inner, _PLAIN_VALUES):
-            room = _read(below, inner, room, depth - 1, found)
+        elif not isinstance(inner, _PLAIN_VALUES):
+            room = _read(below, inner, room, depth - 1, found) if depth > 1 else -1
         if room < 0:
             break
     return room

@@ -8,7 +8,7 @@ from smart_mcp_proxy.policy.scanner.addresses import addresses
 from smart_mcp_proxy.policy.scanner.classifier import Verdict, classify
 from smart_mcp_proxy.policy.scanner.findings import DECISIVE, Evidence, Finding, Severity
 from smart_mcp_proxy.policy.scanner.hidden import hidden_text
-from smart_mcp_proxy.policy.scanner.passages import MOST_CHARS, passages
+from smart_mcp_proxy.policy.scanner.passages import MOST_CHARS, MOST_DEPTH, passages
 from smart_mcp_proxy.policy.scanner.payloads import encoded_text
 from smart_mcp_proxy.policy.scanner.peers import Peers
 from smart_mcp_proxy.policy.scanner.values import values
@@ -37,7 +37,7 @@ def scan(server: str, definition: Mapping[str, Any], others: Peers = _NO_PEERS) 
     reading = read(texts)
     shown = [*hidden_text(texts), *encoded_text(texts), *values(texts), *others.evidence(server, definition, reading)]
     if not is_all:
-        reason = f"Only the first {MOST_CHARS:,} characters were read."
+        reason = f"Only its first {MOST_CHARS:,} characters, and {MOST_DEPTH} levels, were read."
         shown.append(Evidence("too_long", DECISIVE, "$", reason, ""))
     return _findings(shown, [*wording(reading), *addresses(reading)], classify(reading))
 

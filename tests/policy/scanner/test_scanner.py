@@ -298,6 +298,17 @@ def test_what_was_not_read_is_said() -> None:
     assert is_for_review(findings)
 
 
+def test_what_is_nested_too_deep_to_be_read_is_said() -> None:
+    """An agent reads it all the same."""
+    for levels, is_told in ((20, False), (70, True)):
+        schema: dict[str, Any] = {"description": "Reads the ledger."}
+        for _ in range(levels):
+            schema = {"items": schema}
+        findings = scan("server", described("Lists.", inputSchema=schema))
+        assert ("too_long" in {finding.check for finding in findings}) is is_told
+        assert is_for_review(findings) is is_told
+
+
 @pytest.mark.parametrize(
     "odd", [{}, {"name": None}, {"inputSchema": [1, {"a": "x"}]}, {"description": 5, "\ud800": "y"}]
 )
