@@ -130,14 +130,15 @@ class Calls:
             RequestError: The arguments do not fit.
             UpstreamError: The server failed, or asks what it may not; `delivery` says whether the call may have run.
         """
+        visible = within or self._visible
         started = self._clock()
         outcome, delivery = "internal", ""
         record: ToolRecord | None = None
         try:
-            record = await (within or self._visible).require(request.name)
+            record = visible.find(request.name) or await visible.require(request.name)
             self._admit(record, request)
             round = await self._round(record, request) if request.input is not None else None
-            raw = as_result(await self._send(record, request, within or self._visible, round))
+            raw = as_result(await self._send(record, request, visible, round))
             facts = facts_of(raw)
             if facts is not None and facts.resultType == "complete":
                 outcome = "tool_error" if facts.isError else "ok"

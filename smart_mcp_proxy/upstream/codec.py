@@ -19,6 +19,7 @@ __all__ = [
     "decode_messages",
     "encode_message",
     "recovered_id",
+    "request_line",
 ]
 
 _ABSENT = msgspec.Raw(b"")
@@ -128,6 +129,11 @@ def encode_message(message: Mapping[str, Any]) -> bytes:
         raise RequestError(
             f"The arguments cannot be written as JSON: {exc}", hint="Send plain JSON values and valid Unicode."
         ) from exc
+
+
+def request_line(request_id: int, method: str, params: Mapping[str, Any]) -> bytes:
+    """A request as one line; see `encode_message`."""
+    return encode_message({"jsonrpc": "2.0", "id": request_id, "method": method, "params": params})
 
 
 def cleaned(line: bytes) -> bytes:

@@ -8,10 +8,10 @@ from mcp_types import METHOD_NOT_FOUND
 
 from smart_mcp_proxy.telemetry import get_logger
 from smart_mcp_proxy.upstream.codec import BrokenMessage, Envelope, cleaned, decode_messages
-from smart_mcp_proxy.upstream.link import Acknowledged, LogLine, OnEvent, Peer, announced_event
+from smart_mcp_proxy.upstream.link import Acknowledged, LinkEvent, LogLine, OnEvent, Peer, announced_event
 from smart_mcp_proxy.upstream.pending import PendingCalls
 
-__all__ = ["Inbox"]
+__all__ = ["Inbox", "answer_to", "event_of"]
 
 _LOG_TEXT_CHARS: Final = 2_000
 _ACKNOWLEDGED: Final = "notifications/subscriptions/acknowledged"
@@ -90,17 +90,15 @@ class Inbox:
         if self._peer is not None and self._peer.take(message, self._answer, self._say):
             return False
         if bytes(message.id):
-            self._answer(_answer_to(message))
+            self._answer(answer_to(message))
         elif message.method == "notifications/progress":
             self.pending.report(bytes(message.params))
-        elif message.method == "notifications/message":
-            self._on_event(LogLine(bytes(message.params)[:_LOG_TEXT_CHARS].decode(errors="replace")))
         else:
             self._announce(message)
         return False
 
     def _announce(self, message: Envelope) -> None:
-        event = announced_event(message.method, bytes(message.params))
+        event = event_of(message)
         if event is not None:
             self._on_event(event)
         if message.method == _ACKNOWLEDGED and not isinstance(event, Acknowledged):
@@ -116,7 +114,14 @@ class Inbox:
         return False
 
 
-def _answer_to(message: Envelope) -> dict[str, Any]:
+def event_of(message: Envelope) -> LinkEvent | None:
+    """What a notification of the server's tells; None where that is nothing that anybody here wants to know."""
+    if message.method == "notifications/message":
+        return LogLine(bytes(message.params)[:_LOG_TEXT_CHARS].decode(errors="replace"))
+    return announced_event(message.method, bytes(message.params))
+
+
+def answer_to(message: Envelope) -> dict[str, Any]:
     """The answer to a request of the server's: it may ask whether we are there, and nothing else."""
     if message.method == "ping":
         return {"jsonrpc": "2.0", "id": message.id, "result": {}}

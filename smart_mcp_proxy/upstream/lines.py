@@ -37,6 +37,11 @@ class LineSplitter:
         self._size = 0
         self._tail = b""
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether no part of a line is held."""
+        return not self._size
+
     def feed(self, chunk: bytes) -> Iterator[bytes | OverlongLine]:
         """The lines that `chunk` completes."""
         start = 0

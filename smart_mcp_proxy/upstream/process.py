@@ -41,12 +41,23 @@ def child_environment(environ: Mapping[str, str], configured: Mapping[str, str])
     return inherited | dict(configured)
 
 
-class _ExitNotice(SubprocessStreamProtocol):
-    """Tells of the exit itself: `Process.wait()` waits for the pipes too, which a grandchild may hold open."""
+class _Notices(SubprocessStreamProtocol):
+    """Tells of the exit itself: `Process.wait()` waits for the pipes too, which a grandchild may hold open.
+
+    Attributes:
+        exited: Set then.
+        take: Offered what it writes to stdout as it arrives; what it does not take waits to be read.
+    """
 
     def __init__(self) -> None:
         super().__init__(limit=_CHUNK_BYTES, loop=asyncio.get_running_loop())
         self.exited = asyncio.Event()
+        self.take: Callable[[bytes], bool] = _takes_nothing
+
+    def pipe_data_received(self, fd: int, data: bytes | str) -> None:
+        """Called by the event loop."""
+        if fd != 1 or isinstance(data, str) or not self.take(data):
+            super().pipe_data_received(fd, data)
 
     def process_exited(self) -> None:
         """Called by the event loop."""
@@ -59,7 +70,7 @@ class ChildProcess:
 
     Args:
         transport: Of the process, started with pipes and as leader of its group.
-        notice: Its protocol.
+        notices: Its protocol.
         on_stderr: Told of every line it writes to stderr.
         watchdog: Ends its group if we are killed.
     """
@@ -67,14 +78,14 @@ class ChildProcess:
     def __init__(
         self,
         transport: SubprocessTransport,
-        notice: _ExitNotice,
+        notices: _Notices,
         on_stderr: Callable[[str], None],
         watchdog: Watchdog | None = None,
     ) -> None:
-        process = Process(transport, notice, asyncio.get_running_loop())
+        process = Process(transport, notices, asyncio.get_running_loop())
         assert process.stdin is not None and process.stdout is not None and process.stderr is not None
         self._process, self._transport = process, transport
-        self._exited = notice.exited
+        self._notices = notices
         self._watchdog = watchdog
         self._stdin = LineSink(process.stdin)
         self._stdout = process.stdout
@@ -102,9 +113,9 @@ class ChildProcess:
             return cls(*await _begin(config, child_environment(environ, config.env)), on_stderr)
         await watchdog.start()
         async with watchdog.announced() as mark:
-            transport, notice = await _begin(config, child_environment(environ, config.env) | mark)
+            transport, notices = await _begin(config, child_environment(environ, config.env) | mark)
             watchdog.watch(transport.get_pid())
-        return cls(transport, notice, on_stderr, watchdog)
+        return cls(transport, notices, on_stderr, watchdog)
 
     @property
     def pid(self) -> int:
@@ -117,8 +128,15 @@ class ChildProcess:
         return self._process.returncode
 
     async def read(self) -> bytes:
-        """What it wrote to stdout next; empty at the end."""
+        """What it wrote to stdout next, and was not taken; empty at the end."""
         return await self._stdout.read(_CHUNK_BYTES)
+
+    def offer(self, take: Callable[[bytes], bool]) -> None:
+        """Has what it writes to stdout offered to `take` as it arrives; what that does not take waits to be read.
+
+        To read means a turn of the event loop more, which costs a lonely call as much as all that is done with it.
+        """
+        self._notices.take = take
 
     async def write(self, line: bytes) -> None:
         """Hands one line to the pipe, whole, once the lines before it have mostly left.
@@ -155,7 +173,7 @@ class ChildProcess:
         """Its exit code, or None if it is still running after `timeout_s` (None: however long it takes)."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
-                await self._exited.wait()
+                await self._notices.exited.wait()
         return self.exit_code
 
     async def close(self) -> None:
@@ -183,11 +201,11 @@ class ChildProcess:
             os.killpg(self.pid, number)
 
 
-async def _begin(config: ServerConfig, env: Mapping[str, str]) -> tuple[SubprocessTransport, _ExitNotice]:
+async def _begin(config: ServerConfig, env: Mapping[str, str]) -> tuple[SubprocessTransport, _Notices]:
     """Transport and protocol of the process of a server's command."""
     try:
         return await asyncio.get_running_loop().subprocess_exec(
-            _ExitNotice,
+            _Notices,
             config.command or "",
             *config.args,
             stdin=PIPE,
@@ -210,6 +228,10 @@ async def _drain(stderr: asyncio.StreamReader, on_line: Callable[[str], None]) -
     for line in splitter.feed(b"\n"):  # often the reason of the end is a last line without its own
         if line:
             on_line(_log_text(line))
+
+
+def _takes_nothing(_: bytes) -> bool:
+    return False
 
 
 def _log_text(line: bytes | OverlongLine) -> str:

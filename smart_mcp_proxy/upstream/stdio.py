@@ -1,33 +1,26 @@
 """Sessions with child processes, over their stdin and stdout."""
 
 import asyncio
-import time
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from typing import Any, Final
 
 import msgspec
-from mcp_types import METHOD_NOT_FOUND
 
 from smart_mcp_proxy.errors import UpstreamError
 from smart_mcp_proxy.models import Era, OnMessage, OnProgress
 from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.telemetry import get_logger, spawn
 from smart_mcp_proxy.upstream.codec import (
-    BrokenMessage,
-    Envelope,
-    cleaned,
-    decode_messages,
     encode_message,
-    recovered_id,
+    request_line,
 )
 from smart_mcp_proxy.upstream.handshake import Agreement, announced, enveloped, modern_meta, negotiate
-from smart_mcp_proxy.upstream.lines import LineSplitter, OverlongLine
+from smart_mcp_proxy.upstream.line_inbox import LineInbox
 from smart_mcp_proxy.upstream.link import (
     LogLine,
     OnEvent,
     Peer,
     after_gap,
-    announced_event,
     lost_error,
     next_request_id,
     timeout_error,
@@ -43,12 +36,8 @@ _EXIT_NOTICE_S: Final = 0.2
 """After a pipe of it was closed, how long a server may take to have an exit code worth telling."""
 _LAST_OUTPUT_S: Final = 0.2
 """After its exit, how long what it wrote may take to be read; a child of its own may hold the pipe open for ever."""
-_BURST_LINES: Final = 32
-"""So many lines of one server are dealt with before the others get a turn."""
-_NOISE_WARNING_S: Final = 60.0
 _RENEW_S: Final = 1.0
 """Pause before an ended subscription is made anew."""
-_LOG_TEXT_CHARS: Final = 2_000
 _UNCANCELLABLE: Final = frozenset({"initialize", "server/discover"})
 
 _log = get_logger("upstream")
@@ -124,12 +113,13 @@ class StdioLink:
         self._loop = asyncio.get_running_loop()
         self._peer = peer
         self._on_event = on_event
-        self._max_message_bytes = max_message_bytes
         self._pending = PendingCalls(config.name, self._lose)
+        self._inbox = LineInbox(
+            config.name, self._pending, on_event, self._reply_soon, self._say, peer, max_message_bytes=max_message_bytes
+        )
         self._reason: str | None = None
         self._lost = asyncio.Event()
-        self._next_noise_warning = 0.0
-        self._heard_s = 0.0
+        child.offer(self._inbox.take)
         self._reader = spawn(self._read_all(), f"upstream-read-{config.name}")
         self._watcher = spawn(self._watch_exit(), f"upstream-exit-{config.name}")
         self._doubter: asyncio.Task[None] | None = None
@@ -155,7 +145,7 @@ class StdioLink:
         async def post(method: str, params: Mapping[str, Any]) -> "asyncio.Future[bytes]":
             request_id, reply = self._expect(method, NO_FEED)
             futures.append((request_id, reply))
-            await self._send_request(request_id, method, params)
+            await self._write(request_line(request_id, method, params))
             return reply
 
         try:
@@ -181,10 +171,11 @@ class StdioLink:
     def _adopt(self, agreement: Agreement) -> None:
         self.era = agreement.era
         self.protocol_version = agreement.protocol_version
+        self._envelope = modern_meta(agreement.protocol_version)
         self.capabilities = agreement.capabilities
         self.server_info = agreement.server_info
 
-    async def request(
+    def request(
         self,
         method: str,
         params: Mapping[str, Any],
@@ -192,10 +183,15 @@ class StdioLink:
         timeout_s: float,
         on_progress: OnProgress | None = None,
         on_message: OnMessage | None = None,
-    ) -> bytes:
+    ) -> Coroutine[Any, Any, bytes]:
         """The `result` of one request exactly as the server wrote it; see `Link.request`."""
         if on_progress is None:
-            return await self._exchange(method, params, timeout_s, NO_FEED)
+            return self._exchange(method, params, timeout_s, NO_FEED)
+        return self._reported(method, params, timeout_s, on_progress)
+
+    async def _reported(
+        self, method: str, params: Mapping[str, Any], timeout_s: float, on_progress: OnProgress
+    ) -> bytes:
         async with ProgressFeed(on_progress) as feed:
             return await self._exchange(method, params, timeout_s, feed)
 
@@ -203,7 +199,7 @@ class StdioLink:
         request_id, reply = self._expect(method, feed)
         meta = dict(params.get("_meta") or {})
         if self.era == "modern":
-            meta = enveloped(meta, modern_meta(self.protocol_version))
+            meta = enveloped(meta, self._envelope)
         if feed is not NO_FEED:
             meta["progressToken"] = request_id
         is_sent, began_s = False, self._loop.time()
@@ -211,11 +207,13 @@ class StdioLink:
         # A timer, not asyncio.timeout around it all: that costs several times as much.
         timer = self._loop.call_at(deadline_s, expire, reply)
         try:
-            await self._send_request(request_id, method, {**params, "_meta": meta} if meta else params, deadline_s)
+            line = request_line(request_id, method, {**params, "_meta": meta} if meta else params)
+            if not self._put(line):
+                await self._write(line, deadline_s)
             is_sent = True
             return await reply
         except TimeoutError:
-            if self._heard_s < began_s and (self._doubter is None or self._doubter.done()):
+            if self._inbox.heard_s < began_s and (self._doubter is None or self._doubter.done()):
                 self._doubter = spawn(self._doubt(), f"upstream-doubt-{self._server}")
             raise timeout_error(self._server, method, timeout_s, was_sent=is_sent) from None
         finally:
@@ -226,7 +224,7 @@ class StdioLink:
 
     async def notify(self, method: str, params: Mapping[str, Any]) -> None:
         """Sends one notification."""
-        await self._write({"jsonrpc": "2.0", "method": method, **({"params": params} if params else {})})
+        await self._say({"jsonrpc": "2.0", "method": method, **({"params": params} if params else {})})
 
     async def close(self) -> None:
         """Ends the session and the server's whole process group; calls under way fail."""
@@ -256,17 +254,20 @@ class StdioLink:
         if not reply.cancel() and not reply.cancelled():
             reply.exception()  # seen: whoever waited may have gone with another error
 
-    async def _send_request(
-        self, request_id: int, method: str, params: Mapping[str, Any], deadline_s: float | None = None
-    ) -> None:
-        await self._write({"jsonrpc": "2.0", "id": request_id, "method": method, "params": params}, deadline_s)
-
-    async def _write(self, message: Mapping[str, Any], deadline_s: float | None = None) -> None:
-        line = encode_message(message)
+    def _put(self, line: bytes) -> bool:
+        """Hands a line to the server without waiting; False where that has to be done with `_write`."""
         try:
-            if not self._child.put(line):
-                async with asyncio.timeout_at(deadline_s):
-                    await self._child.write(line)
+            return self._child.put(line)
+        except ConnectionError:
+            return False
+
+    async def _say(self, message: Mapping[str, Any]) -> None:
+        await self._write(encode_message(message))
+
+    async def _write(self, line: bytes, deadline_s: float | None = None) -> None:
+        try:
+            async with asyncio.timeout_at(deadline_s):
+                await self._child.write(line)
         except ConnectionError as exc:
             await self._lose_pipe("closed its input")
             raise lost_error(self._server, self._reason or "", was_sent=False) from exc
@@ -282,13 +283,7 @@ class StdioLink:
     # --- receiving
 
     async def _read_all(self) -> None:
-        splitter = LineSplitter(self._max_message_bytes)
-        while chunk := await self._child.read():
-            self._heard_s = self._loop.time()
-            for number, line in enumerate(splitter.feed(chunk), 1):
-                self._receive_line(line)
-                if number % _BURST_LINES == 0:
-                    await asyncio.sleep(0)
+        await self._inbox.read(self._child.read)
         await self._lose_pipe("closed its output")
 
     async def _watch_exit(self) -> None:
@@ -298,73 +293,22 @@ class StdioLink:
 
     async def _doubt(self) -> None:
         """Ends the session if the server stays silent: a process that is stopped or stuck never ends by itself."""
-        silent_since_s = self._heard_s
+        silent_since_s = self._inbox.heard_s
         method = "ping" if self.era == "handshake" else "server/discover"
-        params = {"_meta": modern_meta(self.protocol_version)} if self.era == "modern" else {}
-        question = {"jsonrpc": "2.0", "id": next_request_id(), "method": method, "params": params}
-        self._child.write_soon(encode_message(question))
+        params = {"_meta": self._envelope} if self.era == "modern" else {}
+        self._child.write_soon(request_line(next_request_id(), method, params))
         await asyncio.sleep(self._init_s)
-        if self._heard_s == silent_since_s:
+        if self._inbox.heard_s == silent_since_s:
             self._lose(f"does not even answer '{method}'")
-
-    def _receive_line(self, line: bytes | OverlongLine) -> None:
-        if isinstance(line, OverlongLine):
-            reason = f"{line.size_bytes:,} bytes long, at most {self._max_message_bytes:,} are accepted"
-            broken = BrokenMessage(recovered_id(line.head, line.tail), reason)
-            _log.warning("server %s: a message was refused: %s", self._server, reason)
-            self._pending.settle_broken(broken, is_garbled=False)
-            return
-        text = cleaned(line)
-        if not text:
-            return
-        match decode_messages(text):
-            case None:
-                self._warn_of_noise()
-            case BrokenMessage() as broken:
-                _log.warning("server %s sent a message that cannot be read: %s", self._server, broken.reason)
-                self._pending.settle_broken(broken)
-            case messages:
-                for message in messages:
-                    self._receive(message)
-
-    def _receive(self, message: Envelope) -> None:
-        if not message.method:
-            if not self._pending.settle(message):
-                _log.debug("server %s: dropped a reply that nobody waits for", self._server)
-        elif self._peer is not None and self._peer.take(message, self._reply_soon, self._write):
-            return
-        elif bytes(message.id):
-            self._answer(message)
-        elif message.method == "notifications/progress":
-            self._pending.report(bytes(message.params))
-        elif message.method == "notifications/message":
-            self._on_event(LogLine(bytes(message.params)[:_LOG_TEXT_CHARS].decode(errors="replace")))
-        elif (event := announced_event(message.method, bytes(message.params))) is not None:
-            self._on_event(event)
-
-    def _answer(self, message: Envelope) -> None:
-        """Answers a request of the server's: it may ask whether we are there, and nothing else."""
-        reply: dict[str, Any] = {"jsonrpc": "2.0", "id": message.id}
-        if message.method == "ping":
-            reply["result"] = {}
-        else:
-            reply["error"] = {"code": METHOD_NOT_FOUND, "message": f"Method not found: {message.method}"}
-        self._reply_soon(reply)
 
     def _reply_soon(self, reply: Mapping[str, Any]) -> None:
         self._child.write_soon(msgspec.json.encode(reply) + b"\n")
 
-    def _warn_of_noise(self) -> None:
-        now = time.monotonic()
-        if now >= self._next_noise_warning:
-            self._next_noise_warning = now + _NOISE_WARNING_S
-            _log.warning("server %s writes text to stdout that is no protocol message; it is skipped", self._server)
-
     async def _subscribed(self) -> "tuple[int, asyncio.Future[bytes]]":
         """Id and future end of a new subscription to changes of lists; the changes come as notifications."""
         request_id, end = self._expect(SUBSCRIBE, NO_FEED)
-        params = {"notifications": announced(self.capabilities), "_meta": modern_meta(self.protocol_version)}
-        await self._send_request(request_id, SUBSCRIBE, params)
+        params = {"notifications": announced(self.capabilities), "_meta": self._envelope}
+        await self._write(request_line(request_id, SUBSCRIBE, params))
         return request_id, end
 
     async def _listen(self, subscription: "tuple[int, asyncio.Future[bytes]]") -> None:

@@ -5,7 +5,7 @@ import contextlib
 import logging
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
@@ -185,7 +185,7 @@ class Upstream:
             return False
         return self._link is not None
 
-    async def request(
+    def request(
         self,
         method: str,
         params: Mapping[str, Any],
@@ -193,7 +193,7 @@ class Upstream:
         timeout_s: float | None = None,
         on_progress: OnProgress | None = None,
         on_message: OnMessage | None = None,
-    ) -> bytes:
+    ) -> Coroutine[Any, Any, bytes]:
         """The `result` of one request as JSON text.
 
         Args:
@@ -208,14 +208,17 @@ class Upstream:
             UpstreamTimeoutError: No answer in time.
         """
         limit_s = self.config.limits.call_s if timeout_s is None else timeout_s
-        left_s = limit_s
         if self._link is None:
-            began = self._clock()
-            await self.ready(min(limit_s, self.config.limits.init_s))
-            left_s = max(0.0, limit_s - (self._clock() - began))
+            return self._asked_later(method, params, limit_s, on_progress, on_message)
+        return self._asked(self._link, method, params, limit_s, on_progress, on_message)
+
+    async def _asked_later(self, method: str, params: Mapping[str, Any], limit_s: float, *heard: Any) -> bytes:
+        """The same as `_asked`, once there is a link."""
+        began = self._clock()
+        await self.ready(min(limit_s, self.config.limits.init_s))
         if self._link is None:
             raise self.not_ready()
-        return await self._asked(self._link, method, params, left_s, on_progress, on_message)
+        return await self._asked(self._link, method, params, max(0.0, limit_s - (self._clock() - began)), *heard)
 
     async def _asked(
         self,
@@ -283,10 +286,7 @@ class Upstream:
 
     async def _run(self) -> None:
         """Connects again and again until it is stopped, or until only the user can help."""
-        while True:
-            pause_s = await self._connect_once()
-            if pause_s is None:
-                return
+        while (pause_s := await self._connect_once()) is not None:
             self._retry_now.clear()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause_s):

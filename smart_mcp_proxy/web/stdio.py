@@ -29,8 +29,16 @@ from smart_mcp_proxy.gateway.agent import DRAIN_S
 from smart_mcp_proxy.models import LOCAL, Era
 from smart_mcp_proxy.telemetry import get_logger, spawn
 from smart_mcp_proxy.upstream.lines import LineSplitter, OverlongLine
-from smart_mcp_proxy.web.stdio_pipes import CHUNK_BYTES, MOST_UNSENT_BYTES, Writer, claimed_stdio, reader_of, writer_of
-from smart_mcp_proxy.web.wire import CallsInFlight, Pieces, WireCall, WireCancel, error_reply, parse_wire
+from smart_mcp_proxy.web.stdio_pipes import (
+    CHUNK_BYTES,
+    MOST_UNSENT_BYTES,
+    Reader,
+    Writer,
+    claimed_stdio,
+    reader_of,
+    writer_of,
+)
+from smart_mcp_proxy.web.wire import CallsInFlight, WireCall, WireCancel, error_reply, parse_wire
 
 __all__ = ["serve_stdio"]
 
@@ -64,7 +72,7 @@ class _Client:
         stop: Set when it is told to end.
     """
 
-    def __init__(self, gateway: Gateway, reader: asyncio.StreamReader, writer: Writer, stop: asyncio.Event) -> None:
+    def __init__(self, gateway: Gateway, reader: Reader, writer: Writer, stop: asyncio.Event) -> None:
         self._server = gateway.mcp_server()
         self._checked = checked_clients(self._server)
         self._agent = gateway.agent
@@ -75,6 +83,8 @@ class _Client:
         self._writer = writer
         self._limit_bytes = gateway.settings.max_message_bytes
         self._lines = LineSplitter(self._limit_bytes)
+        self._is_read = True
+        """Whether all that has arrived was dealt with, and more may come."""
         self._stop = stop
         self._is_gone = False
         self._listening = anyio.CancelScope()
@@ -118,12 +128,16 @@ class _Client:
 
         async def read() -> None:
             async with inbound_in:
+                self._reader.take = self._take_at_once
                 with self._listening:
                     while chunk := await self._reader.read(CHUNK_BYTES):
+                        self._is_read = False
                         for line in self._lines.feed(chunk):
                             if self._writer.is_behind:
                                 await self._send()
                             await self._receive(line, inbound_in)
+                        self._is_read = True
+                self._is_read = False
                 # Before the SDK's stream is closed: it gives up what it has not answered then.
                 await self._finish()
 
@@ -133,7 +147,8 @@ class _Client:
                     request_id = response_id(message)
                     # Not waited for: what the SDK has not handed over yet would wait uncounted.
                     await self._send(dump_message(message), answers=request_id, waits=False)
-                    self._mark_answered(request_id)
+                    if request_id is not None:
+                        self._mark_answered(coerce_request_id(request_id))
 
         async with anyio.create_task_group() as group:
             self._gone = group.cancel_scope.cancel
@@ -150,42 +165,56 @@ class _Client:
         if not line.strip():
             return
         match parse_wire(line):
-            case WireCall() as call if (way := self._way(call)) is not None:
-                self._mark_unanswered(call.id)
-                calls, era = way
-                calls.add(call, spawn(self._answer(call, calls, era), "wire call"))
+            case WireCall() as call if self._began(call):
+                pass
             case WireCancel() as cancel if self._calls is not None and self._calls.cancel(cancel.params.requestId):
-                self._mark_answered(cancel.params.requestId)  # the call may not even have begun
+                self._mark_answered(coerce_request_id(cancel.params.requestId))  # the call may not even have begun
             case wire:
                 if isinstance(wire, WireCancel):
-                    self._mark_answered(wire.params.requestId)  # nobody waits for it any more
+                    self._mark_answered(coerce_request_id(wire.params.requestId))  # nobody waits for it any more
                 await self._hand_on(line, inbound)
+
+    def _take_at_once(self, chunk: bytes) -> bool:
+        """Begins a call where nothing but the call has arrived; everything else waits to be read."""
+        is_alone = self._is_read and chunk.find(b"\n") == len(chunk) - 1 and self._lines.is_empty
+        if is_alone and not self._writer.is_behind and len(chunk) <= self._limit_bytes:
+            call = parse_wire(chunk.rstrip())
+            if isinstance(call, WireCall) and self._began(call):
+                return True
+        self._is_read = False
+        return False
+
+    def _began(self, call: WireCall) -> bool:
+        """Whether the call is answered here, in a task of its own."""
+        if (way := self._way(call)) is None:
+            return False
+        self._mark_unanswered(call.key)
+        calls, era = way
+        calls.add(call, spawn(self._answer(call, calls, era), "wire call"))
+        return True
 
     async def _hand_on(self, line: bytes, inbound: Any) -> None:
         """Gives the SDK a message, unless it is one that nobody should be given."""
         refusal = refuse(line)
         message = _parsed(line) if refusal is None else None
         request = request_of(message) if message is not None else None
-        if request is not None and coerce_request_id(request.id) in self._in_use:
+        key = coerce_request_id(request.id) if request is not None else None
+        if request is not None and key in self._in_use:
             refusal = refuse_used_id(request.id)
         if refusal is not None:
             await self._send(refusal.reply)
             return
-        if request is not None:
-            self._mark_unanswered(request.id, has_end=request.method != "subscriptions/listen")
+        if request is not None and key is not None:
+            self._mark_unanswered(key, has_end=request.method != "subscriptions/listen")
         await inbound.send(message)
 
-    def _mark_unanswered(self, request_id: int | str, *, has_end: bool = True) -> None:
-        key = coerce_request_id(request_id)
+    def _mark_unanswered(self, key: int | str, *, has_end: bool = True) -> None:
         self._in_use.add(key)
         if has_end:
             self._unanswered.add(key)
             self._all_answered.clear()
 
-    def _mark_answered(self, request_id: int | str | None) -> None:
-        if request_id is None:
-            return
-        key = coerce_request_id(request_id)
+    def _mark_answered(self, key: int | str) -> None:
         self._in_use.discard(key)
         self._unanswered.discard(key)
         if not self._unanswered:
@@ -194,7 +223,7 @@ class _Client:
     def _way(self, call: WireCall) -> tuple[CallsInFlight, Era] | None:
         """How this call is answered here; None if it is the SDK's, as all are before it has let the client call."""
         client = self._checked.get(None)
-        if client is None or coerce_request_id(call.id) in self._in_use:
+        if client is None or call.key in self._in_use:
             return None
         is_modern = client.protocol_version in MODERN_PROTOCOL_VERSIONS
         if not (call.meta.is_modern if is_modern else call.meta.version is None):
@@ -207,9 +236,13 @@ class _Client:
 
     async def _answer(self, call: WireCall, calls: CallsInFlight, era: Era) -> None:
         try:
-            await self._send(*await _reply(call, calls, era), answers=call.id)
+            try:
+                reply = await calls.answer(call, era, LOCAL.id) or ()
+            except MCPError as failure:
+                reply = (error_reply(call, failure),)
+            await self._send(*reply, answers=call.id)  # nothing, if the client cancelled the call
         finally:
-            self._mark_answered(call.id)
+            self._mark_answered(call.key)
 
     async def _send(self, *pieces: bytes, answers: int | str | None = None, waits: bool = True) -> None:
         """Sends one message, if any, and waits until the client has read enough.
@@ -227,21 +260,13 @@ class _Client:
             if pieces:
                 self._writer.write(b"".join((*pieces, b"\n")))
                 del pieces  # the client may take its time
-            if waits or not self._writer.is_behind:
+            if not self._writer.is_flowing and (waits or not self._writer.is_behind):
                 await self._writer.drain()
         except OSError as exc:
             if not self._is_gone:  # one of many answers under way is the first to notice
                 log.info("the client is gone: %s", exc.strerror or exc)
             self._is_gone = True
             self._gone()
-
-
-async def _reply(call: WireCall, calls: CallsInFlight, era: Era) -> Pieces:
-    """The answer, in pieces; none if the client cancelled the call."""
-    try:
-        return await calls.answer(call, era, LOCAL.id) or ()
-    except MCPError as failure:
-        return (error_reply(call, failure),)
 
 
 def _left_out(request_id: int | str, size_bytes: int) -> bytes:

@@ -5,13 +5,23 @@ import fcntl
 import os
 import stat
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from typing import SupportsIndex
 
 from smart_mcp_proxy.gateway.gates import Gates
 from smart_mcp_proxy.upstream.pipes import LineSink
 
-__all__ = ["CHUNK_BYTES", "MOST_UNSENT_BYTES", "UNSENT_BYTES", "Writer", "claimed_stdio", "reader_of", "writer_of"]
+__all__ = [
+    "CHUNK_BYTES",
+    "MOST_UNSENT_BYTES",
+    "UNSENT_BYTES",
+    "Reader",
+    "Writer",
+    "claimed_stdio",
+    "reader_of",
+    "writer_of",
+]
 
 CHUNK_BYTES = 256 * 1024
 PIPE_BYTES = 1024 * 1024
@@ -57,10 +67,27 @@ def _can_poll(descriptor: int) -> bool:
     return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or os.isatty(descriptor)
 
 
-async def reader_of(source: int) -> asyncio.StreamReader:
-    """What a descriptor holds; a file is read like a pipe."""
+class Reader(asyncio.StreamReader):
+    """What a descriptor holds; a file is read like a pipe.
+
+    Attributes:
+        take: Offered what arrives; what it does not take waits to be read, which means a turn of the event loop more.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(limit=CHUNK_BYTES)
+        self.take: Callable[[bytes], bool] = _takes_nothing
+
+    def feed_data(self, data: Iterable[SupportsIndex]) -> None:
+        """Called by the event loop."""
+        if not self.take(bytes(data)):
+            super().feed_data(data)
+
+
+async def reader_of(source: int) -> Reader:
+    """The reading side of a descriptor."""
     loop = asyncio.get_running_loop()
-    reader = asyncio.StreamReader(limit=CHUNK_BYTES)
+    reader = Reader()
     if _can_poll(source):
         protocol = asyncio.StreamReaderProtocol(reader)
         await loop.connect_read_pipe(lambda: protocol, os.fdopen(os.dup(source), "rb", buffering=0))
@@ -70,10 +97,14 @@ async def reader_of(source: int) -> asyncio.StreamReader:
     return reader
 
 
-def _feed(source: int, reader: asyncio.StreamReader, loop: asyncio.AbstractEventLoop) -> None:
+def _feed(source: int, reader: Reader, loop: asyncio.AbstractEventLoop) -> None:
     while chunk := os.read(source, CHUNK_BYTES):
         loop.call_soon_threadsafe(reader.feed_data, chunk)
     loop.call_soon_threadsafe(reader.feed_eof)
+
+
+def _takes_nothing(_: bytes) -> bool:
+    return False
 
 
 class Writer:
@@ -81,9 +112,11 @@ class Writer:
 
     Attributes:
         is_behind: Whether a client that reads slowly, or never, has left too much unread.
+        is_flowing: Whether there is nothing to wait for, and somebody who reads.
     """
 
     is_behind = False
+    is_flowing = True
 
     def __init__(self, sink: int) -> None:
         self._sink = sink
@@ -120,6 +153,11 @@ class _PipeWriter(Writer):
     def is_behind(self) -> bool:  # type: ignore[override]  # of a pipe it changes
         """See `Writer`."""
         return self._flow.is_behind
+
+    @property
+    def is_flowing(self) -> bool:  # type: ignore[override]
+        """See `Writer`."""
+        return not self._flow.is_behind and not self._pipe.is_closing
 
     def write(self, data: bytes) -> None:
         """Writes what the pipe takes now and keeps the rest."""

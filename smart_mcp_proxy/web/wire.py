@@ -113,12 +113,14 @@ class WireCall(NamedTuple):
 
     Attributes:
         id: Of the request.
+        key: The same for 7 and "7", which the SDK takes for one id.
         name: The tool.
         arguments: For it.
         meta: What goes with them.
     """
 
     id: int | str
+    key: int | str
     name: str
     arguments: Mapping[str, Any]
     meta: CallMeta
@@ -152,7 +154,7 @@ def _usual(message: bytes, parsed: _CallMessage) -> WireCall | None:
         members += 1
     if not meta.is_usual or has_odd_members(message, params.arguments, members, _PARAM_LEVELS):
         return None
-    return WireCall(parsed.id, params.name, params.arguments, meta)
+    return WireCall(parsed.id, coerce_request_id(parsed.id), params.name, params.arguments, meta)
 
 
 def error_reply(call: WireCall, failure: MCPError) -> bytes:
@@ -184,13 +186,13 @@ class CallsInFlight:
         """Whether this call is answered here: a listed tool, an id that is not in use, nobody to be asked."""
         if self._agent.may_ask() and (self._is_askable or call.meta.is_askable):
             return False
-        if coerce_request_id(call.id) in self._tasks or not self.offer.has(call.name):
+        if call.key in self._tasks or not self.offer.has(call.name):
             return False
         return not (self._agent.may_need_line() and self.offer.may_need_line(call.name, call.arguments))
 
     def add(self, call: WireCall, task: "asyncio.Task[None]") -> None:
         """Lets the client cancel a call that `task` is going to answer, before it has begun."""
-        self._tasks[coerce_request_id(call.id)] = task
+        self._tasks[call.key] = task
 
     async def answer(self, call: WireCall, era: Era, principal: str) -> Pieces | None:
         """The JSON-RPC reply in the current task, in pieces; None if the client cancelled the call.
@@ -200,19 +202,18 @@ class CallsInFlight:
         """
         task = asyncio.current_task()
         assert task is not None
-        key = coerce_request_id(call.id)
-        self._tasks[key] = task
+        self._tasks[call.key] = task
         try:
             caller = Caller(principal, call.meta.rest, None, self._session)
             raw = await self._agent.answer(self.offer, call.name, call.arguments, caller, era)
         except asyncio.CancelledError:
             # Taken out by cancel(): the client's wish, not the server's end.
-            if key in self._tasks:
+            if call.key in self._tasks:
                 raise
             task.uncancel()
             return None
         finally:
-            self._tasks.pop(key, None)
+            self._tasks.pop(call.key, None)
         return b'{"jsonrpc":"2.0","id":%b,"result":' % msgspec.json.encode(call.id), raw, b"}"
 
     def cancel(self, request_id: int | str) -> bool:

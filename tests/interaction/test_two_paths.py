@@ -4,13 +4,14 @@ A member that JSON-RPC does not know makes the fast door hand a message on, and 
 """
 
 import json
+from itertools import pairwise
 from typing import Any
 
 import pytest
 from agents import META
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
-from wires import ENVELOPE, SILENCE, Answer, HttpWire, Wire, call_text
+from wires import ENVELOPE, SILENCE, Answer, HttpWire, StdioWire, Wire, call_text
 
 from smart_mcp_proxy.web.wire import WireCall, parse_wire
 
@@ -247,6 +248,26 @@ async def test_the_first_answer_on_a_connection_is_the_same_as_later_ones(wire: 
             fast, sdk = await answers(wire, text)
             assert fast == sdk
             assert fast[1] is not SILENCE
+
+
+@pytest.mark.parametrize("wire", [("stdio", "handshake"), ("stdio", "modern")], ids="-".join, indirect=True)
+@settings(max_examples=40, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+@given(
+    ways=st.lists(st.sampled_from([b"{", b'{"unknown":1,']), min_size=1, max_size=60),
+    cuts=st.lists(st.integers(0, 10_000), max_size=30),
+    end=st.sampled_from([b"\n", b"\r\n"]),
+)
+async def test_every_call_is_answered_however_its_bytes_arrive(
+    wire: StdioWire, ways: list[bytes], cuts: list[int], end: bytes
+) -> None:
+    """Alone in a write, with others of both ways, or in pieces."""
+    ids = [wire.next_id() for _ in ways]
+    calls = [way + call_text(wire.era, id_, "old:echo", {"text": "x"})[1:] for way, id_ in zip(ways, ids, strict=True)]
+    text = b"".join(call + end for call in calls)
+    places = sorted({0, len(text), *(cut for cut in cuts if cut < len(text))})
+    for start, stop in pairwise(places):
+        await wire.write(text[start:stop])
+    assert sorted([(await wire.read())["id"] for _ in ids]) == ids
 
 
 def test_what_is_compared_really_goes_two_ways() -> None:

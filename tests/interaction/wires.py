@@ -105,7 +105,11 @@ class StdioWire(Wire):
         self._stdin, self._stdout = process.stdin, process.stdout
 
     async def send(self, message: bytes) -> None:
-        self._stdin.write(message + b"\n")
+        await self.write(message + b"\n")
+
+    async def write(self, piece: bytes) -> None:
+        """Sends a part of a message, or several."""
+        self._stdin.write(piece)
         await self._stdin.drain()
 
     async def read(self) -> dict[str, Any]:

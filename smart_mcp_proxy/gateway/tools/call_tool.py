@@ -1,6 +1,6 @@
 """`call_tool_read`, `call_tool_write`, `call_tool_destructive`: one call path, three sets of annotations."""
 
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
@@ -56,11 +56,11 @@ class _CallTool(AgentTool[CallArguments]):
         record = self._visible.find(name) if servers and isinstance(name, str) else None
         return record is not None and record.key.server in servers
 
-    async def run(self, arguments: CallArguments, caller: Caller) -> bytes:
+    def run(self, arguments: CallArguments, caller: Caller) -> Coroutine[Any, Any, bytes]:
         """Calls the upstream tool."""
         if caller.registry is not None and (record := self._visible.find(arguments.name)) is not None:
             caller.registry.note_called(record)
-        return await self._calls.call(
+        return self._calls.call(
             CallRequest(
                 name=arguments.name,
                 arguments=_arguments(arguments),

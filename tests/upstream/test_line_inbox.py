@@ -1,0 +1,103 @@
+"""What a stdio server writes is dealt with in its order, whether it is taken at once or has to be read."""
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from smart_mcp_proxy.upstream.line_inbox import LineInbox
+from smart_mcp_proxy.upstream.link import LinkEvent, LogLine
+from smart_mcp_proxy.upstream.pending import PendingCalls
+
+pytestmark = pytest.mark.anyio
+
+BURST = 32
+
+
+def no_answer(reply: Mapping[str, Any]) -> None:
+    raise AssertionError(f"nobody asked, and was answered {reply}")
+
+
+async def nothing_said(message: Mapping[str, Any]) -> None:
+    raise AssertionError(f"nobody says anything, but {message}")
+
+
+def inbox_of(heard: list[LinkEvent]) -> LineInbox:
+    """An inbox whose log lines go to `heard`."""
+    return LineInbox("box", PendingCalls("box"), heard.append, no_answer, nothing_said, max_message_bytes=1_000)
+
+
+def said(number: int) -> bytes:
+    message = {"jsonrpc": "2.0", "method": "notifications/message", "params": {"data": number}}
+    return json.dumps(message).encode() + b"\n"
+
+
+class Stdout:
+    """A server's output as the event loop hands it on: what the inbox does not take waits to be read.
+
+    Attributes:
+        taken: How many chunks were taken at once.
+    """
+
+    def __init__(self, inbox: LineInbox) -> None:
+        self.taken = 0
+        self._inbox = inbox
+        self._waiting = asyncio.StreamReader()
+
+    def arrive(self, chunk: bytes) -> None:
+        if self._inbox.take(chunk):
+            self.taken += 1
+        else:
+            self._waiting.feed_data(chunk)
+
+    def end(self) -> None:
+        self._waiting.feed_eof()
+
+    async def read(self) -> bytes:
+        return await self._waiting.read(1 << 16)
+
+
+async def numbers_heard(chunks: Sequence[bytes], turns: Sequence[int]) -> tuple[list[int], int]:
+    """The numbers in the order in which they were heard, and how many chunks were taken at once.
+
+    Args:
+        chunks: What arrives.
+        turns: How many turns the event loop gets after each of them.
+    """
+    heard: list[LinkEvent] = []
+    inbox = inbox_of(heard)
+    stdout = Stdout(inbox)
+    reading = asyncio.ensure_future(inbox.read(stdout.read))
+    await asyncio.sleep(0)
+    for chunk, count in zip(chunks, turns, strict=True):
+        stdout.arrive(chunk)
+        for _ in range(count):
+            await asyncio.sleep(0)
+    stdout.end()
+    await reading
+    return [json.loads(event.text)["data"] for event in heard if isinstance(event, LogLine)], stdout.taken
+
+
+@given(st.lists(st.tuples(st.integers(1, 3 * BURST), st.integers(0, 4)), min_size=1, max_size=12), st.integers(0, 40))
+def test_nothing_overtakes_what_waits(bursts, cut):
+    """Few lines or many, whole or cut in the middle, with turns of the loop between them or without."""
+    numbers = iter(range(10_000))
+    texts = [b"".join(said(next(numbers)) for _ in range(count)) for count, _ in bursts]
+    # Each chunk ends somewhere in the first line of the next one.
+    chunks = [
+        text[cut if place else 0 :] + following[:cut]
+        for place, (text, following) in enumerate(zip(texts, [*texts[1:], b""], strict=True))
+    ]
+    heard, _ = asyncio.run(numbers_heard(chunks, [turns for _, turns in bursts]))
+    assert heard == list(range(sum(count for count, _ in bursts)))
+
+
+@pytest.mark.parametrize(("lines", "taken"), [(1, 1), (BURST, 1), (BURST + 1, 0)])
+async def test_little_is_dealt_with_as_it_arrives(lines, taken):
+    """A lonely answer waits for no turn of the event loop; a flood leaves the others theirs."""
+    heard, at_once = await numbers_heard([b"".join(map(said, range(lines)))], [0])
+    assert (heard, at_once) == (list(range(lines)), taken)
