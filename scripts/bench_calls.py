@@ -1,5 +1,7 @@
 """Measures calls through the gateway against direct calls and FastMCP's `create_proxy`, in one run.
 
+A relay that passes bytes on and looks at none shows what any process in between costs on this machine at this moment.
+
 All candidates stand in front of the same raw upstream and are driven by the same raw load client; the rounds alternate
 between them. The front's transport and era are the upstream's. Quote ratios and added milliseconds: absolute times
 are those of this machine at this moment. Results go to bench-calls.json as well.
@@ -97,7 +99,7 @@ def run(options: argparse.Namespace, folder: Path) -> int:
         plan = replace(plan, rounds=options.rounds)
     before = machine()
     print(", ".join(f"{key} {value}" for key, value in before.items()), end="\n\n", flush=True)
-    names = ["direct", "ours", *([] if options.skip_proxy else ["proxy"])]
+    names = ["direct", "relay", "ours", *([] if options.skip_proxy else ["proxy"])]
     calls = run_calls(pairs, plan, folder, names)
     startup = []
     if options.only in (None, "start"):

@@ -1,4 +1,4 @@
-"""What is measured: the upstream itself, our gateway in front of it, and FastMCP's proxy in front of it."""
+"""What is measured: the upstream itself, and in front of it our gateway, FastMCP's proxy, and a relay of bytes."""
 
 import contextlib
 import json
@@ -67,7 +67,7 @@ class Target:
     """One candidate, running.
 
     Attributes:
-        name: direct, ours or proxy.
+        name: direct, relay, ours or proxy.
         link: The load client's connection to it.
         process: What stands between client and upstream; None for direct.
     """
@@ -141,7 +141,7 @@ class Bench:
         transport: Of the front and of the upstream alike.
         era: Of the whole chain: the upstream speaks no other.
         folder: For configuration, data and logs.
-        names: Which of direct, ours, proxy.
+        names: Which of direct, relay, ours, proxy.
         is_profiled: Whether our gateway carries the sampler.
     """
 
@@ -167,7 +167,13 @@ class Bench:
             is_http = self._transport == "http"
             entry = {"url": url} if is_http else {"command": upstream[0], "args": upstream[1:]}
             proxied = url if is_http else json.dumps(upstream)
-            commands = {"direct": upstream, "ours": self._gateway(entry), "proxy": [*_module("serve_proxy"), proxied]}
+            relayed = [str(port)] if is_http else upstream
+            commands = {
+                "direct": upstream,
+                "relay": [*_module("serve_relay"), self._transport, *relayed],
+                "ours": self._gateway(entry),
+                "proxy": [*_module("serve_proxy"), self._transport, proxied],
+            }
             targets = [self._started(stack, name, commands[name], port) for name in self._names]
             for target in targets:
                 self._await_ready(target)
@@ -180,14 +186,12 @@ class Bench:
 
     def _started(self, stack: contextlib.ExitStack, name: str, command: list[str], upstream_port: int) -> Target:
         if self._transport == "stdio":
-            if name == "proxy":
-                command = [*command[:3], "stdio", *command[3:]]
             process = stack.enter_context(spawn(command, self._log(name)))
             return Target(name, PipeLink(process), None if name == "direct" else process, self._profile())
         if name == "direct":
             return Target(name, HttpLink(upstream_port), None)
         port = free_port()
-        command = [*command, "--port", str(port)] if name == "ours" else [*command[:3], "http", *command[3:], str(port)]
+        command = [*command, *(["--port"] if name == "ours" else []), str(port)]
         process = stack.enter_context(spawn(command, self._log(name)))
         return Target(name, HttpLink(port), process, self._profile())
 
