@@ -32,6 +32,20 @@ class Archive:
         self._clock = clock
         self._lost: StorageError | None = None
 
+    async def write(self, work: Callable[[Connection], T]) -> T:
+        """What `work` returns; once it does, what it wrote survives whatever happens to this process."""
+        return await self._database.run(partial(self._write, work))
+
+    async def decide(self, work: Callable[[Connection], T]) -> T:
+        """As `write`, for a decision of the user's: no journal need be there for it afterwards."""
+
+        def decide() -> T:
+            result = self._write(work)
+            self._database.fold_journal()
+            return result
+
+        return await self._database.run(decide)
+
     async def approve(self, seen: Mapping[ToolKey, str], by: str, *, reopens: bool = False) -> frozenset[ToolKey]:
         """Approves listed definitions in the user's name; returns those that still were what the user saw.
 

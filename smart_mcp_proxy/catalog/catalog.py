@@ -19,7 +19,7 @@ from smart_mcp_proxy.catalog.database import Database, StorageError
 from smart_mcp_proxy.catalog.instances import Instance
 from smart_mcp_proxy.catalog.mark import read_mark
 from smart_mcp_proxy.catalog.remembered import FIRST_REMEMBERED_ID, Heard, remember, restore
-from smart_mcp_proxy.catalog.schema import migrate, migrate_within
+from smart_mcp_proxy.catalog.schema import is_latest, migrate
 from smart_mcp_proxy.catalog.snapshot import Diff, Snapshot
 from smart_mcp_proxy.errors import CatalogError, ConfigError
 from smart_mcp_proxy.models import Review, ToolKey
@@ -158,10 +158,6 @@ class Catalog(Archive):
         """What `work` finds in the file, all its queries seeing one state of it."""
         return await self._database.run(partial(self._database.read, work))
 
-    async def write(self, work: Callable[[Connection], T]) -> T:
-        """What `work` returns; once it does, what it wrote survives whatever happens to this process."""
-        return await self._database.run(partial(self._write, work))
-
     async def register_instance(self, pid: int, servers: Collection[str]) -> Instance:
         """Tells other processes that this one lives and uses `servers`; again, when these change."""
         return await self._database.run(partial(self._register, pid, tuple(sorted(servers))))
@@ -190,7 +186,7 @@ class Catalog(Archive):
                 _log.warning("the catalog '%s' is gone; a new one is filled from the servers.", self._database.path)
         try:
             self._database.connect()
-            migrate(self._database, is_lost=not is_new)
+            self._migrate(is_lost=not is_new)
             if is_reset:
                 self._database.write(tools.clear)
             self._database.write(partial(tools.shorten_listed_names, limit=self._name_limit))
@@ -201,11 +197,15 @@ class Catalog(Archive):
             if not was_blank:
                 self._recall(is_lost=not is_new)
 
+    def _migrate(self, *, is_lost: bool) -> None:
+        if not self._database.read(is_latest):
+            self._database.write(partial(migrate, path=self._database.path, is_lost=is_lost))
+
     def _recall(self, *, is_lost: bool) -> None:
         """Takes into memory what a file holds that cannot be written; nothing is trusted of one that falls short."""
 
         def look(connection: Connection) -> tuple[Snapshot, dict[str, float], Standing]:
-            migrate_within(connection, self._database.path, is_lost=is_lost)
+            migrate(connection, self._database.path, is_lost=is_lost)
             return self._look(connection)
 
         try:
@@ -343,7 +343,7 @@ class Catalog(Archive):
         # Otherwise another process, now gone, may have stored a block that the memory lacks: no file then, no trust.
         is_whole = mark is None or known.mark.covers(mark)
         self._database.mend()
-        migrate(self._database, is_lost=known.is_closed or not is_whole)
+        self._migrate(is_lost=known.is_closed or not is_whole)
 
         def store(connection: Connection) -> Instance | None:
             is_new_file = known.mark.catalog_id not in (0, read_mark(connection).catalog_id)

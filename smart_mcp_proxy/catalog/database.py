@@ -19,7 +19,8 @@ from smart_mcp_proxy.catalog.companions import await_companions, companion_ids, 
 from smart_mcp_proxy.catalog.damage import FileId, file_id, find_damage, move_aside
 from smart_mcp_proxy.catalog.mark import MARK_NAME, Mark, MarkFile
 from smart_mcp_proxy.catalog.read_only import copy_in_memory
-from smart_mcp_proxy.catalog.room import NO_ROOM_HINT, is_full, is_read_only, why_unwritable
+from smart_mcp_proxy.catalog.room import NO_ROOM_HINT, disk_full, is_full, is_read_only, why_unwritable
+from smart_mcp_proxy.catalog.schema import refuse_newer
 from smart_mcp_proxy.errors import CatalogError, ConfigError
 from smart_mcp_proxy.telemetry import get_logger
 
@@ -75,7 +76,8 @@ class Database:
     Somebody may remove the journal (`-wal`) or its index (`-shm`) while processes use them. SQLite notices nothing:
     they would go on in files without a name, and the next process would begin new ones beside them. So every
     transaction looks whether they are the ones that were opened; if not, nothing is written, what the lost journal
-    holds is put into the database, and it is opened anew. A process that starts meanwhile waits for that.
+    holds is put into the database, and it is opened anew. A process that starts meanwhile waits for that. Who is killed
+    before it looks takes with it what no checkpoint has copied: records and lists of the last while, and no decision.
     """
 
     def __init__(self, path: Path, *, is_needed: bool = True) -> None:
@@ -171,6 +173,7 @@ class Database:
         """
 
         def examine(connection: Connection) -> T:
+            refuse_newer(connection, self.path)
             if damage := find_damage(connection) or self._mark.find_loss(connection):
                 raise StorageError(f"The catalog '{self.path}' is damaged: {damage}.", hint="Check the disk.")
             return work(connection)
@@ -211,16 +214,24 @@ class Database:
         return self._mark.read()
 
     def advance_mark(self, mark: Mark, *, adopts: bool = False) -> None:
-        """Notes outside the file how far it has come; see `MarkFile.advance`.
+        """Notes outside the file how far it has come, and that without its journal; see `MarkFile.advance`.
 
         Raises:
             StorageError: The disk does not let us.
         """
+        if not self._mark.knows(mark):
+            self.fold_journal()
         try:
             self._mark.advance(mark, adopts=adopts)
         except OSError as exc:
-            reason = exc.strerror or type(exc).__name__
-            raise StorageError(f"'{self.path.with_name(MARK_NAME)}' cannot be written: {reason}.") from exc
+            where, reason = self.path.with_name(MARK_NAME), exc.strerror or type(exc).__name__
+            raise StorageError(f"'{where}' cannot be written: {reason}.") from exc
+
+    def fold_journal(self) -> None:
+        """Copies what the journal holds into the file: who removes the journal and kills us takes nothing."""
+        if self._connection is not None and not self._is_cut_off():
+            with suppress(SQLAlchemyError):  # the journal still has it
+                self._connection.exec_driver_sql("PRAGMA wal_checkpoint(PASSIVE)")
 
     def _transact(self, mode: Literal["DEFERRED", "IMMEDIATE"], work: Callable[[Connection], T]) -> T:
         connection = self._connection
@@ -308,7 +319,7 @@ class Database:
             raise self._unusable("it is not a directory") from exc
         except OSError as exc:
             if is_full(exc):
-                message = f"The catalog '{self.path}' cannot be made: {_disk_full(exc)}."
+                message = f"The catalog '{self.path}' cannot be made: {disk_full(exc)}."
                 raise StorageError(message, hint=NO_ROOM_HINT) from exc
             raise self._unusable(exc.strerror or str(exc)) from exc
         if joins:
@@ -339,6 +350,7 @@ class Database:
             connection.exec_driver_sql("BEGIN IMMEDIATE")
             connection.exec_driver_sql("PRAGMA application_id = 1")  # taken back with the rest
             connection.rollback()
+            refuse_newer(connection, self.path)
             damage = find_damage(connection) or self._mark.find_loss(connection)
         except BaseException:
             connection.close()
@@ -354,7 +366,7 @@ class Database:
         if refusal is None:
             return code, str(exc.orig if isinstance(exc, DBAPIError) else exc)
         if is_full(refusal):
-            return sqlite3.SQLITE_FULL, _disk_full(refusal)
+            return sqlite3.SQLITE_FULL, disk_full(refusal)
         return code, refusal.strerror or str(refusal)
 
     def _unusable(self, reason: str) -> ConfigError | StorageError:
@@ -385,7 +397,3 @@ def _take_note(done: asyncio.Future[T]) -> None:
     """Looks at the error of work whose caller has gone: asyncio would report it as forgotten."""
     if not done.cancelled():
         done.exception()
-
-
-def _disk_full(exc: OSError) -> str:
-    return f"the disk is full ({exc.strerror})"

@@ -105,6 +105,10 @@ class MarkFile:
             return f"{MARK_NAME} beside it cannot be read, so decisions about tools may be missing"
         return f"{MARK_NAME} beside it knows decisions about tools that it does not hold"
 
+    def knows(self, mark: Mark) -> bool:
+        """Whether this process has raised the mark to this one last."""
+        return mark == self._last
+
     def advance(self, mark: Mark, *, adopts: bool = False) -> None:
         """Raises the mark to that of a database after its commit; a mark that is there already costs nothing.
 
@@ -116,7 +120,7 @@ class MarkFile:
         Raises:
             OSError: It cannot be written.
         """
-        if mark == self._last and not adopts:
+        if self.knows(mark) and not adopts:
             return
         with alone(self._path.parent) as directory:
             if _is_due(self.read(), mark, adopts=adopts):

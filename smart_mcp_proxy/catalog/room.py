@@ -5,7 +5,7 @@ import os
 import tempfile
 from pathlib import Path
 
-__all__ = ["NO_ROOM_HINT", "is_full", "is_read_only", "why_unwritable"]
+__all__ = ["NO_ROOM_HINT", "disk_full", "is_full", "is_read_only", "why_unwritable"]
 
 NO_ROOM_HINT = "Free some disk space."
 
@@ -34,3 +34,8 @@ def is_read_only(path: Path) -> bool:
     """Whether a permission is missing, or the file system takes nothing, to write the file at `path`."""
     refusal = why_unwritable(path.parent)
     return not os.access(path, os.W_OK) or (refusal is not None and not is_full(refusal))
+
+
+def disk_full(exc: OSError) -> str:
+    """What is wrong where it is room that is missing."""
+    return f"the disk is full ({exc.strerror})"

@@ -1,12 +1,10 @@
 """The tables of `proxy.db`, and the numbered migrations that lead a file to them."""
 
-from functools import partial
 from pathlib import Path
 
 from sqlalchemy import Column, Connection, Float, Integer, LargeBinary, MetaData, Table, Text
 
 from smart_mcp_proxy.catalog.damage import was_damaged
-from smart_mcp_proxy.catalog.database import Database
 from smart_mcp_proxy.catalog.mark import CATALOG_ID_KEY, CLOSED_KEY, COUNT_KEY
 from smart_mcp_proxy.errors import ConfigError
 
@@ -18,9 +16,11 @@ __all__ = [
     "baselines",
     "examples",
     "instances",
+    "is_latest",
     "listed_names",
     "meta",
     "migrate",
+    "refuse_newer",
     "servers",
     "tools",
     "toolsets",
@@ -339,55 +339,51 @@ _MIGRATIONS = (
 LATEST_VERSION = len(_MIGRATIONS)
 
 
-def migrate(database: Database, *, is_lost: bool) -> None:
-    """Brings the file to the latest version, one transaction a step; other processes may do the same meanwhile.
-
-    Args:
-        database: Connected.
-        is_lost: Whether a file that begins empty takes the place of one with decisions that nobody knows any more.
-            One that takes the place of a damaged file always does.
-
-    Raises:
-        ConfigError: A newer program has written the file.
-        CatalogError: A step failed; the file is left at the version before it.
-    """
-    while (version := database.read(_version)) < LATEST_VERSION:
-        database.write(partial(_apply_next, is_closed=is_lost or was_damaged(database.path)))
-    _refuse_newer(version, database.path)
+def is_latest(connection: Connection) -> bool:
+    """Whether the file has the version that this program writes."""
+    return _version(connection) == LATEST_VERSION
 
 
-def migrate_within(connection: Connection, path: Path, *, is_lost: bool) -> None:
-    """As `migrate`, in a transaction that is not meant to be committed.
-
-    Args:
-        connection: In that transaction.
-        path: Of the file.
-        is_lost: As for `migrate`.
+def refuse_newer(connection: Connection, path: Path) -> None:
+    """Passes unless a newer program has written the file: what that holds is not for this one to judge.
 
     Raises:
-        ConfigError: A newer program has written the file.
+        ConfigError: It has.
     """
-    while (version := _version(connection)) < LATEST_VERSION:
-        _apply_next(connection, is_closed=is_lost or was_damaged(path))
-    _refuse_newer(version, path)
-
-
-def _refuse_newer(version: int, path: Path) -> None:
-    if version > LATEST_VERSION:
+    if (version := _version(connection)) > LATEST_VERSION:
         raise ConfigError(
             f"Catalog '{path}' has schema version {version}; this program knows versions up to {LATEST_VERSION}.",
             hint="Upgrade smart-mcp-proxy, or set MCPPROXY_DATA_DIR to another directory.",
         )
 
 
+def migrate(connection: Connection, path: Path, *, is_lost: bool) -> None:
+    """Brings the file to the latest version.
+
+    All steps are one transaction: until it is committed the file is what it was, also if this process is killed, and
+    the program that wrote it can go on with it. Afterwards nothing is left of what it was.
+
+    Args:
+        connection: In a transaction.
+        path: Of the file.
+        is_lost: Whether a file that begins empty takes the place of one with decisions that nobody knows any more.
+            One that takes the place of a damaged file always does.
+
+    Raises:
+        ConfigError: A newer program has written the file.
+    """
+    refuse_newer(connection, path)
+    is_closed = is_lost or was_damaged(path)
+    for version in range(_version(connection), LATEST_VERSION):
+        _apply(connection, version, is_closed=is_closed)
+
+
 def _version(connection: Connection) -> int:
     return int(connection.exec_driver_sql("PRAGMA user_version").scalar_one())
 
 
-def _apply_next(connection: Connection, *, is_closed: bool) -> None:
-    version = _version(connection)
-    if version >= LATEST_VERSION:
-        return  # another process was faster
+def _apply(connection: Connection, version: int, *, is_closed: bool) -> None:
+    """Leads from one version to the next."""
     for statement in _MIGRATIONS[version]:
         connection.exec_driver_sql(statement)
     # With the tables, not after them: a process that is killed in between leaves no file that trusts anything.

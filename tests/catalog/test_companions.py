@@ -6,6 +6,7 @@ import sqlite3
 import sys
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,10 @@ import anyio
 import pytest
 
 from smart_mcp_proxy.catalog import DATABASE_NAME, Catalog, companions
+from smart_mcp_proxy.catalog.agent_tokens import AgentToken, find_agent_tokens, revoke_agent_token, store_agent_token
 from smart_mcp_proxy.errors import CatalogError
 from smart_mcp_proxy.models import ToolKey
+from smart_mcp_proxy.telemetry import Activity
 
 pytestmark = pytest.mark.anyio
 
@@ -78,6 +81,38 @@ async def test_a_removed_journal_begins_anew_with_all_that_it_held(
         assert (one.problem, two.problem) == (None, None)
         assert [record.levelname for record in caplog.records if "begins anew" in record.message] == ["WARNING"] * 2
         await assert_whole(data_dir, {"a", "c", "d"})
+
+
+@REMOVED
+@pytest.mark.parametrize("is_kept", [True, False], ids=["kept", "lost"])
+async def test_a_kill_before_it_was_noticed_takes_no_decision(
+    open_catalog: OpenCatalog, data_dir: Path, tool: MakeTool, removed: tuple[str, ...], is_kept: bool
+) -> None:
+    """F53: what was told the user to be done is done, and what another reader kept in the journal alone is distrusted.
+
+    What is lost with the journal are records and lists since the last checkpoint.
+    """
+    async with open_catalog() as catalog:
+        await catalog.sync("s", [tool("a"), tool("b")])
+        token = AgentToken("late", "00" * 32, created_s=1.0, expires_s=None)
+        await catalog.decide(partial(store_agent_token, token=token))
+        reader = sqlite3.connect(data_dir / DATABASE_NAME, isolation_level=None)
+        if not is_kept:
+            reader.execute("BEGIN")
+            reader.execute("SELECT count(*) FROM tools").fetchone()
+        await catalog.block(BLOCKED, "user")
+        await catalog.decide(partial(revoke_agent_token, name="late", now_s=2.0))
+        reader.close()
+        await catalog.append_activity([Activity("call", "p", "s:a", "ok", 1.0, 3.0, {})])
+        remove(data_dir, removed)
+        left = shutil.copytree(data_dir, data_dir.with_name("left"))  # as a kill leaves it
+    async with Catalog.open(left, name_limit=60) as catalog:
+        is_whole = is_kept or "-wal" not in removed
+        assert catalog.is_closed is not is_whole
+        assert ("a" in names(catalog), "b" in names(catalog)) == (is_whole, False)
+        held = await catalog.read(find_agent_tokens)
+        assert [one.revoked_s for one in held] == ([2.0] if is_whole else [])
+        assert bool(list(left.glob("*.corrupt-*"))) is not is_whole
 
 
 @REMOVED

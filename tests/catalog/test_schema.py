@@ -79,32 +79,43 @@ async def test_an_older_file_is_migrated(
         assert record.id == 42
 
 
-async def test_a_failed_migration_leaves_the_file_as_it_was(open_catalog: OpenCatalog, data_dir: Path) -> None:
-    """A step is a transaction: half of one never stays."""
-    write(data_dir, SEED_SCHEMA + "CREATE TABLE activity (x); PRAGMA user_version = 1;")
+@pytest.mark.parametrize("user_version", [0, 1])
+async def test_a_failed_migration_leaves_the_file_as_it_was(
+    open_catalog: OpenCatalog, data_dir: Path, user_version: int
+) -> None:
+    """F45: all steps are one transaction; nothing of those before the one that failed stays."""
+    write(data_dir, f"{SEED_SCHEMA} CREATE TABLE activity (x); PRAGMA user_version = {user_version};")
     with pytest.raises(CatalogError, match="activity already exists"):
         async with open_catalog():
             pass
     connection = sqlite3.connect(data_dir / DATABASE_NAME)
     tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     assert tables == {"tools", "activity"}
-    assert connection.execute("SELECT name FROM tools").fetchall() == [("old",)]
+    assert connection.execute("SELECT * FROM tools").fetchall() == [(41, "old", "Does old.", "abc", "s", 41)]
     connection.close()
-    assert version(data_dir) == 1
+    assert version(data_dir) == user_version
 
 
-async def test_a_newer_file_is_refused(open_catalog: OpenCatalog, data_dir: Path) -> None:
-    """The message names file, version and the way out, and the file is left alone."""
-    write(data_dir, "PRAGMA user_version = 99;")
+NEWER = ("", "CREATE TABLE tools (definition BLOB); INSERT INTO tools VALUES (x'00');")
+
+
+@pytest.mark.parametrize("layout", NEWER, ids=["empty", "of another layout"])
+@pytest.mark.parametrize("is_needed", [True, False])
+async def test_a_newer_file_is_refused(open_catalog: OpenCatalog, data_dir: Path, layout: str, is_needed: bool) -> None:
+    """F45: the message names file, version and the way out. The file is left alone, and never taken for damaged."""
+    write(data_dir, f"{layout} PRAGMA journal_mode = WAL; PRAGMA user_version = 99;")
+    (data_dir / "approvals.mark").write_text("of another layout")
+    before = (data_dir / DATABASE_NAME).read_bytes()
     with pytest.raises(ConfigError) as caught:
-        async with open_catalog():
+        async with open_catalog(is_needed=is_needed):
             pass
     assert caught.value.message == (
         f"Catalog '{data_dir / DATABASE_NAME}' has schema version 99; this program knows versions up to "
         f"{schema.LATEST_VERSION}."
     )
     assert "Upgrade" in caught.value.hint
-    assert version(data_dir) == 99
+    assert (data_dir / DATABASE_NAME).read_bytes() == before
+    assert {path.name for path in data_dir.iterdir()} == {DATABASE_NAME, "approvals.mark"}
 
 
 async def test_the_queries_know_the_columns_that_the_migrations_make(open_catalog: OpenCatalog, data_dir: Path) -> None:

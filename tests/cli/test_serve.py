@@ -6,9 +6,10 @@ import pty
 import re
 import signal
 import socket
+import sqlite3
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -262,3 +263,18 @@ def test_doctor_says_how_many_tools_are_embedded(project: Path) -> None:
             raise AssertionError(done.out)
         gateway.terminate()
         assert gateway.wait(TIMEOUT_S) == 0
+
+
+def test_a_catalog_of_a_newer_program_is_refused(project: Path) -> None:
+    """F45: status 2, one sentence with file, version and the way out, and no traceback; the file stays as it is."""
+    file = project / "data" / "proxy.db"
+    file.parent.mkdir()
+    with closing(sqlite3.connect(file)) as newer:
+        newer.executescript("CREATE TABLE tools (definition BLOB); PRAGMA user_version = 99;")
+    done = run_process("serve", cwd=project, env=environment(project / "data"))
+    assert (done.status, done.out) == (2, "")
+    assert f"Catalog '{file}' has schema version 99; this program knows versions up to" in done.err
+    assert "Upgrade smart-mcp-proxy" in done.err
+    assert "Traceback" not in done.err
+    with closing(sqlite3.connect(file)) as newer:
+        assert newer.execute("PRAGMA user_version").fetchone() == (99,)
