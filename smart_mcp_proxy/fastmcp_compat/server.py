@@ -28,6 +28,7 @@ from pydantic_core import PydanticSerializationError
 from smart_mcp_proxy.fastmcp_compat import list_changed
 from smart_mcp_proxy.fastmcp_compat.asking import Asking, input_of, is_askable
 from smart_mcp_proxy.fastmcp_compat.client_words import ClientWords
+from smart_mcp_proxy.fastmcp_compat.failures import HideFailures
 from smart_mcp_proxy.fastmcp_compat.gateways import TellGateways
 from smart_mcp_proxy.fastmcp_compat.handlers import ClientHandlers, ClientSession, ContentHandlers, Inbound
 from smart_mcp_proxy.fastmcp_compat.lines import Line, keep_line, line_of, standing_asking
@@ -299,11 +300,7 @@ def build_server(
     # FastMCP's rich log handler wraps lines at 80 columns; our own handlers format everything.
     logging.getLogger("fastmcp").handlers.clear()
     logging.getLogger("fastmcp").propagate = True
-    server: FastMCP = FastMCP(
-        name,
-        version=version,
-        dereference_schemas=False,
-    )
+    server: FastMCP = FastMCP(name, version=version, dereference_schemas=False)
     low = server._mcp_server
     for method in _UNSERVED:
         del low._request_handlers[method]
@@ -311,6 +308,7 @@ def build_server(
     handlers.list_changes.serve(low)
     # FastMCP's own seal of request states holds in this process alone; ours are sealed for the whole data directory.
     low.middleware[:] = [each for each in low.middleware if not isinstance(each, RequestStateBoundary)]
+    low.middleware.append(HideFailures())
     if clients is not None:
         low.middleware.append(ClientWords(clients))
     if gateways is not None:

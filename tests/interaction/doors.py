@@ -118,6 +118,7 @@ async def spawned(
     *,
     options: Sequence[str] = (),
     are_entrusted: bool = True,
+    program: Sequence[str] = STDIO_COMMAND,
     **environ: str,
 ) -> AsyncIterator[asyncio.subprocess.Process]:
     """A gateway process that serves stdio; its stderr goes to `data_dir/stderr.log`.
@@ -129,7 +130,7 @@ async def spawned(
     variables = {"CONFIG_JSON": json.dumps({"mcpServers": told}), "DATA_DIR": str(data_dir), **environ}
     with (data_dir / "stderr.log").open("ab") as log:
         process = await asyncio.create_subprocess_exec(
-            *STDIO_COMMAND,
+            *program,
             *options,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,

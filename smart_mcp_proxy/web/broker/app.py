@@ -30,6 +30,7 @@ from smart_mcp_proxy.web.hosts import PlainAddress, allowed_hosts
 from smart_mcp_proxy.web.messages import (
     BODY_LIMIT_BYTES,
     UnauthorizedError,
+    gateway_failed,
     json_response,
     not_served,
     read_body,
@@ -118,7 +119,7 @@ def _endpoints(gateway: Gateway, keys: Keys) -> Starlette:
             Route(SERVERS_PATH + "{name:path}/proxy", proxy, methods=["POST"]),
             Route(CONNECTIONS_PATH, connections, methods=["GET"]),
         ],
-        exception_handlers={404: _not_served, 405: _not_served},
+        exception_handlers={404: _not_served, 405: _not_served, Exception: _failed},
     )
     app.router.redirect_slashes = False
     return app
@@ -260,3 +261,8 @@ async def _not_served(request: Request, exc: Exception) -> Response:
     response = failure(not_served(request, exc), "", is_proxy=False)
     response.headers.update(exc.headers or {})
     return response
+
+
+async def _failed(request: Request, exc: Exception) -> Response:
+    """The answer where the gateway itself fails before it has begun another one."""
+    return failure(gateway_failed(), "", is_proxy=False)

@@ -12,7 +12,7 @@ from starlette.types import Receive, Scope, Send
 
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.web.broker import describe_broker
-from smart_mcp_proxy.web.messages import json_response, not_served
+from smart_mcp_proxy.web.messages import gateway_failed, json_response, not_served
 from smart_mcp_proxy.web.rest import activity, agent_tokens, approvals, calls, config, servers, tools
 from smart_mcp_proxy.web.rest.doors import NetworkDoor, PrivateDoor, operator_token
 from smart_mcp_proxy.web.rest.openapi import OPENAPI_PATH, describe
@@ -68,7 +68,7 @@ def build_rest_app(gateway: Gateway, door: Door = _PRIVATE) -> Starlette:
     paths = sorted(answers, key=lambda path: path.endswith(":path}"))
     app = Starlette(
         routes=[Route(OPENAPI_PATH, openapi), *(_route(path, answers[path]) for path in paths)],
-        exception_handlers={404: _not_served, 405: _not_served},
+        exception_handlers={404: _not_served, 405: _not_served, Exception: _failed},
     )
     app.router.redirect_slashes = False
     return app
@@ -104,3 +104,9 @@ async def _not_served(request: Request, exc: Exception) -> Response:
     response = json_response({"error": error.to_dict()}, error)
     response.headers.update(exc.headers or {})
     return response
+
+
+async def _failed(request: Request, exc: Exception) -> Response:
+    """The answer where the gateway itself fails."""
+    error = gateway_failed()
+    return json_response({"error": error.to_dict()}, error)

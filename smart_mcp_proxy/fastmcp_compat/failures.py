@@ -1,0 +1,33 @@
+"""What an agent is told where the gateway itself fails: that it did, and nothing of its inside."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+import mcp_types
+from mcp.server.context import ServerRequestContext
+from mcp.shared.exceptions import MCPError
+from pydantic import ValidationError
+
+from smart_mcp_proxy.telemetry import get_logger
+
+__all__ = ["FAILED", "HideFailures"]
+
+FAILED: Final = "The gateway failed. Its log says why."
+
+log = get_logger("agent")
+
+
+class HideFailures:
+    """SDK middleware, outside of ours: the SDK would send the text of any exception to the client."""
+
+    async def __call__(
+        self, ctx: ServerRequestContext[Any], call_next: Callable[[ServerRequestContext[Any]], Awaitable[Any]]
+    ) -> Any:
+        """Answers one request."""
+        try:
+            return await call_next(ctx)
+        except (MCPError, ValidationError):  # they have an answer of their own
+            raise
+        except Exception as exc:
+            log.exception("%s failed inside the gateway", ctx.method)
+            raise MCPError(code=mcp_types.INTERNAL_ERROR, message=FAILED, data={"code": "internal"}) from exc
