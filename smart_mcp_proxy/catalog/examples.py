@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from sqlalchemy import Connection, Select, delete, exists, func, literal, select, tuple_
+from sqlalchemy import Connection, Select, delete, exists, func, literal, select, tuple_, update
 from sqlalchemy.dialects.sqlite import insert as upsert
 
 from smart_mcp_proxy.catalog.schema import examples, tools
@@ -17,6 +17,9 @@ USES_NEEDED: Final = 2
 _KEPT_PER_TOOL = 20
 """Confirmed questions of one tool; as many again may wait for their second use. Beyond, a tool with many questions
 would look like a fit for every query."""
+_AHEAD_S = 3_600.0
+"""Lessons of several processes are stored out of order, by less than this. What is used later than the latest lesson by
+more was stored while the clock was ahead: it would leave last, and what is new at once. So it goes behind that."""
 _KEPT = 10_000
 """In all, some 2 MB; the least recently used leave first."""
 
@@ -62,6 +65,9 @@ class Example:
 
 def learn(connection: Connection, lessons: Sequence[Lesson]) -> set[ToolKey]:
     """Counts lessons about tools that exist, within the limits; returns the tools whose confirmed questions changed."""
+    latest_s = max((lesson.at_s for lesson in lessons), default=0.0)
+    is_ahead = examples.c.last_used_s > latest_s + _AHEAD_S
+    connection.execute(update(examples).where(is_ahead).values(last_used_s=latest_s - _AHEAD_S))
     changed = {lesson.key for lesson in lessons if _count(connection, lesson) == USES_NEEDED}
     keys_newest_first = select(*_KEY).order_by(examples.c.last_used_s.desc(), examples.c.words)
     for server, name in {lesson.key for lesson in lessons}:

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
@@ -14,7 +14,7 @@ from smart_mcp_proxy.gateway.recorder import Recorder
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.telemetry import Activity, get_logger, spawn
 
-__all__ = ["opened_activity_log", "recover"]
+__all__ = ["opened_activity_log", "recover", "steady"]
 
 LOOK_S: Final = 60.0
 """Between two looks for what other processes left behind."""
@@ -67,15 +67,26 @@ def _opened_journal(data_dir: Path) -> Journal | None:
         return None
 
 
+def steady(clock: Callable[[], float] = time.monotonic, wall: Callable[[], float] = time.time) -> Callable[[], float]:
+    """Seconds since the epoch that never run ahead: a clock set forward makes no record old, and removes none.
+
+    Args:
+        clock: Monotonic seconds.
+        wall: Seconds since the epoch.
+    """
+    ahead_s = wall() - clock()
+    return lambda: min(wall(), clock() + ahead_s)
+
+
 async def _keep(catalog: Catalog, settings: Settings) -> None:
     """Looks after the log for as long as it runs."""
-    looks = 0
+    looks, now = 0, steady()
     while True:
         try:
             if count := await recover(catalog, settings.data_dir):
                 log.info("%d activity records of a process that was killed are stored", count)
             if looks % LOOKS_PER_TRIM == 0:
-                await catalog.trim_activity(time.time() - settings.activity_days * DAY_S)
+                await catalog.trim_activity(now() - settings.activity_days * DAY_S)
         except CatalogError as exc:
             log.debug("the activity log waits: %s", exc)
         looks += 1

@@ -170,3 +170,19 @@ async def test_a_file_that_fails_takes_no_lessons_and_loses_no_examples(
         assert await catalog.examples_of(PAINT) == ()
         await catalog.sync("s", [tool("paint", title="Painter")])
         assert searched_with(catalog) == ("daub",)
+
+
+async def test_what_was_learned_while_the_clock_was_ahead_leaves_as_everything_else(
+    open_catalog: OpenCatalog, tool: MakeTool
+) -> None:
+    """F57: a year ahead, then right again, or a day back: what is learned now is neither dropped nor outlived."""
+    now_s, day_s = 1_700_000_000.0, 86_400.0
+    async with open_catalog() as catalog:
+        await catalog.sync("s", [tool("paint")])
+        many = [f"early {number:02}" for number in range(2 * examples_module._KEPT_PER_TOOL)]
+        await catalog.learn([lesson(question, at_s=now_s + 365 * day_s) for question in many])
+        for at_s in (now_s, now_s - day_s):
+            await learned(catalog, lesson(f"new {at_s}", at_s=at_s))
+            await learned(catalog, lesson(f"new {at_s}", at_s=at_s + 1))
+            assert f"new {at_s}" in searched_with(catalog)
+        assert max(one.last_used_s for one in await catalog.examples_of(PAINT)) <= now_s + 1
