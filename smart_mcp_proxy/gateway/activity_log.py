@@ -67,7 +67,7 @@ def _opened_journal(data_dir: Path) -> Journal | None:
         return None
 
 
-def steady(clock: Callable[[], float] = time.monotonic, wall: Callable[[], float] = time.time) -> Callable[[], float]:
+def steady(clock: Callable[[], float], wall: Callable[[], float]) -> Callable[[], float]:
     """Seconds since the epoch that never run ahead: a clock set forward makes no record old, and removes none.
 
     Args:
@@ -80,7 +80,7 @@ def steady(clock: Callable[[], float] = time.monotonic, wall: Callable[[], float
 
 async def _keep(catalog: Catalog, settings: Settings) -> None:
     """Looks after the log for as long as it runs."""
-    looks, now = 0, steady()
+    looks, now = 0, steady(time.monotonic, time.time)
     while True:
         try:
             if count := await recover(catalog, settings.data_dir):
