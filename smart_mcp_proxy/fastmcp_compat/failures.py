@@ -28,6 +28,6 @@ class HideFailures:
             return await call_next(ctx)
         except (MCPError, ValidationError):  # they have an answer of their own
             raise
-        except Exception as exc:
+        except Exception as exc:  # boundary: top of a request's task; the agent gets an answer and no internals
             log.exception("%s failed inside the gateway", ctx.method)
             raise MCPError(code=mcp_types.INTERNAL_ERROR, message=FAILED, data={"code": "internal"}) from exc
