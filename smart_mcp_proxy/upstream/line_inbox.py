@@ -16,6 +16,8 @@ __all__ = ["LineInbox"]
 
 _BURST_LINES: Final = 32
 """So many lines of one server are dealt with before the others get a turn."""
+_LITTLE_BYTES: Final = 16_384
+"""Beside what is done with more a turn of the event loop is nothing, and to count the lines in it takes as long."""
 _NOISE_WARNING_S: Final = 60.0
 
 _log = get_logger("upstream")
@@ -64,7 +66,7 @@ class LineInbox:
 
     def take(self, chunk: bytes) -> bool:
         """Deals with what has just arrived, unless it is much or comes behind what waits; then it has to be read."""
-        if not self._is_read or chunk.count(b"\n") > _BURST_LINES:
+        if not self._is_read or len(chunk) > _LITTLE_BYTES or chunk.count(b"\n") > _BURST_LINES:
             self._is_read = False
             return False
         self.heard_s = self._loop.time()
