@@ -157,7 +157,8 @@ class Asks:
         params = {**ask.params, "_meta": caller.meta} if caller.meta else ask.params
         server = ask.target.server
         on_progress = shown_progress(caller.on_progress, is_cleaned=self._is_cleaned)
-        async with self._gates.admitted_to(server, caller.principal) as granted_s:
+        with self._gates.admitted_to(server, caller.principal) as admission:
+            granted_s = await admission.turn() if admission.is_waiting else None
             upstream, left_s = await connected(self._fleet, server, granted_s, self._clock, self._shelves)
             # What is watched is watched on the session that all share, whoever asks for it.
             line = caller.line if ask.send is None else None

@@ -13,7 +13,7 @@ from smart_mcp_proxy import policy
 from smart_mcp_proxy.errors import ProxyError, RefusedError, RequestError
 from smart_mcp_proxy.gateway.cleaning import clean, fence, may_need_cleaning
 from smart_mcp_proxy.gateway.clients import Clients, Sender
-from smart_mcp_proxy.gateway.connected import Lists, connected, require_connected
+from smart_mcp_proxy.gateway.connected import Lists, connected, connected_now, require_connected
 from smart_mcp_proxy.gateway.gates import Gates
 from smart_mcp_proxy.gateway.inputs import Inputs, Round, incomplete
 from smart_mcp_proxy.gateway.learning import Learning
@@ -237,8 +237,11 @@ class Calls:
         if request.meta:
             params["_meta"] = request.meta
         on_progress = shown_progress(request.on_progress, is_cleaned=self._limits.is_cleaned)
-        async with self._gates.admitted(request, record) as granted_s:
-            upstream, left_s = await connected(self._fleet, record.key.server, granted_s, self._clock, self._lists)
+        with self._gates.admitted(request, record) as admission:
+            left_s = await admission.turn() if admission.is_waiting else None
+            upstream = connected_now(self._fleet, record.key.server, self._lists)
+            if upstream is None:
+                upstream, left_s = await connected(self._fleet, record.key.server, left_s, self._clock, self._lists)
             if request.line is not None and self._clients is not None and upstream.own is not None:
                 async with self._clients.sender(upstream, request.line, left_s) as sender:
                     if sender is not None:

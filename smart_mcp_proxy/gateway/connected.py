@@ -7,7 +7,7 @@ from smart_mcp_proxy.errors import UpstreamError
 from smart_mcp_proxy.models import ServerState, ToolRecord
 from smart_mcp_proxy.upstream import Fleet, Upstream
 
-__all__ = ["FIRST_LIST_S", "Lists", "connected", "require_connected"]
+__all__ = ["FIRST_LIST_S", "Lists", "connected", "connected_now", "require_connected"]
 
 FIRST_LIST_S = 5.0
 """Longest a request waits for the first list of a new connection. A server that has not shown any by then has not shown
@@ -34,6 +34,19 @@ class Lists(Protocol):
         ...
 
 
+def connected_now(fleet: Fleet, server: str, lists: Lists | None = None) -> Upstream | None:
+    """A server that a request can be sent to at once; None where that has to be waited for, or never will be.
+
+    Args:
+        fleet: The servers' sessions.
+        server: Configured name.
+        lists: What the server lists; None where that does not matter.
+    """
+    upstream = fleet.get(server)
+    is_ready = upstream is not None and upstream.status.state is ServerState.READY
+    return upstream if is_ready and (lists is None or not lists.is_awaited(server)) else None
+
+
 async def connected(
     fleet: Fleet, server: str, left_s: float | None, clock: Callable[[], float], lists: Lists | None = None
 ) -> tuple[Upstream, float | None]:
@@ -51,14 +64,14 @@ async def connected(
     Raises:
         UpstreamError: It is not ready, after waiting for a connection that is being made, or no longer configured.
     """
+    if (ready := connected_now(fleet, server, lists)) is not None:
+        return ready, left_s
     upstream = fleet.get(server)
     if upstream is None:  # removed from the configuration since it was looked up
         raise UpstreamError(
             f"Server '{server}' is no longer configured.",
             hint="Its user can add it again; retrieve_tools has the rest.",
         )
-    if upstream.status.state is ServerState.READY and (lists is None or not lists.is_awaited(server)):
-        return upstream, left_s
     limits, began_s = upstream.config.limits, clock()
     limit_s = limits.call_s if left_s is None else left_s
     if not await upstream.ready(min(limit_s, limits.init_s)):

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import TracebackType
-from typing import Final
+from typing import Final, Self
 
 from smart_mcp_proxy.errors import ProxyError, RateLimitedError, UpstreamError
 from smart_mcp_proxy.models import CallRequest, ServerState, ServerStatus, ToolRecord
@@ -101,7 +101,7 @@ class Gates:
         self.wake(self.places.configure({name: config.limits for name, config in servers.items()}))
 
     def admitted(self, request: CallRequest, record: ToolRecord) -> "Admission":
-        """A context in which the call may be sent; entering it waits for the call's turn.
+        """A context in which the call may be sent, once it has waited for its turn; see `Admission`.
 
         Raises:
             RateLimitedError: On entering: too many calls, at once or in too short a time.
@@ -172,6 +172,8 @@ class Gates:
         Raises:
             TimeoutError: It was not its turn in time. The place has to be left in any case.
         """
+        if place.state is not PlaceState.WAITING:  # it has come meanwhile
+            return
         turn = self._waiting[place] = asyncio.get_running_loop().create_future()
         try:
             async with asyncio.timeout(timeout_s):
@@ -207,58 +209,86 @@ class Gates:
 
 
 class Admission:
-    """One call at the gates. Entering gives the seconds it has left where it had to wait, else None."""
+    """One call at the gates. It may be sent within the context, if it `is_waiting` after its `turn` only.
 
-    __slots__ = ("_epoch", "_gate", "_gates", "_place", "_principal")
+    Attributes:
+        is_waiting: Whether it has to wait for its turn.
+    """
+
+    __slots__ = ("_entered_s", "_epoch", "_gate", "_gates", "_place", "_principal", "is_waiting")
 
     def __init__(self, gates: Gates, gate: _ServerGate, principal: str) -> None:
+        self.is_waiting = False
         self._gates = gates
         self._gate = gate
         self._principal = principal
         self._place: Place | None = None
-        self._epoch = 0
+        self._entered_s = 0.0
+        self._epoch: int | None = None
+        """Of the breaker, as the call was let through; None before."""
 
-    async def __aenter__(self) -> float | None:
+    def __enter__(self) -> Self:
         gates, gate, breaker = self._gates, self._gate, self._gate.breaker
-        now_s = gates.clock()
+        self._entered_s = now_s = gates.clock()
         if breaker.state is not BreakerState.CLOSED and (wait_s := breaker.wait_s(now_s)):
             raise self._held_back(wait_s)
         place = gates.places.enter(gate.server, self._principal)
-        left_s: float | None = None
-        if place.state is not PlaceState.HELD and place.state is not PlaceState.WAITING:
+        self.is_waiting = place.state is PlaceState.WAITING
+        if place.state is not PlaceState.HELD and not self.is_waiting:
             raise self._full(place)
         try:
             gates.take(gate, self._principal, now_s)
-            if place.state is PlaceState.WAITING:
-                left_s = await self._wait(place, now_s)
-                now_s = gates.clock()
-            if breaker.state is not BreakerState.CLOSED and (wait_s := breaker.ask(now_s, gate.limits.call_s)):
-                raise self._held_back(wait_s)
+            if not self.is_waiting:
+                self._pass(now_s)
         except BaseException:
             gates.wake(gates.places.leave(place))
             raise
         self._place = place
-        self._epoch = breaker.epoch
+        return self
+
+    async def turn(self) -> float:
+        """The seconds that the call has left, once it is its turn.
+
+        Raises:
+            RateLimitedError: It was not its turn in time.
+            UpstreamError: Calls to this server are held back by now.
+        """
+        assert self._place is not None
+        left_s = await self._wait(self._place, self._entered_s)
+        self._pass(self._gates.clock())
         return left_s
 
-    async def __aexit__(
+    def _pass(self, now_s: float) -> None:
+        """The breaker's last word before the call is sent."""
+        breaker = self._gate.breaker
+        if breaker.state is not BreakerState.CLOSED and (wait_s := breaker.ask(now_s, self._gate.limits.call_s)):
+            raise self._held_back(wait_s)
+        self._epoch = breaker.epoch
+
+    def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        gates, breaker = self._gates, self._gate.breaker
+        gates = self._gates
         if self._place is not None and (admitted := gates.places.leave(self._place)):
             gates.wake(admitted)
+        if self._epoch is not None:
+            self._report(self._epoch, error)
+
+    def _report(self, epoch: int, error: BaseException | None) -> None:
+        """Tells the breaker how the call ended."""
+        gates, breaker = self._gates, self._gate.breaker
         if error is None:
-            breaker.succeeded(self._epoch, gates.clock())
+            breaker.succeeded(epoch, gates.clock())
         elif not isinstance(error, ProxyError):
-            breaker.abandoned(self._epoch)  # cancelled
+            breaker.abandoned(epoch)  # cancelled
         elif isinstance(error, UpstreamError) and error.retry_after_s:
             breaker.hold(gates.clock(), error.retry_after_s)
         elif is_failure(error):
-            breaker.failed(self._epoch, gates.clock())
+            breaker.failed(epoch, gates.clock())
         elif error.delivery == "executed" or (isinstance(error, UpstreamError) and error.was_answered):
-            breaker.succeeded(self._epoch, gates.clock())  # it answered, if only to say no
+            breaker.succeeded(epoch, gates.clock())  # it answered, if only to say no
         else:
-            breaker.abandoned(self._epoch)
+            breaker.abandoned(epoch)
 
     async def _wait(self, place: Place, since_s: float) -> float:
         """Waits for the call's turn; returns the seconds that its server's limit leaves it then."""

@@ -197,11 +197,11 @@ class StdioLink:
 
     async def _exchange(self, method: str, params: Mapping[str, Any], timeout_s: float, feed: ProgressFeed) -> bytes:
         request_id, reply = self._expect(method, feed)
-        meta = dict(params.get("_meta") or {})
+        meta: Mapping[str, Any] = params.get("_meta") or {}
         if self.era == "modern":
-            meta = enveloped(meta, self._envelope)
+            meta = enveloped(meta, self._envelope) if meta else self._envelope
         if feed is not NO_FEED:
-            meta["progressToken"] = request_id
+            meta = {**meta, "progressToken": request_id}
         is_sent, began_s = False, self._loop.time()
         deadline_s = began_s + timeout_s
         # A timer, not asyncio.timeout around it all: that costs several times as much.

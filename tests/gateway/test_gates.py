@@ -39,7 +39,8 @@ class Scene:
         return {"alpha": config("alpha", limits=made(**limits)), "beta": config("beta")}
 
     async def call(self, principal: str = "local", ends_with: ProxyError | None = None) -> float | None:
-        async with self.gates.admitted(ask(principal), TOOL) as left_s:
+        with self.gates.admitted(ask(principal), TOOL) as admission:
+            left_s = await admission.turn() if admission.is_waiting else None
             if ends_with is not None:
                 raise ends_with
         return left_s
@@ -64,7 +65,7 @@ class Scene:
         goes, lands = asyncio.Event(), asyncio.Event()
 
         async def fly() -> None:
-            async with self.gates.admitted(ask(principal), TOOL):
+            with self.gates.admitted(ask(principal), TOOL):
                 goes.set()
                 await lands.wait()
 
@@ -152,7 +153,7 @@ async def test_a_full_queue_refuses_and_names_both_numbers() -> None:
             error = await scene.refused()
             assert error.message == "Server 'alpha' has 1 calls in flight and 1 waiting, its limit."
             assert "'in_flight' and 'queue' under 'limits'" in error.hint
-            async with scene.gates.admitted(ask(), OTHER):
+            with scene.gates.admitted(ask(), OTHER):
                 pass
         assert await waiting is not None
 
@@ -164,12 +165,12 @@ async def test_the_gateways_own_cap_names_its_setting() -> None:
         async with scene.flying():
             waiting = [asyncio.ensure_future(scene.call()) for _ in range(4)]
             await settled()
-            async with scene.gates.admitted(ask(), OTHER):
+            with scene.gates.admitted(ask(), OTHER):
                 assert "Server 'alpha' has 1 calls in flight and 4 waiting" in (await scene.refused()).message
         await asyncio.gather(*waiting)
     scene = Scene(in_flight=1)
     scene.gates.configure(Scene.servers(in_flight=5, queue=0))
-    async with scene.gates.admitted(ask(), OTHER):
+    with scene.gates.admitted(ask(), OTHER):
         assert "MCPPROXY_IN_FLIGHT" in (await scene.refused()).hint
 
 
@@ -253,7 +254,7 @@ async def test_a_server_that_keeps_failing_is_left_alone_for_a_while() -> None:
     assert (error.error_code, error.data) == ("breaker_open", {"breaker": "open"})
     assert isinstance(error, UpstreamError)
     assert error.message == "Calls to server 'alpha' are held back, because it failed 5 calls in a row."
-    async with scene.gates.admitted(ask(), OTHER):
+    with scene.gates.admitted(ask(), OTHER):
         pass
     assert error.retry_after_s is not None
     scene.clock.now_s += error.retry_after_s
@@ -284,7 +285,7 @@ async def test_a_try_that_is_cancelled_is_followed_by_another() -> None:
         begun = asyncio.Event()
 
         async def probe() -> None:
-            async with scene.gates.admitted(ask(), TOOL):
+            with scene.gates.admitted(ask(), TOOL):
                 begun.set()
                 await asyncio.Event().wait()
 
