@@ -36,15 +36,15 @@ class Archive:
         """What `work` returns; once it does, what it wrote survives whatever happens to this process."""
         return await self._database.run(partial(self._write, work))
 
-    async def decide(self, work: Callable[[Connection], T]) -> T:
-        """As `write`, for a decision of the user's: no journal need be there for it afterwards."""
+    async def write_through(self, work: Callable[[Connection], T]) -> T:
+        """As `write`, for what should not hang on the journal either; see `Database.fold_journal`."""
 
-        def decide() -> T:
+        def write_through() -> T:
             result = self._write(work)
             self._database.fold_journal()
             return result
 
-        return await self._database.run(decide)
+        return await self._database.run(write_through)
 
     async def approve(self, seen: Mapping[ToolKey, str], by: str, *, reopens: bool = False) -> frozenset[ToolKey]:
         """Approves listed definitions in the user's name; returns those that still were what the user saw.
@@ -105,7 +105,7 @@ class Archive:
         """Counts questions that led to a tool; `refresh` shows what became of it."""
 
         def work(connection: Connection) -> None:
-            tools.mark_changed(connection, examples.learn(connection, lessons))
+            tools.mark_changed(connection, examples.learn(connection, lessons, now_s=self._clock()))
 
         await self._database.run(partial(self._write, work))
 

@@ -1,7 +1,6 @@
 """The SQLite file: one thread, one connection, transactions that wait for other processes, errors in our words."""
 
 import asyncio
-import os
 import random
 import sqlite3
 import time
@@ -19,7 +18,7 @@ from smart_mcp_proxy.catalog.companions import await_companions, companion_ids, 
 from smart_mcp_proxy.catalog.damage import FileId, file_id, find_damage, move_aside
 from smart_mcp_proxy.catalog.mark import MARK_NAME, Mark, MarkFile
 from smart_mcp_proxy.catalog.read_only import copy_in_memory
-from smart_mcp_proxy.catalog.room import NO_ROOM_HINT, disk_full, is_full, is_read_only, why_unwritable
+from smart_mcp_proxy.catalog.room import NO_ROOM_HINT, create_private, disk_full, is_full, is_read_only, why_unwritable
 from smart_mcp_proxy.catalog.schema import refuse_newer
 from smart_mcp_proxy.errors import CatalogError, ConfigError
 from smart_mcp_proxy.telemetry import get_logger
@@ -77,7 +76,8 @@ class Database:
     they would go on in files without a name, and the next process would begin new ones beside them. So every
     transaction looks whether they are the ones that were opened; if not, nothing is written, what the lost journal
     holds is put into the database, and it is opened anew. A process that starts meanwhile waits for that. Who is killed
-    before it looks takes with it what no checkpoint has copied: records and lists of the last while, and no decision.
+    before it looks takes with it what no checkpoint has copied: records and lists of the last while. Decisions are
+    copied at once, see `fold_journal`; where a reader holds that back the mark tells that one is missing.
     """
 
     def __init__(self, path: Path, *, is_needed: bool = True) -> None:
@@ -175,7 +175,7 @@ class Database:
         def examine(connection: Connection) -> T:
             refuse_newer(connection, self.path)
             if damage := find_damage(connection) or self._mark.find_loss(connection):
-                raise StorageError(f"The catalog '{self.path}' is damaged: {damage}.", hint="Check the disk.")
+                raise self._damaged(damage)
             return work(connection)
 
         def attempt() -> T:
@@ -214,7 +214,7 @@ class Database:
         return self._mark.read()
 
     def advance_mark(self, mark: Mark, *, adopts: bool = False) -> None:
-        """Notes outside the file how far it has come, and that without its journal; see `MarkFile.advance`.
+        """Notes outside the file how far it has come, and folds its journal if it has; see `MarkFile.advance`.
 
         Raises:
             StorageError: The disk does not let us.
@@ -228,7 +228,7 @@ class Database:
             raise StorageError(f"'{where}' cannot be written: {reason}.") from exc
 
     def fold_journal(self) -> None:
-        """Copies what the journal holds into the file: who removes the journal and kills us takes nothing."""
+        """Copies the journal into the file, but for what another process still reads an older state of."""
         if self._connection is not None and not self._is_cut_off():
             with suppress(SQLAlchemyError):  # the journal still has it
                 self._connection.exec_driver_sql("PRAGMA wal_checkpoint(PASSIVE)")
@@ -269,11 +269,17 @@ class Database:
         _log.warning("the journal of the catalog '%s' was removed or replaced while in use: it begins anew", self.path)
         self._save_journal()
         self._disconnect()
-        damage = self._connect()
+        try:
+            damage = self._connect()
+        except ConfigError as exc:  # a newer program has taken the file over: here that is one more way to lose it
+            raise StorageError(exc.message, hint=exc.hint) from exc
         if damage is not None or self._connection is None:
             self._is_suspect = True
-            raise StorageError(f"The catalog '{self.path}' is damaged: {damage}.", hint="Check the disk.")
+            raise self._damaged(damage)
         return self._connection
+
+    def _damaged(self, damage: str | None) -> StorageError:
+        return StorageError(f"The catalog '{self.path}' is damaged: {damage}.", hint="Check the disk.")
 
     def _save_journal(self) -> None:
         """Puts what the lost journal holds into the database, if this process was in time."""
@@ -314,7 +320,7 @@ class Database:
                 otherwise.
         """
         try:
-            _create_private(self.path)
+            create_private(self.path)
         except FileExistsError as exc:
             raise self._unusable("it is not a directory") from exc
         except OSError as exc:
@@ -344,13 +350,13 @@ class Database:
     def _connect_once(self) -> str | None:
         connection = self._engine.connect()
         try:
+            refuse_newer(connection, self.path)
             connection.exec_driver_sql("PRAGMA journal_mode = WAL")
             connection.exec_driver_sql("PRAGMA synchronous = FULL")
             # A file that can be read but not written shows itself only when something is written.
             connection.exec_driver_sql("BEGIN IMMEDIATE")
             connection.exec_driver_sql("PRAGMA application_id = 1")  # taken back with the rest
             connection.rollback()
-            refuse_newer(connection, self.path)
             damage = find_damage(connection) or self._mark.find_loss(connection)
         except BaseException:
             connection.close()
@@ -377,20 +383,6 @@ class Database:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
-
-
-def _create_private(path: Path) -> None:
-    """Creates the directory (0700) and the file (0600); SQLite gives its companion files the file's mode.
-
-    A file that exists is not opened here: closing it again would drop the locks that SQLite, in this same process,
-    holds on it. Source: sqlite.org, How To Corrupt An SQLite Database File, section 2.2.
-    """
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if not path.exists():
-        try:
-            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-        except FileExistsError:
-            return  # another process was faster
 
 
 def _take_note(done: asyncio.Future[T]) -> None:

@@ -18,8 +18,8 @@ _KEPT_PER_TOOL = 20
 """Confirmed questions of one tool; as many again may wait for their second use. Beyond, a tool with many questions
 would look like a fit for every query."""
 _AHEAD_S = 3_600.0
-"""Lessons of several processes are stored out of order, by less than this. What is used later than the latest lesson by
-more was stored while the clock was ahead: it would leave last, and what is new at once. So it goes behind that."""
+"""What was used later than now by more was stored while the clock was ahead: it would leave last, and what is new at
+once. So it goes behind that."""
 _KEPT = 10_000
 """In all, some 2 MB; the least recently used leave first."""
 
@@ -63,11 +63,10 @@ class Example:
         return self.uses >= USES_NEEDED
 
 
-def learn(connection: Connection, lessons: Sequence[Lesson]) -> set[ToolKey]:
+def learn(connection: Connection, lessons: Sequence[Lesson], now_s: float) -> set[ToolKey]:
     """Counts lessons about tools that exist, within the limits; returns the tools whose confirmed questions changed."""
-    latest_s = max((lesson.at_s for lesson in lessons), default=0.0)
-    is_ahead = examples.c.last_used_s > latest_s + _AHEAD_S
-    connection.execute(update(examples).where(is_ahead).values(last_used_s=latest_s - _AHEAD_S))
+    is_ahead = examples.c.last_used_s > now_s + _AHEAD_S
+    connection.execute(update(examples).where(is_ahead).values(last_used_s=now_s - _AHEAD_S))
     changed = {lesson.key for lesson in lessons if _count(connection, lesson) == USES_NEEDED}
     keys_newest_first = select(*_KEY).order_by(examples.c.last_used_s.desc(), examples.c.words)
     for server, name in {lesson.key for lesson in lessons}:

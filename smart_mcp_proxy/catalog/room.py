@@ -1,11 +1,11 @@
-"""Whether a directory takes another file, and what the system says if not."""
+"""Room for the catalog's file: making it, whether a directory takes another one, and what the system says if not."""
 
 import errno
 import os
 import tempfile
 from pathlib import Path
 
-__all__ = ["NO_ROOM_HINT", "disk_full", "is_full", "is_read_only", "why_unwritable"]
+__all__ = ["NO_ROOM_HINT", "create_private", "disk_full", "is_full", "is_read_only", "why_unwritable"]
 
 NO_ROOM_HINT = "Free some disk space."
 
@@ -39,3 +39,17 @@ def is_read_only(path: Path) -> bool:
 def disk_full(exc: OSError) -> str:
     """What is wrong where it is room that is missing."""
     return f"the disk is full ({exc.strerror})"
+
+
+def create_private(path: Path) -> None:
+    """Creates the directory (0700) and the file (0600); SQLite gives its companion files the file's mode.
+
+    A file that exists is not opened here: closing it again would drop the locks that SQLite, in this same process,
+    holds on it. Source: sqlite.org, How To Corrupt An SQLite Database File, section 2.2.
+    """
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if not path.exists():
+        try:
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        except FileExistsError:
+            return  # another process was faster

@@ -1,20 +1,23 @@
 """What an agent is told where the gateway itself fails: that it did, and nothing of its inside."""
 
 from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from typing import Any
 
-import mcp_types
 from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 from pydantic import ValidationError
 
+from smart_mcp_proxy.errors import ProxyError
 from smart_mcp_proxy.telemetry import get_logger
 
-__all__ = ["FAILED", "HideFailures"]
-
-FAILED: Final = "The gateway failed. Its log says why."
+__all__ = ["HideFailures", "gateway_failed"]
 
 log = get_logger("agent")
+
+
+def gateway_failed() -> ProxyError:
+    """What is told of a failure inside the gateway: nothing but where to look; whoever catches it logs it."""
+    return ProxyError("The gateway failed.", hint="Its log says why.", delivery="unknown")
 
 
 class HideFailures:
@@ -30,4 +33,5 @@ class HideFailures:
             raise
         except Exception as exc:  # boundary: top of a request's task; the agent gets an answer and no internals
             log.exception("%s failed inside the gateway", ctx.method)
-            raise MCPError(code=mcp_types.INTERNAL_ERROR, message=FAILED, data={"code": "internal"}) from exc
+            told = gateway_failed()
+            raise MCPError(code=told.jsonrpc_code, message=str(told), data={"code": told.error_code}) from exc

@@ -78,9 +78,14 @@ def steady(clock: Callable[[], float], wall: Callable[[], float]) -> Callable[[]
     return lambda: min(wall(), clock() + ahead_s)
 
 
+def _since_boot() -> float:
+    """Monotonic seconds that go on while the machine sleeps, where the system counts those."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
+
+
 async def _keep(catalog: Catalog, settings: Settings) -> None:
     """Looks after the log for as long as it runs."""
-    looks, now = 0, steady(time.monotonic, time.time)
+    looks, now = 0, steady(_since_boot, time.time)
     while True:
         try:
             if count := await recover(catalog, settings.data_dir):

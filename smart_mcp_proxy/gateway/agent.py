@@ -11,6 +11,7 @@ from anyio import move_on_after
 from mcp.shared.exceptions import MCPError
 
 from smart_mcp_proxy.errors import Delivery, ProxyError, RequestError, ShuttingDownError, UpstreamError
+from smart_mcp_proxy.fastmcp_compat.failures import gateway_failed
 from smart_mcp_proxy.fastmcp_compat.list_changed import ListChangedHub
 from smart_mcp_proxy.fastmcp_compat.paths import principal, served_path
 from smart_mcp_proxy.fastmcp_compat.screen import read_writable
@@ -241,7 +242,7 @@ class Agent:
             return _failed(name, _unreadable(name, exc), era)
         except Exception:  # boundary: top of a request's task; the agent gets an answer and no internals
             log.exception("%s failed inside the gateway", name)
-            return _failed(name, ProxyError("The gateway failed.", hint="Its log says why.", delivery="unknown"), era)
+            return _failed(name, gateway_failed(), era)
         finally:
             self._landed(task)
 

@@ -158,7 +158,7 @@ class AgentTokens:
             access=scope.access,
             profile=scope.profile,
         )
-        if not await self._catalog.decide(partial(store_agent_token, token=token)):
+        if not await self._catalog.write_through(partial(store_agent_token, token=token)):
             raise ConflictError(
                 f"There is a token named {name!r} already.",
                 hint=f"Use another name, or revoke it first: mcpproxy token revoke {shell_word(name)}",
@@ -172,7 +172,7 @@ class AgentTokens:
         Raises:
             TokenNotFoundError: None that is still good has this name.
         """
-        if not await self._catalog.decide(partial(revoke_agent_token, name=name, now_s=self._wall())):
+        if not await self._catalog.write_through(partial(revoke_agent_token, name=name, now_s=self._wall())):
             raise TokenNotFoundError(
                 f"No token is named {name[:NAME_CHARS]!r}, or it is revoked already.",
                 hint="See them all with: mcpproxy token list",

@@ -16,7 +16,6 @@ __all__ = [
     "TooLargeError",
     "UnauthorizedError",
     "UnsupportedTypeError",
-    "gateway_failed",
     "json_content",
     "json_response",
     "not_served",
@@ -72,11 +71,6 @@ def not_served(request: Request, exc: HTTPException) -> ProxyError:
     # Not redirected: on its way to another address a request may lose its body or its token.
     hint = "Leave out the slash at its end." if path.endswith("/") else "See /openapi.json."
     return kind(f"{request.method} {path[:_SHOWN_CHARS]} is not served.", hint=hint)
-
-
-def gateway_failed() -> ProxyError:
-    """What is told of an error that nothing is known about; the server of the app logs it."""
-    return ProxyError("The gateway failed.", hint="Its log says why.", delivery="unknown")
 
 
 def require_json(request: Request) -> None:

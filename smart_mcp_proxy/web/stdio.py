@@ -83,8 +83,8 @@ class _Client:
         self._writer = writer
         self._limit_bytes = gateway.settings.max_message_bytes
         self._lines = LineSplitter(self._limit_bytes)
-        self._is_read = True
-        """Whether all that has arrived was dealt with, and more may come."""
+        self._is_read = False
+        """Whether all that has arrived was dealt with, and more is waited for."""
         self._stop = stop
         self._is_gone = False
         self._listening = anyio.CancelScope()
@@ -130,14 +130,11 @@ class _Client:
             async with inbound_in:
                 self._reader.take = self._take_at_once
                 with self._listening:
-                    while chunk := await self._reader.read(CHUNK_BYTES):
-                        self._is_read = False
+                    while chunk := await self._next():
                         for line in self._lines.feed(chunk):
                             if self._writer.is_behind:
                                 await self._send()
                             await self._receive(line, inbound_in)
-                        self._is_read = True
-                self._is_read = False
                 # Before the SDK's stream is closed: it gives up what it has not answered then.
                 await self._finish()
 
@@ -174,6 +171,15 @@ class _Client:
                     self._mark_answered(coerce_request_id(wire.params.requestId))  # nobody waits for it any more
                 await self._hand_on(line, inbound)
 
+    async def _next(self) -> bytes:
+        """What has arrived and was not taken; empty at the end."""
+        # What is there already is read without a turn of the event loop: nothing can be taken before it.
+        self._is_read = True
+        try:
+            return await self._reader.read(CHUNK_BYTES)
+        finally:
+            self._is_read = False
+
     def _take_at_once(self, chunk: bytes) -> bool:
         """Begins a call where nothing but the call has arrived; everything else waits to be read."""
         is_alone = self._is_read and chunk.find(b"\n") == len(chunk) - 1 and self._lines.is_empty
@@ -181,7 +187,7 @@ class _Client:
             call = parse_wire(chunk.rstrip())
             if isinstance(call, WireCall) and self._began(call):
                 return True
-        self._is_read = False
+        self._is_read = False  # what comes behind it waits as well
         return False
 
     def _began(self, call: WireCall) -> bool:

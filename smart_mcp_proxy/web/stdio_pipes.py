@@ -7,6 +7,7 @@ import stat
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from contextvars import Context, copy_context
 from typing import SupportsIndex
 
 from smart_mcp_proxy.gateway.gates import Gates
@@ -93,13 +94,13 @@ async def reader_of(source: int) -> Reader:
         await loop.connect_read_pipe(lambda: protocol, os.fdopen(os.dup(source), "rb", buffering=0))
     else:
         # A file ends soon; a daemon thread reads it and ends with the process if it must.
-        threading.Thread(target=_feed, args=(source, reader, loop), name="stdin", daemon=True).start()
+        threading.Thread(target=_feed, args=(source, reader, loop, copy_context()), name="stdin", daemon=True).start()
     return reader
 
 
-def _feed(source: int, reader: Reader, loop: asyncio.AbstractEventLoop) -> None:
+def _feed(source: int, reader: Reader, loop: asyncio.AbstractEventLoop, context: Context) -> None:
     while chunk := os.read(source, CHUNK_BYTES):
-        loop.call_soon_threadsafe(reader.feed_data, chunk)
+        loop.call_soon_threadsafe(reader.feed_data, chunk, context=context)
     loop.call_soon_threadsafe(reader.feed_eof)
 
 

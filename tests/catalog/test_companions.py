@@ -95,13 +95,13 @@ async def test_a_kill_before_it_was_noticed_takes_no_decision(
     async with open_catalog() as catalog:
         await catalog.sync("s", [tool("a"), tool("b")])
         token = AgentToken("late", "00" * 32, created_s=1.0, expires_s=None)
-        await catalog.decide(partial(store_agent_token, token=token))
+        await catalog.write_through(partial(store_agent_token, token=token))
         reader = sqlite3.connect(data_dir / DATABASE_NAME, isolation_level=None)
         if not is_kept:
             reader.execute("BEGIN")
             reader.execute("SELECT count(*) FROM tools").fetchone()
         await catalog.block(BLOCKED, "user")
-        await catalog.decide(partial(revoke_agent_token, name="late", now_s=2.0))
+        await catalog.write_through(partial(revoke_agent_token, name="late", now_s=2.0))
         reader.close()
         await catalog.append_activity([Activity("call", "p", "s:a", "ok", 1.0, 3.0, {})])
         remove(data_dir, removed)

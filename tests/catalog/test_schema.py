@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from old_catalogs import FIRST_PROGRAM, version, write
 
 from smart_mcp_proxy.catalog import DATABASE_NAME, Catalog, schema
 from smart_mcp_proxy.errors import CatalogError, ConfigError
@@ -17,35 +18,6 @@ pytestmark = pytest.mark.anyio
 
 MakeTool = Callable[..., dict[str, Any]]
 OpenCatalog = Callable[..., AbstractAsyncContextManager[Catalog]]
-
-SEED_SCHEMA = """
-CREATE TABLE tools (
-  id              INTEGER PRIMARY KEY,
-  name            TEXT NOT NULL,
-  description     TEXT,
-  hash            TEXT NOT NULL,
-  server_name     TEXT NOT NULL,
-  faiss_vector_id INTEGER UNIQUE
-);
-CREATE INDEX idx_tools_hash ON tools(hash);
-INSERT INTO tools VALUES (41, 'old', 'Does old.', 'abc', 's', 41);
-"""
-
-
-def write(data_dir: Path, script: str) -> None:
-    """Lets another program work on the file."""
-    data_dir.mkdir(exist_ok=True)
-    connection = sqlite3.connect(data_dir / DATABASE_NAME)
-    connection.executescript(script)
-    connection.close()
-
-
-def version(data_dir: Path) -> int:
-    connection = sqlite3.connect(data_dir / DATABASE_NAME)
-    try:
-        return int(connection.execute("PRAGMA user_version").fetchone()[0])
-    finally:
-        connection.close()
 
 
 async def test_the_directory_and_the_file_are_for_the_owner_only(open_catalog: OpenCatalog, data_dir: Path) -> None:
@@ -71,7 +43,7 @@ async def test_an_older_file_is_migrated(
     open_catalog: OpenCatalog, data_dir: Path, tool: MakeTool, user_version: int
 ) -> None:
     """The earlier program's table (version 0 or 1) is taken over: its rows are listed anew, its ids stay used up."""
-    write(data_dir, f"{SEED_SCHEMA} PRAGMA user_version = {user_version};")
+    write(data_dir, f"{FIRST_PROGRAM} PRAGMA user_version = {user_version};")
     async with open_catalog() as catalog:
         assert version(data_dir) == schema.LATEST_VERSION
         assert catalog.snapshot.by_id == {}
@@ -84,7 +56,7 @@ async def test_a_failed_migration_leaves_the_file_as_it_was(
     open_catalog: OpenCatalog, data_dir: Path, user_version: int
 ) -> None:
     """F45: all steps are one transaction; nothing of those before the one that failed stays."""
-    write(data_dir, f"{SEED_SCHEMA} CREATE TABLE activity (x); PRAGMA user_version = {user_version};")
+    write(data_dir, f"{FIRST_PROGRAM} CREATE TABLE activity (x); PRAGMA user_version = {user_version};")
     with pytest.raises(CatalogError, match="activity already exists"):
         async with open_catalog():
             pass

@@ -2,32 +2,15 @@
 
 import shutil
 import sqlite3
-from contextlib import closing
 from pathlib import Path
 
 import pytest
+from old_catalogs import FIRST_PROGRAM, version, write
 from sqlite_steps import stepping_connect
 
-from smart_mcp_proxy.catalog import DATABASE_NAME, Catalog, schema
+from smart_mcp_proxy.catalog import Catalog, schema
 
 pytestmark = pytest.mark.anyio
-
-FIRST_PROGRAM = """
-CREATE TABLE tools (
-  id              INTEGER PRIMARY KEY,
-  name            TEXT NOT NULL,
-  description     TEXT,
-  hash            TEXT NOT NULL,
-  server_name     TEXT NOT NULL,
-  faiss_vector_id INTEGER UNIQUE
-);
-INSERT INTO tools VALUES (41, 'old', 'Does old.', 'abc', 's', 41);
-"""
-
-
-def version_of(data_dir: Path) -> int:
-    with closing(sqlite3.connect(data_dir / DATABASE_NAME)) as file:
-        return int(file.execute("PRAGMA user_version").fetchone()[0])
 
 
 async def test_a_migration_killed_at_any_step_leaves_the_old_file_or_the_new_one(
@@ -35,9 +18,7 @@ async def test_a_migration_killed_at_any_step_leaves_the_old_file_or_the_new_one
 ) -> None:
     """F45: never one in between, and the next start finishes it."""
     data_dir = tmp_path / "data"
-    data_dir.mkdir()
-    with closing(sqlite3.connect(data_dir / DATABASE_NAME)) as file:
-        file.executescript(FIRST_PROGRAM)
+    write(data_dir, FIRST_PROGRAM)
     left: list[Path] = []
 
     def step() -> None:
@@ -49,9 +30,9 @@ async def test_a_migration_killed_at_any_step_leaves_the_old_file_or_the_new_one
     monkeypatch.undo()
     statements = sum(map(len, schema._MIGRATIONS))
     assert len(left) > statements
-    versions = [version_of(each) for each in left]
+    versions = [version(each) for each in left]
     assert set(versions) == {0, schema.LATEST_VERSION}
     assert versions.count(0) > statements
     for each in (left[versions.index(schema.LATEST_VERSION) - 1], left[-1]):
         async with Catalog.open(each, name_limit=60):
-            assert version_of(each) == schema.LATEST_VERSION
+            assert version(each) == schema.LATEST_VERSION

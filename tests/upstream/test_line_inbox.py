@@ -16,6 +16,7 @@ from smart_mcp_proxy.upstream.pending import PendingCalls
 pytestmark = pytest.mark.anyio
 
 BURST = 32
+LITTLE_BYTES = 16_384
 
 
 def no_answer(reply: Mapping[str, Any]) -> None:
@@ -26,9 +27,9 @@ async def nothing_said(message: Mapping[str, Any]) -> None:
     raise AssertionError(f"nobody says anything, but {message}")
 
 
-def inbox_of(heard: list[LinkEvent]) -> LineInbox:
+def inbox_of(heard: list[LinkEvent], limit_bytes: int = 1_000) -> LineInbox:
     """An inbox whose log lines go to `heard`."""
-    return LineInbox("box", PendingCalls("box"), heard.append, no_answer, nothing_said, max_message_bytes=1_000)
+    return LineInbox("box", PendingCalls("box"), heard.append, no_answer, nothing_said, max_message_bytes=limit_bytes)
 
 
 def said(number: int) -> bytes:
@@ -61,15 +62,18 @@ class Stdout:
         return await self._waiting.read(1 << 16)
 
 
-async def numbers_heard(chunks: Sequence[bytes], turns: Sequence[int]) -> tuple[list[int], int]:
+async def numbers_heard(
+    chunks: Sequence[bytes], turns: Sequence[int], limit_bytes: int = 1_000
+) -> tuple[list[int], int]:
     """The numbers in the order in which they were heard, and how many chunks were taken at once.
 
     Args:
         chunks: What arrives.
         turns: How many turns the event loop gets after each of them.
+        limit_bytes: Of a line.
     """
     heard: list[LinkEvent] = []
-    inbox = inbox_of(heard)
+    inbox = inbox_of(heard, limit_bytes)
     stdout = Stdout(inbox)
     reading = asyncio.ensure_future(inbox.read(stdout.read))
     await asyncio.sleep(0)
@@ -101,3 +105,23 @@ async def test_little_is_dealt_with_as_it_arrives(lines, taken):
     """A lonely answer waits for no turn of the event loop; a flood leaves the others theirs."""
     heard, at_once = await numbers_heard([b"".join(map(said, range(lines)))], [0])
     assert (heard, at_once) == (list(range(lines)), taken)
+
+
+async def test_what_is_long_waits_to_be_read():
+    """To count the lines in it would take longer than a turn of the event loop."""
+    long = said(0)[:-1] + b" " * LITTLE_BYTES + b"\n"
+    assert await numbers_heard([long, said(1)], [0, 0], limit_bytes=2 * LITTLE_BYTES) == ([0, 1], 0)
+
+
+async def test_nothing_is_taken_unless_somebody_reads():
+    """Not before, when something may wait already, and not after the session has been given up."""
+    heard: list[LinkEvent] = []
+    inbox = inbox_of(heard)
+    assert not inbox.take(said(0))
+    reading = asyncio.ensure_future(inbox.read(asyncio.StreamReader().read))
+    await asyncio.sleep(0)
+    assert inbox.take(said(1))
+    reading.cancel()
+    await asyncio.wait({reading})
+    assert not inbox.take(said(2))
+    assert len(heard) == 1

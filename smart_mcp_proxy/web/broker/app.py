@@ -16,6 +16,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from smart_mcp_proxy.errors import ProxyError, RateLimitedError
+from smart_mcp_proxy.fastmcp_compat.failures import gateway_failed
 from smart_mcp_proxy.fastmcp_compat.http import accepted_replies
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.gateway.agent import Agent
@@ -30,7 +31,6 @@ from smart_mcp_proxy.web.hosts import PlainAddress, allowed_hosts
 from smart_mcp_proxy.web.messages import (
     BODY_LIMIT_BYTES,
     UnauthorizedError,
-    gateway_failed,
     json_response,
     not_served,
     read_body,

@@ -10,9 +10,10 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
+from smart_mcp_proxy.fastmcp_compat.failures import gateway_failed
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.web.broker import describe_broker
-from smart_mcp_proxy.web.messages import gateway_failed, json_response, not_served
+from smart_mcp_proxy.web.messages import json_response, not_served
 from smart_mcp_proxy.web.rest import activity, agent_tokens, approvals, calls, config, servers, tools
 from smart_mcp_proxy.web.rest.doors import NetworkDoor, PrivateDoor, operator_token
 from smart_mcp_proxy.web.rest.openapi import OPENAPI_PATH, describe
