@@ -99,7 +99,9 @@ async def test_a_bug_behind_rest_or_the_broker_is_that_requests_alone(
 ) -> None:
     """F46: status 500 with the error object of all others, on a connection that is used again."""
     plant(monkeypatch.setattr)
-    monkeypatch.setattr(logging.getLogger("uvicorn"), "propagate", True)  # a server of another test may have ended it
+    # A server of another test, in this process, may have silenced it.
+    monkeypatch.setattr(logging.getLogger("uvicorn"), "propagate", True)
+    caplog.set_level(logging.ERROR, logger="uvicorn.error")
     async with (
         settled(tmp_path, {"old": odd_server("handshake")}) as gateway,
         served(gateway) as base,
