@@ -60,14 +60,11 @@ class LineInbox:
         self._limit_bytes = max_message_bytes
         self._lines = LineSplitter(max_message_bytes)
         self._loop = asyncio.get_running_loop()
-        self._is_read = False
-        """Whether all that has arrived was dealt with, and more is waited for."""
         self._next_noise_warning = 0.0
 
     def take(self, chunk: bytes) -> bool:
-        """Deals with what has just arrived, unless it is much or comes behind what waits; then it has to be read."""
-        if not self._is_read or len(chunk) > _LITTLE_BYTES or chunk.count(b"\n") > _BURST_LINES:
-            self._is_read = False  # what comes behind it waits as well
+        """Deals with what has just arrived, unless it is much; then it has to be read. See `OfferingReader`."""
+        if len(chunk) > _LITTLE_BYTES or chunk.count(b"\n") > _BURST_LINES:
             return False
         self.heard_s = self._loop.time()
         for line in self._lines.feed(chunk):
@@ -76,20 +73,12 @@ class LineInbox:
 
     async def read(self, read: Callable[[], Awaitable[bytes]]) -> None:
         """Deals with what `read` returns, which is what was not taken, until that is nothing."""
-        while chunk := await self._next(read):
+        while chunk := await read():
             self.heard_s = self._loop.time()
             for number, line in enumerate(self._lines.feed(chunk), 1):
                 self._receive_line(line)
                 if number % _BURST_LINES == 0:
                     await asyncio.sleep(0)
-
-    async def _next(self, read: Callable[[], Awaitable[bytes]]) -> bytes:
-        # What has arrived already is read without a turn of the event loop: nothing can be taken before it.
-        self._is_read = True
-        try:
-            return await read()
-        finally:
-            self._is_read = False
 
     def _receive_line(self, line: bytes | OverlongLine) -> None:
         if isinstance(line, OverlongLine):

@@ -1,9 +1,10 @@
-"""Lines to a pipe: the first of a turn of the event loop leaves at once, the others of that turn in one go."""
+"""Pipes without needless turns of the event loop: what arrives alone is offered at once, what leaves is gathered."""
 
 import asyncio
-from typing import Final
+from collections.abc import Callable, Iterable
+from typing import Final, SupportsIndex
 
-__all__ = ["LineSink"]
+__all__ = ["LineSink", "OfferingReader"]
 
 _JOINED_BYTES: Final = 65_536
 """So much is held back at most: what a pipe takes at a time, and more would be counted as sent that is not."""
@@ -84,3 +85,41 @@ class LineSink:
     def _put(self, data: bytes) -> None:
         if not self._stream.is_closing():
             self._stream.write(data)
+
+
+class OfferingReader(asyncio.StreamReader):
+    """A stream that offers what arrives to `take` first, in its order; what that does not take waits to be read.
+
+    To read means a turn of the event loop more, which costs a lonely call as much as all that is done with it. Nothing
+    is offered unless somebody waits to read: then nothing lies before it, and nobody has given the stream up.
+
+    Args:
+        limit_bytes: The sender is paused while twice as much waits.
+
+    Attributes:
+        take: Says whether it has taken what it was offered.
+    """
+
+    def __init__(self, limit_bytes: int) -> None:
+        super().__init__(limit=limit_bytes)
+        self.take: Callable[[bytes], bool] = _takes_nothing
+        self._is_awaited = False
+
+    def feed_data(self, data: Iterable[SupportsIndex]) -> None:
+        """Called by the event loop."""
+        if self._is_awaited and self.take(bytes(data)):
+            return
+        self._is_awaited = False  # what comes behind it waits as well
+        super().feed_data(data)
+
+    async def read(self, n: int = -1) -> bytes:
+        """What was not taken; empty at the end. What has arrived already is returned without a turn of the loop."""
+        self._is_awaited = True
+        try:
+            return await super().read(n)
+        finally:
+            self._is_awaited = False
+
+
+def _takes_nothing(_: bytes) -> bool:
+    return False

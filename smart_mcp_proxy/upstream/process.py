@@ -17,7 +17,7 @@ from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.telemetry import spawn
 from smart_mcp_proxy.upstream.lineage import STARTED_BY
 from smart_mcp_proxy.upstream.lines import LineSplitter, OverlongLine
-from smart_mcp_proxy.upstream.pipes import LineSink
+from smart_mcp_proxy.upstream.pipes import LineSink, OfferingReader
 from smart_mcp_proxy.upstream.watchdog import Watchdog
 
 __all__ = ["ChildProcess", "child_environment"]
@@ -46,18 +46,20 @@ class _Notices(SubprocessStreamProtocol):
 
     Attributes:
         exited: Set then.
-        take: Offered what it writes to stdout as it arrives; what it does not take waits to be read.
+        output: What it writes to stdout.
     """
 
     def __init__(self) -> None:
         super().__init__(limit=_CHUNK_BYTES, loop=asyncio.get_running_loop())
         self.exited = asyncio.Event()
-        self.take: Callable[[bytes], bool] = _takes_nothing
+        self.output = OfferingReader(_CHUNK_BYTES)
 
-    def pipe_data_received(self, fd: int, data: bytes | str) -> None:
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Called by the event loop."""
-        if fd != 1 or isinstance(data, str) or not self.take(data):
-            super().pipe_data_received(fd, data)
+        super().connection_made(transport)
+        assert isinstance(self.stdout, asyncio.StreamReader)
+        self.output.set_transport(transport.get_pipe_transport(1))  # type: ignore[attr-defined]  # of a subprocess
+        self.stdout = self.output
 
     def process_exited(self) -> None:
         """Called by the event loop."""
@@ -132,11 +134,8 @@ class ChildProcess:
         return await self._stdout.read(_CHUNK_BYTES)
 
     def offer(self, take: Callable[[bytes], bool]) -> None:
-        """Has what it writes to stdout offered to `take` as it arrives; what that does not take waits to be read.
-
-        To read means a turn of the event loop more, which costs a lonely call as much as all that is done with it.
-        """
-        self._notices.take = take
+        """Has what it writes to stdout offered to `take` as it arrives; see `OfferingReader`."""
+        self._notices.output.take = take
 
     async def write(self, line: bytes) -> None:
         """Hands one line to the pipe, whole, once the lines before it have mostly left.
@@ -228,10 +227,6 @@ async def _drain(stderr: asyncio.StreamReader, on_line: Callable[[str], None]) -
     for line in splitter.feed(b"\n"):  # often the reason of the end is a last line without its own
         if line:
             on_line(_log_text(line))
-
-
-def _takes_nothing(_: bytes) -> bool:
-    return False
 
 
 def _log_text(line: bytes | OverlongLine) -> str:

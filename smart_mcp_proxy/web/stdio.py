@@ -29,10 +29,10 @@ from smart_mcp_proxy.gateway.agent import DRAIN_S
 from smart_mcp_proxy.models import LOCAL, Era
 from smart_mcp_proxy.telemetry import get_logger, spawn
 from smart_mcp_proxy.upstream.lines import LineSplitter, OverlongLine
+from smart_mcp_proxy.upstream.pipes import OfferingReader
 from smart_mcp_proxy.web.stdio_pipes import (
     CHUNK_BYTES,
     MOST_UNSENT_BYTES,
-    Reader,
     Writer,
     claimed_stdio,
     reader_of,
@@ -72,7 +72,7 @@ class _Client:
         stop: Set when it is told to end.
     """
 
-    def __init__(self, gateway: Gateway, reader: Reader, writer: Writer, stop: asyncio.Event) -> None:
+    def __init__(self, gateway: Gateway, reader: OfferingReader, writer: Writer, stop: asyncio.Event) -> None:
         self._server = gateway.mcp_server()
         self._checked = checked_clients(self._server)
         self._agent = gateway.agent
@@ -83,8 +83,6 @@ class _Client:
         self._writer = writer
         self._limit_bytes = gateway.settings.max_message_bytes
         self._lines = LineSplitter(self._limit_bytes)
-        self._is_read = False
-        """Whether all that has arrived was dealt with, and more is waited for."""
         self._stop = stop
         self._is_gone = False
         self._listening = anyio.CancelScope()
@@ -130,7 +128,7 @@ class _Client:
             async with inbound_in:
                 self._reader.take = self._take_at_once
                 with self._listening:
-                    while chunk := await self._next():
+                    while chunk := await self._reader.read(CHUNK_BYTES):
                         for line in self._lines.feed(chunk):
                             if self._writer.is_behind:
                                 await self._send()
@@ -171,24 +169,13 @@ class _Client:
                     self._mark_answered(coerce_request_id(wire.params.requestId))  # nobody waits for it any more
                 await self._hand_on(line, inbound)
 
-    async def _next(self) -> bytes:
-        """What has arrived and was not taken; empty at the end."""
-        # What is there already is read without a turn of the event loop: nothing can be taken before it.
-        self._is_read = True
-        try:
-            return await self._reader.read(CHUNK_BYTES)
-        finally:
-            self._is_read = False
-
     def _take_at_once(self, chunk: bytes) -> bool:
         """Begins a call where nothing but the call has arrived; everything else waits to be read."""
-        is_alone = self._is_read and chunk.find(b"\n") == len(chunk) - 1 and self._lines.is_empty
-        if is_alone and not self._writer.is_behind and len(chunk) <= self._limit_bytes:
-            call = parse_wire(chunk.rstrip())
-            if isinstance(call, WireCall) and self._began(call):
-                return True
-        self._is_read = False  # what comes behind it waits as well
-        return False
+        is_alone = chunk.find(b"\n") == len(chunk) - 1 and self._lines.is_empty
+        if not is_alone or self._writer.is_behind or len(chunk) > self._limit_bytes:
+            return False
+        call = parse_wire(chunk.rstrip())
+        return isinstance(call, WireCall) and self._began(call)
 
     def _began(self, call: WireCall) -> bool:
         """Whether the call is answered here, in a task of its own."""

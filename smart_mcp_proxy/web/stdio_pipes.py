@@ -5,19 +5,17 @@ import fcntl
 import os
 import stat
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from contextvars import Context, copy_context
-from typing import SupportsIndex
 
 from smart_mcp_proxy.gateway.gates import Gates
-from smart_mcp_proxy.upstream.pipes import LineSink
+from smart_mcp_proxy.upstream.pipes import LineSink, OfferingReader
 
 __all__ = [
     "CHUNK_BYTES",
     "MOST_UNSENT_BYTES",
     "UNSENT_BYTES",
-    "Reader",
     "Writer",
     "claimed_stdio",
     "reader_of",
@@ -68,27 +66,10 @@ def _can_poll(descriptor: int) -> bool:
     return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or os.isatty(descriptor)
 
 
-class Reader(asyncio.StreamReader):
-    """What a descriptor holds; a file is read like a pipe.
-
-    Attributes:
-        take: Offered what arrives; what it does not take waits to be read, which means a turn of the event loop more.
-    """
-
-    def __init__(self) -> None:
-        super().__init__(limit=CHUNK_BYTES)
-        self.take: Callable[[bytes], bool] = _takes_nothing
-
-    def feed_data(self, data: Iterable[SupportsIndex]) -> None:
-        """Called by the event loop."""
-        if not self.take(bytes(data)):
-            super().feed_data(data)
-
-
-async def reader_of(source: int) -> Reader:
-    """The reading side of a descriptor."""
+async def reader_of(source: int) -> OfferingReader:
+    """What a descriptor holds; a file is read like a pipe."""
     loop = asyncio.get_running_loop()
-    reader = Reader()
+    reader = OfferingReader(CHUNK_BYTES)
     if _can_poll(source):
         protocol = asyncio.StreamReaderProtocol(reader)
         await loop.connect_read_pipe(lambda: protocol, os.fdopen(os.dup(source), "rb", buffering=0))
@@ -98,14 +79,10 @@ async def reader_of(source: int) -> Reader:
     return reader
 
 
-def _feed(source: int, reader: Reader, loop: asyncio.AbstractEventLoop, context: Context) -> None:
+def _feed(source: int, reader: OfferingReader, loop: asyncio.AbstractEventLoop, context: Context) -> None:
     while chunk := os.read(source, CHUNK_BYTES):
         loop.call_soon_threadsafe(reader.feed_data, chunk, context=context)
     loop.call_soon_threadsafe(reader.feed_eof)
-
-
-def _takes_nothing(_: bytes) -> bool:
-    return False
 
 
 class Writer:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from smart_mcp_proxy.upstream.line_inbox import LineInbox
 from smart_mcp_proxy.upstream.link import LinkEvent, LogLine
 from smart_mcp_proxy.upstream.pending import PendingCalls
+from smart_mcp_proxy.upstream.pipes import OfferingReader
 
 pytestmark = pytest.mark.anyio
 
@@ -37,29 +38,26 @@ def said(number: int) -> bytes:
     return json.dumps(message).encode() + b"\n"
 
 
-class Stdout:
-    """A server's output as the event loop hands it on: what the inbox does not take waits to be read.
+class Stdout(OfferingReader):
+    """A server's output as the event loop hands it on.
 
     Attributes:
-        taken: How many chunks were taken at once.
+        taken: How many chunks the inbox has taken at once.
     """
 
     def __init__(self, inbox: LineInbox) -> None:
+        super().__init__(1 << 16)
         self.taken = 0
         self._inbox = inbox
-        self._waiting = asyncio.StreamReader()
+        self.take = self._counted
 
-    def arrive(self, chunk: bytes) -> None:
-        if self._inbox.take(chunk):
-            self.taken += 1
-        else:
-            self._waiting.feed_data(chunk)
+    def _counted(self, chunk: bytes) -> bool:
+        is_taken = self._inbox.take(chunk)
+        self.taken += is_taken
+        return is_taken
 
-    def end(self) -> None:
-        self._waiting.feed_eof()
-
-    async def read(self) -> bytes:
-        return await self._waiting.read(1 << 16)
+    async def next(self) -> bytes:
+        return await self.read(1 << 16)
 
 
 async def numbers_heard(
@@ -75,13 +73,13 @@ async def numbers_heard(
     heard: list[LinkEvent] = []
     inbox = inbox_of(heard, limit_bytes)
     stdout = Stdout(inbox)
-    reading = asyncio.ensure_future(inbox.read(stdout.read))
+    reading = asyncio.ensure_future(inbox.read(stdout.next))
     await asyncio.sleep(0)
     for chunk, count in zip(chunks, turns, strict=True):
-        stdout.arrive(chunk)
+        stdout.feed_data(chunk)
         for _ in range(count):
             await asyncio.sleep(0)
-    stdout.end()
+    stdout.feed_eof()
     await reading
     return [json.loads(event.text)["data"] for event in heard if isinstance(event, LogLine)], stdout.taken
 
@@ -116,12 +114,14 @@ async def test_what_is_long_waits_to_be_read():
 async def test_nothing_is_taken_unless_somebody_reads():
     """Not before, when something may wait already, and not after the session has been given up."""
     heard: list[LinkEvent] = []
-    inbox = inbox_of(heard)
-    assert not inbox.take(said(0))
-    reading = asyncio.ensure_future(inbox.read(asyncio.StreamReader().read))
+    stdout = Stdout(inbox := inbox_of(heard))
+    stdout.feed_data(said(0))
+    assert stdout.taken == 0
+    reading = asyncio.ensure_future(inbox.read(stdout.next))
     await asyncio.sleep(0)
-    assert inbox.take(said(1))
+    stdout.feed_data(said(1))
+    assert (stdout.taken, len(heard)) == (1, 2)
     reading.cancel()
     await asyncio.wait({reading})
-    assert not inbox.take(said(2))
-    assert len(heard) == 1
+    stdout.feed_data(said(2))
+    assert (stdout.taken, len(heard)) == (1, 2)
