@@ -28,7 +28,7 @@ from smart_mcp_proxy.models import CallRequest, ToolRecord
 from smart_mcp_proxy.policy import ArgumentsKept
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.telemetry import Activity
-from smart_mcp_proxy.upstream import Fleet
+from smart_mcp_proxy.upstream import Fleet, Upstream
 
 __all__ = ["Calls"]
 
@@ -238,22 +238,20 @@ class Calls:
             params["_meta"] = request.meta
         on_progress = shown_progress(request.on_progress, is_cleaned=self._limits.is_cleaned)
         with self._gates.admitted(request, record) as admission:
-            left_s = await admission.turn() if admission.is_waiting else None
-            upstream = connected_now(self._fleet, record.key.server, self._lists)
+            left_s: float | None = None
+            upstream = None if admission.is_waiting else connected_now(self._fleet, record.key.server, self._lists)
+            has_waited = upstream is None or round is not None
             if upstream is None:
+                left_s = await admission.turn() if admission.is_waiting else None
                 upstream, left_s = await connected(self._fleet, record.key.server, left_s, self._clock, self._lists)
             if request.line is not None and self._clients is not None and upstream.own is not None:
+                has_waited = True
                 async with self._clients.sender(upstream, request.line, left_s) as sender:
                     if sender is not None:
                         await self._confirm_own(record, sender, visible)
                         return await sender.request("tools/call", params, on_progress=on_progress)
-            # The call may have waited: for its turn, for the connection. What was decided before is looked at again,
-            # and from there on nothing waits until it is sent.
-            self._require_approved(record)
-            require_connected(upstream)
-            now = visible.by_id(record.id) or await visible.require(str(record.key))  # which says why it is gone
-            if now.change_hash != record.change_hash:
-                raise _definition_changed(now)
+            if has_waited:  # from here on nothing waits until it is sent
+                await self._confirm(record, upstream, visible)
             return await upstream.request(
                 "tools/call",
                 params if round is None else round.params(params, upstream.status.era or "handshake"),
@@ -266,6 +264,14 @@ class Calls:
         """Passes if the server lists the tool as it was approved, as far as it has listed anything."""
         if self._lists is not None:
             self._lists.require_approved(record)
+
+    async def _confirm(self, record: ToolRecord, upstream: Upstream, visible: Visible) -> None:
+        """Passes if all that was decided when the call came in still holds."""
+        self._require_approved(record)
+        require_connected(upstream)
+        now = visible.by_id(record.id) or await visible.require(str(record.key))  # which says why it is gone
+        if now.change_hash != record.change_hash:
+            raise _definition_changed(now)
 
     async def _confirm_own(self, record: ToolRecord, sender: Sender, visible: Visible) -> None:
         """Passes if the tool may still be called as it was when the call came in, on its client's own session too."""

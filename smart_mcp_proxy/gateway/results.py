@@ -54,18 +54,23 @@ _COMPLETE = msgspec.Raw(_COMPLETE_TEXT)
 _SERVER_INFO = msgspec.Raw(msgspec.json.encode({"name": SERVER_NAME, "version": __version__}))
 _META_END = b'"_meta":' + msgspec.json.encode({SERVER_INFO_META_KEY: _SERVER_INFO}) + b"}"
 _MODERN_END = b'"resultType":"complete",' + _META_END
-_FITTED_MEMBERS: dict[Era, tuple[bytes, ...]] = {
-    "handshake": (b'"structuredContent"', b'"resultType"', b'"_meta"'),
-    "modern": (b'"resultType"', b'"_meta"'),
+_NO_META = (b'"_meta"', b'"_meta"')
+_NO_KIND = (b'"resultType"', b'"resultType"')
+_USUAL_FACTS = ((b'"isError"', b'"isError":false'), (b'"resultType"', b'"resultType":"complete"'))
+_FITTING: dict[Era, tuple[tuple[bytes, bytes], ...]] = {
+    "handshake": ((b'"structuredContent"', b'"structuredContent":{'), _NO_KIND, _NO_META),
+    "modern": (_NO_KIND, _NO_META),
 }
 """Members that one era's results must not have, or have otherwise; text that only looks like one costs a reading."""
+_COMPLETE_FIRST = b'{"resultType":"complete"'
+_COMPLETE_OUTLINE: Mapping[str, bytes] = {"resultType": _COMPLETE_TEXT}
 
 
 def facts_of(raw: bytes) -> ResultFacts | None:
     """What `raw` says of itself; None if it is not a tool result's JSON object."""
     if not raw.startswith(b"{") and not raw.lstrip().startswith(b"{"):
         return None
-    if _has_none_of(raw, (b'"isError"', b'"resultType"')):
+    if _says_only(raw, _USUAL_FACTS):
         return _PLAIN
     try:
         outline = as_result(raw).outline
@@ -94,12 +99,17 @@ def members_of(raw: bytes) -> dict[str, msgspec.Raw]:
     return _members.decode(raw)
 
 
-def _has_none_of(raw: bytes, names: Sequence[bytes]) -> bool:
-    """Whether a short text surely has no such member; a search through a long one costs more than reading it."""
+def _says_only(raw: bytes, usual: Sequence[tuple[bytes, bytes]]) -> bool:
+    """Whether a short text surely has no such member with another value; a long one costs less to read than to search.
+
+    Args:
+        raw: The text.
+        usual: Names, each with the beginning that the member has then; the same where it must not be there at all.
+    """
     if len(raw) > SHORT_BYTES:
         return False
-    for name in names:  # noqa: SIM110  (a generator costs as much as the search, on the path of every call)
-        if name in raw:
+    for name, member in usual:  # noqa: SIM110  (a generator costs as much as the search, on the path of every call)
+        if name in raw and (name is member or raw.count(name) != raw.count(member)):
             return False
     return True
 
@@ -154,7 +164,7 @@ def fit_to_era(raw: bytes, era: Era) -> bytes:
     has a `resultType` and says in `_meta` which server it is from. What an upstream says there of its own connection
     is not ours to repeat.
     """
-    has = {} if _has_none_of(raw, _FITTED_MEMBERS[era]) else as_result(raw).outline
+    has = _fitted_members(raw, era)
     if era == "handshake" and "_meta" not in has and "resultType" not in has and _is_object(has):
         return raw
     if era == "modern" and "_meta" not in has:
@@ -175,6 +185,15 @@ def fit_to_era(raw: bytes, era: Era) -> bytes:
     else:
         members.pop("_meta", None)
     return msgspec.json.encode(members)
+
+
+def _fitted_members(raw: bytes, era: Era) -> Mapping[str, bytes]:
+    """The members that one era's results must not have or have otherwise, and maybe others; mostly none, unread."""
+    if _says_only(raw, _FITTING[era]):
+        return {}
+    if era == "modern" and raw.startswith(_COMPLETE_FIRST) and _says_only(raw, (_NO_META,)):
+        return _COMPLETE_OUTLINE
+    return as_result(raw).outline
 
 
 def _without_brace(raw: bytes) -> memoryview:

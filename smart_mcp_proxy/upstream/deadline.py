@@ -21,11 +21,12 @@ class Deadline:
         self._is_expired = self._is_over = False
 
     def __enter__(self) -> Self:
-        task = asyncio.current_task()
+        loop = asyncio.get_running_loop()
+        task = asyncio.current_task(loop)
         assert task is not None
         self._task = task
         self._cancelling = task.cancelling()
-        self._handle = asyncio.get_running_loop().call_later(self._seconds, self.expire)
+        self._handle = loop.call_later(self._seconds, self.expire)
         return self
 
     def expire(self) -> None:

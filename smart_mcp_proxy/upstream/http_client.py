@@ -7,6 +7,7 @@ from functools import partial
 from typing import Final
 from urllib.parse import SplitResult, urlsplit
 
+from smart_mcp_proxy.busy_poll import busy_poll_of
 from smart_mcp_proxy.known_heads import KnownHeads
 from smart_mcp_proxy.upstream.connection import AnswerHead, Connection, Origin, connect, encode_head
 from smart_mcp_proxy.upstream.exchange import RequestBody, Response
@@ -43,6 +44,8 @@ class HttpClient:
 
     def __init__(self, headers: Mapping[str, str], tls: TlsContext, clock: Callable[[], float] = _WITH_SLEEP) -> None:
         self._clock = clock
+        self._loop = asyncio.get_running_loop()
+        self._poll = busy_poll_of(self._loop)
         self._headers = dict(headers)
         self._tls = tls
         self._cookies: dict[str, str] = {}
@@ -69,6 +72,7 @@ class HttpClient:
         head = self._head(verb, address, headers, body)
         connection = self._kept(origin) or await self._connected(origin)
         response = connection.send(head, body, url)
+        self._poll.begin(self._loop)
         try:
             await response.wait_head()
         except BaseException:
@@ -142,7 +146,7 @@ class HttpClient:
         connection.idle_since_s = self._clock()
         self._idle.append(connection)
         if self._sweep is None:
-            self._sweep = asyncio.get_running_loop().call_later(_IDLE_S, self._close_idle)
+            self._sweep = self._loop.call_later(_IDLE_S, self._close_idle)
 
     def _close_idle(self) -> None:
         """Closes what nobody used for a while."""
@@ -153,7 +157,7 @@ class HttpClient:
             self._idle.remove(connection)
             connection.abort()
         if self._idle:
-            self._sweep = asyncio.get_running_loop().call_later(_IDLE_S, self._close_idle)
+            self._sweep = self._loop.call_later(_IDLE_S, self._close_idle)
 
     def _store(self, cookie: str) -> None:
         """Keeps a cookie for the life of the session; some balancers find the way to a session by it."""

@@ -106,9 +106,10 @@ class Inbox:
 
     def _settle(self, message: Envelope, request_id: int | None) -> bool:
         """Hands a reply over if it came as the answer to the request it names, or names none."""
-        if request_id is not None and message.has_lost_id:
-            message.id = msgspec.Raw(str(request_id).encode())
-        if request_id is not None and message.request_id == request_id:
+        stated_id = message.request_id
+        if request_id is not None and stated_id is None and message.has_lost_id:
+            message.id, stated_id = msgspec.Raw(str(request_id).encode()), request_id
+        if request_id is not None and stated_id == request_id:
             return self.pending.settle(message)
         _log.debug("server %s: dropped a reply that nobody waits for", self._server)
         return False

@@ -64,7 +64,13 @@ class LineInbox:
 
     def take(self, chunk: bytes) -> bool:
         """Deals with what has just arrived, unless it is much; then it has to be read. See `OfferingReader`."""
-        if len(chunk) > _LITTLE_BYTES or chunk.count(b"\n") > _BURST_LINES:
+        if len(chunk) > _LITTLE_BYTES:
+            return False
+        if (alone := self._lines.whole(chunk)) is not None:
+            self.heard_s = self._loop.time()
+            self._receive_line(alone)
+            return True
+        if chunk.count(b"\n") > _BURST_LINES:
             return False
         self.heard_s = self._loop.time()
         for line in self._lines.feed(chunk):

@@ -37,10 +37,12 @@ class LineSplitter:
         self._size = 0
         self._tail = b""
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether no part of a line is held."""
-        return not self._size
+    def whole(self, chunk: bytes) -> bytes | None:
+        """The line that `chunk` is, as `feed` would give it; None for anything but exactly one, and nothing is kept."""
+        end = chunk.find(b"\n")
+        if self._size or end < 0 or end != len(chunk) - 1 or end > self._limit_bytes:
+            return None
+        return chunk[:end].removesuffix(b"\r")
 
     def feed(self, chunk: bytes) -> Iterator[bytes | OverlongLine]:
         """The lines that `chunk` completes."""

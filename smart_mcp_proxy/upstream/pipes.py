@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Final, SupportsIndex
 
+from smart_mcp_proxy.busy_poll import busy_poll_of
+
 __all__ = ["LineSink", "OfferingReader"]
 
 _JOINED_BYTES: Final = 65_536
@@ -23,6 +25,7 @@ class LineSink:
     def __init__(self, stream: asyncio.StreamWriter) -> None:
         self._stream = stream
         self._loop = asyncio.get_running_loop()
+        self._poll = busy_poll_of(self._loop)
         self._held: list[bytes] = []
         self._held_bytes = 0
         self._is_in_turn = False
@@ -81,6 +84,7 @@ class LineSink:
     def _end_turn(self) -> None:
         self._is_in_turn = False
         self.flush()
+        self._poll.begin(self._loop)
 
     def _put(self, data: bytes) -> None:
         if not self._stream.is_closing():

@@ -171,10 +171,8 @@ class _Client:
 
     def _take_at_once(self, chunk: bytes) -> bool:
         """Begins a call where nothing but the call has arrived; everything else waits to be read."""
-        is_alone = chunk.find(b"\n") == len(chunk) - 1 and self._lines.is_empty
-        if not is_alone or self._writer.is_behind or len(chunk) > self._limit_bytes:
-            return False
-        call = parse_wire(chunk.rstrip())
+        line = None if self._writer.is_behind else self._lines.whole(chunk)
+        call = parse_wire(line) if line is not None else None
         return isinstance(call, WireCall) and self._began(call)
 
     def _began(self, call: WireCall) -> bool:

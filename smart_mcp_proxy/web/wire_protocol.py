@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple, cast
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
 
+from smart_mcp_proxy.busy_poll import busy_poll_of
 from smart_mcp_proxy.fastmcp_compat.paths import serve_at
 from smart_mcp_proxy.known_heads import KnownHeads
 from smart_mcp_proxy.telemetry import get_logger, spawn
@@ -105,6 +106,7 @@ class WireProtocol(BoundedProtocol):
     def __init__(self, *args: Any, door: WireDoor, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._door = door
+        self._poll = busy_poll_of(self.loop)
         self._held: bytearray | None = None
         """The body so far of a message that may be a call; None where uvicorn has it already."""
         self._exchange: _Exchange | None = None
@@ -226,8 +228,8 @@ class WireProtocol(BoundedProtocol):
         if isinstance(taken, WireCancel):  # it was heeded
             self._send(exchange, 202, ())
             return
-        taken.begin()
         task = spawn(self._answer(taken, exchange, fields), "wire call")
+        taken.begin(task)
         task.add_done_callback(partial(self._end, taken))
         self.tasks.add(task)
 
@@ -255,6 +257,7 @@ class WireProtocol(BoundedProtocol):
         pieces = (b"%b%d\r\n%b\r\n" % (opening, size_bytes, ending), *body)
         # To copy a long body costs more than to send several parts.
         self.transport.writelines(pieces if size_bytes > _JOINED_BYTES else (b"".join(pieces),))
+        self._poll.begin(self.loop)
         exchange.response_complete = True
         if not exchange.keep_alive:
             self.transport.close()

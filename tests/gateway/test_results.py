@@ -5,6 +5,8 @@ from threading import get_ident
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from smart_mcp_proxy import __version__
 from smart_mcp_proxy.errors import UpstreamTimeoutError
@@ -12,6 +14,7 @@ from smart_mcp_proxy.gateway.cleaning import fence
 from smart_mcp_proxy.gateway.results import (
     OFF_LOOP_BYTES,
     SERVER_NAME,
+    SHORT_BYTES,
     as_result,
     error_result,
     facts_of,
@@ -200,3 +203,34 @@ def test_everything_else_comes_to_the_letter(era: Era, extra: str) -> None:
     out = fit_to_era(('{"content":' + content + ',"futureKey":[1e-7]' + extra + "}").encode(), era)
     assert content.encode() in out
     assert b'"futureKey":[1e-7]' in out
+
+
+MEMBERS = [
+    '"content":[]',
+    '"content":[{"type":"text","text":"\\"isError\\":true"}]',
+    '"isError":false',
+    '"isError":true',
+    '"isError": false',
+    '"resultType":"complete"',
+    '"resultType":"input_required"',
+    '"resultType" : "complete"',
+    '"structuredContent":{"isError":false,"resultType":"complete"}',
+    '"structuredContent":{"isError":true,"structuredContent":{}}',
+    '"structuredContent":{"resultType":"input_required","_meta":{}}',
+    '"structuredContent":[1]',
+    '"structuredContent":[{"structuredContent":{}}]',
+    '"_meta":{"a":1}',
+    '"x":"_meta"',
+]
+
+
+@given(st.lists(st.sampled_from(MEMBERS), unique_by=lambda member: member.split('"')[1], max_size=5))
+def test_a_short_result_that_need_not_be_read_says_the_same_as_one_that_is(members: list[str]) -> None:
+    """A long one is read in any case."""
+    short = f"{{{','.join(members)}}}".encode()
+    long = b'{"blanks":"%b"%b' % (b" " * SHORT_BYTES, b"," * bool(members)) + short[1:]
+    assert facts_of(short) == facts_of(long)
+    for era in ("handshake", "modern"):
+        read = json.loads(fit_to_era(long, era))  # type: ignore[arg-type]
+        del read["blanks"]
+        assert json.loads(fit_to_era(short, era)) == read  # type: ignore[arg-type]

@@ -37,6 +37,18 @@ def test_lines_do_not_depend_on_how_the_bytes_arrive(chunks, limit):
             assert line == whole.removesuffix(b"\r")
 
 
+@given(st.lists(st.text("a\r\n", max_size=6).map(str.encode)), st.integers(1, 4))
+def test_what_is_a_line_by_itself_is_known_without_being_cut(chunks, limit):
+    """It is the one that cutting gives, and everything else is left to that."""
+    splitter, is_between = LineSplitter(limit), True
+    for chunk in chunks:
+        alone = splitter.whole(chunk)
+        lines = list(splitter.feed(chunk))
+        is_one = is_between and chunk.endswith(b"\n") and len(lines) == 1 and isinstance(lines[0], bytes)
+        assert alone == (lines[0] if is_one else None)
+        is_between = chunk.endswith(b"\n") if chunk else is_between
+
+
 @pytest.mark.parametrize(
     ("head", "tail", "found"),
     [
