@@ -87,6 +87,7 @@ class Indexer:
         self._sees = sees
         self._indexed: dict[int, ToolRecord] = {}
         self._indexing = threading.Lock()
+        self._following = asyncio.Lock()
         self._clock = clock
         self._pace = pace
         self._review = review
@@ -283,13 +284,14 @@ class Indexer:
     async def follow(self) -> None:
         """Brings to the index what was written to the catalog, by whichever process, as far as it can be read."""
         await self.loaded.wait()
-        try:
-            changed = await self._catalog.refresh()
-        except CatalogError as exc:
-            log.warning("the catalog cannot be read, the last state serves: %s", exc)
-            return
-        if changed:
-            await self._reconcile()
+        async with self._following:  # what another one has read is in the index, too, when this returns
+            try:
+                changed = await self._catalog.refresh()
+            except CatalogError as exc:
+                log.warning("the catalog cannot be read, the last state serves: %s", exc)
+                return
+            if changed:
+                await self._reconcile()
 
     async def _follow(self) -> None:
         while True:

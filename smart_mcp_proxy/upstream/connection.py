@@ -173,11 +173,8 @@ class Connection(asyncio.BufferedProtocol):
         known = self._heads.find(packet)
         if known is None:
             return False
-        head, body = known
         self._response = None
-        response.begin(*head, cookies=[])
-        response.add(body)
-        response.finish()
+        response.bring(*known[0], known[1])
         self._let_go()
         return True
 

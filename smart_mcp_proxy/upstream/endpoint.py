@@ -5,6 +5,7 @@ import os
 import socket
 import ssl
 from collections.abc import Callable, Coroutine, Mapping
+from functools import lru_cache
 from typing import Any, Final
 from urllib.parse import urljoin, urlsplit
 
@@ -30,6 +31,8 @@ _CUT: Final = "broke the connection in the middle of its answer"
 _MAX_REDIRECTS: Final = 5
 _DRAIN_S: Final = 1.0
 _DRAIN_BYTES: Final = 1 << 16
+_MEDIA_TYPES: Final = 64
+"""Remembered, of all servers together: each writes one or two."""
 
 
 class Endpoint:
@@ -210,7 +213,12 @@ class Endpoint:
 
 def media_type(response: Response) -> str:
     """What kind of body an answer has, without parameters, in lower case; empty if it does not say."""
-    return response.headers.get("content-type", "").partition(";")[0].strip().lower()
+    return _media_type(response.headers.get("content-type", ""))
+
+
+@lru_cache(_MEDIA_TYPES)
+def _media_type(content_type: str) -> str:
+    return content_type.partition(";")[0].strip().lower()
 
 
 def _missing_scope(response: Response) -> str:

@@ -157,6 +157,14 @@ class Response:
         self._has_head = True
         self._tell()
 
+    def bring(self, status: int, reason: str, headers: dict[str, str], body: bytes) -> None:
+        """All of it has arrived at once; there is a body, and no cookie."""
+        self.status, self.reason, self.headers = status, reason, headers
+        self._chunks.append(body)
+        self._buffered_bytes = len(body)
+        self._has_head = self._is_complete = True
+        self._tell()
+
     def add(self, chunk: bytes) -> bool:
         """A part of the body has arrived; returns whether the server should wait."""
         self._chunks.append(chunk)

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Final, NamedTuple
 from weakref import WeakKeyDictionary
@@ -23,7 +23,7 @@ from smart_mcp_proxy.web.auth import Keys
 from smart_mcp_proxy.web.messages import BODY_LIMIT_BYTES
 from smart_mcp_proxy.web.wire import CallsInFlight, Pieces, WireCall, WireCancel, error_reply, parse_wire
 
-__all__ = ["Fields", "Headers", "TakenCall", "WireHttp", "unique_headers"]
+__all__ = ["Fields", "Headers", "TakenCall", "WireHttp", "headers_of"]
 
 KNOWN_ORIGINS = 256
 REQUEST_CANCELLED = -32000
@@ -48,8 +48,33 @@ Fields = Sequence[tuple[bytes, bytes]]
 _ASKING = tuple(method.encode() for method in INPUT_REQUIRED_METHODS)
 """What a server may answer with a question."""
 
-Headers = Mapping[bytes, bytes]
 JSON_FIELDS: Final = ((b"content-type", b"application/json"),)
+
+
+class Headers(NamedTuple):
+    """What the door looks at in the head of a request.
+
+    Attributes:
+        host: As it stands there; empty where it does not, as all the others.
+        origin: The same.
+        authorization: None where it is not there.
+        session_id: Of the handshake era.
+        version: Of the protocol.
+        method: Of the message, in the modern era.
+        name: Of the tool, in the modern era.
+        is_json: Whether the body is JSON, and the client takes JSON.
+        takes_stream: Whether the client takes a stream.
+    """
+
+    host: bytes
+    origin: bytes
+    authorization: bytes | None
+    session_id: str
+    version: str
+    method: bytes
+    name: bytes
+    is_json: bool
+    takes_stream: bool
 
 
 class TakenCall(NamedTuple):
@@ -136,7 +161,7 @@ class WireHttp:
             await self._app(scope, receive, send)
             return
         body, messages = await _read(receive)
-        headers = unique_headers(scope["headers"])
+        headers = headers_of(scope["headers"])
         taken = self.take(headers, body, served_path()) if body is not None and headers is not None else None
         if taken is None:
             await self._hand_on(scope, headers, body, messages, receive, send)
@@ -172,19 +197,17 @@ class WireHttp:
 
     def _entering(self, headers: Headers) -> Principal | None:
         """Who is let in, if Host, Origin and token are good by all that is known here."""
-        if (headers.get(b"host", b""), headers.get(b"origin", b"")) not in self._origins:
+        if (headers.host, headers.origin) not in self._origins:
             return None
-        return self._keys.known(headers.get(b"authorization"))
+        return self._keys.known(headers.authorization)
 
     def _way(
         self, headers: Headers, call: WireCall, who: Principal, path: str
     ) -> tuple[CallsInFlight, HttpSession | None, Era] | None:
         """How this call is answered here; None if it is the SDK's."""
-        takes_json, takes_stream = accepted_replies(headers.get(b"accept", b""))
-        if not takes_json or headers.get(b"content-type", b"").partition(b";")[0].strip() != b"application/json":
+        if not headers.is_json:
             return None
-        version = headers.get(b"mcp-protocol-version", b"").decode("latin-1")
-        if version == LATEST_MODERN_VERSION:
+        if headers.version == LATEST_MODERN_VERSION:
             offer = self._agent.find_offer(path, who)
             if offer is None:
                 return None
@@ -192,13 +215,13 @@ class WireHttp:
             modern = CallsInFlight(self._agent, offer)
             is_right = (
                 call.meta.is_modern
-                and headers.get(b"mcp-method") == b"tools/call"
-                and headers.get(b"mcp-name") == call.name.encode()
+                and headers.method == b"tools/call"
+                and headers.name == call.name.encode()
                 and not modern.offer.demands_headers(call.name)
-                and takes_stream
+                and headers.takes_stream
             )
             return (modern, None, "modern") if is_right and modern.takes(call) else None
-        if call.meta.version is not None or (version and version not in HANDSHAKE_PROTOCOL_VERSIONS):
+        if call.meta.version is not None or (headers.version and headers.version not in HANDSHAKE_PROTOCOL_VERSIONS):
             return None
         session = self._session(headers, who, path)
         if session is None or session.client is None or session.is_serving(call.id):
@@ -212,7 +235,7 @@ class WireHttp:
         return (calls, session, "handshake") if calls.takes(call) else None
 
     def _session(self, headers: Headers, who: Principal, path: str) -> HttpSession | None:
-        return self._find_session(headers.get(b"mcp-session-id", b"").decode("latin-1"), who, path)
+        return self._find_session(headers.session_id, who, path)
 
     def _cancelled(self, headers: Headers, cancel: WireCancel, who: Principal, path: str) -> bool:
         session = self._session(headers, who, path)
@@ -237,7 +260,7 @@ class WireHttp:
 
         async def watch(message: Message) -> None:
             if message["type"] == "http.response.start" and message["status"] < 300 and headers is not None:
-                self._origins[headers.get(b"host", b""), headers.get(b"origin", b"")] = None
+                self._origins[headers.host, headers.origin] = None
                 if len(self._origins) > KNOWN_ORIGINS:
                     self._origins.popitem(last=False)
             await send(message)
@@ -252,9 +275,8 @@ class WireHttp:
         may_ask, may_need_line = self._agent.may_ask(), self._agent.may_need_line()
         if headers is None or not (may_ask or may_need_line) or not any(name in body for name in _ASKING):
             return False
-        session_id = headers.get(b"mcp-session-id", b"").decode("latin-1")
-        is_known = bool(session_id) if may_need_line else self._is_askable(session_id)
-        return is_known and accepted_replies(headers.get(b"accept", b""))[1]
+        is_known = bool(headers.session_id) if may_need_line else self._is_askable(headers.session_id)
+        return is_known and headers.takes_stream
 
 
 async def _read(receive: Receive) -> tuple[bytes | None, list[Message]]:
@@ -271,7 +293,7 @@ async def _read(receive: Receive) -> tuple[bytes | None, list[Message]]:
     return body, messages
 
 
-def unique_headers(fields: Fields) -> Headers | None:
+def headers_of(fields: Fields) -> Headers | None:
     """The headers this door looks at; None if one comes twice or is of a kind that only the SDK can judge.
 
     Args:
@@ -285,7 +307,18 @@ def unique_headers(fields: Fields) -> Headers | None:
             found[name] = value.strip(BLANKS)
         elif name.startswith(b"mcp-param-"):
             return None
-    return found
+    takes_json, takes_stream = accepted_replies(found.get(b"accept", b""))
+    return Headers(
+        host=found.get(b"host", b""),
+        origin=found.get(b"origin", b""),
+        authorization=found.get(b"authorization"),
+        session_id=found.get(b"mcp-session-id", b"").decode("latin-1"),
+        version=found.get(b"mcp-protocol-version", b"").decode("latin-1"),
+        method=found.get(b"mcp-method", b""),
+        name=found.get(b"mcp-name", b""),
+        is_json=takes_json and found.get(b"content-type", b"").partition(b";")[0].strip() == b"application/json",
+        takes_stream=takes_stream,
+    )
 
 
 async def _respond(send: Send, body: bytes, status: int) -> None:

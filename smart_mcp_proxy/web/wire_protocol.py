@@ -17,7 +17,7 @@ from smart_mcp_proxy.telemetry import get_logger, spawn
 from smart_mcp_proxy.web.messages import BODY_LIMIT_BYTES
 from smart_mcp_proxy.web.protocol import BoundedProtocol
 from smart_mcp_proxy.web.wire import Pieces, WireCancel
-from smart_mcp_proxy.web.wire_http import JSON_FIELDS, Fields, Headers, TakenCall, WireHttp, unique_headers
+from smart_mcp_proxy.web.wire_http import JSON_FIELDS, Fields, Headers, TakenCall, WireHttp, headers_of
 
 __all__ = ["WireDoor", "WireProtocol"]
 
@@ -162,7 +162,7 @@ class WireProtocol(BoundedProtocol):
         held = self._held
         if held is not None:
             fields, body = cast(Fields, self.scope["headers"]), bytes(held)
-            headers = unique_headers(fields)
+            headers = headers_of(fields)
             taken = self._taken(headers, body) if headers is not None else None
             if headers is None or taken is None:
                 self._hand_on()

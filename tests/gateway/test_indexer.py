@@ -262,6 +262,33 @@ async def test_another_processs_writes_are_followed(parts: Parts, tmp_path: Path
                 await anyio.lowlevel.checkpoint()
 
 
+async def test_whoever_follows_returns_when_the_index_has_it_whoever_read_it(parts: Parts, tmp_path: Path) -> None:
+    """Else a tool that was just approved could be missing from the next search: the other one looks every second."""
+    begun, go_on = threading.Event(), threading.Event()
+
+    def sees(record: Any) -> bool:
+        begun.set()
+        assert go_on.wait(5)
+        return True
+
+    async with (
+        opened_shelf(parts, sees) as shelf,
+        TrustingCatalog.open(tmp_path, name_limit=NAME_LIMIT) as other,
+    ):
+        await other.sync("beta", [definition("measure")])
+        with anyio.fail_after(5):
+            first = asyncio.ensure_future(shelf.indexer.follow())
+            await anyio.to_thread.run_sync(begun.wait, 5)
+            second = asyncio.ensure_future(shelf.indexer.follow())
+            await asyncio.wait({second}, timeout=0.1)
+            has_returned = second.done()
+            go_on.set()
+            await second
+            assert not has_returned
+            assert shelf.found("measure") == ["beta:measure"]
+            await first
+
+
 async def test_a_removed_server_is_forgotten_with_its_worker(shelf: Shelf) -> None:
     """Its tools, its age, its problems; others keep theirs, and it may come back."""
     shelf.alpha.problems = ("Server 'alpha': tool 'x' is left out.",)
