@@ -29,6 +29,17 @@ async def test_activity_is_read_back_newest_first(open_catalog: OpenCatalog) -> 
         assert (await catalog.activity_page(ActivityFilter(), 10))[-1].activity == one
 
 
+@pytest.mark.parametrize("more", [-1, 0, 1, 200])
+async def test_many_records_come_in_their_order_and_once_each(open_catalog: OpenCatalog, more: int) -> None:
+    """However many are stored at once, and however often: a journal may hold some that were stored already."""
+    records = [line(str(number), number=number) for number in range(activity._ROWS + more)]
+    async with open_catalog() as catalog:
+        await catalog.append_activity(records[3:5])
+        await catalog.append_activity(records)
+        stored = [found.activity for found in await catalog.activity_page(ActivityFilter(), 1_000)]
+    assert stored[::-1] == [*records[3:5], *records[:3], *records[5:]]
+
+
 async def test_a_query_that_utf8_cannot_hold_is_logged_with_a_mark(open_catalog: OpenCatalog) -> None:
     """Agents choose queries freely; none may break the log."""
     async with open_catalog() as catalog:
