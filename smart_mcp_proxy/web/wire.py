@@ -191,22 +191,24 @@ class CallsInFlight:
         return not (self._agent.may_need_line() and self.offer.may_need_line(call.name, call.arguments))
 
     def add(self, call: WireCall, task: "asyncio.Task[None]") -> None:
-        """Lets the client cancel a call that `task` is going to answer."""
+        """Lets the client cancel a call that `task` is going to answer, before it has begun."""
         self._tasks[call.key] = task
 
     async def answer(self, call: WireCall, era: Era, principal: str) -> Pieces | None:
-        """The JSON-RPC reply, in pieces, in the task that was added for it; None if the client cancelled the call.
+        """The JSON-RPC reply in the current task, in pieces; None if the client cancelled the call.
 
         Raises:
             MCPError: The reply is a JSON-RPC error; see `error_reply`.
         """
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks[call.key] = task
         try:
             caller = Caller(principal, call.meta.rest, None, self._session)
             raw = await self._agent.answer(self.offer, call.name, call.arguments, caller, era)
         except asyncio.CancelledError:
             # Taken out by cancel(): the client's wish, not the server's end.
-            task = asyncio.current_task()
-            if call.key in self._tasks or task is None:
+            if call.key in self._tasks:
                 raise
             task.uncancel()
             return None

@@ -1,6 +1,5 @@
 """The fast door over streamable HTTP: an ASGI app in front of the MCP app, and what decides for both ways into it."""
 
-import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -94,9 +93,8 @@ class TakenCall(NamedTuple):
     session: HttpSession | None
     era: Era
 
-    def begin(self, task: "asyncio.Task[None]") -> None:
-        """From now on the id is in use, by `task`. To be called in the turn in which the call was taken."""
-        self.calls.add(self.call, task)
+    def begin(self) -> None:
+        """From now on the id is in use. To be called in the turn in which the call was taken."""
         if self.session is not None:
             self.session.begin_request(self.call.id, is_past_sdk=True)
 
@@ -166,9 +164,7 @@ class WireHttp:
         if taken is None:
             await self._hand_on(scope, headers, body, messages, receive, send)
         elif isinstance(taken, TakenCall):
-            task = asyncio.current_task()
-            assert task is not None
-            taken.begin(task)
+            taken.begin()
             try:
                 with Abandonment(receive, taken.leave) if taken.session is None else nullcontext():
                     status, reply = await taken.answer()

@@ -228,8 +228,8 @@ class WireProtocol(BoundedProtocol):
         if isinstance(taken, WireCancel):  # it was heeded
             self._send(exchange, 202, ())
             return
+        taken.begin()
         task = spawn(self._answer(taken, exchange, fields), "wire call")
-        taken.begin(task)
         task.add_done_callback(partial(self._end, taken))
         self.tasks.add(task)
 

@@ -28,7 +28,7 @@ class Call(TakenCall):
     problem: Exception | None = None
     is_under_way = False
 
-    def begin(self, task: "asyncio.Task[None]") -> None:
+    def begin(self) -> None:
         self.is_under_way = True
 
     def end(self) -> None:
