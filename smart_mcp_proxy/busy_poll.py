@@ -63,5 +63,5 @@ def busy_poll_of(loop: asyncio.AbstractEventLoop) -> BusyPoll:
 
 
 def _processors() -> int:
-    """How many processors this process may use."""
+    """How many processors this process may use; a limit on their time, as containers have it, is no fewer of them."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

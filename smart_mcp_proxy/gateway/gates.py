@@ -107,7 +107,7 @@ class Gates:
             RateLimitedError: On entering: too many calls, at once or in too short a time.
             UpstreamError: On entering: calls to this server are held back, code `breaker_open`.
         """
-        return Admission(self, self._gate(record.key.server), request.principal)
+        return self.admitted_to(record.key.server, request.principal)
 
     def admitted_to(self, server: str, principal: str) -> "Admission":
         """The same for any other request to a server on behalf of a principal."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from anyio import move_on_after, to_thread
 
-from smart_mcp_proxy.catalog import Catalog, Diff
+from smart_mcp_proxy.catalog import Catalog, Diff, Snapshot
 from smart_mcp_proxy.errors import CatalogError, ProxyError
 from smart_mcp_proxy.gateway.connected import FIRST_LIST_S
 from smart_mcp_proxy.gateway.documents import document_of
@@ -87,7 +87,8 @@ class Indexer:
         self._sees = sees
         self._indexed: dict[int, ToolRecord] = {}
         self._indexing = threading.Lock()
-        self._following = asyncio.Lock()
+        self._brought: Snapshot | None = None
+        """What the index holds the visible tools of."""
         self._clock = clock
         self._pace = pace
         self._review = review
@@ -179,13 +180,15 @@ class Indexer:
     def _bring_up(self) -> None:
         # Done to its end under the lock even if the task that asked for it was cancelled: its server was removed.
         with self._indexing:
-            wanted = {id_: record for id_, record in self._catalog.snapshot.by_id.items() if self._sees(record)}
+            snapshot = self._catalog.snapshot
+            wanted = {id_: record for id_, record in snapshot.by_id.items() if self._sees(record)}
             changed = [record for id_, record in wanted.items() if self._indexed.get(id_) is not record]
             added = [document_of(record, has_examples=self._uses_examples) for record in changed]
             removed = self._indexed.keys() - wanted.keys()
             if added or removed:
                 self._index.update(added, removed)
             self._indexed = wanted
+            self._brought = snapshot
 
     async def _work(self, server: str) -> None:
         dirty, pace = self._dirty[server], self._pace
@@ -284,14 +287,14 @@ class Indexer:
     async def follow(self) -> None:
         """Brings to the index what was written to the catalog, by whichever process, as far as it can be read."""
         await self.loaded.wait()
-        async with self._following:  # what another one has read is in the index, too, when this returns
-            try:
-                changed = await self._catalog.refresh()
-            except CatalogError as exc:
-                log.warning("the catalog cannot be read, the last state serves: %s", exc)
-                return
-            if changed:
-                await self._reconcile()
+        try:
+            changed = await self._catalog.refresh()
+        except CatalogError as exc:
+            log.warning("the catalog cannot be read, the last state serves: %s", exc)
+            return
+        # Another one may have read the change, and be about to bring it, or have been cancelled before it could.
+        if changed or self._brought is not self._catalog.snapshot:
+            await self._reconcile()
 
     async def _follow(self) -> None:
         while True:

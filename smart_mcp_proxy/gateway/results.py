@@ -54,10 +54,11 @@ _COMPLETE = msgspec.Raw(_COMPLETE_TEXT)
 _SERVER_INFO = msgspec.Raw(msgspec.json.encode({"name": SERVER_NAME, "version": __version__}))
 _META_END = b'"_meta":' + msgspec.json.encode({SERVER_INFO_META_KEY: _SERVER_INFO}) + b"}"
 _MODERN_END = b'"resultType":"complete",' + _META_END
-_NO_META = (b'"_meta"', b'"_meta"')
-_NO_KIND = (b'"resultType"', b'"resultType"')
-_USUAL_FACTS = ((b'"isError"', b'"isError":false'), (b'"resultType"', b'"resultType":"complete"'))
-_FITTING: dict[Era, tuple[tuple[bytes, bytes], ...]] = {
+_Usual = Sequence[tuple[bytes, bytes | None]]
+_NO_META = (b'"_meta"', None)
+_NO_KIND = (b'"resultType"', None)
+_USUAL_FACTS: _Usual = ((b'"isError"', b'"isError":false'), (b'"resultType"', b'"resultType":"complete"'))
+_FITTING: dict[Era, _Usual] = {
     "handshake": ((b'"structuredContent"', b'"structuredContent":{'), _NO_KIND, _NO_META),
     "modern": (_NO_KIND, _NO_META),
 }
@@ -99,17 +100,18 @@ def members_of(raw: bytes) -> dict[str, msgspec.Raw]:
     return _members.decode(raw)
 
 
-def _says_only(raw: bytes, usual: Sequence[tuple[bytes, bytes]]) -> bool:
+def _says_only(raw: bytes, usual: _Usual) -> bool:
     """Whether a short text surely has no such member with another value; a long one costs less to read than to search.
 
     Args:
         raw: The text.
-        usual: Names, each with the beginning that the member has then; the same where it must not be there at all.
+        usual: Names, each with the beginning that the member has then; None where it must not be there at all.
     """
-    if len(raw) > SHORT_BYTES:
+    # A letter of a name can be written as an escape, which a search for the name does not see.
+    if len(raw) > SHORT_BYTES or b"\\u00" in raw:
         return False
     for name, member in usual:  # noqa: SIM110  (a generator costs as much as the search, on the path of every call)
-        if name in raw and (name is member or raw.count(name) != raw.count(member)):
+        if name in raw and (member is None or raw.count(name) != raw.count(member)):
             return False
     return True
 

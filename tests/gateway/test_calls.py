@@ -17,9 +17,19 @@ from smart_mcp_proxy.errors import ProxyError, QuarantinedError, RefusedError, U
 from smart_mcp_proxy.gateway.calls import CallLimits, Calls
 from smart_mcp_proxy.gateway.cleaning import CLEANED_META_KEY
 from smart_mcp_proxy.gateway.gates import Gates
+from smart_mcp_proxy.gateway.inputs import Round
 from smart_mcp_proxy.gateway.outputs import META_KEY, Outputs
 from smart_mcp_proxy.gateway.refusals import tool_differs_here
-from smart_mcp_proxy.models import CallRequest, CallVariant, Intent, Progress, ServerState, ToolKey, ToolRecord
+from smart_mcp_proxy.models import (
+    CallRequest,
+    CallVariant,
+    ClientInput,
+    Intent,
+    Progress,
+    ServerState,
+    ToolKey,
+    ToolRecord,
+)
 from smart_mcp_proxy.policy import call_with
 from smart_mcp_proxy.servers import Limits
 from smart_mcp_proxy.telemetry import secrets_hidden
@@ -428,6 +438,23 @@ async def test_what_was_blocked_or_switched_off_while_a_call_waited_is_not_calle
         else:
             parts.visible.reconfigure({"alpha": replace(config("alpha"), disabled=True)})
         assert (await waiting.refused(queued)).error_code == code
+
+
+async def test_what_was_blocked_while_the_client_was_asked_is_not_called(desk: Desk, parts: Parts) -> None:
+    """A person may take minutes to answer."""
+
+    class Asking:
+        async def begin(self, subject: Any, input: ClientInput) -> Round:
+            await parts.catalog.block(ToolKey("alpha", "save"), "tester")
+            await parts.catalog.refresh()
+            return Round(subject, input, {}, None)
+
+    inputs: Any = Asking()
+    waiting = Waiting(desk, parts, inputs=inputs)
+    with pytest.raises(ProxyError) as caught:
+        await waiting.calls.call(CallRequest("alpha:save", {}, "write", input=ClientInput({})))
+    assert (caught.value.error_code, caught.value.delivery) == ("quarantined", "not_sent")
+    assert desk.alpha.sent == []
 
 
 async def test_a_call_that_waited_for_a_connection_is_confirmed_on_that_one(desk: Desk, parts: Parts) -> None:
