@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from smart_mcp_proxy.catalog import Catalog
+from smart_mcp_proxy.clocks import since_boot
 from smart_mcp_proxy.errors import CatalogError
 from smart_mcp_proxy.gateway.journal import Journal, left_behind, read_journal
 from smart_mcp_proxy.gateway.recorder import Recorder
@@ -78,14 +79,9 @@ def steady(clock: Callable[[], float], wall: Callable[[], float]) -> Callable[[]
     return lambda: min(wall(), clock() + ahead_s)
 
 
-def _since_boot() -> float:
-    """Monotonic seconds that go on while the machine sleeps, where the system counts those."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
-
-
 async def _keep(catalog: Catalog, settings: Settings) -> None:
     """Looks after the log for as long as it runs."""
-    looks, now = 0, steady(_since_boot, time.time)
+    looks, now = 0, steady(since_boot, time.time)
     while True:
         try:
             if count := await recover(catalog, settings.data_dir):

@@ -12,7 +12,7 @@ from msgspec import structs
 from smart_mcp_proxy import policy
 from smart_mcp_proxy.errors import ProxyError, RefusedError, RequestError
 from smart_mcp_proxy.gateway.cleaning import clean, fence, may_need_cleaning
-from smart_mcp_proxy.gateway.clients import Clients, Sender
+from smart_mcp_proxy.gateway.clients import Clients
 from smart_mcp_proxy.gateway.connected import Lists, connected, connected_now, require_connected
 from smart_mcp_proxy.gateway.gates import Gates
 from smart_mcp_proxy.gateway.inputs import Inputs, Round, incomplete
@@ -28,7 +28,7 @@ from smart_mcp_proxy.models import CallRequest, ToolRecord
 from smart_mcp_proxy.policy import ArgumentsKept
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.telemetry import Activity
-from smart_mcp_proxy.upstream import Fleet, Upstream
+from smart_mcp_proxy.upstream import Fleet
 
 __all__ = ["Calls"]
 
@@ -248,10 +248,12 @@ class Calls:
                 has_waited = True
                 async with self._clients.sender(upstream, request.line, left_s) as sender:
                     if sender is not None:
-                        await self._confirm_own(record, sender, visible)
+                        await sender.confirm(record)
+                        await self._confirm(record, visible)
                         return await sender.request("tools/call", params, on_progress=on_progress)
             if has_waited:  # from here on nothing waits until it is sent
-                await self._confirm(record, upstream, visible)
+                require_connected(upstream)
+                await self._confirm(record, visible)
             return await upstream.request(
                 "tools/call",
                 params if round is None else round.params(params, upstream.status.era or "handshake"),
@@ -265,21 +267,12 @@ class Calls:
         if self._lists is not None:
             self._lists.require_approved(record)
 
-    async def _confirm(self, record: ToolRecord, upstream: Upstream, visible: Visible) -> None:
-        """Passes if all that was decided when the call came in still holds."""
+    async def _confirm(self, record: ToolRecord, visible: Visible) -> None:
+        """Passes if the tool may still be called as it was when the call came in."""
         self._require_approved(record)
-        require_connected(upstream)
         now = visible.by_id(record.id) or await visible.require(str(record.key))  # which says why it is gone
         if now.change_hash != record.change_hash:
             raise _definition_changed(now)
-
-    async def _confirm_own(self, record: ToolRecord, sender: Sender, visible: Visible) -> None:
-        """Passes if the tool may still be called as it was when the call came in, on its client's own session too."""
-        self._require_approved(record)
-        await sender.confirm(record)
-        now = visible.by_id(record.id)
-        if now is None or now.change_hash != record.change_hash:
-            raise _definition_changed(now or record)
 
 
 def _definition_changed(record: ToolRecord) -> RefusedError:

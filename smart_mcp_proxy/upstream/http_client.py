@@ -1,13 +1,12 @@
 """A client of one HTTP server: its address, its cookies, its kept connections. Nothing comes from the environment."""
 
 import asyncio
-import time
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Final
 from urllib.parse import SplitResult, urlsplit
 
 from smart_mcp_proxy.busy_poll import busy_poll_of
+from smart_mcp_proxy.clocks import since_boot
 from smart_mcp_proxy.known_heads import KnownHeads
 from smart_mcp_proxy.upstream.connection import AnswerHead, Connection, Origin, connect, encode_head
 from smart_mcp_proxy.upstream.exchange import RequestBody, Response
@@ -19,9 +18,6 @@ _CONNECT_S: Final = 10.0
 _IDLE_S: Final = 4.0
 """How long an idle connection is kept: below the 5 s after which common servers (uvicorn, Node) close theirs, so that
 no call is sent into a connection that is just being closed."""
-_WITH_SLEEP: Final = partial(time.clock_gettime, getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
-"""Seconds that go on while the computer sleeps. By `time.monotonic` a connection would still be young after a night in
-which the server, or a router on the way, has forgotten it; then a call waits in vain for each of them."""
 _HEADS: Final = 256
 """Request heads remembered: one for each tool and method in use."""
 _ANSWER_HEADS: Final = 64
@@ -39,10 +35,11 @@ class HttpClient:
     Args:
         headers: Sent with every request; names in lower case.
         tls: For https.
-        clock: Monotonic seconds, those included in which the computer sleeps.
+        clock: Monotonic seconds, those included in which the computer sleeps: else a connection would still be young
+            after a night in which the server, or a router on the way, has forgotten it, and a call wait in vain for it.
     """
 
-    def __init__(self, headers: Mapping[str, str], tls: TlsContext, clock: Callable[[], float] = _WITH_SLEEP) -> None:
+    def __init__(self, headers: Mapping[str, str], tls: TlsContext, clock: Callable[[], float] = since_boot) -> None:
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._poll = busy_poll_of(self._loop)

@@ -66,14 +66,11 @@ class LineInbox:
         """Deals with what has just arrived, unless it is much; then it has to be read. See `OfferingReader`."""
         if len(chunk) > _LITTLE_BYTES:
             return False
-        if (alone := self._lines.whole(chunk)) is not None:
-            self.heard_s = self._loop.time()
-            self._receive_line(alone)
-            return True
-        if chunk.count(b"\n") > _BURST_LINES:
+        alone = self._lines.whole(chunk)
+        if alone is None and chunk.count(b"\n") > _BURST_LINES:
             return False
         self.heard_s = self._loop.time()
-        for line in self._lines.feed(chunk):
+        for line in self._lines.feed(chunk) if alone is None else (alone,):
             self._receive_line(line)
         return True
 
