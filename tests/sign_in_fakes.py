@@ -295,4 +295,4 @@ async def linked(sign_ins: SignIns, server: Guarded, **changes: Any) -> AsyncIte
 
 async def call(link: Link) -> bytes:
     """The answer of its one tool."""
-    return await link.request("tools/call", {"name": "whoami", "arguments": {}}, timeout_s=10)
+    return (await link.request("tools/call", {"name": "whoami", "arguments": {}}, timeout_s=10)).text

@@ -24,6 +24,7 @@ from smart_mcp_proxy.gateway.request_states import INVALID_STATE
 from smart_mcp_proxy.gateway.results import error_result, fit_to_era
 from smart_mcp_proxy.gateway.tools import Caller
 from smart_mcp_proxy.models import Era, Principal
+from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.telemetry import get_logger, spawn
 
 __all__ = ["Agent"]
@@ -151,7 +152,9 @@ class Agent:
         if inbound.era == "handshake":
             return listing
         listing |= {"ttlMs": offer.list_ttl_ms, "cacheScope": "private"}
-        result: dict[str, Any] = msgspec.json.decode(fit_to_era(msgspec.json.encode(listing), inbound.era))
+        result: dict[str, Any] = msgspec.json.decode(
+            fit_to_era(RawResult(msgspec.json.encode(listing)), inbound.era).text
+        )
         return result
 
     async def call_tool(self, inbound: Inbound) -> dict[str, Any]:
@@ -168,7 +171,7 @@ class Agent:
         sender = (inbound.principal.id, inbound.meta, inbound.on_progress, inbound.session_id)
         caller = Caller(*sender, input=inbound.input, line=inbound.line)
         raw = await self.answer(offer, name, inbound.params.get("arguments") or {}, caller, inbound.era)
-        return _read(name, raw, inbound.era)
+        return _read(name, raw.text, inbound.era)
 
     async def announce_changes(self, changes: Callable[[], asyncio.Event]) -> None:
         """Tells every client once whenever its list is another one than the one it knows; never returns.
@@ -212,7 +215,9 @@ class Agent:
     def _leave(self, path: str, principal: Principal) -> None:
         del self._listeners[path, principal]
 
-    async def answer(self, offer: Offer, name: str, arguments: Mapping[str, Any], caller: Caller, era: Era) -> bytes:
+    async def answer(
+        self, offer: Offer, name: str, arguments: Mapping[str, Any], caller: Caller, era: Era
+    ) -> RawResult:
         """The result of a listed tool as one era's JSON text; a failure is a result with `isError`.
 
         Raises:
@@ -318,7 +323,7 @@ def _read(name: str, raw: bytes, era: Era) -> dict[str, Any]:
     try:
         result: dict[str, Any] = read_writable(raw)
     except (msgspec.DecodeError, RecursionError) as exc:
-        result = msgspec.json.decode(_failed(name, _unreadable(name, exc), era))
+        result = msgspec.json.decode(_failed(name, _unreadable(name, exc), era).text)
     return result
 
 
@@ -331,7 +336,7 @@ def _unreadable(name: str, exc: Exception) -> UpstreamError:
     )
 
 
-def _failed(name: str, error: ProxyError, era: Era) -> bytes:
+def _failed(name: str, error: ProxyError, era: Era) -> RawResult:
     """The result that tells of `error`."""
     log.debug("%s failed: %s", name, error)
     return fit_to_era(error_result(error), era)

@@ -20,10 +20,11 @@ from smart_mcp_proxy.gateway.inputs import Inputs, Round, incomplete
 from smart_mcp_proxy.gateway.progress import shown_progress
 from smart_mcp_proxy.gateway.recorder import Recorder
 from smart_mcp_proxy.gateway.request_states import Subject
-from smart_mcp_proxy.gateway.results import INPUT_REQUIRED, as_result, facts_of, rewritten
+from smart_mcp_proxy.gateway.results import INPUT_REQUIRED, facts_of, rewritten
 from smart_mcp_proxy.gateway.shelves import Shelves
 from smart_mcp_proxy.gateway.tools.base import Caller
 from smart_mcp_proxy.policy import ArgumentsKept
+from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.telemetry import Activity
 from smart_mcp_proxy.upstream import Fleet, Upstream
 
@@ -109,10 +110,10 @@ class Asks:
         try:
             self._require_approved(ask)
             round = await self._round(ask) if ask.caller.input is not None else None
-            raw = as_result(await self._send(ask, snapshot, round))
+            raw = await self._send(ask, snapshot, round)
             facts = facts_of(raw)
             is_complete = facts is not None and facts.resultType == "complete"
-            result = raw if is_complete else await self._asked(raw, ask, round)
+            asked = b"" if is_complete else await self._asked(raw, ask, round)
             outcome = "ok" if is_complete else INPUT_REQUIRED
         except ProxyError as error:
             outcome, delivery = error.error_code, error.delivery
@@ -126,11 +127,11 @@ class Asks:
             return await self._shaped(raw)
         input = ask.caller.input
         if input is None or input.ask is None:
-            return result
-        return await self.ask(replace(ask, caller=structs.replace(ask.caller, input=replace(input, pending=result))))
+            return asked
+        return await self.ask(replace(ask, caller=structs.replace(ask.caller, input=replace(input, pending=asked))))
 
-    async def _shaped(self, raw: bytes) -> bytes:
-        return await rewritten(raw, clean) if self._is_cleaned and may_need_cleaning(raw) else raw
+    async def _shaped(self, raw: RawResult) -> bytes:
+        return await rewritten(raw.text, clean) if self._is_cleaned and may_need_cleaning(raw) else raw.text
 
     async def _round(self, ask: Ask) -> Round | None:
         """What this request adds because its client can be asked."""
@@ -141,7 +142,7 @@ class Asks:
         subject = Subject(ask.caller.principal, target.server, ask.method, target.name, ask.arguments, definition)
         return await self._inputs.begin(subject, ask.caller.input)
 
-    async def _asked(self, raw: bytes, ask: Ask, round: Round | None) -> bytes:
+    async def _asked(self, raw: RawResult, ask: Ask, round: Round | None) -> bytes:
         """What the server asks, as its client is asked."""
         if self._inputs is None:
             raise incomplete(ask.target.server, ask.method)
@@ -152,7 +153,7 @@ class Asks:
         if ask.target.record is not None:
             self._shelves.require_approved(ask.target.record)
 
-    async def _send(self, ask: Ask, snapshot: Snapshot, round: Round | None) -> bytes:
+    async def _send(self, ask: Ask, snapshot: Snapshot, round: Round | None) -> RawResult:
         caller = ask.caller
         params = {**ask.params, "_meta": caller.meta} if caller.meta else ask.params
         server = ask.target.server
@@ -176,7 +177,7 @@ class Asks:
             if (now := self._shelves.catalog.snapshot) is not snapshot:
                 require_unchanged(now, ask.target)
             if ask.send is not None:
-                return await ask.send(upstream, left_s)
+                return RawResult(await ask.send(upstream, left_s))
             if round is not None:
                 params = round.params(params, upstream.status.era or "handshake")
             return await upstream.request(

@@ -160,7 +160,7 @@ class Brokering:
         if call is not None:
             if visible.find(call.name) is None:  # it may be one that is just being listed for the first time
                 await self._listed(server)
-            result = await self._calls.call(call, within=visible)
+            result = (await self._calls.call(call, within=visible)).text
         elif asked.method == "tools/list":
             result = await self._tools(server, asked, visible)
         else:

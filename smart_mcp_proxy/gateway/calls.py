@@ -21,11 +21,12 @@ from smart_mcp_proxy.gateway.outputs import Outputs, truncate
 from smart_mcp_proxy.gateway.progress import shown_progress
 from smart_mcp_proxy.gateway.recorder import Recorder
 from smart_mcp_proxy.gateway.request_states import Subject
-from smart_mcp_proxy.gateway.results import INPUT_REQUIRED, ResultFacts, as_result, facts_of, rewritten
+from smart_mcp_proxy.gateway.results import INPUT_REQUIRED, ResultFacts, facts_of, rewritten
 from smart_mcp_proxy.gateway.schemas import ArgumentSchemas
 from smart_mcp_proxy.gateway.visible import NAME_LIMIT_CHARS, Visible
 from smart_mcp_proxy.models import CallRequest, ToolRecord
 from smart_mcp_proxy.policy import ArgumentsKept
+from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.telemetry import Activity
 from smart_mcp_proxy.upstream import Fleet
@@ -114,7 +115,7 @@ class Calls:
         self._clients = clients
         self._schemas = ArgumentSchemas()
 
-    async def call(self, request: CallRequest, within: Visible | None = None) -> bytes:
+    async def call(self, request: CallRequest, within: Visible | None = None) -> RawResult:
         """The tool's result as the upstream sent it (JSON text), cut where the settings ask for it.
 
         A tool's own failure (`isError`) is a result, and so is a server's question to a modern client. A client of the
@@ -138,7 +139,7 @@ class Calls:
             record = visible.find(request.name) or await visible.require(request.name)
             self._admit(record, request)
             round = await self._round(record, request) if request.input is not None else None
-            raw = as_result(await self._send(record, request, visible, round))
+            raw = await self._send(record, request, visible, round)
             facts = facts_of(raw)
             if facts is not None and facts.resultType == "complete":
                 outcome = "tool_error" if facts.isError else "ok"
@@ -155,7 +156,7 @@ class Calls:
         finally:
             self._note(request, record, outcome, delivery, self._clock() - started)
         if request.input is None or request.input.ask is None:
-            return asked
+            return RawResult(asked)
         return await self.call(structs.replace(request, input=replace(request.input, pending=asked)), within)
 
     def _learn(self, record: ToolRecord, request: CallRequest, facts: ResultFacts) -> None:
@@ -170,23 +171,28 @@ class Calls:
         subject = Subject(request.principal, server, "tools/call", tool, request.arguments, record.change_hash)
         return await self._inputs.begin(subject, request.input)
 
-    async def _asked(self, raw: bytes, record: ToolRecord, round: Round | None) -> bytes:
+    async def _asked(self, raw: RawResult, record: ToolRecord, round: Round | None) -> bytes:
         """What the server asks, as its client is asked."""
         if self._inputs is None:
             raise incomplete(record.key.server, "tools/call")
         return await self._inputs.passed_on(raw, record.key.server, "tools/call", round)
 
-    async def _shaped(self, raw: bytes, request: CallRequest) -> bytes:
+    async def _shaped(self, raw: RawResult, request: CallRequest) -> RawResult:
         """The result as the agent gets it: cleaned, then cut, then fenced, each where the settings ask for it."""
-        limits = self._limits
+        limits, rewrites = self._limits, list[Callable[[bytes], bytes]]()
         if limits.is_cleaned and may_need_cleaning(raw):
-            raw = await rewritten(raw, clean)
-        if limits.output_limit_chars and request.parent is None:  # what a script answers with is cut as a whole
-            limit_chars, principal = limits.output_limit_chars, request.principal
-            cut = partial(truncate, limit_chars=limit_chars, outputs=self._outputs, principal=principal)
-            raw = await rewritten(raw, cut)
-        # A script reads values, not text; what it answers with is fenced as a whole.
-        return await rewritten(raw, fence) if limits.is_fenced and request.parent is None else raw
+            rewrites.append(clean)
+        if request.parent is None:  # a script reads values, not text; what it answers with is cut and fenced as a whole
+            if limits.output_limit_chars:
+                limit_chars, principal = limits.output_limit_chars, request.principal
+                cut = partial(truncate, limit_chars=limit_chars, outputs=self._outputs, principal=principal)
+                rewrites.append(cut)
+            if limits.is_fenced:
+                rewrites.append(fence)
+        for rewrite in rewrites:
+            text = await rewritten(raw.text, rewrite)
+            raw = raw if text is raw.text else RawResult(text)
+        return raw
 
     def _note(
         self, request: CallRequest, record: ToolRecord | None, outcome: str, delivery: str, seconds: float
@@ -232,7 +238,7 @@ class Calls:
         if request.is_checked:
             self._schemas.check(record, request.arguments)
 
-    async def _send(self, record: ToolRecord, request: CallRequest, visible: Visible, round: Round | None) -> bytes:
+    async def _send(self, record: ToolRecord, request: CallRequest, visible: Visible, round: Round | None) -> RawResult:
         params: dict[str, Any] = {"name": record.key.tool, "arguments": request.arguments}
         if request.meta:
             params["_meta"] = request.meta

@@ -13,6 +13,7 @@ import msgspec
 from smart_mcp_proxy.gateway.results import OFF_LOOP_BYTES, is_said, members_of
 from smart_mcp_proxy.policy.inputs import hidden
 from smart_mcp_proxy.policy.scanner.hidden import FLAG
+from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.telemetry import redact
 
 __all__ = ["CLEANED_META_KEY", "clean", "fence", "fenced", "may_need_cleaning", "said_beside", "told_beside"]
@@ -49,13 +50,16 @@ _LOOKS_LIKE_FENCE = re.compile(rf"<(?=\s*/?\s*{FENCE_WORD})", re.IGNORECASE)
 _Block = Mapping[str, msgspec.Raw]
 
 
-def may_need_cleaning(raw: bytes) -> bool:
-    """Whether a result's JSON text holds anything that `clean` may take out; False is certain."""
-    if _DELETE in raw or (b"\\" in raw and _SUSPECT_ESCAPE.search(raw)):
-        return True
-    if raw.isascii():
+def may_need_cleaning(raw: RawResult) -> bool:
+    """Whether a result holds anything that `clean` may take out; False is certain."""
+    if raw.is_plain:
         return False
-    return any(first in raw and pattern.search(raw) for first, pattern in _SUSPECTS_BEYOND_ASCII.items())
+    text = raw.text
+    if _DELETE in text or (b"\\" in text and _SUSPECT_ESCAPE.search(text)):
+        return True
+    if text.isascii():
+        return False
+    return any(first in text and pattern.search(text) for first, pattern in _SUSPECTS_BEYOND_ASCII.items())
 
 
 def clean(raw: bytes) -> bytes:

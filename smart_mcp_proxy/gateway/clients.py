@@ -23,6 +23,7 @@ from smart_mcp_proxy.gateway.visible import Visible
 from smart_mcp_proxy.models import ClientLine, Principal, ToolRecord
 from smart_mcp_proxy.names import IDENTITIES, identity_on
 from smart_mcp_proxy.policy.inputs import InputFault, input_fault, shown_inputs, without_secrets
+from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.telemetry import Activity, get_logger, has_secret, redact, spawn
 from smart_mcp_proxy.upstream import Fleet, OwnConnection, Upstream
 from smart_mcp_proxy.upstream.own import LISTINGS, restless_error
@@ -80,7 +81,7 @@ class Sender:
                 return
         raise restless_error(server, kind or "tools")
 
-    async def request(self, method: str, params: Mapping[str, Any], **options: Any) -> bytes:
+    async def request(self, method: str, params: Mapping[str, Any], **options: Any) -> RawResult:
         """The result of one request; options as of `OwnConnection.request`."""
         left_s = max(0.0, self._deadline_s - self._clock())
         return await self._connection.request(method, params, self._line, timeout_s=left_s, **options)

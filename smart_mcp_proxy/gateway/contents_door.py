@@ -23,6 +23,7 @@ from smart_mcp_proxy.gateway.tools.base import Caller
 from smart_mcp_proxy.gateway.visible import Visible
 from smart_mcp_proxy.models import ContentKind, Era, Principal, ServerState
 from smart_mcp_proxy.names import shelf
+from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.telemetry import get_logger
 from smart_mcp_proxy.upstream import Fleet
 
@@ -123,7 +124,7 @@ class ContentsDoor:
             raw = await self._answers[method](contents, inbound)
         except ProxyError as error:
             raise _rpc_error(method, error, inbound.era) from error
-        return _decoded(method, fit_to_era(raw, inbound.era))
+        return _decoded(method, fit_to_era(RawResult(raw), inbound.era).text)
 
     def contents_at(self, path: str, who: Principal) -> Contents | None:
         """What is seen at a path on behalf of a principal; a look-up."""
@@ -193,7 +194,7 @@ class ContentsDoor:
     async def _read(self, contents: Contents, inbound: Inbound) -> bytes:
         target = contents.resource(inbound.params["uri"])
         raw = await self._asks.ask(Ask(inbound.method, target, {"uri": target.name}, {}, _caller(inbound)))
-        if is_input_required(raw):
+        if is_input_required(RawResult(raw)):
             return raw
         uri_of = None if self._passed is not None else contents.uri_of
         return await rewritten(raw, partial(_readable, target=target, uri_of=uri_of, era=inbound.era))

@@ -20,6 +20,7 @@ from smart_mcp_proxy.gateway.request_states import Kept, RequestStates, Subject
 from smart_mcp_proxy.gateway.results import INPUT_REQUIRED, facts_of
 from smart_mcp_proxy.models import ClientInput, Era
 from smart_mcp_proxy.policy.inputs import InputFault, input_fault, shown_inputs, without_secrets
+from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.telemetry import has_secret, redact
 
@@ -109,7 +110,7 @@ class Inputs:
         kept = await self._states.open(subject, input.state) if input.state is not None else None
         return Round(subject, input, _declared(input.capabilities), kept)
 
-    async def passed_on(self, raw: bytes, server: str, method: str, round: Round | None) -> bytes:
+    async def passed_on(self, raw: RawResult, server: str, method: str, round: Round | None) -> bytes:
         """The server's questions as the client gets them: judged, with the server's name, its state sealed.
 
         Args:
@@ -129,9 +130,11 @@ class Inputs:
             raise self._uncalled_for(server)
         if round.number > MAX_ROUNDS:
             raise _fault(server, f"asks for input for the {round.number}th time in one call")
-        if len(raw) > QUESTIONS_BYTES:
-            raise _fault(server, f"asks for input with {len(raw):,} bytes, of which {QUESTIONS_BYTES:,} are passed on")
-        members, state = await asyncio.to_thread(self._judged, raw, server, round.declared)
+        if raw.size_bytes > QUESTIONS_BYTES:
+            raise _fault(
+                server, f"asks for input with {raw.size_bytes:,} bytes, of which {QUESTIONS_BYTES:,} are passed on"
+            )
+        members, state = await asyncio.to_thread(self._judged, raw.text, server, round.declared)
         sealed = await self._states.seal(round.subject, state, round.number)
         return msgspec.json.encode(members | {"requestState": sealed})
 

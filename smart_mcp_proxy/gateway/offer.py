@@ -11,6 +11,7 @@ from smart_mcp_proxy.fastmcp_compat.server import Client
 from smart_mcp_proxy.gateway.conduct import Watch
 from smart_mcp_proxy.gateway.tools.base import Caller
 from smart_mcp_proxy.models import Era, Principal, Reach
+from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.telemetry import Activity, spawn
 
 __all__ = [
@@ -71,7 +72,7 @@ class Offer(Protocol):
     def hint(self, name: str) -> str:
         """What to do about a name that is not listed."""
 
-    async def call(self, name: str, arguments: Mapping[str, Any], caller: Caller) -> bytes:
+    async def call(self, name: str, arguments: Mapping[str, Any], caller: Caller) -> RawResult:
         """The result of a listed tool."""
 
 

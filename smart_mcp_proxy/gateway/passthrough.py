@@ -16,6 +16,7 @@ from smart_mcp_proxy.gateway.offer import fit_to_handshake
 from smart_mcp_proxy.gateway.tools import Caller
 from smart_mcp_proxy.gateway.visible import Visible
 from smart_mcp_proxy.models import CallRequest, Era, ToolRecord
+from smart_mcp_proxy.raw_result import RawResult
 
 __all__ = ["Passthrough"]
 
@@ -89,7 +90,7 @@ class Passthrough:
         close = get_close_matches(name, self._now(), n=CLOSE_NAMES)
         return f"Did you mean {' or '.join(close)}?" if close else "tools/list has all names."
 
-    async def call(self, name: str, arguments: Mapping[str, Any], caller: Caller) -> bytes:
+    async def call(self, name: str, arguments: Mapping[str, Any], caller: Caller) -> RawResult:
         """The tool's result. The server judges the arguments itself.
 
         Raises:

@@ -16,7 +16,6 @@ __all__ = [
     "INPUT_REQUIRED",
     "SERVER_NAME",
     "ResultFacts",
-    "as_result",
     "error_result",
     "facts_of",
     "fit_to_era",
@@ -67,14 +66,12 @@ _COMPLETE_FIRST = b'{"resultType":"complete"'
 _COMPLETE_OUTLINE: Mapping[str, bytes] = {"resultType": _COMPLETE_TEXT}
 
 
-def facts_of(raw: bytes) -> ResultFacts | None:
+def facts_of(raw: RawResult) -> ResultFacts | None:
     """What `raw` says of itself; None if it is not a tool result's JSON object."""
-    if not raw.startswith(b"{") and not raw.lstrip().startswith(b"{"):
-        return None
     if _says_only(raw, _USUAL_FACTS):
-        return _PLAIN
+        return _PLAIN if raw.text.startswith(b"{") or raw.text.lstrip().startswith(b"{") else None
     try:
-        outline = as_result(raw).outline
+        outline = raw.outline
         is_error = outline.get("isError", b"false")
         kind = outline.get("resultType", _COMPLETE_TEXT)
         if is_error == b"false" and kind == _COMPLETE_TEXT:
@@ -84,15 +81,10 @@ def facts_of(raw: bytes) -> ResultFacts | None:
         return None
 
 
-def is_input_required(raw: bytes) -> bool:
+def is_input_required(raw: RawResult) -> bool:
     """Whether the server wants to know more before it answers."""
     facts = facts_of(raw)
     return facts is not None and facts.resultType == INPUT_REQUIRED
-
-
-def as_result(raw: bytes) -> RawResult:
-    """`raw` as a text that is looked through once."""
-    return raw if isinstance(raw, RawResult) else RawResult(raw)
 
 
 def members_of(raw: bytes) -> dict[str, msgspec.Raw]:
@@ -100,35 +92,36 @@ def members_of(raw: bytes) -> dict[str, msgspec.Raw]:
     return _members.decode(raw)
 
 
-def _says_only(raw: bytes, usual: _Usual) -> bool:
+def _says_only(raw: RawResult, usual: _Usual) -> bool:
     """Whether a short text surely has no such member with another value; a long one costs less to read than to search.
 
     Args:
-        raw: The text.
+        raw: The result.
         usual: Names, each with the beginning that the member has then; None where it must not be there at all.
     """
     # A letter of a name can be written as an escape, which a search for the name does not see.
-    if len(raw) > SHORT_BYTES or b"\\u00" in raw:
+    text = raw.pieces[0]
+    if len(raw.pieces) > 1 or len(text) > SHORT_BYTES or b"\\u00" in text:
         return False
-    for name, member in usual:  # noqa: SIM110  (a generator costs as much as the search, on the path of every call)
-        if name in raw and (member is None or raw.count(name) != raw.count(member)):
+    for name, member in usual:
+        if name in text and (member is None or text.count(name) != text.count(member)):
             return False
     return True
 
 
-def structured_result(value: Mapping[str, Any], *, is_error: bool = False) -> bytes:
+def structured_result(value: Mapping[str, Any], *, is_error: bool = False) -> RawResult:
     """A tool result that carries `value` as structured content and the same JSON as its one text block."""
     structured = msgspec.json.encode(value)
     content = b'[{"type":"text","text":%b}]' % msgspec.json.encode(structured.decode())
     state = b"true" if is_error else b"false"
     members = {"content": content, "structuredContent": structured, "isError": state}
-    return RawResult.with_outline(
+    return RawResult(
         b'{"content":%b,"structuredContent":%b,"isError":%b}' % (content, structured, state),
-        {name: text[:OUTLINE_BYTES] for name, text in members.items()},
+        outline={name: text[:OUTLINE_BYTES] for name, text in members.items()},
     )
 
 
-def error_result(error: ProxyError) -> bytes:
+def error_result(error: ProxyError) -> RawResult:
     """A tool result that tells an agent what failed, why, what to do, and whether the call may have run."""
     return structured_result({"error": error.to_dict()}, is_error=True)
 
@@ -159,7 +152,7 @@ def _json_or_text(text: str) -> Any:
         return text
 
 
-def fit_to_era(raw: bytes, era: Era) -> bytes:
+def fit_to_era(raw: RawResult, era: Era) -> RawResult:
     """The result as one era's wire knows it; nothing else of it is touched, and most results pass unread.
 
     Up to 2025-11-25 `structuredContent` is an object and `resultType` does not exist; from 2026-07-28 on every result
@@ -170,10 +163,8 @@ def fit_to_era(raw: bytes, era: Era) -> bytes:
     if era == "handshake" and "_meta" not in has and "resultType" not in has and _is_object(has):
         return raw
     if era == "modern" and "_meta" not in has:
-        body = _without_brace(raw)
-        end = _META_END if "resultType" in has else _MODERN_END
-        return b"".join((body, b"" if body[-1] == _BRACE else b",", end))
-    members = members_of(raw)
+        return _with_end(raw, _META_END if "resultType" in has else _MODERN_END)
+    members = members_of(raw.text)
     meta = {key: value for key, value in _meta_of(members).items() if not key.startswith(_CONNECTION_META_PREFIX)}
     if era == "modern":
         members.setdefault("resultType", _COMPLETE)
@@ -186,24 +177,27 @@ def fit_to_era(raw: bytes, era: Era) -> bytes:
         members["_meta"] = msgspec.Raw(msgspec.json.encode(meta))
     else:
         members.pop("_meta", None)
-    return msgspec.json.encode(members)
+    return RawResult(msgspec.json.encode(members))
 
 
-def _fitted_members(raw: bytes, era: Era) -> Mapping[str, bytes]:
+def _fitted_members(raw: RawResult, era: Era) -> Mapping[str, bytes]:
     """The members that one era's results must not have or have otherwise, and maybe others; mostly none, unread."""
     if _says_only(raw, _FITTING[era]):
         return {}
-    if era == "modern" and raw.startswith(_COMPLETE_FIRST) and _says_only(raw, (_NO_META,)):
+    if era == "modern" and raw.pieces[0].startswith(_COMPLETE_FIRST) and _says_only(raw, (_NO_META,)):
         return _COMPLETE_OUTLINE
-    return as_result(raw).outline
+    return raw.outline
 
 
-def _without_brace(raw: bytes) -> memoryview:
-    """A JSON object's text up to the brace that ends it, not copied: it may be long."""
-    end = raw.rindex(b"}")
-    while raw[end - 1] in _BLANKS:
-        end -= 1
-    return memoryview(raw)[:end]
+def _with_end(raw: RawResult, end: bytes) -> RawResult:
+    """A result with more members at its end; of a long one only the last piece is copied."""
+    *before, last = raw.pieces
+    stop = last.rfind(b"}")
+    while stop > 0 and last[stop - 1] in _BLANKS:
+        stop -= 1
+    if stop <= 0 and before:  # whether a comma is needed stands in another piece
+        return _with_end(RawResult(raw.text), end)
+    return RawResult(*before, b"".join((memoryview(last)[:stop], b"" if last[stop - 1] == _BRACE else b",", end)))
 
 
 def _is_object(outline: Mapping[str, bytes]) -> bool:

@@ -18,6 +18,7 @@ from smart_mcp_proxy.gateway.tools.own import OwnTools
 from smart_mcp_proxy.gateway.visible import Visible
 from smart_mcp_proxy.models import CallRequest, Era, Hit, ToolRecord
 from smart_mcp_proxy.pool import Pool
+from smart_mcp_proxy.raw_result import RawResult
 
 __all__ = ["ChosenTools", "MakeToolset", "PinnedTools", "PooledTools", "ToolList"]
 
@@ -128,7 +129,7 @@ class ToolList(ABC):
         way = f"call_tool_{policy.call_with(record.annotations)}"
         return f"It is not in your list now: call it by name with {way}, or find it again with retrieve_tools."
 
-    def call(self, name: str, arguments: Mapping[str, Any], caller: Caller) -> Coroutine[Any, Any, bytes]:
+    def call(self, name: str, arguments: Mapping[str, Any], caller: Caller) -> Coroutine[Any, Any, RawResult]:
         """The result of a listed tool, whosever it is."""
         if self._own.has(name):
             return self._own.call(name, arguments, caller)
@@ -202,7 +203,7 @@ class PinnedTools(ToolList):
         """Pinned tools."""
         return self.pinned()
 
-    def call(self, name: str, arguments: Mapping[str, Any], caller: Caller) -> Coroutine[Any, Any, bytes]:
+    def call(self, name: str, arguments: Mapping[str, Any], caller: Caller) -> Coroutine[Any, Any, RawResult]:
         """The result of a listed tool; what a search finds can make a toolset."""
         return super().call(name, arguments, msgspec.structs.replace(caller, registry=self))
 
@@ -261,7 +262,7 @@ class PooledTools(PinnedTools):
         taken = {record.id for record in pinned}
         return (*pinned, *(record for record in found.values() if record is not None and record.id not in taken))
 
-    def call(self, name: str, arguments: Mapping[str, Any], caller: Caller) -> Coroutine[Any, Any, bytes]:
+    def call(self, name: str, arguments: Mapping[str, Any], caller: Caller) -> Coroutine[Any, Any, RawResult]:
         """The result of a listed tool; what is called stays in the pool for longer."""
         if (record := self._now().records.get(name)) is not None:
             self.note_called(record)

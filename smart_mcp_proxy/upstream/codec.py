@@ -1,14 +1,14 @@
 """JSON-RPC messages as bytes: envelopes are read, what is inside them stays as it came."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
 from smart_mcp_proxy.errors import RequestError
-from smart_mcp_proxy.raw_result import RawResult, outline_of
+from smart_mcp_proxy.raw_result import RawResult, is_plain
 
 __all__ = [
     "BrokenMessage",
@@ -73,23 +73,29 @@ class Envelope(msgspec.Struct):
         """Whether this answers a request, well or badly."""
         return not self.method and (len(bytes(self.result)) > 0 or len(bytes(self.error)) > 0)
 
-    def read_result(self) -> RawResult:
-        """The result's text in one line; empty where there is none."""
-        return RawResult(_in_one_line(self.result))
+    def read_result(self) -> RawResult | None:
+        """The result in one line; None where there is none."""
+        text = _in_one_line(self.result)
+        return RawResult(text) if text else None
 
 
 class LongReply(Envelope):
     """The outside of a reply in one line, whose result was looked through together with it.
 
     Attributes:
-        outline: Of the result; see `outline_of`.
+        read: The result, which stands in no other member.
     """
 
-    outline: Mapping[str, bytes] = {}
+    read: RawResult | None = None
 
-    def read_result(self) -> RawResult:
-        """The result's text, which is one line."""
-        return RawResult.with_outline(self.result, self.outline)
+    @property
+    def is_reply(self) -> bool:
+        """True."""
+        return True
+
+    def read_result(self) -> RawResult | None:
+        """The result, which is one line."""
+        return self.read
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,12 +161,25 @@ def _without_lone_surrogate(match: re.Match[bytes]) -> bytes:
     return rb"\ufffd" if len(text) == len(rb"\ud800") else text
 
 
-def decode_messages(line: bytes) -> list[Envelope] | BrokenMessage | None:
-    """The messages on one cleaned line (a batch has several), a broken one, or None for what was never meant as one."""
+def decode_messages(*pieces: bytes) -> list[Envelope] | BrokenMessage | None:
+    """The messages in one line or body (a batch has several), a broken one, or None for what was never meant as one.
+
+    They are read from the text as `cleaned` makes it.
+
+    Args:
+        pieces: The text, at least one piece.
+    """
+    if sum(map(len, pieces)) > _LONG_BYTES and all(map(is_plain, pieces)):  # then there is nothing to clean
+        reply = _long_reply(pieces, is_plain=True)
+        if reply is not None:
+            return [reply]
+    line = cleaned(b"".join(pieces))
+    if len(line) > _LONG_BYTES and b"\n" not in line and b"\r" not in line:
+        reply = _long_reply((line,), is_plain=False)
+        if reply is not None:
+            return [reply]
     if not line.startswith((b"{", b"[")):
         return None
-    if len(line) > _LONG_BYTES and (reply := _long_reply(line)) is not None:
-        return [reply]
     try:
         messages = _batch.decode(line) if line.startswith(b"[") else [_envelope.decode(line)]
     except (msgspec.DecodeError, RecursionError) as exc:
@@ -179,24 +198,25 @@ def _in_one_line(text: msgspec.Raw) -> bytes:
     return line.translate(_BLANK_ENDS) if b"\n" in line or b"\r" in line else line
 
 
-def _long_reply(line: bytes) -> LongReply | None:
-    """A reply in one of the usual spellings, its result one JSON object and nothing else; None for all other lines."""
-    if b"\n" in line or b"\r" in line:
-        return None
-    if line.endswith(b"}}") and (head := _VERSION_FIRST.match(line)):
-        start, end, request_id = head.end(), len(line) - 1, head[1]
-    elif (head := _RESULT_FIRST.match(line)) and (tail := _VERSION_LAST.search(line, len(line) - _EDGE_BYTES)):
+def _long_reply(pieces: Sequence[bytes], *, is_plain: bool) -> LongReply | None:
+    """A reply in one of the usual spellings, its result one JSON object and nothing else; None for all other lines.
+
+    Args:
+        pieces: A line, cleaned.
+        is_plain: See `is_plain` of raw_result.
+    """
+    first, last = pieces[0], pieces[-1]
+    if last.endswith(b"}}") and (head := _VERSION_FIRST.match(first)):
+        start, end, request_id = head.end(), len(last) - 1, head[1]
+    elif (head := _RESULT_FIRST.match(first)) and (tail := _VERSION_LAST.search(last, max(0, len(last) - _EDGE_BYTES))):
         start, end, request_id = head.end(), tail.start(), tail[1]
     else:
         return None
-    result = memoryview(line)[start:end]
+    result = (first[start:end],) if len(pieces) == 1 else (first[start:], *pieces[1:-1], last[:end])
     try:
-        outline = outline_of(result) if line.endswith(b"}") else None
+        return LongReply(id=msgspec.Raw(request_id), read=RawResult.read(*result, is_plain=is_plain))
     except (msgspec.DecodeError, RecursionError):  # something else stands there, too
         return None
-    return (
-        None if outline is None else LongReply(id=msgspec.Raw(request_id), result=msgspec.Raw(result), outline=outline)
-    )
 
 
 def _is_meant(message: Envelope) -> bool:

@@ -4,7 +4,7 @@ import asyncio
 import os
 import socket
 import ssl
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final
 from urllib.parse import urljoin, urlsplit
@@ -155,8 +155,8 @@ class Endpoint:
         except (BadAnswerError, OSError) as exc:
             raise self._cut(exc) from exc
 
-    async def read_all(self, response: Response) -> bytes:
-        """The whole body.
+    async def read_all(self, response: Response) -> Sequence[bytes]:
+        """The whole body, in at least one piece.
 
         Raises:
             UpstreamError: The connection broke, or the body is too long.

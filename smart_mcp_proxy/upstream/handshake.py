@@ -17,11 +17,12 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_HANDSHAKE_VERS
 
 from smart_mcp_proxy.errors import UpstreamError
 from smart_mcp_proxy.models import Era
+from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.upstream.link import CLIENT_INFO
 
 __all__ = ["Agreement", "announced", "announces_tools", "enveloped", "modern_meta", "negotiate", "server_label"]
 
-Post = Callable[[str, Mapping[str, Any]], Awaitable["asyncio.Future[bytes]"]]
+Post = Callable[[str, Mapping[str, Any]], Awaitable["asyncio.Future[RawResult]"]]
 """Sends one request and returns the future of its result."""
 
 _LABEL_CHARS: Final = 200
@@ -97,7 +98,7 @@ async def negotiate(
     Raises:
         UpstreamError: It refuses both, or its versions are unknown to us.
     """
-    probe: asyncio.Future[bytes] | None = None
+    probe: asyncio.Future[RawResult] | None = None
     if known != "handshake":
         probe = await post("server/discover", {"_meta": modern_meta(MODERN_PROTOCOL_VERSIONS[-1])})
         await asyncio.wait({probe}, timeout=_PROBE_S)
@@ -113,7 +114,7 @@ async def negotiate(
             greeting.cancel()
             return agreement
     try:
-        return _initialized(server, await greeting)
+        return _initialized(server, (await greeting).text)
     except UpstreamError as exc:
         if not exc.was_answered or known != "handshake":
             raise
@@ -123,11 +124,11 @@ async def negotiate(
             probe.cancel()
 
 
-def _discovered(probe: "asyncio.Future[bytes]") -> Agreement | None:
+def _discovered(probe: "asyncio.Future[RawResult]") -> Agreement | None:
     """What the answer to `server/discover` says, None if it is no sign of the modern era."""
     if probe.cancelled() or probe.exception() is not None:
         return None
-    result = _object(probe.result())
+    result = _object(probe.result().text)
     supported = result.get("supportedVersions")
     common = [version for version in MODERN_PROTOCOL_VERSIONS if isinstance(supported, list) and version in supported]
     if not common:

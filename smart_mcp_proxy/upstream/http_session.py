@@ -1,7 +1,7 @@
 """One session on the level of HTTP: which exchange belongs to which request, and how each may end."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Final
 
 from smart_mcp_proxy.errors import UpstreamError
@@ -174,7 +174,7 @@ class HttpSession:
         if kind != "application/json":
             raise self._improper(method, f"Unexpected content type: {kind or 'none'}")
         body = await (self._read_lines(response, on_message) if on_message else self._endpoint.read_all(response))
-        if not self._inbox.take(body, request_id):
+        if not self._inbox.take(request_id, *body):
             response.reject()  # what it answers may be the request before; the next one would get this one's answer
             raise self._improper(method, "no message in it carries the request's id")
         return None
@@ -184,10 +184,10 @@ class HttpSession:
         error = self._endpoint.status_error(response, has_session=self.has_id)
         if self._notice_loss(response) or response.status == 401 or media_type(response) != "application/json":
             raise error
-        if not self._inbox.take_refusal(await self._endpoint.read_all(response), request_id):
+        if not self._inbox.take_refusal(b"".join(await self._endpoint.read_all(response)), request_id):
             raise error
 
-    async def _read_lines(self, response: Response, on_message: OnMessage) -> bytes:
+    async def _read_lines(self, response: Response, on_message: OnMessage) -> Sequence[bytes]:
         """What a JSON body holds after the notifications that it begins with, each in a line of its own."""
         lines = MessageLines(self._max_event_bytes)
         while chunk := await self._endpoint.read_some(response):
@@ -195,7 +195,7 @@ class HttpSession:
                 await on_message(notification)
             if lines.is_oversized:
                 raise self._endpoint.oversized()
-        return lines.rest
+        return (lines.rest,)
 
     async def _read_events(
         self, response: Response, request_id: int, on_message: OnMessage | None
@@ -208,7 +208,7 @@ class HttpSession:
                     is_message = event.name == "message"
                     if is_message and on_message is not None and is_notification(event.data):
                         await on_message(event.data)
-                    elif is_message and self._inbox.take(event.data, request_id):
+                    elif is_message and self._inbox.take(request_id, event.data):
                         return None
                     if number % BURST_EVENTS == 0:
                         await asyncio.sleep(0)

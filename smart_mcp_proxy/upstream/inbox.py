@@ -7,7 +7,7 @@ import msgspec
 from mcp_types import METHOD_NOT_FOUND
 
 from smart_mcp_proxy.telemetry import get_logger
-from smart_mcp_proxy.upstream.codec import BrokenMessage, Envelope, cleaned, decode_messages
+from smart_mcp_proxy.upstream.codec import BrokenMessage, Envelope, decode_messages
 from smart_mcp_proxy.upstream.link import Acknowledged, LinkEvent, LogLine, OnEvent, Peer, announced_event
 from smart_mcp_proxy.upstream.pending import PendingCalls
 
@@ -51,17 +51,17 @@ class Inbox:
         self._say = say
         self._peer = peer
 
-    def take(self, text: bytes, request_id: int | None = None) -> bool:
+    def take(self, request_id: int | None, *pieces: bytes) -> bool:
         """Deals with the messages in one body or one event.
 
         Args:
-            text: What arrived.
             request_id: The request whose answer this is part of, None on the stream of announcements.
+            pieces: What arrived, at least one piece.
 
         Returns:
             Whether that request is answered now, well or badly.
         """
-        messages = decode_messages(cleaned(text))
+        messages = decode_messages(*pieces)
         if isinstance(messages, list):
             is_answered = False
             for message in messages:
@@ -78,7 +78,7 @@ class Inbox:
 
         The error may name any id: the server may have refused the request before it read the request's own.
         """
-        match decode_messages(cleaned(text)):
+        match decode_messages(text):
             case [Envelope(method="") as message] if bytes(message.error):
                 message.id = msgspec.Raw(str(request_id).encode())
                 return self.pending.settle(message)

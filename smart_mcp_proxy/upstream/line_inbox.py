@@ -90,12 +90,11 @@ class LineInbox:
             _log.warning("server %s: a message was refused: %s", self._server, reason)
             self._pending.settle_broken(broken, is_garbled=False)
             return
-        text = cleaned(line)
-        if not text:
-            return
-        match decode_messages(text):
-            case None:
+        match decode_messages(line):
+            case None if cleaned(line):
                 self._warn_of_noise()
+            case None:  # an empty line
+                pass
             case BrokenMessage() as broken:
                 _log.warning("server %s sent a message that cannot be read: %s", self._server, broken.reason)
                 self._pending.settle_broken(broken)

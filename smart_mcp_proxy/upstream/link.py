@@ -18,6 +18,7 @@ from smart_mcp_proxy import __version__
 from smart_mcp_proxy.errors import UpstreamError, UpstreamTimeoutError
 from smart_mcp_proxy.models import Era, OnMessage, OnProgress
 from smart_mcp_proxy.names import shell_word
+from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.telemetry import redact
 from smart_mcp_proxy.upstream.codec import Envelope
@@ -191,8 +192,8 @@ class Link(Protocol):
         timeout_s: float,
         on_progress: OnProgress | None = None,
         on_message: OnMessage | None = None,
-    ) -> bytes:
-        """The `result` of one request as JSON text.
+    ) -> RawResult:
+        """The `result` of one request.
 
         Args:
             method: A method of the protocol.

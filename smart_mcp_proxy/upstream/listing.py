@@ -11,12 +11,13 @@ import msgspec
 from smart_mcp_proxy.errors import UpstreamError
 from smart_mcp_proxy.fastmcp_compat.screen import read_writable
 from smart_mcp_proxy.models import ContentKind
+from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.upstream.link import see_log, timeout_error
 
 __all__ = ["Ask", "ToolListing", "fetch_contents", "fetch_tools"]
 
-Ask = Callable[[str, Mapping[str, Any]], Awaitable[bytes]]
-"""Sends one request and returns its result as JSON text."""
+Ask = Callable[[str, Mapping[str, Any]], Awaitable[RawResult]]
+"""Sends one request and returns its result."""
 
 _MAX_PAGES: Final = 1_000
 """No honest server has more; a dishonest one must not fill our memory page by page."""
@@ -94,9 +95,9 @@ async def _fetch(kind: _Kind, server: str, ask: Ask, timeout_s: float) -> ToolLi
     try:
         async with asyncio.timeout(timeout_s):
             for _ in range(_MAX_PAGES):
-                text = await ask(kind.method, {} if cursor is None else {"cursor": cursor})
+                raw = await ask(kind.method, {} if cursor is None else {"cursor": cursor})
                 # In a thread: reading some thousand tools takes longer than a call of another server.
-                cursor = await asyncio.to_thread(_read_page, kind, server, text, definitions, problems)
+                cursor = await asyncio.to_thread(_read_page, kind, server, raw, definitions, problems)
                 if cursor is None:
                     break
                 if not isinstance(cursor, str) or cursor in seen:
@@ -112,7 +113,7 @@ async def _fetch(kind: _Kind, server: str, ask: Ask, timeout_s: float) -> ToolLi
 
 
 def _read_page(
-    kind: _Kind, server: str, text: bytes, definitions: dict[str, Mapping[str, Any]], problems: list[str]
+    kind: _Kind, server: str, raw: RawResult, definitions: dict[str, Mapping[str, Any]], problems: list[str]
 ) -> Any:
     """Adds the usable definitions of one page to `definitions`, and a sentence to `problems` for each of the others.
 
@@ -121,17 +122,17 @@ def _read_page(
     """
     sent = f"Server '{server}' sent a {kind.noun} list"
     try:
-        page = kind.decoder.decode(text)
+        page = kind.decoder.decode(raw.text)
     except msgspec.ValidationError as exc:
         hint = "The server is at fault: report it to whoever makes it, or update it."
         raise UpstreamError(f"{sent} without an array '{kind.member}'.", hint=hint) from exc
     except (msgspec.DecodeError, RecursionError) as exc:
         raise UpstreamError(f"{sent} that cannot be read: {exc}.", hint=see_log(server)) from exc
-    for number, raw in enumerate(page.items):  # one by one: while the decoder works, no other thread does
+    for number, listed in enumerate(page.items):  # one by one: while the decoder works, no other thread does
         if len(definitions) >= _MAX_ITEMS:
             problems.append(_too_many(kind, server, len(page.items) - number, has_more=page.nextCursor is not None))
             return None
-        problem, item = _usable(kind, raw)
+        problem, item = _usable(kind, listed)
         name = item.get(kind.identity) if isinstance(item, Mapping) else None
         if problem is None and name in definitions:
             problem = f"its {kind.identity} is listed twice, the first one is kept"

@@ -12,6 +12,7 @@ from typing import Any, Final, Literal
 
 from smart_mcp_proxy.errors import ProxyError, RateLimitedError, UpstreamError
 from smart_mcp_proxy.models import ClientLine, ContentKind, Era, OnMessage, OnProgress
+from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.servers import ServerConfig, secrets_of
 from smart_mcp_proxy.telemetry import get_logger, secrets_hidden, spawn
 from smart_mcp_proxy.upstream.conversation import ClientSide, Conversation
@@ -122,8 +123,8 @@ class OwnConnection:
         timeout_s: float,
         on_progress: OnProgress | None = None,
         on_message: OnMessage | None = None,
-    ) -> bytes:
-        """The `result` of one request as JSON text; see `Link.request`.
+    ) -> RawResult:
+        """The `result` of one request; see `Link.request`.
 
         The time in which the client itself is asked does not count.
 

@@ -10,6 +10,7 @@ import msgspec
 
 from smart_mcp_proxy.errors import UpstreamError
 from smart_mcp_proxy.models import Progress
+from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.upstream.codec import BrokenMessage, Envelope, RpcError
 from smart_mcp_proxy.upstream.link import rpc_error
 from smart_mcp_proxy.upstream.progress import ProgressFeed
@@ -29,7 +30,7 @@ class PendingCall(NamedTuple):
     """One request without an answer yet."""
 
     method: str
-    reply: "asyncio.Future[bytes]"
+    reply: "asyncio.Future[RawResult]"
     feed: ProgressFeed
 
 
@@ -73,9 +74,9 @@ class PendingCalls:
             # An id that was lost (not another one): if only one call can be meant, it need not wait for its deadline.
             return message.has_lost_id and self._fail_only("it carries no usable id")
         result, error = message.read_result(), bytes(message.error)
-        if error and not result:
+        if error and result is None:
             self._fail(call, _error_of(self._server, call.method, error))
-        elif result.startswith(b"{"):
+        elif result is not None and result.pieces[0].startswith(b"{"):
             if not call.reply.done():
                 call.reply.set_result(result)
         else:
@@ -146,12 +147,12 @@ def _error_of(server: str, method: str, text: bytes) -> UpstreamError:
     return rpc_error(server, method, error.code, error.message, error.data)
 
 
-def expire(reply: "asyncio.Future[bytes]") -> None:
+def expire(reply: "asyncio.Future[RawResult]") -> None:
     """Ends the wait for a reply that did not come in time, with a TimeoutError."""
     if not reply.done():
         reply.set_exception(TimeoutError())
 
 
-def is_answered(reply: "asyncio.Future[bytes]") -> bool:
+def is_answered(reply: "asyncio.Future[RawResult]") -> bool:
     """Whether the server, or its end, has decided: not we, by giving up."""
     return reply.done() and not reply.cancelled() and not isinstance(reply.exception(), TimeoutError)

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import Coroutine, Mapping
+from functools import partial
 from typing import Any, Final
 
 from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
@@ -11,6 +12,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from smart_mcp_proxy.errors import UpstreamAuthError, UpstreamError
 from smart_mcp_proxy.models import Era, OnMessage, OnProgress
+from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.telemetry import spawn
 from smart_mcp_proxy.upstream.announcements import Announcements
@@ -183,10 +185,10 @@ class RawHttpLink:
 
     async def _negotiated(self, known: Era | None) -> Agreement:
         tasks: list[asyncio.Task[None]] = []
-        replies: list[asyncio.Future[bytes]] = []
+        replies: list[asyncio.Future[RawResult]] = []
 
-        async def post(method: str, params: Mapping[str, Any]) -> "asyncio.Future[bytes]":
-            reply: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        async def post(method: str, params: Mapping[str, Any]) -> "asyncio.Future[RawResult]":
+            reply: asyncio.Future[RawResult] = asyncio.get_running_loop().create_future()
             replies.append(reply)
             tasks.append(spawn(self._fulfil(reply, method, params), f"upstream-open-{self._server}"))
             return reply
@@ -199,7 +201,7 @@ class RawHttpLink:
             for reply in replies:
                 _forget(reply)
 
-    async def _fulfil(self, reply: "asyncio.Future[bytes]", method: str, params: Mapping[str, Any]) -> None:
+    async def _fulfil(self, reply: "asyncio.Future[RawResult]", method: str, params: Mapping[str, Any]) -> None:
         try:
             result = await self._result(method, params, NO_FEED, self._init_s)
         except UpstreamError as exc:
@@ -230,7 +232,7 @@ class RawHttpLink:
         timeout_s: float,
         on_progress: OnProgress | None = None,
         on_message: OnMessage | None = None,
-    ) -> Coroutine[Any, Any, bytes]:
+    ) -> Coroutine[Any, Any, RawResult]:
         """The `result` of one request exactly as the server wrote it; see `Link.request`."""
         if on_progress is not None:
             return self._followed(method, params, timeout_s, on_progress, on_message)
@@ -245,14 +247,14 @@ class RawHttpLink:
         timeout_s: float,
         on_progress: OnProgress,
         on_message: OnMessage | None,
-    ) -> bytes:
+    ) -> RawResult:
         async with ProgressFeed(on_progress) as feed:
             return await self._result(method, params, feed, timeout_s, on_message)
 
-    async def _learned(self, params: Mapping[str, Any], timeout_s: float) -> bytes:
+    async def _learned(self, params: Mapping[str, Any], timeout_s: float) -> RawResult:
         """The tools, of those that demand headers the ones that can be used."""
         listing = await self._result("tools/list", params, NO_FEED, timeout_s)
-        return await asyncio.to_thread(self._header_rules.learn, listing)
+        return RawResult(await asyncio.to_thread(self._header_rules.learn, listing.text))
 
     async def notify(self, method: str, params: Mapping[str, Any]) -> None:
         """Sends one notification; the modern era has none over HTTP."""
@@ -266,7 +268,7 @@ class RawHttpLink:
         feed: ProgressFeed,
         timeout_s: float,
         on_message: OnMessage | None = None,
-    ) -> bytes:
+    ) -> RawResult:
         """The result of one request, had over an HTTP exchange of its own."""
         if self._reason is not None:
             raise self._lost_error(was_sent=False)
@@ -278,7 +280,7 @@ class RawHttpLink:
             params = {**params, "_meta": meta}
         body = RequestBody(encode_message({"jsonrpc": "2.0", "id": request_id, "method": method, "params": params}))
         headers = self._headers(method, params)
-        reply: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        reply: asyncio.Future[RawResult] = asyncio.get_running_loop().create_future()
         self._inbox.pending.add(request_id, PendingCall(method, reply, feed))
         deadline = Deadline(timeout_s)
         try:
@@ -338,7 +340,9 @@ class RawHttpLink:
         if not is_modern and not self._session.has_id:
             return  # without a session the server could not tell to whom to announce
         connect = self._subscription if is_modern else self._announcements
-        announcements = Announcements(self._server, self._endpoint, connect, self._inbox.take, self._max_message_bytes)
+        announcements = Announcements(
+            self._server, self._endpoint, connect, partial(self._inbox.take, None), self._max_message_bytes
+        )
         self._listener = spawn(announcements.run(), f"upstream-listen-{self._server}")
         is_open = spawn(self._wait_listening(), f"upstream-listening-{self._server}")
         await asyncio.wait({self._listener, is_open}, timeout=_FIRST_STREAM_S, return_when=asyncio.FIRST_COMPLETED)
@@ -376,6 +380,6 @@ def _hints_at_modern(exc: UpstreamError, known: Era | None) -> bool:
     return known == "handshake" and facts.get("http_status") in _MAYBE_MODERN
 
 
-def _forget(reply: "asyncio.Future[bytes]") -> None:
+def _forget(reply: "asyncio.Future[RawResult]") -> None:
     if not reply.cancel() and not reply.cancelled():
         reply.exception()  # seen: whoever waited may have gone with another error

@@ -11,6 +11,7 @@ from mcp.shared.exceptions import MCPError
 from smart_mcp_proxy.errors import UpstreamAuthError, UpstreamError
 from smart_mcp_proxy.fastmcp_compat.client import Session, is_transport_verdict, open_session
 from smart_mcp_proxy.models import Era, OnMessage, OnProgress
+from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.telemetry import get_logger, spawn
 from smart_mcp_proxy.upstream.auth_bearer import Bearer
@@ -140,7 +141,7 @@ class SdkLink:
         timeout_s: float,
         on_progress: OnProgress | None = None,
         on_message: OnMessage | None = None,
-    ) -> bytes:
+    ) -> RawResult:
         """The `result` of one request as compact JSON text; see `Link.request`."""
         session = self._session
         if session is None or self._reason is not None:
@@ -164,7 +165,7 @@ class SdkLink:
             self._guard.take_failure(request_id)
         if method == "tools/list":
             self._obey_header_rules(session, result)
-        return msgspec.json.encode(result)
+        return RawResult(msgspec.json.encode(result))
 
     async def notify(self, method: str, params: Mapping[str, Any]) -> None:
         """Sends one notification."""

@@ -8,6 +8,7 @@ import msgspec
 
 from smart_mcp_proxy.errors import UpstreamError
 from smart_mcp_proxy.models import Era, OnMessage, OnProgress
+from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.telemetry import get_logger, spawn
 from smart_mcp_proxy.upstream.codec import (
@@ -140,9 +141,9 @@ class StdioLink:
             known: The era of the last connection.
             deadline: On the event loop's clock.
         """
-        futures: list[tuple[int, asyncio.Future[bytes]]] = []
+        futures: list[tuple[int, asyncio.Future[RawResult]]] = []
 
-        async def post(method: str, params: Mapping[str, Any]) -> "asyncio.Future[bytes]":
+        async def post(method: str, params: Mapping[str, Any]) -> "asyncio.Future[RawResult]":
             request_id, reply = self._expect(method, NO_FEED)
             futures.append((request_id, reply))
             await self._write(request_line(request_id, method, params))
@@ -183,7 +184,7 @@ class StdioLink:
         timeout_s: float,
         on_progress: OnProgress | None = None,
         on_message: OnMessage | None = None,
-    ) -> Coroutine[Any, Any, bytes]:
+    ) -> Coroutine[Any, Any, RawResult]:
         """The `result` of one request exactly as the server wrote it; see `Link.request`."""
         if on_progress is None:
             return self._exchange(method, params, timeout_s, NO_FEED)
@@ -191,11 +192,13 @@ class StdioLink:
 
     async def _reported(
         self, method: str, params: Mapping[str, Any], timeout_s: float, on_progress: OnProgress
-    ) -> bytes:
+    ) -> RawResult:
         async with ProgressFeed(on_progress) as feed:
             return await self._exchange(method, params, timeout_s, feed)
 
-    async def _exchange(self, method: str, params: Mapping[str, Any], timeout_s: float, feed: ProgressFeed) -> bytes:
+    async def _exchange(
+        self, method: str, params: Mapping[str, Any], timeout_s: float, feed: ProgressFeed
+    ) -> RawResult:
         request_id, reply = self._expect(method, feed)
         meta: Mapping[str, Any] = params.get("_meta") or {}
         if self.era == "modern":
@@ -241,15 +244,15 @@ class StdioLink:
 
     # --- sending
 
-    def _expect(self, method: str, feed: ProgressFeed) -> tuple[int, "asyncio.Future[bytes]"]:
+    def _expect(self, method: str, feed: ProgressFeed) -> tuple[int, "asyncio.Future[RawResult]"]:
         if self._reason is not None:
             raise lost_error(self._server, self._reason, was_sent=False)
         request_id = next_request_id()
-        reply: asyncio.Future[bytes] = self._loop.create_future()
+        reply: asyncio.Future[RawResult] = self._loop.create_future()
         self._pending.add(request_id, PendingCall(method, reply, feed))
         return request_id, reply
 
-    def _forget(self, request_id: int, reply: "asyncio.Future[bytes]") -> None:
+    def _forget(self, request_id: int, reply: "asyncio.Future[RawResult]") -> None:
         self._pending.discard(request_id)
         if not reply.cancel() and not reply.cancelled():
             reply.exception()  # seen: whoever waited may have gone with another error
@@ -304,14 +307,14 @@ class StdioLink:
     def _reply_soon(self, reply: Mapping[str, Any]) -> None:
         self._child.write_soon(msgspec.json.encode(reply) + b"\n")
 
-    async def _subscribed(self) -> "tuple[int, asyncio.Future[bytes]]":
+    async def _subscribed(self) -> "tuple[int, asyncio.Future[RawResult]]":
         """Id and future end of a new subscription to changes of lists; the changes come as notifications."""
         request_id, end = self._expect(SUBSCRIBE, NO_FEED)
         params = {"notifications": announced(self.capabilities), "_meta": self._envelope}
         await self._write(request_line(request_id, SUBSCRIBE, params))
         return request_id, end
 
-    async def _listen(self, subscription: "tuple[int, asyncio.Future[bytes]]") -> None:
+    async def _listen(self, subscription: "tuple[int, asyncio.Future[RawResult]]") -> None:
         """Renews the subscription whenever the server ends it, for as long as it offers one."""
         while True:
             request_id, end = subscription

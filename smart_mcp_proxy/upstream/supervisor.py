@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from smart_mcp_proxy.errors import ConfigError, UpstreamAuthError, UpstreamError
 from smart_mcp_proxy.models import ContentKind, Era, OnMessage, OnProgress, ServerState, ServerStatus
+from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.servers import ServerConfig, UnsetVariableError, expand, secrets_of
 from smart_mcp_proxy.telemetry import get_logger, redact, secrets_hidden, spawn
 from smart_mcp_proxy.upstream.http import MissingScopeError
@@ -193,8 +194,8 @@ class Upstream:
         timeout_s: float | None = None,
         on_progress: OnProgress | None = None,
         on_message: OnMessage | None = None,
-    ) -> Coroutine[Any, Any, bytes]:
-        """The `result` of one request as JSON text.
+    ) -> Coroutine[Any, Any, RawResult]:
+        """The `result` of one request.
 
         Args:
             method: A method of the protocol.
@@ -212,7 +213,7 @@ class Upstream:
             return self._asked_later(method, params, limit_s, on_progress, on_message)
         return self._asked(self._link, method, params, limit_s, on_progress, on_message)
 
-    async def _asked_later(self, method: str, params: Mapping[str, Any], limit_s: float, *heard: Any) -> bytes:
+    async def _asked_later(self, method: str, params: Mapping[str, Any], limit_s: float, *heard: Any) -> RawResult:
         """The same as `_asked`, once there is a link."""
         began = self._clock()
         await self.ready(min(limit_s, self.config.limits.init_s))
@@ -228,7 +229,7 @@ class Upstream:
         timeout_s: float,
         on_progress: OnProgress | None = None,
         on_message: OnMessage | None = None,
-    ) -> bytes:
+    ) -> RawResult:
         """The `result` of one request over `link`; where the server wants a sign-in, that is the link's end."""
         try:
             return await link.request(

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, Final, Protocol
 
 from smart_mcp_proxy.errors import UpstreamError
+from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.telemetry import get_logger, spawn
 from smart_mcp_proxy.upstream.link import (
     Acknowledged,
@@ -40,7 +41,7 @@ _log = get_logger("upstream")
 
 
 class _Ask(Protocol):
-    async def __call__(self, method: str, params: Mapping[str, Any], timeout_s: float) -> bytes: ...
+    async def __call__(self, method: str, params: Mapping[str, Any], timeout_s: float) -> RawResult: ...
 
 
 class ResourceWatch:

@@ -214,7 +214,7 @@ class CallsInFlight:
             return None
         finally:
             self._tasks.pop(call.key, None)
-        return b'{"jsonrpc":"2.0","id":%b,"result":' % msgspec.json.encode(call.id), raw, b"}"
+        return b'{"jsonrpc":"2.0","id":%b,"result":' % msgspec.json.encode(call.id), *raw.pieces, b"}"
 
     def cancel(self, request_id: int | str) -> bool:
         """Ends a call that is under way; False if none of ours has this id."""

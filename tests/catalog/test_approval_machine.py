@@ -27,6 +27,7 @@ from smart_mcp_proxy.gateway.indexer import Indexer
 from smart_mcp_proxy.gateway.outputs import Outputs
 from smart_mcp_proxy.gateway.visible import Visible
 from smart_mcp_proxy.models import CallRequest, ServerState, ServerStatus, Submission, ToolKey, WithheldState
+from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.telemetry import Activity
 
@@ -79,9 +80,9 @@ class Connected:
     def __init__(self) -> None:
         self.sent: list[str] = []
 
-    async def request(self, method: str, params: Mapping[str, Any], **_: Any) -> bytes:
+    async def request(self, method: str, params: Mapping[str, Any], **_: Any) -> RawResult:
         self.sent.append(params["name"])
-        return b'{"content":[]}'
+        return RawResult(b'{"content":[]}')
 
 
 class Unread:

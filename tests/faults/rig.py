@@ -196,7 +196,7 @@ class Rig:
                 self.gateway.agent.offer_at("", LOCAL), "call_tool_write", arguments, caller, self._era
             )
             taken.append(time.perf_counter() - began)
-            assert b"recorded good" in raw, raw[:500]
+            assert b"recorded good" in raw.text, raw.text[:500]
             await asyncio.sleep(PACE_S)
         return taken
 

@@ -73,5 +73,5 @@ async def test_new_limits_hold_at_once_and_drop_no_call_under_way(tmp_path: Path
         rig.faulty.switch("")
         assert fleet.get("faulty") is upstream
         with anyio.fail_after(10):
-            assert b"recorded under way" in await under_way
-        assert json.loads(await calls.call(CallRequest("faulty:effect", {"nonce": "after"}, "write")))
+            assert b"recorded under way" in (await under_way).text
+        assert json.loads((await calls.call(CallRequest("faulty:effect", {"nonce": "after"}, "write"))).text)

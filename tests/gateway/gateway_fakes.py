@@ -16,6 +16,7 @@ from smart_mcp_proxy.gateway.documents import document_of
 from smart_mcp_proxy.gateway.outputs import Outputs
 from smart_mcp_proxy.gateway.visible import Visible
 from smart_mcp_proxy.models import ContentKind, OnMessage, OnProgress, ServerState, ServerStatus, ToolKey, ToolRecord
+from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.search import Bm25fEngine, SearchIndex
 from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.telemetry import Activity
@@ -133,14 +134,14 @@ class FakeUpstream:
         timeout_s: float | None = None,
         on_progress: OnProgress | None = None,
         on_message: OnMessage | None = None,
-    ) -> bytes:
+    ) -> RawResult:
         self.sent.append((method, dict(params)))
         self.timeout_s = timeout_s
         self.on_progress = on_progress
         await self._wait()
         if isinstance(self.answer, ProxyError):
             raise self.answer
-        return self.answer
+        return RawResult(self.answer)
 
     async def list_contents(self, kind: ContentKind) -> ToolListing:
         answer = self.contents.get(kind, ())

@@ -17,6 +17,7 @@ from smart_mcp_proxy.gateway.tools import AgentTool, Caller
 from smart_mcp_proxy.gateway.tools.base import Arguments
 from smart_mcp_proxy.gateway.tools.own import LIST_TTL_MS, OwnTools
 from smart_mcp_proxy.models import LOCAL, Era, Principal
+from smart_mcp_proxy.raw_result import RawResult
 
 pytestmark = pytest.mark.anyio
 
@@ -41,7 +42,7 @@ class Echo(AgentTool[Words]):
         self.gate = asyncio.Event()
         self.gate.set()
 
-    async def run(self, arguments: Words, caller: Caller) -> bytes:
+    async def run(self, arguments: Words, caller: Caller) -> RawResult:
         self.callers.append(caller)
         self.busy.set()
         await self.gate.wait()

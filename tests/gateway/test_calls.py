@@ -55,7 +55,7 @@ class Desk:
     async def call(self, name: str, variant: CallVariant | None = "write", **fields: Any) -> dict[str, Any]:
         arguments = fields.pop("arguments", {})
         raw = await self.calls.call(CallRequest(name, arguments, variant, **fields))
-        result: dict[str, Any] = json.loads(raw)
+        result: dict[str, Any] = json.loads(raw.text)
         return result
 
     async def refused(self, name: str, variant: CallVariant | None = "write", **fields: Any) -> ProxyError:
@@ -186,7 +186,7 @@ async def test_arguments_that_do_not_fit_are_not_sent(desk: Desk, arguments: dic
 async def test_a_tools_own_failure_is_a_result(desk: Desk, parts: Parts) -> None:
     """It passes to the letter and is written down as the tool's."""
     desk.alpha.answer = b'{"content":[{"type":"text","text":"no"}],"isError":true,"later":1e999}'
-    assert await desk.calls.call(CallRequest("alpha:save", {}, "write")) == desk.alpha.answer
+    assert (await desk.calls.call(CallRequest("alpha:save", {}, "write"))).text == desk.alpha.answer
     assert [line.outcome for line in parts.notebook.lines] == ["tool_error"]
 
 
@@ -339,7 +339,7 @@ async def test_a_clean_result_passes_byte_for_byte(parts: Parts, desk: Desk) -> 
     """Cleaning writes nothing anew where there is nothing to take out."""
     careful = Desk(parts, is_cleaned=True)
     careful.alpha.answer = b'{ "content" : [{"type":"text","text":"a\\r\\n\\u0041"}] , "x":1e22}'
-    assert await careful.calls.call(CallRequest("alpha:save", {}, "write")) == careful.alpha.answer
+    assert (await careful.calls.call(CallRequest("alpha:save", {}, "write"))).text == careful.alpha.answer
 
 
 async def test_a_tool_that_is_no_longer_offered_is_not_called(desk: Desk, parts: Parts) -> None:

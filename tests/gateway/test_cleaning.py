@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from smart_mcp_proxy.gateway.cleaning import CLEANED_META_KEY, clean, fence, fenced, may_need_cleaning
+from smart_mcp_proxy.raw_result import RawResult
 
 UNWANTED = [
     *(chr(code) for code in range(0x20) if chr(code) not in "\n\t"),
@@ -40,7 +41,7 @@ def test_every_control_direction_and_tag_character_is_taken_out(ascii_only: bool
     """Written as an escape or as itself, and the note counts them."""
     for char in UNWANTED:
         raw = result_of(f"before{char}after", ascii_only=ascii_only)
-        assert may_need_cleaning(raw), ascii(char)
+        assert may_need_cleaning(RawResult(raw)), ascii(char)
         result = cleaned(raw)
         assert result["content"][0]["text"] == "beforeafter", ascii(char)
         assert result["_meta"] == {CLEANED_META_KEY: {"removed_chars": 1}}
@@ -99,7 +100,7 @@ def test_nothing_unwanted_is_left_and_nothing_certain_is_missed(text: str) -> No
     once = clean(raw)
     shown = json.loads(once)["content"][0]["text"].replace("\r\n", "\n").replace(SCOTLAND, "")
     assert not set(shown) & set(UNWANTED)
-    assert may_need_cleaning(raw) or once == raw
+    assert may_need_cleaning(RawResult(raw)) or once == raw
     assert clean(once) == once
 
 

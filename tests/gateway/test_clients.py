@@ -13,6 +13,7 @@ from gateway_fakes import Notebook, config, definition, record_of
 from smart_mcp_proxy.errors import RefusedError, RequestError, UpstreamError, UpstreamTimeoutError
 from smart_mcp_proxy.gateway.clients import Clients, Sender
 from smart_mcp_proxy.models import ClientLine, Era
+from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.servers import Limits
 from smart_mcp_proxy.telemetry import secrets_hidden
 from smart_mcp_proxy.upstream import Fleet, OwnConnection, ToolListing
@@ -56,13 +57,13 @@ class Lister:
         self.call_s = 0.0
         self.listings = 0
 
-    async def request(self, method: str, params: Mapping[str, Any], *, timeout_s: float, **_: Any) -> bytes:
+    async def request(self, method: str, params: Mapping[str, Any], *, timeout_s: float, **_: Any) -> RawResult:
         if method == "tools/call":
             self.call_s = timeout_s
-            return b"{}"
+            return RawResult(b"{}")
         await self.may_list.wait()
         self.listings += 1
-        return json.dumps({"tools": [TOOL]}).encode()
+        return RawResult(json.dumps({"tools": [TOOL]}).encode())
 
     async def notify(self, method: str, params: Mapping[str, Any]) -> None:
         raise AssertionError(method)

@@ -46,7 +46,7 @@ class Desk:
 
     async def run(self, code: str, **arguments: Any) -> dict[str, Any]:
         """The whole result."""
-        result: dict[str, Any] = json.loads(await self.tool().call({"code": code, **arguments}, CALLER))
+        result: dict[str, Any] = json.loads((await self.tool().call({"code": code, **arguments}, CALLER)).text)
         return result
 
     async def failure(self, code: str, **arguments: Any) -> ProxyError:
@@ -106,7 +106,7 @@ async def test_a_script_sees_no_more_than_its_caller(desk: Desk, parts: Parts) -
     """In a part of the catalog the rest does not exist, and the gateway's own tools cannot be called at all."""
     part = Visible(parts.catalog, {"beta": parts.visible.servers["beta"]}, parts.index.nearest_names)
     code = "[r['ok'] for r in call_tools([{'name': n} for n in ('beta:look', 'alpha:look', 'code_execution')])]"
-    result = json.loads(await desk.tool(part).call({"code": code}, CALLER))["structuredContent"]
+    result = json.loads((await desk.tool(part).call({"code": code}, CALLER)).text)["structuredContent"]
     assert result["result"] == [True, False, False]
     assert desk.alpha.sent == []
 

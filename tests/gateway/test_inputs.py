@@ -13,6 +13,7 @@ from smart_mcp_proxy.errors import ProxyError, RefusedError, RequestError
 from smart_mcp_proxy.gateway.inputs import ANSWER_S, MAX_ROUNDS, Inputs, Round
 from smart_mcp_proxy.gateway.request_states import RequestStates, Subject
 from smart_mcp_proxy.models import ClientInput
+from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.telemetry import secrets_hidden
 
 pytestmark = pytest.mark.anyio
@@ -41,7 +42,7 @@ def question(state: str | None = "s", **requests: Any) -> bytes:
 
 
 async def asked(inputs: Inputs, raw: bytes, round: Round | None) -> dict[str, Any]:
-    result: dict[str, Any] = json.loads(await inputs.passed_on(raw, "alpha", "tools/call", round))
+    result: dict[str, Any] = json.loads(await inputs.passed_on(RawResult(raw), "alpha", "tools/call", round))
     return result
 
 
@@ -98,20 +99,20 @@ async def test_a_server_without_a_state_gets_none_back(inputs: Inputs) -> None:
 async def test_what_is_no_proper_question_is_an_error(inputs: Inputs, raw: bytes, words: str) -> None:
     """That says whose fault it is, and repeats nothing of what the server wrote."""
     with pytest.raises(ProxyError, match=words) as failure:
-        await inputs.passed_on(raw, "alpha", "tools/call", await inputs.begin(SUBJECT, ClientInput(ALL)))
+        await inputs.passed_on(RawResult(raw), "alpha", "tools/call", await inputs.begin(SUBJECT, ClientInput(ALL)))
     assert failure.value.delivery in ("unknown", "executed")
 
 
 async def test_a_question_that_nobody_can_be_asked_is_an_error_that_says_why(inputs: Inputs) -> None:
     """The caller cannot be asked, did not declare it, or the server is not allowed to."""
     with pytest.raises(ProxyError, match="this caller cannot be asked") as failure:
-        await inputs.passed_on(question(who=FORM), "alpha", "tools/call", None)
+        await inputs.passed_on(RawResult(question(who=FORM)), "alpha", "tools/call", None)
     assert (failure.value.error_code, failure.value.delivery) == ("upstream_protocol", "unknown")
     shy = await inputs.begin(SUBJECT, ClientInput({"roots": {}}))
     with pytest.raises(ProxyError, match="asks for elicitation, which the client did not declare"):
-        await inputs.passed_on(question(who=FORM), "alpha", "tools/call", shy)
+        await inputs.passed_on(RawResult(question(who=FORM)), "alpha", "tools/call", shy)
     with pytest.raises(ProxyError, match=r"which its user has not allowed it.*\"input_requests\": true"):
-        await inputs.passed_on(question(who=FORM), "beta", "tools/call", None)
+        await inputs.passed_on(RawResult(question(who=FORM)), "beta", "tools/call", None)
 
 
 async def test_a_server_that_may_not_ask_is_sent_no_answers(inputs: Inputs) -> None:
@@ -175,7 +176,10 @@ async def test_an_older_client_is_asked_one_question_after_the_other(inputs: Inp
         return {"answer": len(heard)}
 
     shown = await inputs.passed_on(
-        question(a=FORM, b=URL, c=ROOTS), "alpha", "tools/call", await inputs.begin(SUBJECT, ClientInput(ALL))
+        RawResult(question(a=FORM, b=URL, c=ROOTS)),
+        "alpha",
+        "tools/call",
+        await inputs.begin(SUBJECT, ClientInput(ALL)),
     )
     second = await inputs.begin(SUBJECT, ClientInput(ALL, ask=ask, pending=shown))
     params = second.params({}, "modern")
@@ -193,7 +197,7 @@ async def test_an_older_client_that_does_not_answer_ends_the_call(inputs: Inputs
         raise RequestError("The client did not answer.", code="input_timeout", delivery="unknown")
 
     shown = await inputs.passed_on(
-        question(a=FORM), "alpha", "tools/call", await inputs.begin(SUBJECT, ClientInput(ALL))
+        RawResult(question(a=FORM)), "alpha", "tools/call", await inputs.begin(SUBJECT, ClientInput(ALL))
     )
     with pytest.raises(RequestError, match="did not answer"):
         await inputs.begin(SUBJECT, ClientInput(ALL, ask=ask, pending=shown))

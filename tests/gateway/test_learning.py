@@ -196,7 +196,7 @@ class Desk:
 
     async def call(self, name: str, **fields: Any) -> None:
         request = CallRequest(name, {}, **{"variant": "write", "session": "s1"} | fields)
-        assert json.loads(await self.calls.call(request))
+        assert json.loads((await self.calls.call(request)).text)
 
 
 @pytest.fixture

@@ -98,7 +98,7 @@ async def test_the_configuration_still_says_what_is_shown(stage: Stage) -> None:
 async def test_arguments_go_to_the_server_as_they_are(stage: Stage) -> None:
     """It judges them itself; the call is written down like any other."""
     await stage.change(definition("a", inputSchema=NEEDS_N))
-    assert await stage.offer.call("a", {"n": "three"}, CALLER) == b'{"content":[]}'
+    assert (await stage.offer.call("a", {"n": "three"}, CALLER)).text == b'{"content":[]}'
     params = {"name": "a", "arguments": {"n": "three"}, "_meta": {"example.org/a": 1}}
     assert stage.alpha.sent == [("tools/call", params)]
     (line,) = stage.parts.notebook.lines

@@ -86,7 +86,7 @@ def made(parts: Parts, upstream: FakeUpstream | None = None, asks: FakeAsks | No
 
 async def ask(proxy: Proxy, registry: FakeRegistry | None = None, **arguments: Any) -> dict[str, Any]:
     found: Any = registry
-    result: dict[str, Any] = json.loads(await proxy.call(arguments, Caller("ann", {}, None, "s1", found)))
+    result: dict[str, Any] = json.loads((await proxy.call(arguments, Caller("ann", {}, None, "s1", found))).text)
     return result
 
 

@@ -1,6 +1,7 @@
 """Tool results on the wire: ours, an upstream's, and what an era makes of them."""
 
 import json
+from itertools import pairwise
 from threading import get_ident
 from typing import Any
 
@@ -10,12 +11,11 @@ from hypothesis import strategies as st
 
 from smart_mcp_proxy import __version__
 from smart_mcp_proxy.errors import UpstreamTimeoutError
-from smart_mcp_proxy.gateway.cleaning import fence
+from smart_mcp_proxy.gateway.cleaning import fence, may_need_cleaning
 from smart_mcp_proxy.gateway.results import (
     OFF_LOOP_BYTES,
     SERVER_NAME,
     SHORT_BYTES,
-    as_result,
     error_result,
     facts_of,
     fit_to_era,
@@ -24,21 +24,21 @@ from smart_mcp_proxy.gateway.results import (
     structured_result,
 )
 from smart_mcp_proxy.models import Era
-from smart_mcp_proxy.raw_result import outline_of
+from smart_mcp_proxy.raw_result import RawResult, outline_of
 
 ERAS: tuple[Era, ...] = ("handshake", "modern")
 INFO = {"io.modelcontextprotocol/serverInfo": {"name": SERVER_NAME, "version": __version__}}
 
 
 def fitted(raw: bytes, era: Era) -> dict[str, Any]:
-    value: dict[str, Any] = json.loads(fit_to_era(raw, era))
+    value: dict[str, Any] = json.loads(fit_to_era(RawResult(raw), era).text)
     return value
 
 
 def test_an_error_is_a_result_that_says_all_there_is_to_know() -> None:
     """Code, message, hint and delivery always; when to try again and facts where known."""
     error = UpstreamTimeoutError("Too slow.", hint="Wait.", delivery="unknown", retry_after_s=2.5, data={"a": 1})
-    result = json.loads(error_result(error))
+    result = json.loads(error_result(error).text)
     assert result["isError"] is True
     assert result["structuredContent"] == {
         "error": {
@@ -51,7 +51,7 @@ def test_an_error_is_a_result_that_says_all_there_is_to_know() -> None:
         }
     }
     assert [json.loads(block["text"]) for block in result["content"]] == [result["structuredContent"]]
-    bare = json.loads(error_result(UpstreamTimeoutError("Too slow.")))["structuredContent"]["error"]
+    bare = json.loads(error_result(UpstreamTimeoutError("Too slow.")).text)["structuredContent"]["error"]
     assert set(bare) == {"code", "message", "hint", "delivery"}
 
 
@@ -60,14 +60,14 @@ def test_an_error_is_a_result_that_says_all_there_is_to_know() -> None:
 def test_an_own_result_knows_what_a_reader_would_find_in_it(value: dict[str, Any], is_error: bool) -> None:
     """It is not read again to be fitted to an era."""
     result = structured_result(value, is_error=is_error)
-    assert as_result(result).outline == outline_of(result)
-    assert set(fitted(result, "modern")) == {"content", "structuredContent", "isError", "resultType", "_meta"}
-    assert fit_to_era(result, "handshake") == result
+    assert result.outline == outline_of(result.text)
+    assert set(fitted(result.text, "modern")) == {"content", "structuredContent", "isError", "resultType", "_meta"}
+    assert fit_to_era(result, "handshake") is result
 
 
 def test_structured_content_stands_in_the_one_text_block_too() -> None:
     """For clients that read only text."""
-    result = json.loads(structured_result({"é": [1]}))
+    result = json.loads(structured_result({"é": [1]}).text)
     assert result == {
         "content": [{"type": "text", "text": '{"é":[1]}'}],
         "structuredContent": {"é": [1]},
@@ -86,14 +86,14 @@ def test_structured_content_stands_in_the_one_text_block_too() -> None:
 )
 def test_the_facts_of_a_result(raw: bytes, is_error: bool, kind: str) -> None:
     """Whether it failed and whether it is complete."""
-    facts = facts_of(raw)
+    facts = facts_of(RawResult(raw))
     assert facts is not None
     assert (facts.isError, facts.resultType) == (is_error, kind)
 
 
 def test_a_null_is_error_is_no_error() -> None:
     """Some servers write out what they leave open."""
-    facts = facts_of(b'{"content":[],"isError":null}')
+    facts = facts_of(RawResult(b'{"content":[],"isError":null}'))
     assert facts is not None
     assert not facts.isError
 
@@ -101,7 +101,7 @@ def test_a_null_is_error_is_no_error() -> None:
 @pytest.mark.parametrize("raw", [b"[]", b"5", b"null", b'"isError"', b'{"isError":"yes"}', b'{"isError"', b""])
 def test_what_is_no_result_has_no_facts(raw: bytes) -> None:
     """Only an object with a boolean `isError` is a tool's result."""
-    assert facts_of(raw) is None
+    assert facts_of(RawResult(raw)) is None
 
 
 @pytest.mark.parametrize("value", [[1], 2.5, "text", None, False], ids=repr)
@@ -200,11 +200,13 @@ def test_everything_else_comes_to_the_letter(era: Era, extra: str) -> None:
         '[{"type":"hologram","voxels":[[1],[]],"n":123456789012345678901234567890,"f":1E+2,"g":1e999,"h":1.0},'
         '{"type":"text","text":"caf\\u00e9 \\"structuredContent\\""}]'
     )
-    out = fit_to_era(('{"content":' + content + ',"futureKey":[1e-7]' + extra + "}").encode(), era)
+    text = '{"content":' + content + ',"futureKey":[1e-7]' + extra + "}"
+    out = fit_to_era(RawResult(text.encode()), era).text
     assert content.encode() in out
     assert b'"futureKey":[1e-7]' in out
 
 
+BLANKS = st.sampled_from([("", ""), ("", ""), (" ", ""), ("", "\n"), (" \n", " ")])
 MEMBERS = [
     '"content":[]',
     '"content":[{"type":"text","text":"\\"isError\\":true"}]',
@@ -228,13 +230,36 @@ MEMBERS = [
 ]
 
 
+@given(st.lists(st.sampled_from(MEMBERS), max_size=5), BLANKS, st.sets(st.integers(0, 600), max_size=4))
+def test_in_pieces_a_result_says_what_it_says_in_one(
+    members: list[str], blanks: tuple[str, str], cuts: set[int]
+) -> None:
+    """Wherever it is cut, in the middle of a name or just before the last brace."""
+    text = f"{{{','.join(members)}{blanks[0]}}}{blanks[1]}".encode()
+    places = sorted({0, len(text), *(cut % len(text) for cut in cuts)})
+    pieces = [text[start:end] for start, end in pairwise(places)]
+    assert facts_of(RawResult(*pieces)) == facts_of(RawResult(text))
+    assert may_need_cleaning(RawResult(*pieces)) == may_need_cleaning(RawResult(text))
+    for era in ERAS:
+        assert json.loads(fit_to_era(RawResult(*pieces), era).text) == fitted(text, era)
+
+
+@pytest.mark.parametrize("era", ERAS)
+def test_a_long_result_is_not_copied_to_be_fitted_to_an_era(era: Era) -> None:
+    """Its last piece at most."""
+    pieces = (b'{"content":[{"type":"text","text":"' + b"x" * 70_000, b"x" * 70_000, b'x"}]}')
+    fit = fit_to_era(RawResult.read(*pieces, is_plain=True), era)
+    assert all(one is other for one, other in zip(fit.pieces[:2], pieces[:2], strict=True))
+    assert json.loads(fit.text) == fitted(b"".join(pieces), era)
+
+
 @given(st.lists(st.sampled_from(MEMBERS), max_size=5))
 def test_a_short_result_that_need_not_be_read_says_the_same_as_one_that_is(members: list[str]) -> None:
     """A long one is read in any case. A member may come twice, and its name may be written with escapes."""
     short = f"{{{','.join(members)}}}".encode()
     long = b'{"blanks":"%b"%b' % (b" " * SHORT_BYTES, b"," * bool(members)) + short[1:]
-    assert facts_of(short) == facts_of(long)
-    for era in ("handshake", "modern"):
-        read = json.loads(fit_to_era(long, era))  # type: ignore[arg-type]
+    assert facts_of(RawResult(short)) == facts_of(RawResult(long))
+    for era in ERAS:
+        read = fitted(long, era)
         del read["blanks"]
-        assert json.loads(fit_to_era(short, era)) == read  # type: ignore[arg-type]
+        assert fitted(short, era) == read

@@ -63,7 +63,7 @@ async def test_a_login_is_picked_up_by_the_running_gateway_and_a_logout_too(tmp_
         await reached(gateway, ServerState.READY)
         assert asyncio.get_running_loop().time() - began < 10  # 2 s, and the patience of a busy machine
         request = CallRequest("web:whoami", {}, None)
-        assert "somebody" in (await gateway.calls.call(request)).decode()
+        assert "somebody" in (await gateway.calls.call(request)).text.decode()
         await SignIns(tmp_path).sign_out(server.config())
         await reached(gateway, ServerState.NEEDS_AUTH)
         assert gateway.status().servers[0].hint == LOGIN

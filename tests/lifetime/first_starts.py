@@ -70,7 +70,7 @@ async def live(data_dir: Path) -> None:
                 await gateway.indexer.wait_changed()
             else:
                 break
-        assert b"said a" in raw, raw
+        assert b"said a" in raw.text, raw
         assert not gateway.catalog.is_closed
         os._exit(0)
 

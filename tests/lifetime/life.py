@@ -63,7 +63,7 @@ async def live() -> None:
             request = CallRequest("up:echo", {"text": str(version)}, "write", Intent(reason=nonce))
             try:
                 raw = await gateway.calls.call(request)
-                assert f"said {version}".encode() in raw, raw
+                assert f"said {version}".encode() in raw.text, raw
             except ProxyError as error:  # that its list has not arrived yet is an answer as well
                 assert error.error_code == "tool_not_found", error
             acknowledge(call=nonce)

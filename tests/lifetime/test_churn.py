@@ -90,7 +90,7 @@ class Load:
             raw = await self._gateway.agent.answer(
                 self._gateway.agent.offer_at("", LOCAL), "call_tool_write", request, CALLER, "handshake"
             )
-            result = msgspec.json.decode(raw)
+            result = msgspec.json.decode(raw.text)
             if result.get("isError"):
                 self.counts[result["structuredContent"]["error"]["delivery"]] += 1
                 await asyncio.sleep(0.02)

@@ -29,7 +29,7 @@ def configured(world: World, **more: Any) -> Mapping[str, ServerConfig]:
 
 
 async def call(gateway: Gateway, tool: str, text: str) -> bytes:
-    return await gateway.calls.call(CallRequest(f"up:{tool}", {"text": text}, "write"))
+    return (await gateway.calls.call(CallRequest(f"up:{tool}", {"text": text}, "write"))).text
 
 
 @pytest.mark.parametrize("is_removed", [True, False], ids=["removed", "changed"])

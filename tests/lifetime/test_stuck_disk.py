@@ -103,7 +103,7 @@ async def known(gateway: Gateway, name: str) -> None:
 async def said(gateway: Gateway, tool: str, text: str) -> Any:
     """The text that a call answers with."""
     raw = await gateway.calls.call(CallRequest(f"up:{tool}", {"text": text}, "write"))
-    return json.loads(raw)["content"][0]["text"]
+    return json.loads(raw.text)["content"][0]["text"]
 
 
 async def test_calls_and_searches_do_not_wait_for_the_disk(tmp_path: Path, disk: Disk) -> None:

@@ -51,7 +51,7 @@ async def call(sign_ins: SignIns, server: Guarded, **changes: Any) -> bytes:
     async with Dialer(sign_ins=sign_ins) as dial:
         link = await dial(server.config(**changes), environ={}, era=None, on_event=lambda _: None)
         try:
-            return await link.request("tools/call", {"name": "whoami", "arguments": {}}, timeout_s=10)
+            return (await link.request("tools/call", {"name": "whoami", "arguments": {}}, timeout_s=10)).text
         finally:
             await link.close()
 

@@ -51,7 +51,7 @@ async def test_what_a_request_lacks_is_said_and_asked_for_by_the_next_sign_in(si
                 with pytest.raises(UpstreamAuthError) as caught:
                     await call(link)
                 assert (caught.value.message, caught.value.hint) == (MESSAGE, HINT)
-                assert b"whoami" in await link.request("tools/list", {}, timeout_s=10)
+                assert b"whoami" in (await link.request("tools/list", {}, timeout_s=10)).text
         assert await asked_scope(sign_ins, server) == "tools:read tools:write"
         async with linked(sign_ins, server) as link:
             assert b"somebody" in await call(link)

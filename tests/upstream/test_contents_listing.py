@@ -8,6 +8,7 @@ import pytest
 
 from smart_mcp_proxy.errors import UpstreamError
 from smart_mcp_proxy.models import ContentKind
+from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.upstream.listing import fetch_contents
 
 pytestmark = pytest.mark.anyio
@@ -26,9 +27,9 @@ class Server:
         self.pages = list(pages)
         self.asked: list[tuple[str, Mapping[str, Any]]] = []
 
-    async def ask(self, method: str, params: Mapping[str, Any]) -> bytes:
+    async def ask(self, method: str, params: Mapping[str, Any]) -> RawResult:
         self.asked.append((method, params))
-        return json.dumps(self.pages.pop(0)).encode()
+        return RawResult(json.dumps(self.pages.pop(0)).encode())
 
 
 @pytest.mark.parametrize(("kind", "method", "member", "identity"), KINDS)

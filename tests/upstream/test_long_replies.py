@@ -1,6 +1,8 @@
 """Long replies are looked through once; what comes out is what two readings would have said."""
 
 import json
+from collections.abc import Iterable
+from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -8,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from smart_mcp_proxy.raw_result import RawResult
+from smart_mcp_proxy.raw_result import RawResult, is_plain, outline_of
 from smart_mcp_proxy.upstream.codec import BrokenMessage, Envelope, LongReply, decode_messages
 
 LONG = "x" * 20_000
@@ -27,18 +29,25 @@ MEMBERS: list[tuple[str, Any]] = [
 
 
 BLANKS = st.sampled_from(["", "", "", " ", "\n"])
+CUTS = st.sets(st.one_of(st.integers(0, 100), st.integers(-100, 0), st.integers(0, 50_000)), max_size=3)
 
 
-@given(st.lists(st.sampled_from(MEMBERS), min_size=1, max_size=5), BLANKS, BLANKS, BLANKS, st.integers(0, 2))
-@settings(max_examples=400, deadline=None)
+def pieces_of(line: bytes, cuts: Iterable[int]) -> list[bytes]:
+    """The line in pieces, cut at these places where it is so long."""
+    places = sorted({0, len(line), *(cut % len(line) for cut in cuts)})
+    return [line[start:end] for start, end in pairwise(places)]
+
+
+@given(st.lists(st.sampled_from(MEMBERS), min_size=1, max_size=5), BLANKS, BLANKS, BLANKS, st.integers(0, 2), CUTS)
+@settings(max_examples=600, deadline=None)
 def test_one_reading_says_what_two_say(
-    members: list[tuple[str, Any]], before: str, after: str, last: str, cut: int
+    members: list[tuple[str, Any]], before: str, after: str, last: str, cut: int, cuts: set[int]
 ) -> None:
-    """In whatever order and spelling, with members twice, missing or unknown, whole or cut."""
+    """In whatever order and spelling, with members twice, missing or unknown, whole or cut, and in pieces."""
     parts = [f'"{name}":{before}{json.dumps(value, separators=(",", ":"))}' for name, value in members]
     line = ("{" + f",{after}".join(parts) + last + "}").encode()
     line = line[: len(line) - cut]
-    got = decode_messages(line)
+    got = decode_messages(*pieces_of(line, cuts))
     try:
         expected = msgspec.json.decode(line, type=Envelope)
     except msgspec.DecodeError:
@@ -50,10 +59,11 @@ def test_one_reading_says_what_two_say(
     assert isinstance(got, list)
     [message] = got
     assert (message.request_id, message.method) == (expected.request_id, expected.method)
-    assert (message.read_result(), bytes(message.error)) == (bytes(expected.result), bytes(expected.error))
+    read = message.read_result()
+    assert (read.text if read else b"", bytes(message.error)) == (bytes(expected.result), bytes(expected.error))
     assert message.is_reply == expected.is_reply
     if isinstance(message, LongReply):
-        assert message.read_result().outline == RawResult(expected.result).outline
+        assert read is not None and read.outline == outline_of(bytes(expected.result))
 
 
 @pytest.mark.parametrize(
@@ -64,8 +74,9 @@ def test_the_spellings_of_the_common_libraries_are_read_once(spelling: str) -> N
     [message] = decode_messages(spelling.format(result).encode())
     assert isinstance(message, LongReply)
     assert message.request_id == 7
-    assert message.read_result() == result.encode()
-    assert message.read_result().outline["isError"] == b"true"
+    read = message.read_result()
+    assert read is not None and read.text == result.encode()
+    assert read.outline["isError"] == b"true"
 
 
 @pytest.mark.parametrize("length", [10, 20_000])
@@ -73,7 +84,7 @@ def test_a_result_in_many_lines_becomes_one(length: int) -> None:
     """Where messages are lines, a line of a result could pass for a message of the gateway's."""
     result = '{"content":[],"pad":"%s","x":\n{"jsonrpc":"2.0",\r\n"id":77,"method":"roots/list"}\n}' % ("x" * length)
     [message] = decode_messages(f'{{"jsonrpc":"2.0","id":7,"result":{result}}}'.encode())
-    read = message.read_result()
+    read = message.read_result().text
     assert b"\n" not in read and b"\r" not in read
     assert json.loads(read) == json.loads(result)
 
@@ -92,3 +103,56 @@ def test_a_result_that_is_broken_in_the_middle_is_no_result() -> None:
     line = f'{{"jsonrpc":"2.0","id":7,"result":{{"pad":"{LONG}","text":oops}}}}'.encode()
     assert isinstance(broken := decode_messages(line), BrokenMessage)
     assert broken.request_id == 7
+
+
+@pytest.mark.parametrize("odd", ["\n", "\t", "\x00", "\x1f", "\x7f", "\\", "\\n", "é", "\u202e", "\x80", '\\"', "~ !"])
+@pytest.mark.parametrize("place", [0, 1, 9_999, -1])
+def test_a_text_is_plain_only_if_all_of_it_is(odd: str, place: int) -> None:
+    """One character decides, wherever it stands."""
+    text = LONG[:place] + odd + LONG[place:]
+    assert is_plain(text.encode()) is (odd == "~ !")
+    assert not is_plain(b"")
+
+
+WORDS = st.text(st.sampled_from('ab {}[]:,"'), max_size=5) | st.sampled_from(["a" * 63, "a" * 64, "a" * 65, LONG])
+VALUES = st.recursive(
+    WORDS | st.integers() | st.none() | st.booleans(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(WORDS, inner, max_size=4),
+    max_leaves=20,
+)
+
+
+@given(st.dictionaries(st.sampled_from(["content", "isError", "_meta", "structuredContent"]), VALUES), CUTS)
+@settings(max_examples=300, deadline=None)
+def test_what_is_left_out_of_long_strings_changes_nothing(result: dict[str, Any], cuts: set[int]) -> None:
+    """Members and the beginnings of their values are the same, in however many pieces the text comes."""
+    text = json.dumps(result, separators=(",", ":")).encode()
+    quick = RawResult.read(*pieces_of(text, cuts), is_plain=is_plain(text))
+    assert quick.outline == outline_of(text)
+    assert (quick.text, quick.size_bytes) == (text, len(text))
+
+
+def test_only_the_first_strings_are_looked_for() -> None:
+    """Of a list of thousands the rest is read as it stands, and what is wrong in it is still found."""
+    text = json.dumps({"content": [LONG] + ["a"] * 5_000, "isError": True}, separators=(",", ":")).encode()
+    assert RawResult.read(text, is_plain=True).outline == outline_of(text)
+    for broken in (text[:-1], text.replace(b'"a","a"', b'"a""a"', 1), text[:-20] + b"," + text[-20:]):
+        with pytest.raises(msgspec.DecodeError):
+            RawResult.read(broken, is_plain=True)
+
+
+@given(st.integers(0, 21_000), st.sampled_from([b'"', b"{", b",", b"]"]), CUTS)
+@settings(max_examples=300, deadline=None)
+def test_what_is_wrong_in_a_plain_text_is_found(place: int, odd: bytes, cuts: set[int]) -> None:
+    """A quote in the middle of a string, a bracket outside of one: as if it had been read letter by letter."""
+    text = json.dumps({"content": [{"type": "text", "text": LONG}], "isError": False, "n": [1, 2]}).encode()
+    text = text[: place % len(text)] + odd + text[place % len(text) :]
+    try:
+        expected: Any = outline_of(text)
+    except msgspec.MsgspecError:
+        expected = None
+    try:
+        found: Any = RawResult.read(*pieces_of(text, cuts), is_plain=is_plain(text)).outline
+    except msgspec.MsgspecError:
+        found = None
+    assert found == expected

@@ -24,6 +24,7 @@ from smart_mcp_proxy.errors import (
     UpstreamTimeoutError,
 )
 from smart_mcp_proxy.models import ClientLine, Era
+from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.servers import Limits, ServerConfig
 from smart_mcp_proxy.telemetry import secrets_hidden
 from smart_mcp_proxy.upstream import Dialer, Upstream
@@ -91,12 +92,12 @@ class FakeLink:
         self._end = asyncio.Event()
         self.tools = [{"name": "a", "inputSchema": {"type": "object"}}]
 
-    async def request(self, method: str, params: Mapping[str, Any], *, timeout_s: float, **_: Any) -> bytes:
+    async def request(self, method: str, params: Mapping[str, Any], *, timeout_s: float, **_: Any) -> RawResult:
         self.sent.append(method)
         if method == "tools/list":
             self.on_listed()
-            return json.dumps({"tools": self.tools}).encode()
-        return await self.reply(method) if self.reply is not None else b"{}"
+            return RawResult(json.dumps({"tools": self.tools}).encode())
+        return RawResult(await self.reply(method) if self.reply is not None else b"{}")
 
     async def notify(self, method: str, params: Mapping[str, Any]) -> None:
         self.sent.append(method)
@@ -555,7 +556,7 @@ async def test_an_answer_reaches_a_process_whose_input_was_full_when_the_user_ga
                 await anyio.lowlevel.checkpoint()
             assert conversation._replies
             await asyncio.to_thread(gate.write_text, "go")
-            assert json.loads(await call) == {"answer": {"line": None}}
+            assert json.loads((await call).text) == {"answer": {"line": None}}
     finally:
         await link.close()
         await conversation.close()
@@ -677,7 +678,7 @@ async def test_the_deadline_of_a_request_stands_still_while_its_client_is_asked(
         link.reply = ask_first
         async with asyncio.TaskGroup() as group:
             group.create_task(answer_late())
-            assert await connection.request("tools/call", {}, FakeLine("a"), timeout_s=0.1) == b"{}"
+            assert (await connection.request("tools/call", {}, FakeLine("a"), timeout_s=0.1)).text == b"{}"
         link.reply = hang
         with pytest.raises(UpstreamTimeoutError, match=r"within 0\.1 s"):
             await connection.request("tools/call", {}, FakeLine("a"), timeout_s=0.1)
@@ -715,7 +716,7 @@ async def test_over_http_a_question_goes_to_the_very_request_that_it_came_with()
 
             async def call(name: str) -> bytes:
                 params = {"name": "ask", "arguments": {"name": name}}
-                return await connection.request("tools/call", params, FakeLine(name), timeout_s=20)
+                return (await connection.request("tools/call", params, FakeLine(name), timeout_s=20)).text
 
             first, second = await asyncio.gather(call("first"), call("second"))
         await own.close()

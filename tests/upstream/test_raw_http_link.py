@@ -82,7 +82,7 @@ async def serve() -> AsyncIterator[Any]:
 
 async def call(link: RawHttpLink, name: str, timeout_s: float = 4, **arguments: Any) -> Any:
     """The text of a tool's first content block."""
-    text = await link.request("tools/call", {"name": name, "arguments": arguments}, timeout_s=timeout_s)
+    text = (await link.request("tools/call", {"name": name, "arguments": arguments}, timeout_s=timeout_s)).text
     return json.loads(text)["content"][0]["text"]
 
 
@@ -107,7 +107,7 @@ async def test_a_call_arrives_in_both_eras(open_web, url, era):
 async def test_a_tools_own_failure_is_a_result(open_web, url, era):
     """Not an error of ours."""
     link = await open_web(url, era=era)
-    result = json.loads(await link.request("tools/call", {"name": "fail", "arguments": {}}, timeout_s=4))
+    result = json.loads((await link.request("tools/call", {"name": "fail", "arguments": {}}, timeout_s=4)).text)
     assert result["isError"] is True
 
 
@@ -214,7 +214,7 @@ async def test_a_tool_that_asks_for_headers_gets_them(open_web, target, url):
 
         target.mcp.tool(run, name=name)
     link = await open_web(url)
-    listed = json.loads(await link.request("tools/list", {}, timeout_s=4))["tools"]
+    listed = json.loads((await link.request("tools/list", {}, timeout_s=4)).text)["tools"]
     assert {"good", "echo"} <= {tool["name"] for tool in listed}
     assert "bad" not in {tool["name"] for tool in listed}
     assert await call(link, "good", region="eu") == "eu"
@@ -511,7 +511,31 @@ async def test_a_result_is_passed_on_as_it_was_written(open_web, serve, era, is_
     server = await serve(era, verbatim)
     link = await open_web(server.url, era=era)
     for _ in range(3):
-        assert await link.request("tools/call", {"name": "x"}, timeout_s=4) == result
+        assert (await link.request("tools/call", {"name": "x"}, timeout_s=4)).text == result
+
+
+@pytest.mark.parametrize("size", [1, 20_000, 1_000_000, 5_000_000])
+@pytest.mark.parametrize("filling", ["x", "\\n", "é", " ", "\\u001b"])
+@pytest.mark.parametrize("is_chunked", [False, True], ids=["length", "chunked"])
+async def test_a_long_result_comes_to_the_letter(open_web, serve, filling, size, is_chunked):
+    """In whatever pieces it arrives, with or without something to look for in it."""
+    text = filling.encode() * (size // len(filling.encode()))
+    result = b'{"content":[{"type":"text","text":"%s"}],"isError":false}' % text
+
+    async def long(request: RawRequest, answer: RawAnswer) -> None:
+        body = b'{"jsonrpc":"2.0","id":%d,"result":%s}' % (request.id, result)
+        if not is_chunked:
+            answer.plain(body)
+            return
+        answer.raw(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n")
+        step = max(1, len(body) // 100)
+        for start in range(0, len(body), step):
+            answer.chunk(body[start : start + step])
+        answer.end_stream()
+
+    link = await open_web((await serve("modern", long)).url, era="modern")
+    raw = await link.request("tools/call", {"name": "x"}, timeout_s=10)
+    assert (raw.outline["isError"], raw.text) == (b"false", result)
 
 
 @RAW_ERAS

@@ -72,7 +72,7 @@ async def open_web(events: list[LinkEvent]) -> AsyncIterator[Any]:
 
 async def call(link: SdkLink, name: str, timeout_s: float = 4, **arguments: Any) -> Any:
     """The text of a tool's first content block."""
-    text = await link.request("tools/call", {"name": name, "arguments": arguments}, timeout_s=timeout_s)
+    text = (await link.request("tools/call", {"name": name, "arguments": arguments}, timeout_s=timeout_s)).text
     return json.loads(text)["content"][0]["text"]
 
 
@@ -91,7 +91,7 @@ async def test_a_call_arrives_in_both_eras(open_web, url, era):
 async def test_a_tools_own_failure_is_a_result(open_web, url):
     """Not an error of ours."""
     link = await open_web(url)
-    result = json.loads(await link.request("tools/call", {"name": "fail", "arguments": {}}, timeout_s=4))
+    result = json.loads((await link.request("tools/call", {"name": "fail", "arguments": {}}, timeout_s=4)).text)
     assert result["isError"] is True
 
 
@@ -212,7 +212,7 @@ async def test_a_tool_that_asks_for_headers_gets_them(open_web, target, url):
 
         target.mcp.tool(run, name=name)
     link = await open_web(url)
-    listed = json.loads(await link.request("tools/list", {}, timeout_s=4))["tools"]
+    listed = json.loads((await link.request("tools/list", {}, timeout_s=4)).text)["tools"]
     assert {"good", "echo"} <= {tool["name"] for tool in listed}
     assert "bad" not in {tool["name"] for tool in listed}
     assert await call(link, "good", region="eu") == "eu"

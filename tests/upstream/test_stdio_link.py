@@ -20,7 +20,7 @@ pytestmark = pytest.mark.anyio
 
 async def call(link: StdioLink, name: str, timeout_s: float = 4, **arguments: Any) -> Any:
     """The text of a tool's first content block."""
-    text = await link.request("tools/call", {"name": name, "arguments": arguments}, timeout_s=timeout_s)
+    text = (await link.request("tools/call", {"name": name, "arguments": arguments}, timeout_s=timeout_s)).text
     return json.loads(text)["content"][0]["text"]
 
 
@@ -76,7 +76,7 @@ async def test_a_server_that_changed_its_era_is_understood(open_fake, mode, know
 async def test_a_result_arrives_byte_for_byte(open_fake):
     """Numbers, spacing and escapes stay as the server wrote them."""
     link = await open_fake()
-    text = await link.request("tools/call", {"name": "verbatim"}, timeout_s=4)
+    text = (await link.request("tools/call", {"name": "verbatim"}, timeout_s=4)).text
     assert text == b'{"content":[],  "n":1.50, "u":"\\u00e9"}'
 
 
@@ -118,7 +118,7 @@ async def test_a_listener_of_progress_that_fails_does_not_fail_the_call(open_fak
     async def note(report: Progress) -> None:
         raise ValueError("listener is broken")
 
-    assert b"done" in await link.request("tools/call", {"name": "progress"}, timeout_s=4, on_progress=note)
+    assert b"done" in (await link.request("tools/call", {"name": "progress"}, timeout_s=4, on_progress=note)).text
 
 
 async def test_leaving_a_call_tells_the_server(open_fake):
@@ -200,7 +200,7 @@ async def test_noise_on_stdout_is_warned_of_once(open_fake, caplog):
 async def test_text_that_is_no_unicode_is_repaired(open_fake, name, result):
     """One bad byte costs that byte, not the session."""
     link = await open_fake()
-    assert json.loads(await link.request("tools/call", {"name": name}, timeout_s=4)) == result
+    assert json.loads((await link.request("tools/call", {"name": name}, timeout_s=4)).text) == result
 
 
 async def test_eight_mebibytes_arrive_in_linear_time(open_fake):

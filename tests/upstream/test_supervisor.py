@@ -15,6 +15,7 @@ from upstream_fakes import fake_config
 
 from smart_mcp_proxy.errors import UpstreamAuthError, UpstreamError, UpstreamTimeoutError
 from smart_mcp_proxy.models import ServerState, ServerStatus
+from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.servers import Limits, ServerConfig
 from smart_mcp_proxy.upstream import Dialer, Fleet, Upstream
 from smart_mcp_proxy.upstream.link import OnEvent
@@ -78,7 +79,7 @@ async def keep(watch: Watch) -> AsyncIterator[Any]:
 
 async def call(upstream: Upstream, name: str, **options: Any) -> Any:
     """The text of a tool's first content block."""
-    text = await upstream.request("tools/call", {"name": name, "arguments": {}}, **options)
+    text = (await upstream.request("tools/call", {"name": name, "arguments": {}}, **options)).text
     return json.loads(text)["content"][0]["text"]
 
 
@@ -236,7 +237,7 @@ class SigningOut:
     def __init__(self) -> None:
         self.is_closed = asyncio.Event()
 
-    async def request(self, method: str, params: Mapping[str, Any], **options: Any) -> bytes:
+    async def request(self, method: str, params: Mapping[str, Any], **options: Any) -> RawResult:
         raise UpstreamAuthError("Server 'fake' answered with HTTP 401.", hint="Sign in.", delivery="unknown")
 
     async def notify(self, method: str, params: Mapping[str, Any]) -> None: ...

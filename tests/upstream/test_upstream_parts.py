@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from smart_mcp_proxy.errors import UpstreamError, UpstreamTimeoutError
 from smart_mcp_proxy.models import ServerState
+from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.upstream.codec import cleaned, recovered_id
 from smart_mcp_proxy.upstream.lines import LineSplitter, OverlongLine
 from smart_mcp_proxy.upstream.listing import ToolListing, fetch_tools
@@ -104,9 +105,9 @@ def pages(*answers: Mapping[str, Any]) -> Any:
     """A server that answers `tools/list` with these, the last one for ever."""
     asked: list[Mapping[str, Any]] = []
 
-    async def ask(method: str, params: Mapping[str, Any]) -> bytes:
+    async def ask(method: str, params: Mapping[str, Any]) -> RawResult:
         asked.append(params)
-        return json.dumps(answers[min(len(asked), len(answers)) - 1]).encode()
+        return RawResult(json.dumps(answers[min(len(asked), len(answers)) - 1]).encode())
 
     return ask
 
@@ -169,11 +170,11 @@ async def test_so_many_tools_are_taken_and_no_more(per_page: int):
     """B75: the first 50,000; what is said of the rest names the limit and what to do."""
     asked: list[int] = []
 
-    async def ask(method: str, params: Mapping[str, Any]) -> bytes:
+    async def ask(method: str, params: Mapping[str, Any]) -> RawResult:
         start = int(params.get("cursor", 0))
         asked.append(start)
         page = [tool(f"t{number}") for number in range(start, start + per_page)]
-        return json.dumps({"tools": page, "nextCursor": str(start + per_page)}).encode()
+        return RawResult(json.dumps({"tools": page, "nextCursor": str(start + per_page)}).encode())
 
     listing = await fetch_tools("s", ask, timeout_s=60)
     assert (len(listing.definitions), listing.definitions[-1]["name"]) == (50_000, "t49999")
@@ -199,9 +200,9 @@ async def test_a_page_of_nothing_is_a_hundred_lines_of_the_log_at_most():
 async def test_all_pages_share_one_time_limit():
     """A server that answers each page a little late cannot stretch the listing."""
 
-    async def ask(method: str, params: Mapping[str, Any]) -> bytes:
+    async def ask(method: str, params: Mapping[str, Any]) -> RawResult:
         await asyncio.Event().wait()
-        return b""
+        return RawResult(b"")
 
     with pytest.raises(UpstreamTimeoutError, match=r"'tools/list' within 0.05 s"):
         await fetch_tools("s", ask, timeout_s=0.05)
@@ -213,7 +214,7 @@ async def test_a_tool_that_cannot_be_read_costs_only_itself():
     page = f'{{"tools": [{{"name": "odd", "n": {"9" * 5_000}}}, {good}]}}'
 
     async def ask(method, params):
-        return page.encode()
+        return RawResult(page.encode())
 
     listing = await fetch_tools("s", ask, timeout_s=5)
     assert [tool["name"] for tool in listing.definitions] == ["good"]

@@ -7,6 +7,7 @@ import anyio
 import pytest
 
 from smart_mcp_proxy.models import LOCAL
+from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.web.wire import CallsInFlight, WireCall, parse_wire
 from smart_mcp_proxy.web.wire_http import TakenCall
 
@@ -20,10 +21,10 @@ class Agent:
         self.go_on = asyncio.Event()
         self.has_begun = asyncio.Event()
 
-    async def answer(self, *_: Any) -> bytes:
+    async def answer(self, *_: Any) -> RawResult:
         self.has_begun.set()
         await self.go_on.wait()
-        return b"{}"
+        return RawResult(b"{}")
 
 
 def taken(agent: Agent) -> TakenCall:

@@ -82,7 +82,7 @@ class CallerSource:
             on_progress=caller.on_progress,
             line=caller.line,
         )
-        return await self._calls.call(request, within=self._visible)
+        return (await self._calls.call(request, within=self._visible)).text
 
     async def read_resource(self, path: str) -> bytes:
         """The resource's contents."""

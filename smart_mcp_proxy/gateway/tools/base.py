@@ -12,6 +12,7 @@ from pydantic_core import ErrorDetails
 
 from smart_mcp_proxy.errors import RequestError
 from smart_mcp_proxy.models import ClientInput, ClientLine, Hit, OnMessage, OnProgress, ToolRecord
+from smart_mcp_proxy.raw_result import RawResult
 
 __all__ = ["AgentTool", "Arguments", "Caller", "Registered", "Registry"]
 
@@ -96,7 +97,7 @@ class AgentTool(ABC, Generic[ArgumentsT]):
     arguments: type[ArgumentsT]
 
     @abstractmethod
-    async def run(self, arguments: ArgumentsT, caller: Caller) -> bytes:
+    async def run(self, arguments: ArgumentsT, caller: Caller) -> RawResult:
         """The tool result's JSON text."""
 
     def definition(self) -> dict[str, Any]:
@@ -111,7 +112,7 @@ class AgentTool(ABC, Generic[ArgumentsT]):
             definition["outputSchema"] = self.output_schema
         return definition
 
-    def call(self, arguments: Mapping[str, Any], caller: Caller) -> Coroutine[Any, Any, bytes]:
+    def call(self, arguments: Mapping[str, Any], caller: Caller) -> Coroutine[Any, Any, RawResult]:
         """The answer to a call with unchecked arguments.
 
         Raises:

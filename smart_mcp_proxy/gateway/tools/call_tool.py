@@ -12,6 +12,7 @@ from smart_mcp_proxy.gateway.calls import Calls
 from smart_mcp_proxy.gateway.tools.base import AgentTool, Arguments, Caller
 from smart_mcp_proxy.gateway.visible import Visible
 from smart_mcp_proxy.models import CallRequest, CallVariant, Intent
+from smart_mcp_proxy.raw_result import RawResult
 
 __all__ = ["CallToolDestructive", "CallToolRead", "CallToolWrite"]
 
@@ -56,7 +57,7 @@ class _CallTool(AgentTool[CallArguments]):
         record = self._visible.find(name) if servers and isinstance(name, str) else None
         return record is not None and record.key.server in servers
 
-    def run(self, arguments: CallArguments, caller: Caller) -> Coroutine[Any, Any, bytes]:
+    def run(self, arguments: CallArguments, caller: Caller) -> Coroutine[Any, Any, RawResult]:
         """Calls the upstream tool."""
         if caller.registry is not None and (record := self._visible.find(arguments.name)) is not None:
             caller.registry.note_called(record)

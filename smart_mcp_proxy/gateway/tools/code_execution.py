@@ -19,6 +19,7 @@ from smart_mcp_proxy.gateway.sandbox import Finished, Language, Ledger, Sandbox,
 from smart_mcp_proxy.gateway.tools.base import AgentTool, Arguments, Caller
 from smart_mcp_proxy.gateway.visible import Visible
 from smart_mcp_proxy.models import CallRequest
+from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.telemetry import Activity, new_activity_id
 
@@ -88,7 +89,7 @@ class CodeExecution(AgentTool[CodeArguments]):
             properties[name] |= {"maximum": most, "default": most}
         return definition
 
-    async def run(self, arguments: CodeArguments, caller: Caller) -> bytes:
+    async def run(self, arguments: CodeArguments, caller: Caller) -> RawResult:
         """Runs the script and writes down that it ran; each of its calls is written down by itself."""
         started, id = self._clock(), new_activity_id()
         ledger = Ledger()
@@ -118,17 +119,18 @@ class CodeExecution(AgentTool[CodeArguments]):
                 )
             )
         answer = {"result": finished.result, "output": finished.output, "calls": ledger.groups()}
-        raw = structured_result(answer)
+        text = structured_result(answer).text
         if limit := self._settings.truncate_output_len:
             cut = partial(truncate, limit_chars=limit, outputs=self._outputs, principal=caller.principal)
-            raw = await rewritten(raw, cut)
-        return await rewritten(raw, fence) if self._settings.fence_results else raw
+            text = await rewritten(text, cut)
+        return RawResult(await rewritten(text, fence) if self._settings.fence_results else text)
 
     async def _finish(self, arguments: CodeArguments, caller: Caller, ledger: Ledger, id: str) -> Finished:
         script = self._script(arguments)
 
         async def make_call(name: str, args: Mapping[str, Any]) -> bytes:
-            return await self._calls.call(self._request(name, args, arguments, caller, id), within=self._visible)
+            call = self._request(name, args, arguments, caller, id)
+            return (await self._calls.call(call, within=self._visible)).text
 
         return await self._sandbox.run(script, make_call, ledger)
 

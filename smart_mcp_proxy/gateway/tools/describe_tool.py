@@ -9,6 +9,7 @@ from smart_mcp_proxy.gateway.results import structured_result
 from smart_mcp_proxy.gateway.retrieval import Retrieval
 from smart_mcp_proxy.gateway.tools.base import AgentTool, Arguments, Caller
 from smart_mcp_proxy.gateway.visible import NAME_LIMIT_CHARS, Visible
+from smart_mcp_proxy.raw_result import RawResult
 
 __all__ = ["DescribeTool"]
 
@@ -43,7 +44,7 @@ class DescribeTool(AgentTool[DescribeArguments]):
         self._visible = visible
         self._retrieval = retrieval
 
-    async def run(self, arguments: DescribeArguments, caller: Caller) -> bytes:
+    async def run(self, arguments: DescribeArguments, caller: Caller) -> RawResult:
         """Describes what it finds and says for the rest why not."""
         tools: list[dict[str, Any]] = []
         errors: list[dict[str, Any]] = []

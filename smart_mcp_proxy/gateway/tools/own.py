@@ -5,6 +5,7 @@ from typing import Any
 
 from smart_mcp_proxy.gateway.tools.base import AgentTool, Caller
 from smart_mcp_proxy.models import Era
+from smart_mcp_proxy.raw_result import RawResult
 
 __all__ = ["INSTRUCTIONS", "OwnTools"]
 
@@ -63,6 +64,6 @@ class OwnTools:
         """The way to the tools that are not listed."""
         return f"Listed: {', '.join(self._tools)}. Others are found with retrieve_tools."
 
-    def call(self, name: str, arguments: Mapping[str, Any], caller: Caller) -> Coroutine[Any, Any, bytes]:
+    def call(self, name: str, arguments: Mapping[str, Any], caller: Caller) -> Coroutine[Any, Any, RawResult]:
         """The tool's result."""
         return self._tools[name].call(arguments, caller)

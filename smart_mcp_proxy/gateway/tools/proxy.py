@@ -18,6 +18,7 @@ from smart_mcp_proxy.gateway.recorder import Recorder
 from smart_mcp_proxy.gateway.tools.base import AgentTool, Arguments, Caller
 from smart_mcp_proxy.gateway.visible import Visible
 from smart_mcp_proxy.proxying import DESCRIPTION, PARAMETERS, Batch, Operation, parse_operation, perform
+from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.telemetry import Activity
 
@@ -77,7 +78,7 @@ class Proxy(AgentTool[ProxyArguments]):
         """Whether any server knows each client: what is called is found out later."""
         return bool(self._visible.per_client)
 
-    async def run(self, arguments: ProxyArguments, caller: Caller) -> bytes:
+    async def run(self, arguments: ProxyArguments, caller: Caller) -> RawResult:
         """Lists, describes or calls. All but a call is written down here; a call is where it is made.
 
         Source: seeds/1_proxy_extension_spec.md, section 7.1.
@@ -96,7 +97,7 @@ class Proxy(AgentTool[ProxyArguments]):
         finally:
             if isinstance(request, Batch) or request.action != "call":
                 self._note(request, caller, outcome, self._clock() - started)
-        return answer
+        return RawResult(answer)
 
     def _note(self, request: Operation | Batch, caller: Caller, outcome: str, seconds: float) -> None:
         self._recorder.record(

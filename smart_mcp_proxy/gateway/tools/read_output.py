@@ -9,6 +9,7 @@ from smart_mcp_proxy.gateway.cleaning import fenced
 from smart_mcp_proxy.gateway.outputs import Outputs
 from smart_mcp_proxy.gateway.results import structured_result
 from smart_mcp_proxy.gateway.tools.base import AgentTool, Arguments, Caller
+from smart_mcp_proxy.raw_result import RawResult
 
 __all__ = ["ReadOutput"]
 
@@ -35,7 +36,7 @@ class ReadOutput(AgentTool[ReadArguments]):
         self._outputs = outputs
         self._is_fenced = is_fenced
 
-    async def run(self, arguments: ReadArguments, caller: Caller) -> bytes:
+    async def run(self, arguments: ReadArguments, caller: Caller) -> RawResult:
         """Reads one page."""
         page = self._outputs.page(arguments.key, caller.principal, arguments.offset, arguments.limit)
         items = page.items

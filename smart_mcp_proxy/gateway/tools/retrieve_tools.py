@@ -8,6 +8,7 @@ from smart_mcp_proxy.errors import RequestError
 from smart_mcp_proxy.gateway.results import structured_result
 from smart_mcp_proxy.gateway.retrieval import MORE_QUERIES_LIMIT, TOP_K_LIMIT, Question, Retrieval
 from smart_mcp_proxy.gateway.tools.base import AgentTool, Arguments, Caller
+from smart_mcp_proxy.raw_result import RawResult
 
 __all__ = ["RetrieveTools"]
 
@@ -65,7 +66,7 @@ class RetrieveTools(AgentTool[RetrieveArguments]):
             del properties["toolset"]
         return definition
 
-    async def run(self, arguments: RetrieveArguments, caller: Caller) -> bytes:
+    async def run(self, arguments: RetrieveArguments, caller: Caller) -> RawResult:
         """Searches."""
         if arguments.toolset and not self._has_toolsets:
             raise RequestError(

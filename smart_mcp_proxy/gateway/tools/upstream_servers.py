@@ -10,6 +10,7 @@ from smart_mcp_proxy.errors import RequestError
 from smart_mcp_proxy.gateway.management import Management
 from smart_mcp_proxy.gateway.results import structured_result
 from smart_mcp_proxy.gateway.tools.base import AgentTool, Arguments, Caller
+from smart_mcp_proxy.raw_result import RawResult
 
 __all__ = ["UpstreamServers"]
 
@@ -83,7 +84,7 @@ class UpstreamServers(AgentTool[ServersArguments]):
             value.pop("default", None)
         return definition
 
-    async def run(self, arguments: ServersArguments, caller: Caller) -> bytes:
+    async def run(self, arguments: ServersArguments, caller: Caller) -> RawResult:
         """Does one operation."""
         answer = await self._done(arguments, caller.principal)
         return structured_result(msgspec.to_builtins(answer))

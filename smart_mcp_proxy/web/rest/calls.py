@@ -56,7 +56,7 @@ async def _call(gateway: Gateway, request: Request) -> bytes:
     body = await body_of(request, NamedCall)
     call = CallRequest(name=body.name, arguments=body.arguments, variant=None, session=COMMAND_LINE)
     with gateway.agent.in_flight():
-        return await gateway.calls.call(call)
+        return (await gateway.calls.call(call)).text
 
 
 class NamedCall(msgspec.Struct, forbid_unknown_fields=True):
