@@ -52,7 +52,7 @@ _Block = Mapping[str, msgspec.Raw]
 
 def may_need_cleaning(raw: RawResult) -> bool:
     """Whether a result holds anything that `clean` may take out; False is certain."""
-    if raw.is_plain:
+    if raw.is_clean:
         return False
     text = raw.text
     if _DELETE in text or (b"\\" in text and _SUSPECT_ESCAPE.search(text)):

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from smart_mcp_proxy.errors import RequestError
-from smart_mcp_proxy.raw_result import RawResult, is_plain
+from smart_mcp_proxy.raw_result import RawResult, is_clean
 
 __all__ = [
     "BrokenMessage",
@@ -169,13 +169,13 @@ def decode_messages(*pieces: bytes) -> list[Envelope] | BrokenMessage | None:
     Args:
         pieces: The text, at least one piece.
     """
-    if sum(map(len, pieces)) > _LONG_BYTES and all(map(is_plain, pieces)):  # then there is nothing to clean
-        reply = _long_reply(pieces, is_plain=True)
+    if sum(map(len, pieces)) > _LONG_BYTES and is_clean(pieces):
+        reply = _long_reply(pieces, is_clean=True)
         if reply is not None:
             return [reply]
     line = cleaned(b"".join(pieces))
     if len(line) > _LONG_BYTES and b"\n" not in line and b"\r" not in line:
-        reply = _long_reply((line,), is_plain=False)
+        reply = _long_reply((line,), is_clean=False)
         if reply is not None:
             return [reply]
     if not line.startswith((b"{", b"[")):
@@ -198,12 +198,12 @@ def _in_one_line(text: msgspec.Raw) -> bytes:
     return line.translate(_BLANK_ENDS) if b"\n" in line or b"\r" in line else line
 
 
-def _long_reply(pieces: Sequence[bytes], *, is_plain: bool) -> LongReply | None:
+def _long_reply(pieces: Sequence[bytes], *, is_clean: bool) -> LongReply | None:
     """A reply in one of the usual spellings, its result one JSON object and nothing else; None for all other lines.
 
     Args:
         pieces: A line, cleaned.
-        is_plain: See `is_plain` of raw_result.
+        is_clean: Whether there was nothing to clean; see `is_clean` of raw_result.
     """
     first, last = pieces[0], pieces[-1]
     if last.endswith(b"}}") and (head := _VERSION_FIRST.match(first)):
@@ -214,7 +214,7 @@ def _long_reply(pieces: Sequence[bytes], *, is_plain: bool) -> LongReply | None:
         return None
     result = (first[start:end],) if len(pieces) == 1 else (first[start:], *pieces[1:-1], last[:end])
     try:
-        return LongReply(id=msgspec.Raw(request_id), read=RawResult.read(*result, is_plain=is_plain))
+        return LongReply(id=msgspec.Raw(request_id), read=RawResult.read(*result, is_clean=is_clean))
     except (msgspec.DecodeError, RecursionError):  # something else stands there, too
         return None
 

@@ -248,7 +248,7 @@ def test_in_pieces_a_result_says_what_it_says_in_one(
 def test_a_long_result_is_not_copied_to_be_fitted_to_an_era(era: Era) -> None:
     """Its last piece at most."""
     pieces = (b'{"content":[{"type":"text","text":"' + b"x" * 70_000, b"x" * 70_000, b'x"}]}')
-    fit = fit_to_era(RawResult.read(*pieces, is_plain=True), era)
+    fit = fit_to_era(RawResult.read(*pieces, is_clean=True), era)
     assert all(one is other for one, other in zip(fit.pieces[:2], pieces[:2], strict=True))
     assert json.loads(fit.text) == fitted(b"".join(pieces), era)
 

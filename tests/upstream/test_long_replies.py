@@ -1,6 +1,7 @@
 """Long replies are looked through once; what comes out is what two readings would have said."""
 
 import json
+import re
 from collections.abc import Iterable
 from itertools import pairwise
 from typing import Any
@@ -10,8 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from smart_mcp_proxy.raw_result import RawResult, is_plain, outline_of
-from smart_mcp_proxy.upstream.codec import BrokenMessage, Envelope, LongReply, decode_messages
+from smart_mcp_proxy.gateway.cleaning import may_need_cleaning
+from smart_mcp_proxy.raw_result import RawResult, is_clean, outline_of
+from smart_mcp_proxy.upstream.codec import BrokenMessage, Envelope, LongReply, cleaned, decode_messages
 
 LONG = "x" * 20_000
 
@@ -105,13 +107,39 @@ def test_a_result_that_is_broken_in_the_middle_is_no_result() -> None:
     assert broken.request_id == 7
 
 
-@pytest.mark.parametrize("odd", ["\n", "\t", "\x00", "\x1f", "\x7f", "\\", "\\n", "é", "\u202e", "\x80", '\\"', "~ !"])
-@pytest.mark.parametrize("place", [0, 1, 9_999, -1])
-def test_a_text_is_plain_only_if_all_of_it_is(odd: str, place: int) -> None:
-    """One character decides, wherever it stands."""
-    text = LONG[:place] + odd + LONG[place:]
-    assert is_plain(text.encode()) is (odd == "~ !")
-    assert not is_plain(b"")
+PARTS = [
+    "a",
+    "n",
+    "u001b",
+    "ud800",
+    '"',
+    " ",
+    "~",
+    "\\",
+    "\\n",
+    "\\u001b",
+    "\\r",
+    "\n",
+    "\t",
+    "\0",
+    "\x1f",
+    "\x7f",
+    "\x80",
+    "é",
+]
+ODD = re.compile(r'[^ -~]|\\(?!["\\/nt]|\Z)')
+
+
+@given(st.lists(st.sampled_from(PARTS), min_size=1, max_size=8).map("".join), st.integers(0, 40), CUTS)
+@settings(max_examples=600, deadline=None)
+def test_a_clean_text_is_one_that_cleaning_leaves_alone(text: str, blanks: int, cuts: set[int]) -> None:
+    """Wherever it is cut, in the middle of an escape too."""
+    line = (" " * blanks + text + " " * (40 - blanks)).encode("utf-8", "surrogatepass")
+    is_odd = ODD.search(line.decode()) is not None
+    assert is_clean(pieces_of(line, cuts)) is not is_odd
+    if not is_odd:
+        assert cleaned(line) == line.strip()
+        assert not may_need_cleaning(RawResult(line))
 
 
 WORDS = st.text(st.sampled_from('ab {}[]:,"'), max_size=5) | st.sampled_from(["a" * 63, "a" * 64, "a" * 65, LONG])
@@ -127,7 +155,7 @@ VALUES = st.recursive(
 def test_what_is_left_out_of_long_strings_changes_nothing(result: dict[str, Any], cuts: set[int]) -> None:
     """Members and the beginnings of their values are the same, in however many pieces the text comes."""
     text = json.dumps(result, separators=(",", ":")).encode()
-    quick = RawResult.read(*pieces_of(text, cuts), is_plain=is_plain(text))
+    quick = RawResult.read(*pieces_of(text, cuts), is_clean=is_clean([text]))
     assert quick.outline == outline_of(text)
     assert (quick.text, quick.size_bytes) == (text, len(text))
 
@@ -135,15 +163,15 @@ def test_what_is_left_out_of_long_strings_changes_nothing(result: dict[str, Any]
 def test_only_the_first_strings_are_looked_for() -> None:
     """Of a list of thousands the rest is read as it stands, and what is wrong in it is still found."""
     text = json.dumps({"content": [LONG] + ["a"] * 5_000, "isError": True}, separators=(",", ":")).encode()
-    assert RawResult.read(text, is_plain=True).outline == outline_of(text)
+    assert RawResult.read(text, is_clean=True).outline == outline_of(text)
     for broken in (text[:-1], text.replace(b'"a","a"', b'"a""a"', 1), text[:-20] + b"," + text[-20:]):
         with pytest.raises(msgspec.DecodeError):
-            RawResult.read(broken, is_plain=True)
+            RawResult.read(broken, is_clean=True)
 
 
-@given(st.integers(0, 21_000), st.sampled_from([b'"', b"{", b",", b"]"]), CUTS)
+@given(st.integers(0, 21_000), st.sampled_from([b'"', b"{", b",", b"]", b"\\", b"\\n", b"\\x"]), CUTS)
 @settings(max_examples=300, deadline=None)
-def test_what_is_wrong_in_a_plain_text_is_found(place: int, odd: bytes, cuts: set[int]) -> None:
+def test_what_is_wrong_in_a_clean_text_is_found(place: int, odd: bytes, cuts: set[int]) -> None:
     """A quote in the middle of a string, a bracket outside of one: as if it had been read letter by letter."""
     text = json.dumps({"content": [{"type": "text", "text": LONG}], "isError": False, "n": [1, 2]}).encode()
     text = text[: place % len(text)] + odd + text[place % len(text) :]
@@ -152,7 +180,7 @@ def test_what_is_wrong_in_a_plain_text_is_found(place: int, odd: bytes, cuts: se
     except msgspec.MsgspecError:
         expected = None
     try:
-        found: Any = RawResult.read(*pieces_of(text, cuts), is_plain=is_plain(text)).outline
+        found: Any = RawResult.read(*pieces_of(text, cuts), is_clean=is_clean([text])).outline
     except msgspec.MsgspecError:
         found = None
     assert found == expected
