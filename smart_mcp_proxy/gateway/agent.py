@@ -218,7 +218,7 @@ class Agent:
     async def answer(
         self, offer: Offer, name: str, arguments: Mapping[str, Any], caller: Caller, era: Era
     ) -> RawResult:
-        """The result of a listed tool as one era's JSON text; a failure is a result with `isError`.
+        """The result of a listed tool as one era knows it; a failure is a result with `isError`.
 
         Raises:
             MCPError: The offer passes JSON-RPC errors on, and the server answered with one; or the request brings a

@@ -52,7 +52,7 @@ class Ask:
     params: Mapping[str, Any]
     arguments: Mapping[str, Any]
     caller: Caller
-    send: Callable[[Upstream, float | None], Awaitable[bytes]] | None = None
+    send: Callable[[Upstream, float | None], Awaitable[RawResult]] | None = None
 
 
 class Asks:
@@ -93,8 +93,8 @@ class Asks:
         self._inputs = inputs
         self._clients = clients
 
-    async def ask(self, ask: Ask) -> bytes:
-        """The server's result as it sent it (JSON text), cleaned where the settings ask for it.
+    async def ask(self, ask: Ask) -> RawResult:
+        """The server's result as it sent it, cleaned where the settings ask for it.
 
         A server's question to a modern client is a result; a client of the handshake era is asked, and the request made
         again with what it says.
@@ -113,7 +113,7 @@ class Asks:
             raw = await self._send(ask, snapshot, round)
             facts = facts_of(raw)
             is_complete = facts is not None and facts.resultType == "complete"
-            asked = b"" if is_complete else await self._asked(raw, ask, round)
+            result = raw if is_complete else await self._asked(raw, ask, round)
             outcome = "ok" if is_complete else INPUT_REQUIRED
         except ProxyError as error:
             outcome, delivery = error.error_code, error.delivery
@@ -127,11 +127,13 @@ class Asks:
             return await self._shaped(raw)
         input = ask.caller.input
         if input is None or input.ask is None:
-            return asked
-        return await self.ask(replace(ask, caller=structs.replace(ask.caller, input=replace(input, pending=asked))))
+            return result
+        return await self.ask(
+            replace(ask, caller=structs.replace(ask.caller, input=replace(input, pending=result.text)))
+        )
 
-    async def _shaped(self, raw: RawResult) -> bytes:
-        return await rewritten(raw.text, clean) if self._is_cleaned and may_need_cleaning(raw) else raw.text
+    async def _shaped(self, raw: RawResult) -> RawResult:
+        return await rewritten(raw, clean) if self._is_cleaned and may_need_cleaning(raw) else raw
 
     async def _round(self, ask: Ask) -> Round | None:
         """What this request adds because its client can be asked."""
@@ -142,7 +144,7 @@ class Asks:
         subject = Subject(ask.caller.principal, target.server, ask.method, target.name, ask.arguments, definition)
         return await self._inputs.begin(subject, ask.caller.input)
 
-    async def _asked(self, raw: RawResult, ask: Ask, round: Round | None) -> bytes:
+    async def _asked(self, raw: RawResult, ask: Ask, round: Round | None) -> RawResult:
         """What the server asks, as its client is asked."""
         if self._inputs is None:
             raise incomplete(ask.target.server, ask.method)
@@ -177,7 +179,7 @@ class Asks:
             if (now := self._shelves.catalog.snapshot) is not snapshot:
                 require_unchanged(now, ask.target)
             if ask.send is not None:
-                return RawResult(await ask.send(upstream, left_s))
+                return await ask.send(upstream, left_s)
             if round is not None:
                 params = round.params(params, upstream.status.era or "handshake")
             return await upstream.request(

@@ -62,13 +62,13 @@ class BrokerContents:
             UpstreamError: The server failed, or answered with an error.
         """
         if method == "ping":
-            return await self._asks.ask(Ask(method, Target(server, "", None), {}, {}, caller))
+            return (await self._asks.ask(Ask(method, Target(server, "", None), {}, {}, caller))).text
         await self._shelves.wait_listed(server)
         contents = self._contents(server, visible, reach)
         if method in _LISTS:
             return _page(contents, *_LISTS[method], params.get("cursor"))
         target, arguments = _sought(method, params, contents)
-        return await self._asks.ask(Ask(method, target, params, arguments, caller))
+        return (await self._asks.ask(Ask(method, target, params, arguments, caller))).text
 
     def _contents(self, server: str, visible: Visible, reach: Reach) -> Contents:
         contents = self._seen.get((server, reach))

@@ -116,7 +116,7 @@ class Calls:
         self._schemas = ArgumentSchemas()
 
     async def call(self, request: CallRequest, within: Visible | None = None) -> RawResult:
-        """The tool's result as the upstream sent it (JSON text), cut where the settings ask for it.
+        """The tool's result as the upstream sent it, cut where the settings ask for it.
 
         A tool's own failure (`isError`) is a result, and so is a server's question to a modern client. A client of the
         handshake era is asked, and the call made again with what it says.
@@ -156,8 +156,8 @@ class Calls:
         finally:
             self._note(request, record, outcome, delivery, self._clock() - started)
         if request.input is None or request.input.ask is None:
-            return RawResult(asked)
-        return await self.call(structs.replace(request, input=replace(request.input, pending=asked)), within)
+            return asked
+        return await self.call(structs.replace(request, input=replace(request.input, pending=asked.text)), within)
 
     def _learn(self, record: ToolRecord, request: CallRequest, facts: ResultFacts) -> None:
         if self._learning is not None and not facts.isError:
@@ -171,7 +171,7 @@ class Calls:
         subject = Subject(request.principal, server, "tools/call", tool, request.arguments, record.change_hash)
         return await self._inputs.begin(subject, request.input)
 
-    async def _asked(self, raw: RawResult, record: ToolRecord, round: Round | None) -> bytes:
+    async def _asked(self, raw: RawResult, record: ToolRecord, round: Round | None) -> RawResult:
         """What the server asks, as its client is asked."""
         if self._inputs is None:
             raise incomplete(record.key.server, "tools/call")
@@ -179,20 +179,15 @@ class Calls:
 
     async def _shaped(self, raw: RawResult, request: CallRequest) -> RawResult:
         """The result as the agent gets it: cleaned, then cut, then fenced, each where the settings ask for it."""
-        limits, rewrites = self._limits, list[Callable[[bytes], bytes]]()
+        limits = self._limits
         if limits.is_cleaned and may_need_cleaning(raw):
-            rewrites.append(clean)
-        if request.parent is None:  # a script reads values, not text; what it answers with is cut and fenced as a whole
-            if limits.output_limit_chars:
-                limit_chars, principal = limits.output_limit_chars, request.principal
-                cut = partial(truncate, limit_chars=limit_chars, outputs=self._outputs, principal=principal)
-                rewrites.append(cut)
-            if limits.is_fenced:
-                rewrites.append(fence)
-        for rewrite in rewrites:
-            text = await rewritten(raw.text, rewrite)
-            raw = raw if text is raw.text else RawResult(text)
-        return raw
+            raw = await rewritten(raw, clean)
+        if limits.output_limit_chars and request.parent is None:  # what a script answers with is cut as a whole
+            limit_chars, principal = limits.output_limit_chars, request.principal
+            cut = partial(truncate, limit_chars=limit_chars, outputs=self._outputs, principal=principal)
+            raw = await rewritten(raw, cut)
+        # A script reads values, not text; what it answers with is fenced as a whole.
+        return await rewritten(raw, fence) if limits.is_fenced and request.parent is None else raw
 
     def _note(
         self, request: CallRequest, record: ToolRecord | None, outcome: str, delivery: str, seconds: float

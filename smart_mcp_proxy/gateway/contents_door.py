@@ -40,7 +40,7 @@ _LISTS: Mapping[str, tuple[ContentKind, str]] = {
 }
 RESOURCES: tuple[ContentKind, ...] = ("resources", "templates")
 _SUBSCRIBING = frozenset({"resources/subscribe", "resources/unsubscribe"})
-_DONE = b"{}"
+_DONE = RawResult(b"{}")
 _READ_CACHE = {"ttlMs": 0, "cacheScope": "private"}
 
 log = get_logger("contents")
@@ -77,7 +77,7 @@ class ContentsDoor:
         self._passed = passed
         self._subscriptions = subscriptions
         self._subscribers: WeakKeyDictionary[Session, Subscriber] = WeakKeyDictionary()
-        self._answers: Mapping[str, Callable[[Contents, Inbound], Awaitable[bytes]]] = {
+        self._answers: Mapping[str, Callable[[Contents, Inbound], Awaitable[RawResult]]] = {
             **dict.fromkeys(_LISTS, self._list),
             "prompts/get": self._get,
             "resources/read": self._read,
@@ -124,7 +124,7 @@ class ContentsDoor:
             raw = await self._answers[method](contents, inbound)
         except ProxyError as error:
             raise _rpc_error(method, error, inbound.era) from error
-        return _decoded(method, fit_to_era(RawResult(raw), inbound.era).text)
+        return _decoded(method, fit_to_era(raw, inbound.era).text)
 
     def contents_at(self, path: str, who: Principal) -> Contents | None:
         """What is seen at a path on behalf of a principal; a look-up."""
@@ -177,35 +177,35 @@ class ContentsDoor:
             return False
         return upstream.status.state is not ServerState.READY or upstream.capabilities.get("completions") is not None
 
-    async def _list(self, contents: Contents, inbound: Inbound) -> bytes:
+    async def _list(self, contents: Contents, inbound: Inbound) -> RawResult:
         kind, member = _LISTS[inbound.method]
         page, cursor = contents.page(kind, inbound.params.get("cursor"))
         listing: dict[str, Any] = {member: page}
         if cursor is not None:
             listing["nextCursor"] = cursor
-        return msgspec.json.encode(listing | (_READ_CACHE if inbound.era == "modern" else {}))
+        return RawResult(msgspec.json.encode(listing | (_READ_CACHE if inbound.era == "modern" else {})))
 
-    async def _get(self, contents: Contents, inbound: Inbound) -> bytes:
+    async def _get(self, contents: Contents, inbound: Inbound) -> RawResult:
         target = contents.prompt(inbound.params["name"])
         arguments = inbound.params.get("arguments") or {}
         params = {"name": target.name} | ({"arguments": arguments} if arguments else {})
         return await self._asks.ask(Ask(inbound.method, target, params, arguments, _caller(inbound)))
 
-    async def _read(self, contents: Contents, inbound: Inbound) -> bytes:
+    async def _read(self, contents: Contents, inbound: Inbound) -> RawResult:
         target = contents.resource(inbound.params["uri"])
         raw = await self._asks.ask(Ask(inbound.method, target, {"uri": target.name}, {}, _caller(inbound)))
-        if is_input_required(RawResult(raw)):
+        if is_input_required(raw):
             return raw
         uri_of = None if self._passed is not None else contents.uri_of
         return await rewritten(raw, partial(_readable, target=target, uri_of=uri_of, era=inbound.era))
 
-    async def _subscribe(self, contents: Contents, inbound: Inbound) -> bytes:
+    async def _subscribe(self, contents: Contents, inbound: Inbound) -> RawResult:
         uri = inbound.params["uri"]
         target = contents.resource(uri)
         await self._subscriptions.subscribe(self._subscriber(inbound), uri, target, _caller(inbound))
         return _DONE
 
-    async def _unsubscribe(self, contents: Contents, inbound: Inbound) -> bytes:
+    async def _unsubscribe(self, contents: Contents, inbound: Inbound) -> RawResult:
         uri = inbound.params["uri"]
         if not self._subscriptions.unsubscribe(self._subscriber(inbound), uri, _caller(inbound)):
             contents.resource(uri)  # or says why there is none
@@ -246,12 +246,12 @@ class ContentsDoor:
         finally:
             self._subscriptions.leave(subscriber)
 
-    async def _complete(self, contents: Contents, inbound: Inbound) -> bytes:
+    async def _complete(self, contents: Contents, inbound: Inbound) -> RawResult:
         ref = inbound.params["ref"]
         is_prompt = ref["type"] == "ref/prompt"
         target = contents.prompt(ref["name"]) if is_prompt else contents.template(ref["uri"])
         if not self._may_complete(target.server):
-            return msgspec.json.encode(NO_COMPLETIONS)
+            return RawResult(msgspec.json.encode(NO_COMPLETIONS))
         theirs = {**ref, "name" if is_prompt else "uri": target.name}
         params = {key: value for key, value in inbound.params.items() if key != "_meta"} | {"ref": theirs}
         argument = inbound.params["argument"]

@@ -110,7 +110,7 @@ class Inputs:
         kept = await self._states.open(subject, input.state) if input.state is not None else None
         return Round(subject, input, _declared(input.capabilities), kept)
 
-    async def passed_on(self, raw: RawResult, server: str, method: str, round: Round | None) -> bytes:
+    async def passed_on(self, raw: RawResult, server: str, method: str, round: Round | None) -> RawResult:
         """The server's questions as the client gets them: judged, with the server's name, its state sealed.
 
         Args:
@@ -136,7 +136,7 @@ class Inputs:
             )
         members, state = await asyncio.to_thread(self._judged, raw.text, server, round.declared)
         sealed = await self._states.seal(round.subject, state, round.number)
-        return msgspec.json.encode(members | {"requestState": sealed})
+        return RawResult(msgspec.json.encode(members | {"requestState": sealed}))
 
     def _judged(self, raw: bytes, server: str, declared: Mapping[str, Any]) -> tuple[dict[str, Any], str | None]:
         """The members of the result with its questions as a client gets them, and the server's own state."""

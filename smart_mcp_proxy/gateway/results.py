@@ -77,7 +77,7 @@ def facts_of(raw: RawResult) -> ResultFacts | None:
         if is_error == b"false" and kind == _COMPLETE_TEXT:
             return _PLAIN
         return _facts.decode(b'{"isError":%b,"resultType":%b}' % (is_error, kind))
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, RecursionError):
         return None
 
 
@@ -126,9 +126,11 @@ def error_result(error: ProxyError) -> RawResult:
     return structured_result({"error": error.to_dict()}, is_error=True)
 
 
-async def rewritten(raw: bytes, rewrite: Callable[[bytes], bytes]) -> bytes:
+async def rewritten(raw: RawResult, rewrite: Callable[[bytes], bytes]) -> RawResult:
     """What `rewrite` makes of a result; a long one is left to a thread, so that nobody waits for it but its caller."""
-    return await asyncio.to_thread(rewrite, raw) if len(raw) > OFF_LOOP_BYTES else rewrite(raw)
+    text = raw.text
+    new = await asyncio.to_thread(rewrite, text) if len(text) > OFF_LOOP_BYTES else rewrite(text)
+    return raw if new is text else RawResult(new)
 
 
 def is_said(structured: str, text: str) -> bool:

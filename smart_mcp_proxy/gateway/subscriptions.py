@@ -14,6 +14,7 @@ from smart_mcp_proxy.gateway.contents import Target
 from smart_mcp_proxy.gateway.shelves import Shelves
 from smart_mcp_proxy.gateway.tools.base import Caller
 from smart_mcp_proxy.models import Principal, ServerState, ServerStatus
+from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.telemetry import get_logger, spawn
 from smart_mcp_proxy.upstream import Fleet, Upstream
 
@@ -179,7 +180,7 @@ class Subscriptions:
         for uri in tuple(subscriber.targets):
             self._drop(_Wish(subscriber, uri))
 
-    async def _watch(self, wish: _Wish, target: Target, upstream: Upstream, timeout_s: float | None) -> bytes:
+    async def _watch(self, wish: _Wish, target: Target, upstream: Upstream, timeout_s: float | None) -> RawResult:
         if not upstream.watch.is_offered:
             raise RequestError(
                 f"Server '{target.server}' does not tell when its resources change.",
@@ -190,7 +191,7 @@ class Subscriptions:
         failures = await upstream.watch.add([target.name], limit_s)
         if target.name in failures:
             raise failures[target.name]
-        return b"{}"
+        return RawResult(b"{}")
 
     def _enter(self, wish: _Wish, target: Target) -> None:
         client, wishes = wish.subscriber, self._wishes.get(target.server, {})

@@ -83,10 +83,10 @@ class LongReply(Envelope):
     """The outside of a reply in one line, whose result was looked through together with it.
 
     Attributes:
-        read: The result, which stands in no other member.
+        whole: The result, which stands in no other member.
     """
 
-    read: RawResult | None = None
+    whole: RawResult | None = None
 
     @property
     def is_reply(self) -> bool:
@@ -95,7 +95,7 @@ class LongReply(Envelope):
 
     def read_result(self) -> RawResult | None:
         """The result, which is one line."""
-        return self.read
+        return self.whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,15 +169,14 @@ def decode_messages(*pieces: bytes) -> list[Envelope] | BrokenMessage | None:
     Args:
         pieces: The text, at least one piece.
     """
-    if sum(map(len, pieces)) > _LONG_BYTES and is_clean(pieces):
-        reply = _long_reply(pieces, is_clean=True)
+    is_long = sum(map(len, pieces)) > _LONG_BYTES
+    if not (has_none := is_long and is_clean(pieces)):
+        pieces = (cleaned(b"".join(pieces)),)
+    if is_long and (has_none or not _has_line_ends(pieces[0])):
+        reply = _long_reply(pieces, is_clean=has_none)
         if reply is not None:
             return [reply]
-    line = cleaned(b"".join(pieces))
-    if len(line) > _LONG_BYTES and b"\n" not in line and b"\r" not in line:
-        reply = _long_reply((line,), is_clean=False)
-        if reply is not None:
-            return [reply]
+    line = b"".join(pieces).strip()
     if not line.startswith((b"{", b"[")):
         return None
     try:
@@ -195,7 +194,11 @@ def _in_one_line(text: msgspec.Raw) -> bytes:
     Where messages are lines, what stands behind a line end would be a message of its own, from the gateway.
     """
     line = bytes(text)
-    return line.translate(_BLANK_ENDS) if b"\n" in line or b"\r" in line else line
+    return line.translate(_BLANK_ENDS) if _has_line_ends(line) else line
+
+
+def _has_line_ends(text: bytes) -> bool:
+    return b"\n" in text or b"\r" in text
 
 
 def _long_reply(pieces: Sequence[bytes], *, is_clean: bool) -> LongReply | None:
@@ -214,7 +217,7 @@ def _long_reply(pieces: Sequence[bytes], *, is_clean: bool) -> LongReply | None:
         return None
     result = (first[start:end],) if len(pieces) == 1 else (first[start:], *pieces[1:-1], last[:end])
     try:
-        return LongReply(id=msgspec.Raw(request_id), read=RawResult.read(*result, is_clean=is_clean))
+        return LongReply(id=msgspec.Raw(request_id), whole=RawResult.read(*result, is_clean=is_clean))
     except (msgspec.DecodeError, RecursionError):  # something else stands there, too
         return None
 

@@ -31,6 +31,7 @@ from smart_mcp_proxy.models import (
     ToolRecord,
 )
 from smart_mcp_proxy.policy import call_with
+from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.servers import Limits
 from smart_mcp_proxy.telemetry import secrets_hidden
 
@@ -384,7 +385,7 @@ class Waiting:
             parts.visible, fleet, parts.outputs, notebook, CallLimits(), parts.clock, gates=gates, **options
         )
 
-    async def until_queued(self) -> "asyncio.Future[bytes]":
+    async def until_queued(self) -> "asyncio.Future[RawResult]":
         """The call, once it waits for its turn."""
         self.alpha.gate = asyncio.Event()
         self.first = asyncio.ensure_future(self.calls.call(CallRequest("alpha:look", {}, "read")))
@@ -394,7 +395,7 @@ class Waiting:
             await asyncio.sleep(0)
         return queued
 
-    async def refused(self, queued: "asyncio.Future[bytes]") -> ProxyError:
+    async def refused(self, queued: "asyncio.Future[RawResult]") -> ProxyError:
         """How the queued call ends when it is its turn; it was not sent."""
         assert self.alpha.gate is not None
         self.alpha.gate.set()

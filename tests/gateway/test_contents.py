@@ -68,7 +68,7 @@ class Library:
     async def read(self, uri: str) -> dict[str, Any]:
         target = self.contents.resource(uri)
         ask = Ask("resources/read", target, {"uri": target.name}, {}, Caller("ann", {}, None, "s1"))
-        answer: dict[str, Any] = json.loads(await self.asks.ask(ask))
+        answer: dict[str, Any] = json.loads((await self.asks.ask(ask)).text)
         return answer
 
 

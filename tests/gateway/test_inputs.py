@@ -42,7 +42,7 @@ def question(state: str | None = "s", **requests: Any) -> bytes:
 
 
 async def asked(inputs: Inputs, raw: bytes, round: Round | None) -> dict[str, Any]:
-    result: dict[str, Any] = json.loads(await inputs.passed_on(RawResult(raw), "alpha", "tools/call", round))
+    result: dict[str, Any] = json.loads((await inputs.passed_on(RawResult(raw), "alpha", "tools/call", round)).text)
     return result
 
 
@@ -181,7 +181,7 @@ async def test_an_older_client_is_asked_one_question_after_the_other(inputs: Inp
         "tools/call",
         await inputs.begin(SUBJECT, ClientInput(ALL)),
     )
-    second = await inputs.begin(SUBJECT, ClientInput(ALL, ask=ask, pending=shown))
+    second = await inputs.begin(SUBJECT, ClientInput(ALL, ask=ask, pending=shown.text))
     params = second.params({}, "modern")
     assert params["inputResponses"] == {"a": {"answer": 1}, "b": {"answer": 2}, "c": {"answer": 3}}
     assert params["requestState"] == "s"
@@ -200,7 +200,7 @@ async def test_an_older_client_that_does_not_answer_ends_the_call(inputs: Inputs
         RawResult(question(a=FORM)), "alpha", "tools/call", await inputs.begin(SUBJECT, ClientInput(ALL))
     )
     with pytest.raises(RequestError, match="did not answer"):
-        await inputs.begin(SUBJECT, ClientInput(ALL, ask=ask, pending=shown))
+        await inputs.begin(SUBJECT, ClientInput(ALL, ask=ask, pending=shown.text))
 
 
 async def test_what_may_ask_follows_the_configuration(inputs: Inputs) -> None:

@@ -14,6 +14,7 @@ from smart_mcp_proxy.gateway.calls import CallLimits, Calls
 from smart_mcp_proxy.gateway.proxying import ContentReader
 from smart_mcp_proxy.gateway.tools.base import Caller
 from smart_mcp_proxy.gateway.tools.proxy import Proxy
+from smart_mcp_proxy.raw_result import RawResult
 
 pytestmark = pytest.mark.anyio
 
@@ -48,9 +49,9 @@ class FakeAsks:
         self.answer = json.dumps(answer).encode()
         self.asked: list[Any] = []
 
-    async def ask(self, ask: Any) -> bytes:
+    async def ask(self, ask: Any) -> RawResult:
         self.asked.append(ask)
-        return self.answer
+        return RawResult(self.answer)
 
 
 class FakeRegistry:

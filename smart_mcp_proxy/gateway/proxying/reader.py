@@ -41,14 +41,14 @@ class ContentReader:
         target = self._contents.resource(uri)
         raw = await self._asks.ask(Ask("resources/read", target, {"uri": target.name}, {}, caller))
         uri_of = partial(self._contents.uri_of, target.server)
-        return await rewritten(raw, partial(presented_resource, uri_of=uri_of, is_fenced=self._is_fenced))
+        return (await rewritten(raw, partial(presented_resource, uri_of=uri_of, is_fenced=self._is_fenced))).text
 
     async def get_prompt(self, name: str, args: Mapping[str, str], caller: Caller) -> bytes:
         """The result of `prompts/get` as JSON text."""
         target = self._contents.prompt(self._prompt_meant(name))
         params = {"name": target.name, "arguments": args} if args else {"name": target.name}
         raw = await self._asks.ask(Ask("prompts/get", target, params, args, caller))
-        return await rewritten(raw, partial(presented_prompt, is_fenced=self._is_fenced))
+        return (await rewritten(raw, partial(presented_prompt, is_fenced=self._is_fenced))).text
 
     def _prompt_meant(self, name: str) -> str:
         """The listed name of the prompt that is meant by `server:prompt`; any other name as it is."""

@@ -98,7 +98,7 @@ class AgentTool(ABC, Generic[ArgumentsT]):
 
     @abstractmethod
     async def run(self, arguments: ArgumentsT, caller: Caller) -> RawResult:
-        """The tool result's JSON text."""
+        """The tool's result."""
 
     def definition(self) -> dict[str, Any]:
         """The tool as `tools/list` shows it."""

@@ -119,11 +119,11 @@ class CodeExecution(AgentTool[CodeArguments]):
                 )
             )
         answer = {"result": finished.result, "output": finished.output, "calls": ledger.groups()}
-        text = structured_result(answer).text
+        raw = structured_result(answer)
         if limit := self._settings.truncate_output_len:
             cut = partial(truncate, limit_chars=limit, outputs=self._outputs, principal=caller.principal)
-            text = await rewritten(text, cut)
-        return RawResult(await rewritten(text, fence) if self._settings.fence_results else text)
+            raw = await rewritten(raw, cut)
+        return await rewritten(raw, fence) if self._settings.fence_results else raw
 
     async def _finish(self, arguments: CodeArguments, caller: Caller, ledger: Ledger, id: str) -> Finished:
         script = self._script(arguments)
