@@ -170,10 +170,10 @@ def decode_messages(*pieces: bytes) -> list[Envelope] | BrokenMessage | None:
         pieces: The text, at least one piece.
     """
     is_long = sum(map(len, pieces)) > _LONG_BYTES
-    if not (has_none := is_long and is_clean(pieces)):
+    if not (is_known_clean := is_long and is_clean(pieces)):
         pieces = (cleaned(b"".join(pieces)),)
-    if is_long and (has_none or not _has_line_ends(pieces[0])):
-        reply = _long_reply(pieces, is_clean=has_none)
+    if is_long and (is_known_clean or not _has_line_ends(pieces[0])):
+        reply = _long_reply(pieces, is_clean=is_known_clean)
         if reply is not None:
             return [reply]
     line = b"".join(pieces).strip()
