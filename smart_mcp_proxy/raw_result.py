@@ -11,7 +11,7 @@ __all__ = ["OUTLINE_BYTES", "RawResult", "is_clean", "outline_of"]
 OUTLINE_BYTES = 64
 """Of a member's value: enough for a flag, a word, or to see what kind of value it is."""
 _QUOTES = 32
-"""So many are looked for, those of a text in front of a picture, say; to look for each takes longer than to read a word."""
+"""So many are looked for, those of a text in front of a picture, say; short strings are read faster than looked for."""
 _FIRST_PRINTABLE = ord(" ")
 _DELETE = b"\x7f"
 _ESCAPE = b"\\"
