@@ -51,8 +51,9 @@ lint: $(INSTALLED) ## Check format, style, types and the order of the layers
 
 check: lint test ## Everything a change must pass: lint and test
 
-bench: $(INSTALLED) ## Measure calls through the gateway, and lists that change
+bench: $(INSTALLED) ## Measure calls through the gateway, starts, and lists that change
 	$(BIN)/python scripts/bench_calls.py
+	$(BIN)/python scripts/bench_start.py
 	$(BIN)/python scripts/bench_lists.py
 
 bench-search: $(INSTALLED) ## Measure search beside other engines; TOOLS= and QUERIES= name files of your own

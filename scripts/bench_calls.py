@@ -3,8 +3,9 @@
 A relay that passes bytes on and looks at none shows what any process in between costs on this machine at this moment.
 
 All candidates stand in front of the same raw upstream and are driven by the same raw load client; the rounds alternate
-between them. The front's transport and era are the upstream's. Quote ratios and added milliseconds: absolute times
-are those of this machine at this moment. Results go to bench-calls.json as well.
+between them. Calls carry a progress token, another one each, as those of most clients do; the same without one stands
+beside it. The front's transport and era are the upstream's. Quote ratios and added milliseconds: absolute times are
+those of this machine at this moment. Results go to bench-calls.json as well.
 """
 
 import argparse

@@ -19,6 +19,7 @@ from threading import Timer
 ROOT = Path(__file__).parent.parent
 FIXTURE = ROOT / "tests" / "conformance" / "fixture_server.py"
 BASELINE = ROOT / "tests" / "conformance" / "baseline.yml"
+CLIENT_PREFIX = "client:"
 VERSIONS = ("2025-11-25", "2026-07-28")
 START_S = 60
 SUITE_S = 240
@@ -71,10 +72,14 @@ def _total(scenarios: Mapping[str, Checks]) -> str:
     return _counts({f"{name}:{id_}": is_ok for name, checks in scenarios.items() for id_, is_ok in checks.items()})
 
 
-def read_baseline() -> dict[str, str]:
-    """Reason by scenario, or by `scenario:check`."""
+def read_baseline(role: str = "server") -> dict[str, str]:
+    """Reason by scenario, or by `scenario:check`, of the scenarios for servers or, with `client:` in front, clients."""
     lines = [line for line in BASELINE.read_text("utf-8").splitlines() if line and not line.startswith("#")]
-    return {name: reason for name, _, reason in (line.partition(": ") for line in lines)}
+    entries = {name: reason for name, _, reason in (line.partition(": ") for line in lines)}
+    clients = {name: reason for name, reason in entries.items() if name.startswith(CLIENT_PREFIX)}
+    if role == "server":
+        return {name: reason for name, reason in entries.items() if name not in clients}
+    return {name.removeprefix(CLIENT_PREFIX): reason for name, reason in clients.items()}
 
 
 @contextmanager

@@ -2,6 +2,9 @@
 # Runs the protocol's own conformance suite against the fixture server directly and through the gateway, for both
 # protocol eras, and prints both columns. Exit status 1: the gateway fails something that the fixture passes and that
 # tests/conformance/baseline.yml does not explain, or the baseline explains something that passes.
+# With "client" as first word: its client scenarios, with the gateway as the client of the suite's servers, compared with
+# the entries of
+# tests/conformance/baseline.yml that begin with "client:".
 # Exit status 3, with the reason on stderr: there is no node, or the suite cannot be had.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -21,4 +24,9 @@ if ! grep -qs "\"version\": \"$version\"" "$package/package.json"; then
         exit 3
     }
 fi
-exec .venv/bin/python scripts/conformance.py "$package/dist/index.js" "$@"
+program=conformance
+if [[ ${1-} == client ]]; then
+    program=conformance_client
+    shift
+fi
+exec .venv/bin/python "scripts/$program.py" "$package/dist/index.js" "$@"

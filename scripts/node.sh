@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Prints the folder of a node that is new enough, and nothing else, on stdout:
 #   PATH="$(scripts/node.sh):$PATH"
-# The machine's own node if it will do, else one installed by npm under .cache/node.
+# The machine's own node if it will do, else one installed by npm in the user's cache folder.
 # Exit status 3, with the reason on stderr, when there is none to be had.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -9,7 +9,9 @@ cd "$(dirname "$0")/.."
 # The real clients and the protocol's conformance suite need 22.19.
 minimum_major=22
 minimum_minor=19
-installed=$PWD/.cache/node/node_modules/node/bin
+# Outside the checkout, so that the next one finds it.
+prefix=${XDG_CACHE_HOME:-$HOME/.cache}/smart-mcp-proxy-tests/node
+installed=$prefix/node_modules/node/bin
 
 give_up() {
     printf 'node.sh: %s\n' "$*" >&2
@@ -33,9 +35,9 @@ if is_new_enough "$installed/node"; then
     exit 0
 fi
 command -v npm >/dev/null || give_up "no node >= $minimum_major.$minimum_minor here, and no npm to install one with"
-printf 'node.sh: installing node 24 under .cache/node\n' >&2
-mkdir -p .cache/node
-npm install --prefix .cache/node --no-fund --no-audit --loglevel=error \
+printf 'node.sh: installing node 24 under %s\n' "$prefix" >&2
+mkdir -p "$prefix"
+npm install --prefix "$prefix" --no-fund --no-audit --loglevel=error \
     --fetch-retries=1 --fetch-retry-mintimeout=1000 --fetch-timeout=60000 node@24 >&2 || give_up "npm could not install node 24"
 is_new_enough "$installed/node" || give_up "the node that npm installed does not run here"
 printf '%s\n' "$installed"

@@ -1,13 +1,20 @@
 """Writes the generated tables of README.md from the code: python scripts/regenerate_docs.py [--check]."""
 
+import json
 import re
 import sys
+import tomllib
 from pathlib import Path
 
 from smart_mcp_proxy import errors
 from smart_mcp_proxy.settings import all_settings
 
-README = Path(__file__).parent.parent / "README.md"
+ROOT = Path(__file__).parent.parent
+README = ROOT / "README.md"
+CLIENTS = ROOT / "tests" / "clients" / "tried.toml"
+RUNS = ROOT / "tests" / "clients" / "runs.json"
+CLIENT_HEADINGS = ("client", "version", "era", "HTTP", "stdio", "tried", "remarks")
+UNTRIED = "not tried"
 
 
 def settings_table() -> str:
@@ -25,9 +32,21 @@ def error_table() -> str:
     return f"```text\n{tree}\n```"
 
 
+def client_table() -> str:
+    """One row per client: what was seen in its last run, or that there was none."""
+    runs = json.loads(RUNS.read_text(encoding="utf-8"))
+    rows = [CLIENT_HEADINGS, ["---"] * len(CLIENT_HEADINGS)]
+    for client in tomllib.loads(CLIENTS.read_text(encoding="utf-8"))["client"]:
+        run = runs[client["run"]] if client["run"] else {}
+        seen = [run.get("version", ""), run.get("era", ""), run.get("http", UNTRIED), run.get("stdio", UNTRIED)]
+        rows.append([client["name"], *seen, run.get("tried", ""), client["remark"]])
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
 def regenerated(text: str) -> str:
     """`text` with the part between each pair of markers written anew."""
-    for name, table in (("settings", settings_table()), ("errors", error_table())):
+    tables = {"clients": client_table(), "settings": settings_table(), "errors": error_table()}
+    for name, table in tables.items():
         marked = re.compile(rf"(<!-- {name}:begin -->\n).*?(\n<!-- {name}:end -->)", re.DOTALL)
         text, count = marked.subn(lambda match, table=table: match[1] + table + match[2], text)
         if count != 1:

@@ -1,4 +1,4 @@
-"""Writes the golden files of `tools/list` anew, as the code stands now: python scripts/regenerate_golden.py.
+"""Writes the golden files of `tools/list` and the default greeting anew: python scripts/regenerate_golden.py.
 
 Read the difference before committing it: these are the words that every model sees first.
 """
@@ -13,10 +13,12 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "interaction" / "golden")]
 from listing import (  # noqa: E402  (found on the path set above)
     ERAS,
     SCRIPT_SETTINGS,
+    default_greeting_file,
     golden_file,
     managing_tool_file,
     proxy_tool_file,
     rendered,
+    rendered_default_greeting,
     rendered_managing_tool,
     rendered_proxy_tool,
     rendered_script_tool,
@@ -30,6 +32,7 @@ def main() -> None:
     files |= {script_tool_file(setting): rendered_script_tool(setting) for setting in SCRIPT_SETTINGS}
     files[managing_tool_file()] = rendered_managing_tool()
     files[proxy_tool_file()] = rendered_proxy_tool()
+    files[default_greeting_file()] = rendered_default_greeting()
     for file, rendering in files.items():
         text = asyncio.run(rendering)
         before = file.read_text("utf-8") if file.exists() else ""

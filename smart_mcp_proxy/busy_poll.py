@@ -5,19 +5,67 @@ them time, and the process finds its caches cold: one that only passes bytes on 
 a call where each wait is such a sleep (measured on a virtual machine with two processors). An answer from the same
 machine is there sooner than that. Who looks for it for about as long as a sleep costs, and only then sleeps, never pays
 more than twice what the better choice would have cost.
+
+Where the answer is not there so soon, looking for it only takes time: from a server over HTTP, from one that works for
+a while, on processors that have other work. So each side is watched, and looked out for only while that pays.
 """
 
 import asyncio
+import math
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 from typing import Final
 from weakref import WeakKeyDictionary
 
-__all__ = ["BusyPoll", "busy_poll_of"]
+__all__ = ["BusyPoll", "Side", "busy_poll_of"]
 
 POLL_S: Final = 40e-6
 """30 and 50 us gain as much; with 100 us a call takes as much processor time as with none (measured)."""
+TRIES: Final = 32
+"""So often a side is looked out for before it is judged: at least half of its answers must have come meanwhile."""
+FIRST_PAUSE: Final = 128
+LONGEST_PAUSE: Final = 2_048
+"""So many answers of a side that is late are waited for asleep; each time it is late again, twice as many."""
+CGROUPS: Final = Path("/sys/fs/cgroup")
+OWN_CGROUP: Final = Path("/proc/self/cgroup")
+
+
+class Side:
+    """One that answers, or asks: a server, or all clients over HTTP; and how soon it has done so lately."""
+
+    __slots__ = ("_hits", "_pause", "_skips", "_tries")
+
+    def __init__(self) -> None:
+        self._hits = self._tries = self._skips = self._pause = 0
+
+    def __repr__(self) -> str:
+        return f"<Side, {'late' if self._skips else 'soon'}>"
+
+    def is_worth_it(self) -> bool:
+        """Whether to look out for it now; counted."""
+        if self._skips:
+            self._skips -= 1
+            return False
+        if self._tries >= TRIES:
+            is_late = 2 * self._hits < self._tries
+            self._pause = min(max(FIRST_PAUSE, 2 * self._pause), LONGEST_PAUSE) if is_late else 0
+            self._skips = self._pause
+            self._tries = self._hits = 0
+            if is_late:
+                return False
+        self._tries += 1
+        return True
+
+    def was_soon(self) -> None:
+        """It was there while it was looked out for."""
+        self._hits += 1
+
+    def is_unknown(self) -> None:
+        """What came meanwhile was not its doing: this time does not count."""
+        self._tries -= 1
 
 
 class BusyPoll:
@@ -28,21 +76,38 @@ class BusyPoll:
         clock: Monotonic seconds.
     """
 
-    __slots__ = ("_clock", "_is_on", "_poll_s", "_until_s")
+    __slots__ = ("_clock", "_is_on", "_poll_s", "_side", "_sides", "_until_s")
 
     def __init__(self, poll_s: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._poll_s = poll_s
         self._clock = clock
         self._until_s = 0.0
         self._is_on = False
+        self._side: Side | None = None
+        self._sides: dict[str, Side] = {}
 
-    def begin(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Something was sent; from now on `loop` does not sleep for `poll_s`."""
-        if self._poll_s:
-            self._until_s = self._clock() + self._poll_s
-            if not self._is_on:
-                self._is_on = True
-                loop.call_soon(self._turn, loop)
+    def side(self, name: str) -> Side:
+        """The one of that name, for what is too many to be watched one by one."""
+        return self._sides.setdefault(name, Side())
+
+    def begin(self, loop: asyncio.AbstractEventLoop, side: Side) -> None:
+        """Something was sent to `side`; from now on `loop` does not sleep for `poll_s`, if that is worth it."""
+        if not self._poll_s or not side.is_worth_it():
+            return
+        now_s = self._clock()
+        if self._side is not None and now_s < self._until_s:
+            self._side.is_unknown()
+        self._side, self._until_s = side, now_s + self._poll_s
+        if not self._is_on:
+            self._is_on = True
+            loop.call_soon(self._turn, loop)
+
+    def heard(self) -> None:
+        """Something has arrived."""
+        if (side := self._side) is not None:
+            self._side = None
+            if self._clock() <= self._until_s:
+                side.was_soon()
 
     def _turn(self, loop: asyncio.AbstractEventLoop) -> None:
         """One look: a loop that has something to do at once does not sleep before it."""
@@ -63,5 +128,25 @@ def busy_poll_of(loop: asyncio.AbstractEventLoop) -> BusyPoll:
 
 
 def _processors() -> int:
-    """How many processors this process may use; a limit on their time, as containers have it, is no fewer of them."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """How many processors this process may keep busy; a limit on their time, as containers have it, counts too."""
+    most = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(most, *(math.floor(limit) for limit in _limits()), most)
+
+
+def _limits() -> list[float]:
+    """Processors' worth of time that this process's control groups allow it, each of those that set a limit."""
+    paths = [CGROUPS]
+    with suppress(OSError, ValueError, StopIteration):
+        line = next(line for line in OWN_CGROUP.read_text("utf-8").splitlines() if line.startswith("0::/"))
+        own = CGROUPS / line.removeprefix("0::/")
+        paths = [own, *own.parents[: len(own.parents) - len(CGROUPS.parents)]]
+    found = []
+    for path in paths:
+        with suppress(OSError, ValueError):
+            quota, period = (path / "cpu.max").read_text("ascii").split()
+            found.append(int(quota) / int(period))  # "max" is no number, and no limit
+    with suppress(OSError, ValueError):  # the older kind
+        quota_us = int((CGROUPS / "cpu" / "cpu.cfs_quota_us").read_text("ascii"))
+        if quota_us > 0:
+            found.append(quota_us / int((CGROUPS / "cpu" / "cpu.cfs_period_us").read_text("ascii")))
+    return found

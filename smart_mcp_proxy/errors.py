@@ -13,6 +13,7 @@ ProxyError                        code             HTTP  JSON-RPC  whose fault
 │   └─ RateLimitedError           rate_limited     429   -32603    policy
 ├─ UpstreamError                  upstream_failed  502   -32603    upstream
 │   ├─ UpstreamAuthError          upstream_auth    401   -32603    upstream
+│   ├─ UpstreamBusyError          rate_limited     429   -32603    upstream
 │   └─ UpstreamTimeoutError       upstream_timeout 504   -32603    upstream
 ├─ CatalogError                   catalog_failed   500   -32603    us
 └─ SearchError                    search_failed    500   -32603    us
@@ -20,6 +21,7 @@ ProxyError                        code             HTTP  JSON-RPC  whose fault
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 __all__ = [
@@ -34,11 +36,13 @@ __all__ = [
     "RateLimitedError",
     "RefusedError",
     "RequestError",
+    "RpcAnswer",
     "SearchError",
     "ServerNotFoundError",
     "ShuttingDownError",
     "ToolNotFoundError",
     "UpstreamAuthError",
+    "UpstreamBusyError",
     "UpstreamError",
     "UpstreamTimeoutError",
 ]
@@ -57,6 +61,8 @@ class ProxyError(Exception):
         data: Facts a program can act on; goes to the wire as it is.
         code: A more precise code than the class's own, from the same vocabulary.
         retry_after_s: Seconds after which trying again makes sense, if known.
+        said: Words of a server, or of a script, that the message ends with. They may say anything: where an agent gets
+            them, they are cleaned and fenced like a result.
     """
 
     code: ClassVar[str] = "internal"
@@ -72,9 +78,11 @@ class ProxyError(Exception):
         data: Mapping[str, Any] | None = None,
         code: str | None = None,
         retry_after_s: float | None = None,
+        said: str = "",
     ) -> None:
         super().__init__(message)
-        self.message = message
+        self.message = f"{message} {said}".lstrip() if said else message
+        self.said = said
         self.hint = hint
         self.delivery: Delivery = delivery
         self.data = dict(data) if data else None
@@ -170,16 +178,30 @@ class RateLimitedError(RefusedError):
     jsonrpc_code = -32603
 
 
+@dataclass(frozen=True, slots=True)
+class RpcAnswer:
+    """The JSON-RPC error that a server answered with."""
+
+    code: int
+    message: str
+    data: Any = None
+
+
 class UpstreamError(ProxyError):
-    """A server failed, is not there, or answered with an error."""
+    """A server failed, is not there, or answered with an error.
+
+    Attributes:
+        answer: The JSON-RPC error, for those who pass it on as one; None where there was none.
+    """
 
     code = "upstream_failed"
     http_status = 502
+    answer: RpcAnswer | None = None
 
     @property
     def was_answered(self) -> bool:
         """Whether the server itself answered, if only to say no."""
-        return self.delivery == "executed" or "rpc_code" in (self.data or {})
+        return self.delivery == "executed" or self.answer is not None
 
 
 class UpstreamAuthError(UpstreamError):
@@ -187,6 +209,13 @@ class UpstreamAuthError(UpstreamError):
 
     code = "upstream_auth"
     http_status = 401
+
+
+class UpstreamBusyError(UpstreamError):
+    """A server wants fewer requests (HTTP 429); `retry_after_s` says when the next one, if it said so."""
+
+    code = "rate_limited"
+    http_status = 429
 
 
 class UpstreamTimeoutError(UpstreamError):

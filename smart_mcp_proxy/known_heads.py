@@ -6,13 +6,13 @@ To look one up takes a tenth of the time that it takes to read it again.
 import re
 from typing import Final, Generic, TypeVar
 
-__all__ = ["KnownHeads"]
+__all__ = ["HEAD_END", "KnownHeads"]
 
 HeadT = TypeVar("HeadT")
 
 _HEAD_BYTES: Final = 2_048
 """A longer one is read each time."""
-_END: Final = b"\r\n\r\n"
+HEAD_END: Final = b"\r\n\r\n"
 _LENGTH: Final = re.compile(rb"\r\n[Cc]ontent-[Ll]ength: (\d{1,9})\r\n")
 
 
@@ -32,6 +32,15 @@ class KnownHeads(Generic[HeadT]):
         parts = _split(packet)
         head = self._heads.get(parts[0]) if parts is not None else None
         return None if parts is None or head is None else (head, parts[1])
+
+    def awaits_body(self, packet: bytes) -> bool:
+        """Whether a packet is a head that was read before, and nothing else, so that the body comes in another one."""
+        if not packet.endswith(HEAD_END):
+            return False
+        length = _LENGTH.search(packet)
+        if length is None or not int(length[1]):
+            return False
+        return packet[: length.start(1)] + packet[length.end(1) : -len(HEAD_END)] in self._heads
 
     def learn(self, packet: bytes, body: bytes, head: HeadT) -> None:
         """Remembers a head, if nothing in it but the digits of its length says where the body ends.
@@ -53,11 +62,11 @@ class KnownHeads(Generic[HeadT]):
 
 def _split(packet: bytes) -> tuple[bytes, bytes] | None:
     """The head without the digits of its length, and the body; None where that length is not what follows."""
-    end = packet.find(_END)
+    end = packet.find(HEAD_END)
     length = _LENGTH.search(packet, 0, end + 2) if end > 0 else None
-    if length is None or int(length[1]) != len(packet) - end - len(_END):
+    if length is None or int(length[1]) != len(packet) - end - len(HEAD_END):
         return None
-    return packet[: length.start(1)] + packet[length.end(1) : end], packet[end + len(_END) :]
+    return packet[: length.start(1)] + packet[length.end(1) : end], packet[end + len(HEAD_END) :]
 
 
 def _is_plain(head: bytes) -> bool:

@@ -287,6 +287,7 @@ class CallRequest(msgspec.Struct, frozen=True):
         principal: On whose behalf.
         session: The caller's session, where it has one.
         digest: Definition the caller saw; a different one now refuses the call.
+        keeps_uris: Whether the caller knows the server's resources by the server's own URIs.
         meta: The caller's `_meta`, already free of connection keys.
         on_progress: Where progress goes; None if nobody asked for it.
         on_message: Where the notifications go that come on the call's own exchange, progress among them, on transports
@@ -304,6 +305,7 @@ class CallRequest(msgspec.Struct, frozen=True):
     principal: str = "local"
     session: str | None = None
     digest: str | None = None
+    keeps_uris: bool = False
     meta: Mapping[str, Any] = msgspec.field(default_factory=dict)
     on_progress: OnProgress | None = None
     on_message: OnMessage | None = None

@@ -17,6 +17,7 @@ __all__ = [
     "RESERVED_NAMES",
     "identity_on",
     "listed_name",
+    "listed_prefix",
     "parse_canonical",
     "parse_content",
     "server_of",
@@ -48,6 +49,8 @@ _SEPARATOR = "__"
 _ILLEGAL = re.compile(r"[^A-Za-z0-9_-]")
 _SUFFIX_CHARS = 8
 """Hex characters of the hash suffix: 32 bits, so a clash within one catalog is rare, and still resolved."""
+_LEAST_OF_BOTH = 6
+"""Characters of both names together below which parts of them would say nothing."""
 _LIKE_SUFFIX = re.compile(r"_(?=[0-9]*[a-f])[0-9a-f]{8}\Z")
 """A suffix has a letter, so that a date at the end of a tool's own name is not taken for one."""
 
@@ -87,7 +90,8 @@ def listed_name(key: ToolKey, limit_chars: int, taken: Container[str] = frozense
     The plain form is `server__tool`. A key that this form would change (illegal characters), shorten, or whose
     parts it would blur (`a` + `b__c` against `a__b` + `c`) gets a suffix from a hash of the key, and so does one that
     ends like such a suffix: different keys get different names whatever else is in the catalog, and in whatever order
-    they come. `taken` settles the clashes that remain.
+    they come. `taken` settles the clashes that remain. Of two names that are too long together, the tool keeps at least
+    half of the room.
 
     Args:
         key: Server and tool name, any text.
@@ -110,10 +114,25 @@ def listed_name(key: ToolKey, limit_chars: int, taken: Container[str] = frozense
     for attempt in range(1 << 16):
         framed = f"{len(key.server)}:{key.server}{key.tool}#{attempt}"
         suffix = "_" + hashlib.sha256(framed.encode("utf-8", "surrogatepass")).hexdigest()[:_SUFFIX_CHARS]
-        candidate = legal[: limit_chars - len(suffix)] + suffix
+        candidate = _cut(key, limit_chars - len(suffix)) + suffix
         if _LIKE_SUFFIX.search(candidate) and candidate not in taken and candidate not in RESERVED_NAMES:
             return candidate
     raise AssertionError(f"no free listed name for {key}")  # 65,536 clashes of a 32-bit hash
+
+
+def _cut(key: ToolKey, room: int) -> str:
+    """The legal form of a key in at most `room` characters; where it has to be cut, a part of both names stays."""
+    server, tool = (_ILLEGAL.sub("_", part) for part in key)
+    both = room - len(_SEPARATOR)
+    if len(server) + len(tool) <= both or both < _LEAST_OF_BOTH:
+        return f"{server}{_SEPARATOR}{tool}"[:room]
+    tool = tool[: max(both // 2, both - len(server))]
+    return server[: both - len(tool)] + _SEPARATOR + tool
+
+
+def listed_prefix(server: str) -> str:
+    """The beginning of the listed names of a server's tools, where none had to be shortened."""
+    return _ILLEGAL.sub("_", server) + _SEPARATOR
 
 
 def shell_word(name: str) -> str:

@@ -1,10 +1,12 @@
 """A result as its server wrote it: passed on unread where that is possible, and looked through once where it is not."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Self
 
 import msgspec
 import numpy as np
+
+from smart_mcp_proxy.escapes import are_harmless
 
 __all__ = ["OUTLINE_BYTES", "RawResult", "is_clean", "outline_of"]
 
@@ -15,34 +17,21 @@ _QUOTES = 32
 _FIRST_PRINTABLE = ord(" ")
 _DELETE = b"\x7f"
 _ESCAPE = b"\\"
-_BLOCK_BYTES = 1 << 16
-_HARMLESS = np.isin(np.arange(128), list(b'"\\/nt'))
-"""By code, whether an escape with this letter stands for a character that may be shown."""
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
-def is_clean(pieces: Iterable[bytes]) -> bool:
+def is_clean(pieces: Sequence[bytes]) -> bool:
     """Whether a text surely has nothing that is ever taken out or replaced: printable ASCII, with harmless escapes.
 
     False proves nothing. Looked for at memory speed, which is several times that of reading the text.
     """
-    is_escape = False
     for piece in pieces:
         codes = np.frombuffer(piece, np.int8)  # as a signed number, a byte beyond ASCII is below zero
-        if not piece or codes.min() < _FIRST_PRINTABLE or _DELETE in piece or (is_escape and not _HARMLESS[codes[0]]):
+        if not piece or codes.min() < _FIRST_PRINTABLE or _DELETE in piece:
             return False
-        is_escape = piece.endswith(_ESCAPE)  # of what the next piece begins with
-        if _ESCAPE in piece and not _has_harmless_escapes(codes):
-            return False
-    return True
-
-
-def _has_harmless_escapes(codes: "np.ndarray[tuple[int], np.dtype[np.int8]]") -> bool:
-    for start in range(0, len(codes), _BLOCK_BYTES):  # where it is all escapes, their places take 16 times as much room
-        block = codes[start : start + _BLOCK_BYTES + 1]
-        if not _HARMLESS[block[np.flatnonzero(block[:-1] == _ESCAPE[0]) + 1]].all():
-            return False
-    return True
+    if not any(_ESCAPE in piece for piece in pieces):
+        return True
+    return are_harmless(pieces[0] if len(pieces) == 1 else b"".join(pieces))
 
 
 def outline_of(text: bytes) -> dict[str, bytes]:

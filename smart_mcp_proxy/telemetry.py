@@ -20,6 +20,8 @@ from urllib.parse import quote, quote_plus
 
 import msgspec
 
+from smart_mcp_proxy.log_noise import NoiseFilter
+
 __all__ = [
     "Activity",
     "ActivityKind",
@@ -242,8 +244,10 @@ def configure_logging(level: str, *, file: Path | None = None, style: Literal["c
             handlers.append(_LogFile(file, encoding="utf-8", errors="backslashreplace"))
         except OSError as exc:
             problem = exc
+    noise = NoiseFilter(LOGGER_NAME)
     for handler in handlers:
         handler.setFormatter(formatter)
+        handler.addFilter(noise)
     root = logging.getLogger()
     root.handlers[:] = handlers
     root.setLevel(logging.WARNING)

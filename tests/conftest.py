@@ -1,5 +1,6 @@
 """Fixtures that every test may use."""
 
+import logging
 import os
 import tempfile
 from collections.abc import Iterator
@@ -8,6 +9,8 @@ from pathlib import Path
 import pytest
 import run_wire
 from hypothesis import settings
+
+from smart_mcp_proxy.telemetry import LOGGER_NAME
 
 DOORS = "interaction"
 
@@ -49,3 +52,17 @@ def pytest_runtest_teardown() -> Iterator[None]:
 def anyio_backend() -> str:
     """The one event loop the gateway runs on."""
     return "asyncio"
+
+
+@pytest.fixture(autouse=True)
+def log_as_found() -> Iterator[None]:
+    """Leaves the log as it was: every command turns it on for its process, most of them for nothing below CRITICAL."""
+    root, ours = logging.getLogger(), logging.getLogger(LOGGER_NAME)
+    handlers, levels = root.handlers[:], (root.level, ours.level)
+    yield
+    for handler in root.handlers:
+        if handler not in handlers:
+            handler.close()
+    root.handlers[:] = handlers
+    root.setLevel(levels[0])
+    ours.setLevel(levels[1])

@@ -1,6 +1,7 @@
-"""Programs of the Node world for the tests that drive the gateway with them; kept under .cache/clients."""
+"""Programs of the Node world for the tests that drive the gateway with them, each in a folder of its own of a cache."""
 
 import os
+import re
 import shutil
 import subprocess
 from functools import cache
@@ -9,7 +10,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PREFIX = ROOT / ".cache" / "clients"
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "smart-mcp-proxy-tests"
+"""Outside the checkout, so that the next one finds what is installed."""
 SERVER_EVERYTHING = "@modelcontextprotocol/server-everything@2026.8.31"
 SERVER_FILESYSTEM = "@modelcontextprotocol/server-filesystem@2026.8.31"
 INSPECTOR = "@modelcontextprotocol/inspector@2.12.0"
@@ -33,19 +35,27 @@ def node_environment() -> dict[str, str]:
 
 
 @cache
-def npm_package(wanted: str) -> Path:
-    """The folder of an npm package in exactly this version; skips the test where it cannot be had."""
+def npm_package(wanted: str, *beside: str) -> Path:
+    """The folder of an npm package in exactly this version, with others beside it; skips the test if there is none."""
     name, _, version = wanted.rpartition("@")
-    folder = PREFIX / "node_modules" / name
+    prefix = CACHE / "npm" / re.sub(r"[^a-z0-9.-]+", "-", wanted).strip("-")
+    folder = prefix / "node_modules" / name
     if (folder / "package.json").exists() and f'"version": "{version}"' in (folder / "package.json").read_text("utf-8"):
         return folder
     environment = node_environment()
     if shutil.which("npm", path=environment["PATH"]) is None:
         pytest.skip(f"no npm to install {wanted} with")
-    PREFIX.mkdir(parents=True, exist_ok=True)
+    prefix.mkdir(parents=True, exist_ok=True)
     flags = ["--no-fund", "--no-audit", "--loglevel=error", "--fetch-retries=1", "--fetch-timeout=60000"]
-    command = ["npm", "install", "--prefix", str(PREFIX), *flags, wanted]
+    command = ["npm", "install", "--prefix", str(prefix), *flags, wanted, *beside]
     done = subprocess.run(command, capture_output=True, text=True, timeout=INSTALL_S, env=environment, check=False)
     if done.returncode:
         pytest.skip(f"npm could not install {wanted}: {done.stderr.strip()[-300:]}")
     return folder
+
+
+def npm_program(wanted: str, executable: str) -> Path:
+    """The path of a program that an npm package brings; skips the test where it cannot be had."""
+    folder = npm_package(wanted)
+    name = wanted.rpartition("@")[0]
+    return folder.parents[name.count("/")] / ".bin" / executable

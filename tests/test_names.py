@@ -84,6 +84,22 @@ def test_a_tool_cannot_be_called_like_anothers_listed_name(key: ToolKey, limit: 
         assert listed_name(ToolKey(server, tool), limit) != name
 
 
+@pytest.mark.parametrize(
+    ("server", "tool", "limit", "beginning"),
+    [
+        ("a-server-with-a-very-long-name", "create_issue", 30, "a-server-w__create_is_"),
+        ("a-server-with-a-very-long-name", "get", 30, "a-server-with-a-__get_"),
+        ("git", "a_tool_with_a_name_that_is_very_long", 30, "git__a_tool_with_a_na_"),
+        ("company.tools", "très_long_nom_d_outil", 30, "company_to__tr_s_long_"),
+        ("server", "long_tool_name", 15, "server_"),
+    ],
+)
+def test_a_shortened_name_keeps_a_part_of_both(server: str, tool: str, limit: int, beginning: str) -> None:
+    """A model can tell what the tool is for, and whose it is; the hash tells the rest apart."""
+    name = listed_name(ToolKey(server, tool), limit)
+    assert name.startswith(beginning) and len(name) == len(beginning) + 8 <= limit
+
+
 def test_a_date_at_the_end_of_a_name_is_no_suffix() -> None:
     """Such tools are listed as they are called."""
     assert listed_name(ToolKey("web", "search_20250305"), 60) == "web__search_20250305"

@@ -35,6 +35,7 @@ LIFTED_BY = {
 """Who can lift a refusal, and the words of a hint that say so."""
 
 REFUSALS = {
+    "cli/approve.py:_decide": "caller",
     "gateway/agent.py:_shutting_down": "caller",
     "gateway/agent_tokens.py:create": "caller",
     "gateway/approvals.py:approve": "caller",
@@ -55,6 +56,7 @@ REFUSALS = {
     "gateway/refusals.py:content_differs_here": "user",
     "gateway/refusals.py:content_unlisted": "user",
     "gateway/refusals.py:content_withheld": "user",
+    "gateway/refusals.py:server_disabled": "user",
     "gateway/refusals.py:server_quarantined": "user",
     "gateway/refusals.py:tool_differs_here": "user",
     "gateway/refusals.py:tool_withheld": "user",
@@ -63,7 +65,6 @@ REFUSALS = {
     "gateway/subscriptions.py:_too_many": "caller",
     "gateway/tools/code_execution.py:_request": "caller",
     "gateway/visible.py:_refuse_access": "operator",
-    "gateway/visible.py:_refuse_kept_back": "user",
     "proxying/perform.py:_perform_batch": "caller",
     "servers/edit_file.py:change_entries": "caller",
     "servers/edit_servers.py:_check_name": "caller",

@@ -7,7 +7,7 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,6 @@ import anyio
 import pytest
 
 from smart_mcp_proxy.telemetry import (
-    LOGGER_NAME,
     configure_logging,
     get_logger,
     has_secret,
@@ -30,23 +29,15 @@ Written = Callable[[], str]
 
 
 @pytest.fixture
-def written(capsys: pytest.CaptureFixture[str]) -> Iterator[Written]:
-    """What came to stderr, and nothing to stdout; afterwards logging is as it was."""
+def written(capsys: pytest.CaptureFixture[str]) -> Written:
+    """What came to stderr, and nothing to stdout."""
 
     def read() -> str:
         out, err = capsys.readouterr()
         assert out == "", "stdout belongs to the protocol"
         return err
 
-    root, ours = logging.getLogger(), logging.getLogger(LOGGER_NAME)
-    handlers, level, our_level = root.handlers[:], root.level, ours.level
-    yield read
-    for handler in root.handlers:
-        if handler not in handlers:
-            handler.close()
-    root.handlers[:] = handlers
-    root.setLevel(level)
-    ours.setLevel(our_level)
+    return read
 
 
 def test_secrets_are_hidden_while_they_are_in_use() -> None:

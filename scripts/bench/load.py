@@ -37,7 +37,7 @@ class Link(Protocol):
     def open(self, era: Era) -> Any:
         """Greets the server; the result of `initialize` or `server/discover`."""
 
-    def template(self, tool: str, params: dict[str, Any], reply_bytes: int = 0) -> Template:
+    def template(self, tool: str, params: dict[str, Any], reply_bytes: int = 0, *, has_token: bool = False) -> Template:
         """A `tools/call` for this link."""
 
     def ask(self, request: Template) -> Any:
@@ -88,8 +88,8 @@ class PipeLink:
             os.write(self._sink, encode(era, None, "notifications/initialized", {}) + b"\n")
         return _result(json.loads(reply))
 
-    def template(self, tool: str, params: dict[str, Any], reply_bytes: int = 0) -> Template:
-        return template(self._era, tool, params, reply_bytes=reply_bytes, http=None)
+    def template(self, tool: str, params: dict[str, Any], reply_bytes: int = 0, *, has_token: bool = False) -> Template:
+        return template(self._era, tool, params, reply_bytes=reply_bytes, http=None, has_token=has_token)
 
     def ask(self, request: Template) -> Any:
         request_id = next(self._ids)
@@ -231,8 +231,8 @@ class HttpLink:
             connection.exchange(http_head(era, method, len(body), self._session) + body)
         return _result(decode_http(reply))
 
-    def template(self, tool: str, params: dict[str, Any], reply_bytes: int = 0) -> Template:
-        return template(self._era, tool, params, reply_bytes=reply_bytes, http=self._session)
+    def template(self, tool: str, params: dict[str, Any], reply_bytes: int = 0, *, has_token: bool = False) -> Template:
+        return template(self._era, tool, params, reply_bytes=reply_bytes, http=self._session, has_token=has_token)
 
     def ask(self, request: Template) -> Any:
         [connection] = self._first(1)

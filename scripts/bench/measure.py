@@ -9,12 +9,14 @@ from typing import Any
 
 from bench.load import time_limit
 from bench.targets import Target
+from bench.upstream import escaped
 from bench.wire import BadReplyError
 
 __all__ = ["FULL", "QUICK", "Plan", "Readings", "run_profile", "run_rounds"]
 
 TEXT = "a small text of forty characters or more"
 SIZES = {"1 KB": 1_000, "100 KB": 100_000, "1 MB": 1_000_000}
+ESCAPED_SIZES = {r"1 MB of \u": 1_000_000}
 SLACK_S = 30.0
 """How long one measure may take beyond its time before the candidate counts as hung."""
 PROFILE_CALLERS = 32
@@ -51,22 +53,41 @@ QUICK = Plan(rounds=1, calls=300, calls_s=0.3, flood_s=0.25, callers=(1, 64), si
 
 
 @dataclass(slots=True)
-class Readings:
-    """What was read of one candidate, round by round.
+class Speed:
+    """How quickly calls of one kind were answered, round by round.
 
     Attributes:
         percentiles: p50, p95 and p99 of sequential calls, milliseconds.
         per_s: Calls per second by number of callers.
-        with_token: p50 of sequential calls with a progress token, milliseconds; the common path is not for these.
+    """
+
+    percentiles: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    per_s: dict[int, list[float]] = field(default_factory=lambda: defaultdict(list))
+
+    def summary(self, base: "Speed | None") -> dict[str, Any]:
+        """Medians over the rounds; `base` is the speed of the direct calls."""
+        row: dict[str, Any] = {f"{name}_ms": _median(values) for name, values in self.percentiles.items()}
+        row["calls_per_s"] = {str(callers): _median(values) for callers, values in self.per_s.items()}
+        if base is not None:
+            row["added_p50_ms"] = row["p50_ms"] - _median(base.percentiles["p50"])
+        return row
+
+
+@dataclass(slots=True)
+class Readings:
+    """What was read of one candidate, round by round.
+
+    Attributes:
+        told: Calls with a progress token, as most clients send them.
+        plain: Calls without one.
         sizes: p50 by size of result, milliseconds.
         cpu: By measure: CPU seconds of the candidate's process and calls, summed over the rounds.
         client_share: Highest share of a core that the load client itself took in a flood.
         failure: Why its measures stopped.
     """
 
-    percentiles: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
-    per_s: dict[int, list[float]] = field(default_factory=lambda: defaultdict(list))
-    with_token: list[float] = field(default_factory=list)
+    told: Speed = field(default_factory=Speed)
+    plain: Speed = field(default_factory=Speed)
     sizes: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     cpu: dict[str, list[float]] = field(default_factory=lambda: defaultdict(lambda: [0.0, 0.0]))
     client_share: float = 0.0
@@ -78,15 +99,13 @@ class Readings:
         """Medians over the rounds; `base` are the readings of the direct calls."""
         if self.failure is not None:
             return {"failure": self.failure}
-        row: dict[str, Any] = {f"{name}_ms": _median(values) for name, values in self.percentiles.items()}
-        row["with_token_p50_ms"] = _median(self.with_token)
-        row["calls_per_s"] = {str(callers): _median(values) for callers, values in self.per_s.items()}
+        base = None if base is None or base.failure is not None else base
+        row = self.told.summary(base and base.told)
+        row["without_token"] = self.plain.summary(base and base.plain)
         row["sizes_p50_ms"] = {size: _median(values) for size, values in self.sizes.items()}
         row["cpu_ms_per_call"] = {name: 1000 * cpu / calls for name, (cpu, calls) in self.cpu.items() if calls}
         row |= {"idle_mb": self.idle_mb, "peak_mb": self.peak_mb, "client_cpu_share": self.client_share}
-        if base is not None and base.failure is None:
-            row["added_p50_ms"] = row["p50_ms"] - _median(base.percentiles["p50"])
-            row["with_token_added_p50_ms"] = row["with_token_p50_ms"] - _median(base.with_token)
+        if base is not None:
             row["sizes_ratio"] = {size: _median(self.sizes[size]) / _median(base.sizes[size]) for size in self.sizes}
         return row
 
@@ -117,42 +136,51 @@ def _measure(measure: Callable[[Target, Readings], None], limit_s: float, target
 def _measures(plan: Plan) -> list[tuple[float, Callable[[Target, Readings], None]]]:
     """The measures of one round, each with the time it is meant to take."""
 
-    def sequential(target: Target, own: Readings) -> None:
-        request = target.prepare("echo", {"text": TEXT}, TEXT)
-        cpu_s = target.cpu_s()
-        times = target.link.sequential(request, plan.calls, plan.calls_s)
-        _add_cpu(own, "sequential", target.cpu_s() - cpu_s, len(times))
-        times.sort()
-        for name, part in (("p50", 0.50), ("p95", 0.95), ("p99", 0.99)):
-            own.percentiles[name].append(times[min(len(times) - 1, int(part * len(times)))])
-
-    def with_token(target: Target, own: Readings) -> None:
-        request = target.prepare("echo", {"text": TEXT}, TEXT, has_token=True)
-        own.with_token.append(statistics.median(target.link.sequential(request, plan.calls, plan.size_s)))
-
-    def flood(callers: int) -> Callable[[Target, Readings], None]:
+    def sequential(*, has_token: bool) -> Callable[[Target, Readings], None]:
         def run(target: Target, own: Readings) -> None:
-            request = target.prepare("echo", {"text": TEXT}, TEXT)
-            cpu_s, client_s = target.cpu_s(), time.process_time()
-            calls, seconds = target.link.flood(request, callers, plan.flood_calls, plan.flood_s)
-            _add_cpu(own, f"{callers} callers", target.cpu_s() - cpu_s, calls)
-            own.client_share = max(own.client_share, (time.process_time() - client_s) / seconds)
-            own.per_s[callers].append(calls / seconds)
+            request = target.prepare("echo", {"text": TEXT}, TEXT, has_token=has_token)
+            cpu_s = target.cpu_s()
+            times = target.link.sequential(request, plan.calls, plan.calls_s)
+            _add_cpu(own, _label("sequential", has_token), target.cpu_s() - cpu_s, len(times))
+            times.sort()
+            for name, part in (("p50", 0.50), ("p95", 0.95), ("p99", 0.99)):
+                _speed(own, has_token).percentiles[name].append(times[min(len(times) - 1, int(part * len(times)))])
 
         return run
 
-    def big(label: str, size: int) -> Callable[[Target, Readings], None]:
+    def flood(callers: int, *, has_token: bool) -> Callable[[Target, Readings], None]:
         def run(target: Target, own: Readings) -> None:
-            request = target.prepare("blob", {"size": size}, "x" * size)
-            own.sizes[label].append(statistics.median(target.link.sequential(request, plan.size_calls, plan.size_s)))
+            request = target.prepare("echo", {"text": TEXT}, TEXT, has_token=has_token)
+            cpu_s, client_s = target.cpu_s(), time.process_time()
+            calls, seconds = target.link.flood(request, callers, plan.flood_calls, plan.flood_s)
+            _add_cpu(own, _label(f"{callers} callers", has_token), target.cpu_s() - cpu_s, calls)
+            own.client_share = max(own.client_share, (time.process_time() - client_s) / seconds)
+            _speed(own, has_token).per_s[callers].append(calls / seconds)
+
+        return run
+
+    def big(label: str, size: int, *, is_escaped: bool = False) -> Callable[[Target, Readings], None]:
+        arguments, text = (
+            ({"size": size, "escaped": True}, escaped(size)) if is_escaped else ({"size": size}, "x" * size)
+        )
+
+        def run(target: Target, own: Readings) -> None:
+            request = target.prepare("blob", arguments, text, has_token=True)
+            cpu_s = target.cpu_s()
+            times = target.link.sequential(request, plan.size_calls, plan.size_s)
+            _add_cpu(own, label, target.cpu_s() - cpu_s, len(times))
+            own.sizes[label].append(statistics.median(times))
 
         return run
 
     return [
-        (plan.calls_s, sequential),
-        (plan.size_s, with_token),
-        *((plan.flood_s, flood(callers)) for callers in plan.callers),
+        # Beside each other: what the machine does meanwhile, it does to both.
+        (plan.calls_s, sequential(has_token=True)),
+        (plan.calls_s, sequential(has_token=False)),
+        *((plan.flood_s, flood(callers, has_token=True)) for callers in plan.callers),
+        (plan.flood_s, flood(plan.callers[-1], has_token=False)),
         *((plan.size_s, big(label, size)) for label, size in SIZES.items()),
+        *((plan.size_s, big(label, size, is_escaped=True)) for label, size in ESCAPED_SIZES.items()),
     ]
 
 
@@ -164,12 +192,20 @@ def run_profile(target: Target, size: int, seconds: float) -> Mapping[str, Any]:
         size: Letters of each result.
         seconds: Of the measured flood; a shorter one warms up.
     """
-    request = target.prepare("blob", {"size": size}, "x" * size)
+    request = target.prepare("blob", {"size": size}, "x" * size, has_token=True)
     with time_limit(2 * seconds + SLACK_S, "the profiled flood"):
         target.link.flood(request, PROFILE_CALLERS, PROFILE_CALLS, seconds / 4)
         target.start_profile()
         calls, spent = target.link.flood(request, PROFILE_CALLERS, PROFILE_CALLS, seconds)
     return {"calls_per_s": calls / spent, "calls": calls, **target.stop_profile()}
+
+
+def _speed(own: Readings, has_token: bool) -> Speed:
+    return own.told if has_token else own.plain
+
+
+def _label(measure: str, has_token: bool) -> str:
+    return measure if has_token else f"{measure}, no token"
 
 
 def _add_cpu(own: Readings, measure: str, cpu_s: float, calls: int) -> None:

@@ -1,6 +1,6 @@
 """Our gateway as the benchmark runs it: the same doors as `mcpproxy serve`, without its chatter.
 
-Usage: python -m bench.serve_gateway stdio|http|prepare CONFIG DATA_DIR [--port N] [--profile FILE]
+Usage: python -m bench.serve_gateway stdio|http|prepare CONFIG DATA_DIR [--port N] [--profile FILE] [--no-poll]
 
 `prepare` lists every server once, so that the catalog is stored, and ends.
 """
@@ -10,13 +10,14 @@ import os
 from pathlib import Path
 
 from bench.sampler import Sampler
+from smart_mcp_proxy import busy_poll
 from smart_mcp_proxy.cli.loop import run
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.servers import load_servers
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.telemetry import configure_logging
-from smart_mcp_proxy.web.http import bind
-from smart_mcp_proxy.web.serve import serve_http, settle_process, stop_signals
+from smart_mcp_proxy.web.listening import bind
+from smart_mcp_proxy.web.serve import serve_http, settled_process, stop_signals
 from smart_mcp_proxy.web.stdio import serve_stdio
 
 SETTLE_S = 60.0
@@ -26,8 +27,7 @@ async def serve(options: argparse.Namespace) -> int:
     settings = Settings(data_dir=options.data_dir)
     servers = load_servers(options.config.read_text()).servers
     with stop_signals() as stop:
-        async with Gateway(settings, servers, environ=os.environ) as gateway:
-            settle_process()
+        async with Gateway(settings, servers, environ=os.environ) as gateway, settled_process():
             if options.mode == "stdio":
                 await serve_stdio(gateway, stop)
             elif options.mode == "http":
@@ -47,8 +47,11 @@ def main() -> None:
     parser.add_argument("data_dir", type=Path)
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--profile", type=Path)
+    parser.add_argument("--no-poll", action="store_true", help="sleep at once after something was sent")
     options = parser.parse_args()
     configure_logging("WARNING")
+    if options.no_poll:
+        setattr(busy_poll, "POLL_S", 0.0)  # noqa: B010  (a constant)
     if options.profile:
         Sampler(options.profile)
     run(serve(options))

@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from subprocess import Popen
@@ -86,17 +86,15 @@ class Target:
             tool: As the upstream names it.
             arguments: Its arguments.
             text: The right result.
-            has_token: With a progress token, which makes it a less common call.
+            has_token: With a progress token, as most clients send one with every call.
         """
         key = f"{tool} {len(text)} {has_token}"
         if key not in self.templates:
             params: dict[str, Any] = {"arguments": arguments}
             if self.name == "ours":
                 params = {"arguments": {"name": f"{SERVER}:{tool}", "args": arguments}}
-            if has_token:
-                params["_meta"] = {"progressToken": "bench"}
             name = "call_tool_write" if self.name == "ours" else tool
-            made = self.link.template(name, params, reply_bytes=len(text))
+            made = self.link.template(name, params, len(text), has_token=has_token)
             message = self.link.ask(made)
             content = message.get("result", {}).get("content") or [{}]
             if content[0].get("text") != text:
@@ -143,16 +141,25 @@ class Bench:
         folder: For configuration, data and logs.
         names: Which of direct, relay, ours, proxy.
         is_profiled: Whether our gateway carries the sampler.
+        options: Of our gateway, see serve_gateway.py.
     """
 
     def __init__(
-        self, transport: Transport, era: Era, folder: Path, names: list[str], *, is_profiled: bool = False
+        self,
+        transport: Transport,
+        era: Era,
+        folder: Path,
+        names: list[str],
+        *,
+        is_profiled: bool = False,
+        options: Sequence[str] = (),
     ) -> None:
         self._transport = transport
         self._era = era
         self._folder = folder / f"{transport}-{era}"
         self._names = names
         self._is_profiled = is_profiled
+        self._options = options
         self._stack = contextlib.ExitStack()
 
     def __enter__(self) -> list[Target]:
@@ -199,7 +206,14 @@ class Bench:
         config = self._folder / "mcp_config.json"
         config.write_text(json.dumps({"mcpServers": {SERVER: entry}}))
         profile = ["--profile", str(self._profile())] if self._is_profiled else []
-        return [*_module("serve_gateway"), self._transport, str(config), str(self._folder / "data"), *profile]
+        return [
+            *_module("serve_gateway"),
+            self._transport,
+            str(config),
+            str(self._folder / "data"),
+            *profile,
+            *self._options,
+        ]
 
     def _await_ready(self, target: Target) -> None:
         """Until the target answers a call rightly; the gateway connects to its upstreams after it greets clients."""

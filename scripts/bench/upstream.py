@@ -7,6 +7,7 @@ server. The standard library only, so that fifty of them start quickly.
 """
 
 import asyncio
+import json
 import os
 import re
 import socket
@@ -17,6 +18,9 @@ METHOD = re.compile(rb'"method"\s*:\s*"([^"]+)"')
 TOOL = re.compile(rb'"name"\s*:\s*"(echo|blob)"')
 TEXT = re.compile(rb'"text"\s*:\s*"((?:[^"\\]|\\.)*)"')
 SIZE = re.compile(rb'"size"\s*:\s*(\d+)')
+ESCAPED = re.compile(rb'"escaped"\s*:\s*true')
+WORLD = 'Привет, мир! 한국어 텍스트 漢字 naïve — "yes" 😀\n'
+"""Repeated, it is a result of which every letter beyond ASCII is written as an escape."""
 LENGTH = re.compile(rb"content-length:\s*(\d+)", re.IGNORECASE)
 
 INFO = b'{"name":"bench-upstream","version":"1"}'
@@ -41,6 +45,11 @@ MODERN = {
 }
 
 
+def escaped(size: int) -> str:
+    """Text that takes about so many bytes as Python's `json.dumps` writes it."""
+    return WORLD * (size // (len(json.dumps(WORLD)) - 2))
+
+
 class Server:
     """Answers messages of one era."""
 
@@ -49,7 +58,7 @@ class Server:
         self.fixed = MODERN if self.is_modern else HANDSHAKE
         kind = b'"resultType":"complete",' if self.is_modern else b""
         self.before = b'{"jsonrpc":"2.0","id":%b,"result":{' + kind + b'"content":[{"type":"text","text":"'
-        self.blobs: dict[int, bytes] = {}
+        self.blobs: dict[tuple[int, bool], bytes] = {}
 
     def answer(self, message: bytes) -> bytes | None:
         """The reply, None to a notification."""
@@ -69,10 +78,11 @@ class Server:
         if tool is not None and tool[1] == b"echo" and (text := TEXT.search(message)):
             return b"".join((self.before % request_id, text[1], b'"}]}}'))
         if tool is not None and tool[1] == b"blob" and (match := SIZE.search(message)):
-            size = int(match[1])
-            if size not in self.blobs:
-                self.blobs[size] = b"x" * size + b'"}]}}'
-            return b"".join((self.before % request_id, self.blobs[size]))
+            size, is_escaped = int(match[1]), ESCAPED.search(message) is not None
+            if (size, is_escaped) not in self.blobs:
+                text = escaped(size) if is_escaped else "x" * size
+                self.blobs[size, is_escaped] = json.dumps(text)[1:].encode() + b"}]}}"
+            return b"".join((self.before % request_id, self.blobs[size, is_escaped]))
         return b'{"jsonrpc":"2.0","id":%b,"error":{"code":-32602,"message":"Unknown tool"}}' % request_id
 
 

@@ -29,18 +29,16 @@ class Template:
     """A request without its id.
 
     Attributes:
-        before: Up to the id; over HTTP with the head.
-        after: From the id on.
+        parts: What stands before, between and after the places of the id; over HTTP with the head.
         reply_bytes: A right reply is at least this long.
     """
 
-    before: bytes
-    after: bytes
+    parts: tuple[bytes, ...]
     reply_bytes: int
 
     def with_id(self, request_id: int) -> bytes:
         """The request."""
-        return b"%b%d%b" % (self.before, request_id, self.after)
+        return (b"%d" % request_id).join(self.parts)
 
 
 def encode(era: Era, request_id: int | None, method: str, params: Mapping[str, Any]) -> bytes:
@@ -57,22 +55,28 @@ def encode(era: Era, request_id: int | None, method: str, params: Mapping[str, A
 
 
 def template(
-    era: Era, tool: str, params: Mapping[str, Any], *, reply_bytes: int, http: Mapping[str, str] | None
+    era: Era,
+    tool: str,
+    params: Mapping[str, Any],
+    *,
+    reply_bytes: int,
+    http: Mapping[str, str] | None,
+    has_token: bool = False,
 ) -> Template:
     """A `tools/call`, as a line or, where `http` gives the session's headers, as an HTTP request.
 
     Args:
         era: Of the request.
         tool: Called by this name.
-        params: Further params: `arguments`, `_meta`.
+        params: Further params: `arguments`.
         reply_bytes: A right reply is at least this long.
         http: Headers of the session; None for a pipe.
+        has_token: With a progress token, which is the id, as most clients have it: another one in each call.
     """
-    body = encode(era, _ID_MARK, "tools/call", {"name": tool, **params})
-    before, after = body.split(b"%d" % _ID_MARK)
-    if http is None:
-        return Template(before, after + b"\n", reply_bytes)
-    return Template(http_head(era, "tools/call", len(body), http, name=tool) + before, after, reply_bytes)
+    meta = {"_meta": {"progressToken": _ID_MARK}} if has_token else {}
+    body = encode(era, _ID_MARK, "tools/call", {"name": tool, **params, **meta})
+    text = body + b"\n" if http is None else http_head(era, "tools/call", len(body), http, name=tool) + body
+    return Template(tuple(text.split(b"%d" % _ID_MARK)), reply_bytes)
 
 
 def http_head(era: Era, method: str, size_bytes: int, session: Mapping[str, str], name: str | None = None) -> bytes:

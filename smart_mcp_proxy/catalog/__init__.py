@@ -13,6 +13,7 @@ from smart_mcp_proxy.catalog.database import DATABASE_NAME
 from smart_mcp_proxy.catalog.examples import USES_NEEDED, Example, Lesson
 from smart_mcp_proxy.catalog.hashing import approval_digest, canonical_json, change_hash
 from smart_mcp_proxy.catalog.instances import INSTANCE_STALE_S, Instance
+from smart_mcp_proxy.catalog.links import LINK_LIFE_S, LINKS_PER_PRINCIPAL, linking_servers, store_links
 from smart_mcp_proxy.catalog.room import NO_ROOM_HINT, is_full, why_unwritable
 from smart_mcp_proxy.catalog.snapshot import Diff, Snapshot
 from smart_mcp_proxy.catalog.toolsets import KEPT_PER_PRINCIPAL, Toolset, find_toolset, store_toolset
@@ -22,6 +23,8 @@ __all__ = [
     "FAILED",
     "INSTANCE_STALE_S",
     "KEPT_PER_PRINCIPAL",
+    "LINKS_PER_PRINCIPAL",
+    "LINK_LIFE_S",
     "NO_ROOM_HINT",
     "USES_NEEDED",
     "ActivityFilter",
@@ -40,9 +43,11 @@ __all__ = [
     "find_agent_tokens",
     "find_toolset",
     "is_full",
+    "linking_servers",
     "note_token_use",
     "revoke_agent_token",
     "store_agent_token",
+    "store_links",
     "store_toolset",
     "why_unwritable",
 ]

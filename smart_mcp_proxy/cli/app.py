@@ -94,6 +94,7 @@ def _is_all_written() -> bool:
 def _run(words: list[str]) -> int:
     # Here and not above: the grammar alone answers --help.
     from smart_mcp_proxy.cli.failure import UsageError, exit_status, report
+    from smart_mcp_proxy.cli.opening import opening
     from smart_mcp_proxy.errors import ProxyError
 
     try:
@@ -109,6 +110,7 @@ def _run(words: list[str]) -> int:
             raise error from exc
         return int(status or 0)
     except ProxyError as error:
+        opening.refuse(str(error))
         if isinstance(error, UsageError):
             error.add_note(f"mcpproxy {words[0]} --help")  # where nothing more precise was said
         report(error, as_json="--json" in words)

@@ -3,6 +3,7 @@
 import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,12 +16,13 @@ from smart_mcp_proxy.errors import ConfigError, ProxyError
 from smart_mcp_proxy.names import shell_word
 from smart_mcp_proxy.servers import ServerFile, configured_servers, expand
 from smart_mcp_proxy.settings import Settings, environment
-from smart_mcp_proxy.web.http import bind
+from smart_mcp_proxy.web.listening import bind
 from smart_mcp_proxy.web.sign_in import asks_for_sign_in
 from smart_mcp_proxy.web.signed_tokens import signed_tokens
 
 __all__ = ["Finding", "examine"]
 
+_DATA_DIR = "data directory"
 _INSTALL = {
     "npx": "Install Node.js, which brings npx and npm.",
     "npm": "Install Node.js, which brings npx and npm.",
@@ -58,8 +60,9 @@ async def examine(settings: Settings) -> list[Finding]:
         file = await to_thread.run_sync(configured_servers, settings, Path.cwd())
     except ConfigError as error:
         return [Finding("config", "fail", error.message, error.hint, "mcpproxy config path"), *findings]
-    findings = [*_config(file), *findings]
-    if not running and (not file.servers or findings[-1].outcome == "fail"):
+    findings = [*_config(file), *findings, *await to_thread.run_sync(_packages, settings)]
+    has_place = all(one.outcome != "fail" for one in findings if one.subject == _DATA_DIR)
+    if not running and not (file.servers and has_place):
         return findings
     missing = await to_thread.run_sync(_missing_programs, file)
     return [*findings, *await _servers(settings, file, missing)]
@@ -74,7 +77,7 @@ def _config(file: ServerFile) -> Iterator[Finding]:
 
 
 def _data_dir(data_dir: Path) -> Finding:
-    subject = "data directory"
+    subject = _DATA_DIR
     try:
         data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         refusal = why_unwritable(data_dir)
@@ -104,6 +107,18 @@ def _address(settings: Settings, *, is_running: bool) -> Iterator[Finding]:
         yield Finding("sign-in", outcome, error.message, error.hint)
 
 
+def _packages(settings: Settings) -> list[Finding]:
+    """What the settings ask for and is not installed."""
+    # Here and not above: importing them takes a while that other commands are spared.
+    from smart_mcp_proxy.gateway.engines import missing_extras
+
+    command = "mcpproxy config show --origin"
+    return [
+        Finding("packages", "fail", error.message, error.hint, command)
+        for error in missing_extras(settings, environment())
+    ]
+
+
 def _instances(running: list[dict[str, Any]]) -> Iterator[Finding]:
     for status in running:
         words = f"process {status['pid']}, version {status['version']}, {plural(len(status['servers']), 'server')}"
@@ -115,8 +130,23 @@ def _instances(running: list[dict[str, Any]]) -> Iterator[Finding]:
         for session in status.get("sessions", ()):  # a gateway of an earlier version has none
             name = f"{session['client'] or 'a client without a name'} {session['version']}".rstrip()
             yield Finding("client", "ok", f"{name} gets {session['route']}: {session['reason']}")
+        for client in status.get("clients", ()):  # likewise
+            yield Finding("client", "ok", _visit(client))
     if not running:
         yield Finding("running gateway", "ok", "none")
+
+
+def _visit(client: Mapping[str, Any]) -> str:
+    """A client of the modern era, which has no session, as it was last seen."""
+    name = f"{client['client'] or 'a client without a name'} {client['version']}".rstrip()
+    place = f" at /mcp/{client['path']}" if client["path"] else ""
+    seen = "is there now" if client["is_waiting"] else f"was last seen {_moment(client['last_seen'])}"
+    return f"{name} ({client['protocol_version']}, {client['transport']}{place}) has no session; it {seen}"
+
+
+def _moment(at_s: float) -> str:
+    """A time of the past, for people."""
+    return datetime.fromtimestamp(at_s).astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
 def _missing_programs(file: ServerFile) -> dict[str, str]:
@@ -164,14 +194,19 @@ def _server(server: Mapping[str, Any], missing_program: str) -> Finding:
         message = f"ready, but {server['error'][:1].lower()}{server['error'][1:]}"
         return Finding(name, "warning", message, server["hint"], f"mcpproxy server logs {shell_word(name)}")
     if state == "ready":
-        return Finding(name, "ok", f"ready, {plural(server['tools'], 'tool')}")
+        outcome: Literal["ok", "warning"] = "ok"
+        message = f"ready, {plural(server['tools'], 'tool')}"
+        if count := server.get("waiting", 0):  # a gateway of an earlier version does not say it
+            outcome, message = "warning", f"{message} in use, and {count} {'waits' if count == 1 else 'wait'} for you"
+        return Finding(name, outcome, message, "", f"mcpproxy approve {shell_word(name)} --diff")
     if state == "disabled":
         return Finding(name, "ok", "disabled")
     if state == "quarantined":
         message = "quarantined: it waits for your approval and is not started"
         return Finding(name, "warning", message, server["hint"], f"mcpproxy server approve {shell_word(name)}")
     hint = server["hint"]
-    if missing_program:
+    # Only where it was not found by who started it, which may have another PATH than this shell.
+    if missing_program and f"command '{missing_program}' not found" in server["error"]:
         hint = _INSTALL.get(Path(missing_program).name, hint)
     message = f"{state}: {server['error']}" if server["error"] else str(state)
     return Finding(name, "fail", message, hint, f"mcpproxy server logs {shell_word(name)}")

@@ -8,7 +8,7 @@ from pathlib import Path
 from smart_mcp_proxy import __version__
 from smart_mcp_proxy.cli.loop import run
 from smart_mcp_proxy.cli.output import clean, plural, show
-from smart_mcp_proxy.cli.serve import serve_settings
+from smart_mcp_proxy.cli.serve import greet_anew, serve_settings
 from smart_mcp_proxy.cli.start import open_settings
 from smart_mcp_proxy.errors import ProxyError
 from smart_mcp_proxy.servers import ServerFile, configured_servers
@@ -20,7 +20,9 @@ __all__ = ["run_without_command"]
 def run_without_command() -> int:
     """Shows the overview if stdin is a terminal, else serves; returns the exit status."""
     if not sys.stdin.isatty():
-        return run(serve_settings(open_settings(is_serving=True)))
+        settings = open_settings(is_serving=True)
+        greet_anew(settings, is_whole=True)
+        return run(serve_settings(settings))
     for line in asyncio.run(_overview(open_settings())):
         show(clean(line))
     return 0
@@ -45,6 +47,10 @@ async def _overview(settings: Settings) -> list[str]:
         states = Counter(server["state"] for server in status["servers"])
         counted = ", ".join(f"{count} {state}" for state, count in states.most_common()) or "no servers"
         lines.append(f"Running  process {status['pid']}: {counted}; {plural(status['tools'], 'tool')}")
+        if count := sum(server.get("waiting", 0) for server in status["servers"]):
+            lines.append(
+                f"         {plural(count, 'tool')} {'waits' if count == 1 else 'wait'} for you: mcpproxy approve"
+            )
     if not running:
         known = await _stored_tools(settings, file)
         lines += ["Running  no gateway on this data directory", f"Catalog  {plural(known, 'tool')} known"]

@@ -6,10 +6,11 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from smart_mcp_proxy.cli.output import clean, table
+from smart_mcp_proxy.cli.output import clean, plural, table
+from smart_mcp_proxy.names import shell_word
 from smart_mcp_proxy.telemetry import printable
 
-__all__ = ["hits_table", "search_remarks", "servers_table", "state_text", "tokens_line", "tools_table"]
+__all__ = ["hits_table", "search_remarks", "servers_table", "state_text", "tokens_line", "tools_table", "waiting_text"]
 
 _STATE_STYLES = {"ready": "green", "error": "red", "needs_env": "red", "needs_auth": "yellow", "disabled": "dim"}
 _FIELD_NAMES = {"exact": "exact name", "clones": "same as"}
@@ -28,11 +29,20 @@ def servers_table(servers: Iterable[Mapping[str, Any]]) -> Table:
             server["transport"],
             state_text(server["state"]),
             f"{server['tools']:,}",
-            " ".join(filter(None, (server["error"], server["hint"]))) or server["server_info"],
+            " ".join(filter(None, (server["error"], server["hint"], waiting_text(server)))) or server["server_info"],
         ]
         for server in servers
     ]
     return table(["server", "transport", "state", "tools#", "remarks"], rows)
+
+
+def waiting_text(server: Mapping[str, Any]) -> str:
+    """How many of a server's tools wait for the user, and the command that shows them; empty where none do."""
+    count = server.get("waiting", 0)  # a gateway of an earlier version does not say it
+    if not count:
+        return ""
+    waits = f"{plural(count, 'tool')} {'waits' if count == 1 else 'wait'} for you"
+    return f"{waits}: mcpproxy approve {shell_word(server['name'])} --diff"
 
 
 def tools_table(tools: Iterable[Mapping[str, Any]]) -> Table:

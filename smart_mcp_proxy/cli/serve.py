@@ -1,6 +1,7 @@
 """`mcpproxy serve`: the gateway, over stdio or HTTP."""
 
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -9,13 +10,16 @@ from cyclopts.validators import Number
 
 from smart_mcp_proxy.cli.failure import UsageError
 from smart_mcp_proxy.cli.loop import run
+from smart_mcp_proxy.cli.opening import opening
 from smart_mcp_proxy.cli.output import say
 from smart_mcp_proxy.cli.start import open_settings
+from smart_mcp_proxy.servers import configured_servers
+from smart_mcp_proxy.web.listening import bind
 
 if TYPE_CHECKING:
     from smart_mcp_proxy.settings import Settings
 
-__all__ = ["app", "serve_settings"]
+__all__ = ["app", "greet_anew", "serve_settings"]
 
 app = App(
     name="serve",
@@ -75,19 +79,42 @@ def serve(  # noqa: PLR0913  (one parameter per flag)
         raise UsageError("--profile and --passthrough are both given.", hint="Use one of them.")
     if profile is not None and settings.transport != "stdio":
         raise UsageError("--profile goes with stdio.", hint=f"Over HTTP connect to /mcp/p/{profile} instead.")
+    greet_anew(settings, is_whole=passthrough is None and profile is None)
     return run(serve_settings(settings, passthrough=passthrough, profile=profile, as_json=json))
+
+
+def greet_anew(settings: "Settings", *, is_whole: bool) -> None:
+    """Lets a client on stdio be answered before the gateway is imported, if this is the first start ever.
+
+    Args:
+        settings: As they are read.
+        is_whole: The client sees the gateway, not one server or profile of it, for which nobody can answer yet.
+
+    Raises:
+        ConfigError: The configuration cannot be read as a whole.
+    """
+    if opening.record is not None:
+        opening.begin_anew(settings, configured_servers(settings, Path.cwd()), is_whole=is_whole)
 
 
 async def serve_settings(
     settings: "Settings", *, passthrough: str | None = None, profile: str | None = None, as_json: bool = False
 ) -> int:
-    """Serves on the transport that the settings name; returns the exit status."""
-    from smart_mcp_proxy.cli.serving import serve_agents_over_http, serve_one_client
+    """Serves on the transport that the settings name; returns the exit status.
 
+    Raises:
+        ConfigError: The configuration, the address or the data directory cannot be used.
+    """
     if settings.transport == "stdio":
+        from smart_mcp_proxy.cli.serving import serve_one_client
+
         if sys.stdin.isatty():
             say("Waiting for an MCP client on stdin. For many clients: mcpproxy serve --http")
         return await serve_one_client(settings, passthrough=passthrough, profile=profile)
-    return await serve_agents_over_http(
-        settings, is_sse=settings.transport == "sse", passthrough=passthrough, as_json=as_json
-    )
+    # Before the gateway is imported: who connects meanwhile waits instead of being refused.
+    with closing(bind(settings.host, settings.port)) as listener:
+        from smart_mcp_proxy.cli.serving import serve_agents_over_http
+
+        return await serve_agents_over_http(
+            settings, listener, is_sse=settings.transport == "sse", passthrough=passthrough, as_json=as_json
+        )

@@ -66,7 +66,7 @@ async def show_logs(
         upstream = gateway.fleet.get(name)
         return upstream is None or upstream.status.state not in PENDING_STATES
 
-    async with open_api(open_settings(), is_enough=has_answered) as api:
+    async with open_api(open_settings(), only=name, is_enough=has_answered) as api:
         found = await api.logs(name, lines)
         state = next(server for server in (await api.status())["servers"] if server["name"] == name)
     if json:

@@ -36,7 +36,7 @@ def add_edits(app: App) -> None:
         (remove_server, "remove", "mcpproxy server remove github"),
         (enable_server, "enable", "mcpproxy server enable github"),
         (disable_server, "disable", "mcpproxy server disable github"),
-        (approve_server, "approve", "mcpproxy server approve github\n  mcpproxy server approve github --yes"),
+        (approve_server, "approve", _APPROVE_EXAMPLES),
         (restart_server, "restart", "mcpproxy server restart github"),
         (refresh_server, "refresh", "mcpproxy server refresh github"),
         (import_servers, "import", "mcpproxy server import ~/.cursor/mcp.json\n  mcpproxy server import - < servers"),
@@ -48,6 +48,10 @@ _ADD_EXAMPLES = """\
 mcpproxy server add time -- uvx mcp-server-time
   mcpproxy server add github --env 'TOKEN=${env:GITHUB_TOKEN}' -- npx -y server-github
   mcpproxy server add docs --url https://example.com/mcp --header 'Authorization: Bearer ${env:DOCS_TOKEN}'"""
+_APPROVE_EXAMPLES = """\
+mcpproxy server approve github
+  mcpproxy server show github
+  mcpproxy server approve github --yes --revision sha256:..."""
 _PATCH_EXAMPLES = """\
 mcpproxy server patch github timeout=30000 env.LEVEL=debug
   mcpproxy server patch github env.LEVEL=null
@@ -71,6 +75,9 @@ async def show_server(name: str, /, *, json: bool = False) -> None:
         say(clean(f"{shown['state']}, {plural(shown['tools'], 'tool')}. {shown['error']} {shown['hint']}").rstrip())
     show(_written(shown["config"]))
     _warn_about(shown["config"])
+    if shown["config"].get("quarantined") is True and shown["revision"]:
+        command = f"mcpproxy server approve {shell_word(name)} --yes --revision {shown['revision']}"
+        say(f"Approve it as shown: {command}")
 
 
 async def add_server(
@@ -171,17 +178,26 @@ async def approve_server(name: str, /, *, yes: bool = False, revision: str | Non
 
     Args:
         name: Server name.
-        yes: Do not ask first.
-        revision: Fail if the server file has another revision by now than the one that `show --json` named.
+        yes: Do not ask first; takes the revision of what was looked at.
+        revision: Fail if the server file has another revision by now than the one that `server show` named.
         json: Print what was done as one object.
     """
+    if yes and revision is None:
+        error = UsageError(
+            "--yes approves what you have looked at, and needs its --revision.",
+            hint="Look at the entry first; the command for it is printed below.",
+        )
+        error.add_note(f"mcpproxy server show {shell_word(name)}")
+        raise error
     shown = await _shown(name)
     if not yes:
         say(_written(shown["config"]))
     _warn_about(shown["config"])
     if not yes:
-        _confirm(f"Let the gateway start and use '{name}' as it is shown above?")
-        revision = shown["revision"] or None  # what is approved is what was shown
+        _confirm(
+            f"Let the gateway start and use '{name}' as it is shown above?", f"mcpproxy server show {shell_word(name)}"
+        )
+        revision = revision or shown["revision"] or None  # what is approved is what was shown
     path = f"{_path(name)}/approve" + (f"?revision={quote(revision)}" if revision else "")
     done = await _changed("POST", path, None, lambda edits: edits.approve_server(name, "operator", based_on=revision))
     _report(done, as_json=json)
@@ -306,10 +322,12 @@ def _needs_gateway(edits: ServerEdits) -> ServerEdit:
     raise error
 
 
-def _confirm(question: str) -> None:
+def _confirm(question: str, look: str) -> None:
     if not sys.stdin.isatty():
-        hint = "Look at the server above, then add --yes."
-        raise UsageError("This asks before it approves, and there is no terminal to ask on.", hint=hint)
+        hint = "Look at the server first; below what is shown stands the command that does not ask."
+        error = UsageError("This asks before it approves, and there is no terminal to ask on.", hint=hint)
+        error.add_note(look)
+        raise error
     say(f"{question} [y/N]")
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         raise ProxyError("Nothing is changed.", code="cancelled")

@@ -49,12 +49,12 @@ async def login(name: str, /, *, no_browser: bool = False, json: bool = False) -
         json: Print {"server", "issuer", "scopes", "expires_at_s", "is_renewable"}.
     """
     # Here and not above: --help has to be quick.
-    from smart_mcp_proxy.upstream import LOGIN_TIMEOUT_S, CallbackServer, SignIns
+    from smart_mcp_proxy.upstream import LOGIN_TIMEOUT_S, CallbackServer, SignIns, TlsContext
 
     settings = open_settings()
     config = await _configured(settings, name)
     options = read_oauth(name, config.oauth or {})
-    sign_ins = SignIns(settings.data_dir)
+    sign_ins = SignIns(settings.data_dir, tls=TlsContext(environment()))
 
     def present(url: str) -> None:
         say("Open this address in a browser and sign in:")
@@ -88,12 +88,12 @@ async def logout(name: str, /, *, json: bool = False) -> None:
         name: Server name.
         json: Print {"server", "was_signed_in", "is_revoked", "problem"}.
     """
-    from smart_mcp_proxy.upstream import SignIns  # see login
+    from smart_mcp_proxy.upstream import SignIns, TlsContext  # see login
 
     settings = open_settings()
     config = await _configured(settings, name)
     with secrets_hidden(secrets_of(config)):
-        done = await SignIns(settings.data_dir).sign_out(config)
+        done = await SignIns(settings.data_dir, tls=TlsContext(environment())).sign_out(config)
     if json:
         facts = {"server": name, "was_signed_in": done.was_signed_in, "is_revoked": done.is_revoked}
         show_json(facts | {"problem": done.problem})

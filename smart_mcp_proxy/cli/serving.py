@@ -3,15 +3,19 @@
 import asyncio
 import json
 import signal
+import socket
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 from anyio import to_thread
 
+from smart_mcp_proxy.cli.keep_greeting import keeping_greeting
+from smart_mcp_proxy.cli.opening import opening
 from smart_mcp_proxy.cli.output import say, show_json
 from smart_mcp_proxy.cli.own import api_of, start_environment
+from smart_mcp_proxy.cli.render import waiting_text
 from smart_mcp_proxy.cli.report import Address, show_report, summarize
 from smart_mcp_proxy.cli.settle import SETTLE_S, settle, show_embedding
 from smart_mcp_proxy.cli.watch import follow_config
@@ -23,8 +27,7 @@ from smart_mcp_proxy.servers import ServerFile, configured_servers
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.telemetry import get_logger, spawn
 from smart_mcp_proxy.web.auth import OwnToken, own_token
-from smart_mcp_proxy.web.http import bind
-from smart_mcp_proxy.web.serve import StopEvent, open_socket, serve_http, settle_process, stop_signals
+from smart_mcp_proxy.web.serve import StopEvent, open_socket, serve_http, settled_process, stop_signals
 from smart_mcp_proxy.web.sign_in import SignInDoor, asks_for_sign_in
 from smart_mcp_proxy.web.signed_tokens import signed_tokens
 from smart_mcp_proxy.web.stdio import serve_stdio
@@ -48,25 +51,38 @@ async def serve_one_client(settings: Settings, *, passthrough: str | None = None
     with stop_signals() as stop, serving_path("" if profile is None else f"p/{profile}"):
         async with _open(settings, file, passthrough) as gateway:
             showing = spawn(show_embedding(gateway), "embedding bar")
-            try:
-                await serve_stdio(gateway, stop)
-            finally:
-                showing.cancel()
+            async with keeping_greeting(gateway, opening.record, passthrough, profile):
+                try:
+                    await serve_stdio(gateway, stop, opening.take())
+                finally:
+                    showing.cancel()
     return _status(stop)
 
 
 async def serve_agents_over_http(
-    settings: Settings, *, is_sse: bool = False, passthrough: str | None = None, as_json: bool = False
+    settings: Settings,
+    listener: socket.socket,
+    *,
+    is_sse: bool = False,
+    passthrough: str | None = None,
+    as_json: bool = False,
 ) -> int:
     """Serves HTTP until a signal comes, and tells people what is there; returns the exit status.
 
+    Args:
+        settings: Frozen settings.
+        listener: Listens already.
+        is_sse: Whether people are told of the older transport's address.
+        passthrough: The one server whose tools agents see, instead of the gateway's.
+        as_json: Whether the report is one JSON object on stdout.
+
     Raises:
-        ConfigError: The configuration, the address or the data directory cannot be used.
+        ConfigError: The configuration or the data directory cannot be used.
     """
     file = await _read_servers(settings)
     sign_in = await _sign_in(settings)
     token = own_token(settings, has_signed=signed_tokens(settings) is not None or sign_in is not None)
-    with closing(bind(settings.host, settings.port)) as listener, stop_signals() as stop:
+    with stop_signals() as stop:
         address = Address(settings.host, listener.getsockname()[1], is_sse=is_sse, has_token=token.value is not None)
         async with (
             _open(settings, file, passthrough) as gateway,
@@ -85,6 +101,8 @@ async def serve_agents_over_http(
 async def check(settings: Settings, *, passthrough: str | None = None, as_json: bool = False) -> int:
     """Connects and lists every server, reports, and ends; returns 0 if all of them can be used, else 1.
 
+    A tool that waits for approval cannot be used.
+
     Raises:
         ConfigError: The configuration as a whole, or the data directory, cannot be used.
     """
@@ -96,7 +114,8 @@ async def check(settings: Settings, *, passthrough: str | None = None, as_json: 
             summary = await summarize(api)
     problems = [problem for problem in file.problems if problem.severity == "error"]
     unfit = [server["name"] for server in summary["servers"] if server["state"] not in ("ready", "disabled")]
-    is_ok = bool(file.servers) and not unfit and not problems
+    waiting = list(filter(None, map(waiting_text, summary["servers"])))
+    is_ok = bool(file.servers) and not (unfit or problems or waiting)
     if as_json:
         facts = [{"server": one.server, "message": one.message, "severity": one.severity} for one in file.problems]
         show_json({"ok": is_ok, "config": file.source, **summary, "problems": facts})
@@ -106,7 +125,7 @@ async def check(settings: Settings, *, passthrough: str | None = None, as_json: 
         say(f"{problem.severity}: {problem}")
     say("All servers can be used." if is_ok else "Not everything can be used.")
     if not is_ok:
-        say("Next: mcpproxy doctor")
+        say("Next: mcpproxy approve" if waiting and not (unfit or problems) else "Next: mcpproxy doctor")
     return 0 if is_ok else 1
 
 
@@ -138,9 +157,9 @@ async def _open(settings: Settings, file: ServerFile, passthrough: str | None) -
     ):
         following = follow_config(settings, Path.cwd(), file, gateway.apply, on_follow=gateway.management.apply_with)
         watching = spawn(following, "config watch")
-        settle_process()
         try:
-            yield gateway
+            async with settled_process():
+                yield gateway
         finally:
             watching.cancel()
             await asyncio.wait([watching])

@@ -1,7 +1,8 @@
 """Client sessions of the MCP SDK, held open and asked for raw results.
 
-Private names used: `ClientSession._stamp`, `._dispatcher`, `._x_mcp_header_maps`, `mcp.client._probe.negotiate_auto`,
-`mcp.shared._httpx_utils.sse_within_origin`, and that `sse_client` looks it up by that name.
+Private names used: `ClientSession._stamp`, `._dispatcher`, `._x_mcp_header_maps`, `JSONRPCDispatcher._allocate_id`,
+`mcp.client._probe.negotiate_auto`, `mcp.shared._httpx_utils.sse_within_origin`, and that `sse_client` looks it up by
+that name.
 """
 
 import asyncio
@@ -24,6 +25,7 @@ from mcp.shared.inbound import find_invalid_x_mcp_header, x_mcp_header_map
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from smart_mcp_proxy.models import Era, Progress
+from smart_mcp_proxy.request_ids import next_request_id
 
 __all__ = ["Session", "is_transport_verdict", "open_session"]
 
@@ -217,6 +219,8 @@ async def open_session(
             client_info=mcp_types.Implementation.model_validate(client_info),
         ) as session,
     ):
+        dispatcher: Any = session._dispatcher
+        dispatcher._allocate_id = next_request_id  # its own are a counter, which a server could foresee
         if transport == "sse" or era == "handshake":
             await session.initialize()
         else:

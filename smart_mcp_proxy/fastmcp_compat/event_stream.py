@@ -27,21 +27,22 @@ class EventStream:
     The SDK refuses a second one with 409 for as long as it has not noticed that the first is gone. Where the network
     was lost that takes minutes, where the client closed it some milliseconds; and clients on the SDKs give up for good
     after two tries, and hear nothing any more.
-
-    Args:
-        end: Has the present stream end, as the SDK ends one.
     """
 
-    def __init__(self, end: Callable[[], Awaitable[None]]) -> None:
-        self._end = end
+    def __init__(self) -> None:
         self._turn = asyncio.Lock()
         self._open: _Open | None = None
 
-    async def serve(self, answer: Callable[[], Awaitable[None]]) -> None:
-        """Answers a request for the stream; returns when the stream is over."""
+    async def serve(self, answer: Callable[[], Awaitable[None]], *, end: Callable[[], Awaitable[None]]) -> None:
+        """Answers a request for the stream; returns when the stream is over.
+
+        Args:
+            answer: Serves the request.
+            end: Has the present stream end, as the SDK ends one.
+        """
         async with self._turn:
             if (former := self._open) is not None:
-                await self._end()
+                await end()
                 with move_on_after(LET_GO_S):
                     await former.is_over.wait()
                 former.scope.cancel()

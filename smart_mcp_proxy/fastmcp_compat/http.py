@@ -3,7 +3,7 @@
 import asyncio
 import contextvars
 import math
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from functools import lru_cache, partial
 from http import HTTPStatus
@@ -26,6 +26,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from smart_mcp_proxy.fastmcp_compat.endings import free_ended_connections
 from smart_mcp_proxy.fastmcp_compat.event_stream import EventStream, begun_anew
 from smart_mcp_proxy.fastmcp_compat.handlers import ClientSession
 from smart_mcp_proxy.fastmcp_compat.paths import principal, served_path
@@ -105,6 +106,10 @@ class HttpSession(StreamableHTTPServerTransport):
         async with super().connect() as streams:
             yield streams
 
+    async def listen(self, answer: Callable[[], Awaitable[None]]) -> None:
+        """Answers a request for the stream of what the client is told without having asked."""
+        await self.stream.serve(answer, end=partial(self._clean_up_memory_streams, GET_STREAM_KEY))
+
     @property
     def is_open(self) -> bool:
         """Whether the session still takes requests."""
@@ -115,7 +120,7 @@ class HttpSession(StreamableHTTPServerTransport):
         self.path = served_path()
         self.principal = principal()
         self.client = None
-        self.stream = EventStream(partial(self._clean_up_memory_streams, GET_STREAM_KEY))
+        self.stream = EventStream()
         self._ids_in_use = set()
 
     def is_of(self, path: str, who: Principal) -> bool:
@@ -178,6 +183,7 @@ class HttpApp:
         refuse_place: Callable[[], Response | None] = lambda: None,
         max_sessions: int = MAX_SESSIONS,
     ) -> None:
+        free_ended_connections()
         self._max_sessions = max_sessions
         self._refuse_place = refuse_place
         self._is_sse = is_sse
@@ -319,7 +325,7 @@ class _Screened:
         if client is not None and client.session is not None:
             send = _telling(client.session, send)
         if isinstance(session, HttpSession) and _takes_stream(headers):
-            await session.stream.serve(partial(self._app, begun_anew(scope), receive, send))
+            await session.listen(partial(self._app, begun_anew(scope), receive, send))
         else:
             await self._app(scope, receive, send)  # it says what is wrong
 

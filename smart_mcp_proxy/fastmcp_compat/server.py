@@ -7,6 +7,7 @@ SDK's own handlers rebuild every result as a model and lose what the model does 
 
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Set
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol, cast
@@ -35,6 +36,7 @@ from smart_mcp_proxy.fastmcp_compat.lines import Line, keep_line, line_of, stand
 from smart_mcp_proxy.fastmcp_compat.list_changed import ContentGroup, ListChangedHub
 from smart_mcp_proxy.fastmcp_compat.parameters import invalid_parameters
 from smart_mcp_proxy.fastmcp_compat.paths import principal, served_path
+from smart_mcp_proxy.fastmcp_compat.visits import NoteVisits, Visit
 from smart_mcp_proxy.models import OnProgress, Principal, Progress
 
 __all__ = [
@@ -55,7 +57,6 @@ __all__ = [
     "request_error",
     "request_of",
     "response_id",
-    "serve_streams",
 ]
 
 _CONNECTION_META = frozenset(
@@ -251,6 +252,7 @@ class _RawTools:
             partial(list_changed.tell_updated, connection),
             asking,
         )
+        connection.exit_stack.callback(connection.state.clear)  # after all else: what is in it refers to the connection
         session = connection.state[_SESSION_STATE] = self._handlers.open_session(client)
         keep_line(connection, Line(session, asking))
         connection.exit_stack.callback(session.close)
@@ -286,6 +288,7 @@ def build_server(
     contents: ContentHandlers | None = None,
     clients: ClientHandlers | None = None,
     gateways: Callable[[], list[str]] | None = None,
+    visiting: Callable[[Visit], AbstractContextManager[None]] | None = None,
 ) -> FastMCP:
     """A FastMCP server whose tools are answered by `handlers`. Who may come in is for the app that serves it to say.
 
@@ -296,6 +299,7 @@ def build_server(
         contents: Answers what is asked of prompts and resources; None where there are tools alone.
         clients: Hears what clients say of themselves; None where nobody wants to know.
         gateways: Ids of this gateway and of those behind it, for other gateways; None where none is told.
+        visiting: Entered while a request of the modern era is under way; None where nobody wants to know.
     """
     # FastMCP's rich log handler wraps lines at 80 columns; our own handlers format everything.
     logging.getLogger("fastmcp").handlers.clear()
@@ -309,6 +313,8 @@ def build_server(
     # FastMCP's own seal of request states holds in this process alone; ours are sealed for the whole data directory.
     low.middleware[:] = [each for each in low.middleware if not isinstance(each, RequestStateBoundary)]
     low.middleware.append(HideFailures())
+    if visiting is not None:
+        low.middleware.append(NoteVisits(visiting))
     if clients is not None:
         low.middleware.append(ClientWords(clients))
     if gateways is not None:
@@ -343,13 +349,6 @@ def askable_sessions(server: FastMCP) -> Set[str]:
 
 def _raw_tools(server: FastMCP) -> _RawTools:
     return next(each for each in server._mcp_server.middleware if isinstance(each, _RawTools))
-
-
-async def serve_streams(server: FastMCP, read_stream: Any, write_stream: Any) -> None:
-    """Serves one client, of either era, over a pair of message streams until the read side ends."""
-    async with server._lifespan_manager():
-        low = server._mcp_server
-        await low.run(read_stream, write_stream, low.create_initialization_options())
 
 
 def message_streams() -> tuple[Any, Any]:

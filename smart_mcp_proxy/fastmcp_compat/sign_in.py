@@ -8,18 +8,20 @@ the provider's. Relied on: `_jti_mapping_store` and `_upstream_token_store`, whi
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from fastmcp.server.auth import AccessToken
+from fastmcp.server.auth import AccessToken, TokenVerifier
 from fastmcp.server.auth.oauth_proxy.models import UpstreamTokenSet
 from fastmcp.server.auth.oidc_proxy import OIDCProxy
 from joserfc.errors import JoseError
 from key_value.aio.protocols import AsyncKeyValue
 from mcp.server.auth.provider import AccessToken as GrantedToken
-from mcp.server.auth.provider import AuthorizationCode, RefreshToken, TokenError
+from mcp.server.auth.provider import AuthorizationCode, RefreshToken, RegistrationError, TokenError
 from mcp.server.auth.routes import REVOCATION_PATH, cors_middleware
 from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+
+from smart_mcp_proxy.fastmcp_compat.signing_keys import RotatingKeyVerifier
 
 __all__ = ["UNUSED_CLIENT_S", "SignInProxy"]
 
@@ -28,6 +30,11 @@ UNUSED_CLIENT_S: Final = 24 * 3600
 _GIVEN_BACK: Final = "given-back-sign-ins"
 _GIVEN_BACK_S: Final = 3600
 """For so long it is remembered that a sign-in was given back: no renewal under way then takes longer."""
+
+
+_REDEEMED: Final = "redeemed-codes"
+_REDEEMED_S: Final = 3600
+"""For so long it is remembered what a code was exchanged for; its own time is five minutes."""
 
 
 class SignInProxy(OIDCProxy):
@@ -84,6 +91,8 @@ class SignInProxy(OIDCProxy):
             require_authorization_consent=True,
         )
         self._is_let_in = is_let_in
+        self._in_exchange: dict[str, bool] = {}
+        """Codes that are being exchanged, and whether they have come a second time meanwhile."""
         self._store = store
         self.on_forgotten: Callable[[], None] = lambda: None
 
@@ -95,7 +104,24 @@ class SignInProxy(OIDCProxy):
         Raises:
             TokenError: That user is not, or the code is not good.
         """
-        tokens = await super().exchange_authorization_code(client, authorization_code)
+        code = authorization_code.code
+        if code in self._in_exchange:
+            self._in_exchange[code] = True
+            raise _used_twice()
+        self._in_exchange[code] = False
+        try:
+            tokens = await self._exchanged(client, authorization_code)
+            redeemed = {"client_id": client.client_id, "access_token": tokens.access_token}
+            await self._store.put(code, redeemed, collection=_REDEEMED, ttl=_REDEEMED_S)
+        finally:
+            has_come_again = self._in_exchange.pop(code)
+        if has_come_again:
+            await self._give_back(self._claims(tokens.access_token))
+            raise _used_twice()
+        return tokens
+
+    async def _exchanged(self, client: OAuthClientInformationFull, code: AuthorizationCode) -> OAuthToken:
+        tokens = await super().exchange_authorization_code(client, code)
         found = await self.verify_token(tokens.access_token)
         if found is None or not self._is_let_in(found):
             await self._forget(self._claims(tokens.access_token))
@@ -107,8 +133,49 @@ class SignInProxy(OIDCProxy):
         await self._keep_client(client.client_id, None)
         return tokens
 
+    async def load_authorization_code(
+        self, client: OAuthClientInformationFull, authorization_code: str
+    ) -> AuthorizationCode | None:
+        """A code that can be exchanged; None for any other.
+
+        The sign-in of one that was exchanged already ends: of the two who had it, one has stolen it.
+
+        Source: RFC 6749, section 4.1.2.
+        """
+        found = await super().load_authorization_code(client, authorization_code)
+        if found is None and authorization_code in self._in_exchange:
+            self._in_exchange[authorization_code] = True
+        elif found is None:
+            redeemed = await self._store.get(authorization_code, collection=_REDEEMED)
+            if redeemed is not None and redeemed["client_id"] == client.client_id:
+                await self._give_back(self._claims(redeemed["access_token"]))
+        return found
+
+    def get_token_verifier(
+        self,
+        *,
+        algorithm: str | None = None,
+        audience: str | None = None,
+        required_scopes: list[str] | None = None,
+        timeout_seconds: int | None = None,
+    ) -> TokenVerifier:
+        """Checks the provider's tokens, by its keys of the moment."""
+        return RotatingKeyVerifier(
+            jwks_uri=str(self.oidc_config.jwks_uri),
+            issuer=str(self.oidc_config.issuer),
+            algorithm=algorithm,
+            audience=audience,
+            required_scopes=required_scopes,
+        )
+
     async def register_client(self, client_info: OAuthClientInformationFull) -> None:
-        """Keeps a client, at first for a day: anybody who reaches the gateway may register any number of them."""
+        """Keeps a client, at first for a day: anybody who reaches the gateway may register any number of them.
+
+        Raises:
+            RegistrationError: Codes would go to an address with a fragment. Source: RFC 6749, section 3.1.2.
+        """
+        if any("#" in str(address) for address in client_info.redirect_uris or ()):
+            raise RegistrationError("invalid_redirect_uri", "An address in redirect_uris has a fragment (#).")
         await super().register_client(client_info)
         await self._keep_client(client_info.client_id, UNUSED_CLIENT_S)
 
@@ -208,3 +275,7 @@ class SignInProxy(OIDCProxy):
             except (JoseError, ValueError):
                 continue
         return {}
+
+
+def _used_twice() -> TokenError:
+    return TokenError("invalid_grant", "This code was used twice, so its sign-in has ended. Sign in again.")

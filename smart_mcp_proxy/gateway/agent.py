@@ -9,8 +9,9 @@ from typing import Any
 import msgspec
 from anyio import move_on_after
 from mcp.shared.exceptions import MCPError
+from mcp_types import MISSING_REQUIRED_CLIENT_CAPABILITY
 
-from smart_mcp_proxy.errors import Delivery, ProxyError, RequestError, ShuttingDownError, UpstreamError
+from smart_mcp_proxy.errors import Delivery, ProxyError, RequestError, RpcAnswer, ShuttingDownError, UpstreamError
 from smart_mcp_proxy.fastmcp_compat.failures import gateway_failed
 from smart_mcp_proxy.fastmcp_compat.list_changed import ListChangedHub
 from smart_mcp_proxy.fastmcp_compat.paths import principal, served_path
@@ -221,8 +222,8 @@ class Agent:
         """The result of a listed tool as one era knows it; a failure is a result with `isError`.
 
         Raises:
-            MCPError: The offer passes JSON-RPC errors on, and the server answered with one; or the request brings a
-                requestState that is not its own.
+            MCPError: The offer passes JSON-RPC errors on, and the server answered with one; the request does not
+                declare a capability that the server needs; or it brings a requestState that is not its own.
         """
         task = asyncio.current_task()
         assert task is not None
@@ -242,6 +243,8 @@ class Agent:
         except ProxyError as error:
             if error.error_code == INVALID_STATE:
                 raise request_error(error.jsonrpc_code, str(error), error.data) from error
+            if era == "modern" and (undeclared := _undeclared(error, caller)) is not None:
+                raise request_error(undeclared.code, undeclared.message, undeclared.data) from error
             return _failed(name, error, era)
         except RecursionError as exc:
             return _failed(name, _unreadable(name, exc), era)
@@ -306,6 +309,20 @@ def _found(look: Callable[[], Offer]) -> Offer:
         return look()
     except RequestError as error:
         raise request_error(NOT_FOUND, f"{error.message} {error.hint}".strip()) from error
+
+
+def _undeclared(error: ProxyError, caller: Caller) -> RpcAnswer | None:
+    """The server's error for a capability that the request does not declare; None where it declares it, or for others.
+
+    What a client declares and a server may not ask for is told by the result, whose hint says who can allow it.
+    """
+    answer = error.answer if isinstance(error, UpstreamError) else None
+    if answer is None or answer.code != MISSING_REQUIRED_CLIENT_CAPABILITY:
+        return None
+    required = answer.data.get("requiredCapabilities") if isinstance(answer.data, dict) else None
+    declared = caller.input.capabilities if caller.input is not None else {}
+    has_declared = isinstance(required, dict) and bool(required) and required.keys() <= declared.keys()
+    return None if has_declared else answer
 
 
 def _shutting_down(delivery: Delivery) -> ShuttingDownError:

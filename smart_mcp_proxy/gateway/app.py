@@ -12,7 +12,7 @@ from types import MappingProxyType
 from fastmcp import FastMCP
 
 from smart_mcp_proxy import __version__
-from smart_mcp_proxy.errors import CatalogError, ConfigError
+from smart_mcp_proxy.errors import CatalogError, ConfigError, UpstreamError
 from smart_mcp_proxy.fastmcp_compat.server import build_server
 from smart_mcp_proxy.gateway.activity_log import opened_activity_log
 from smart_mcp_proxy.gateway.agent import Agent
@@ -33,11 +33,13 @@ from smart_mcp_proxy.gateway.hook import ListChangedHook
 from smart_mcp_proxy.gateway.indexer import Indexer
 from smart_mcp_proxy.gateway.inputs import Inputs
 from smart_mcp_proxy.gateway.learning import Learning, opened_learning
+from smart_mcp_proxy.gateway.links import Links
 from smart_mcp_proxy.gateway.management import Management
 from smart_mcp_proxy.gateway.offer import Offers, OneOffer, activity_of
 from smart_mcp_proxy.gateway.outputs import Outputs
 from smart_mcp_proxy.gateway.own_tools import own_tools
 from smart_mcp_proxy.gateway.passthrough import Passthrough
+from smart_mcp_proxy.gateway.presence import Presence
 from smart_mcp_proxy.gateway.request_states import RequestStates
 from smart_mcp_proxy.gateway.results import SERVER_NAME
 from smart_mcp_proxy.gateway.retrieval import Retrieval
@@ -53,12 +55,13 @@ from smart_mcp_proxy.gateway.tools.upstream_servers import UpstreamServers
 from smart_mcp_proxy.gateway.toolsets import Toolsets
 from smart_mcp_proxy.gateway.unmatched import Unmatched
 from smart_mcp_proxy.gateway.visible import Visible
-from smart_mcp_proxy.models import Principal, Reach, ServerState, ServerStatus
+from smart_mcp_proxy.gateway.visitors import Visitors
+from smart_mcp_proxy.models import Principal, Reach, ServerStatus
 from smart_mcp_proxy.search import SearchIndex
-from smart_mcp_proxy.servers import Profile, ServerConfig, ServerEdits
+from smart_mcp_proxy.servers import Profile, ServerConfig, ServerEdits, with_inherited
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.telemetry import get_logger, spawn
-from smart_mcp_proxy.upstream import Dialer, Fleet, SignIns
+from smart_mcp_proxy.upstream import Dialer, Fleet, SignIns, TlsContext
 
 __all__ = ["Gateway", "GatewayStatus"]
 
@@ -122,7 +125,7 @@ class Gateway:
             settings = self.settings
             self.catalog = await stack.enter_async_context(opened_catalog(settings))
             self.recorder = await stack.enter_async_context(opened_activity_log(self.catalog, settings))
-            self.visible = Visible(self.catalog, self._servers, self.index.nearest_names)
+            self.visible = self._look()
             self.approvals = Approvals(self.catalog, lambda: self._servers, settings.trust, self._follow, self.recorder)
             self.indexer = Indexer(
                 self.catalog,
@@ -138,8 +141,9 @@ class Gateway:
             if settings.learn:
                 opening = opened_learning(self.catalog, self.indexer, self._clock)
                 self.learning = await stack.enter_async_context(opening)
-            sign_ins = SignIns(settings.data_dir)
-            dialer = await stack.enter_async_context(Dialer(settings.max_message_bytes, sign_ins))
+            tls = TlsContext(self._environ)
+            sign_ins = SignIns(settings.data_dir, tls=tls)
+            dialer = await stack.enter_async_context(Dialer(settings.max_message_bytes, sign_ins, tls))
             self.sandbox = await stack.enter_async_context(Sandbox(settings.code_parallel, dialer.watchdog))
             self.gates = open_gates(settings, self._servers, self._clock)
             self.fleet = Fleet(
@@ -151,6 +155,7 @@ class Gateway:
                 start_parallel=settings.start_parallel,
                 open_link=dialer,
             )
+            self.presence = Presence(self.fleet, self.indexer, clock=self._clock)
             await self.fleet.apply(self._servers)
             for part in (self.fleet, self.indexer, self.shelves, self.subscriptions):
                 stack.push_async_callback(part.close)
@@ -190,7 +195,8 @@ class Gateway:
         self.outputs = Outputs(self._clock)
         self.agent_tokens = AgentTokens(self.catalog)
         self.inputs = Inputs(RequestStates(settings.data_dir), self._servers, is_cleaned=settings.clean_results)
-        self.clients = Clients(self.fleet, self.recorder, self._contents_visible, is_cleaned=settings.clean_results)
+        self.clients = Clients(self.fleet, self.recorder, self._contents_visible, settings)
+        links = Links(self.catalog)
         limits = CallLimits.of(settings, is_passing_through=self._passthrough is not None)
         self.calls = Calls(
             self.visible,
@@ -204,22 +210,22 @@ class Gateway:
             lists=self.indexer,
             inputs=self.inputs,
             clients=self.clients,
+            links=links,
         )
         self.toolsets = Toolsets(self.catalog, self._visible_in, self.calls, self._clock)
-        parts = (self.shelves, self.fleet, self.gates, self.recorder, settings.activity_args, self._clock)
-        self.asks = Asks(*parts, is_cleaned=limits.is_cleaned, inputs=self.inputs, clients=self.clients)
+        parts = (self.shelves, self.fleet, self.gates, self.recorder, limits, self._clock)
+        self.asks = Asks(*parts, inputs=self.inputs, clients=self.clients, links=links)
         self.fronts = Fronts(
             self.visible,
-            lambda profile: Visible(self.catalog, self._servers, self.index.nearest_names, profile),
+            self._look,
             self._front,
             self._profiles,
         )
         self.retrieval = self.fronts.whole.retrieval
-        passed, limit = self._passthrough, settings.tool_name_limit
-        reading = (self._contents_visible, self.shelves, self.fleet, self.asks, limit, passed)
-        self.contents = ContentsDoor(*reading, self.subscriptions)
+        reading = (self._contents_visible, self.shelves, self.fleet, self.asks, settings.tool_name_limit)
+        self.contents = ContentsDoor(*reading, self._passthrough, self.subscriptions)
         self.subscriptions.start(self.fleet, self.asks, self.contents.find)
-        conduct = Conduct(self._clock)
+        self.visitors, conduct = Visitors(self.recorder), Conduct(self._clock)
         self.agent = Agent(
             self._offers(conduct),
             self._start_soon,
@@ -235,6 +241,7 @@ class Gateway:
 
     def _front(self, visible: Visible, profile: str) -> Front:
         """The gateway's own tools working on what is visible in one part of the catalog."""
+        settings = self.settings
         retrieval = Retrieval(
             visible,
             self.catalog,
@@ -248,13 +255,20 @@ class Gateway:
         code = CodeExecution(self.sandbox, self.calls, visible, self.outputs, self.recorder, self._available)
         more = (
             # Not in a part of the catalog: whoever is given a part must not reach beyond it.
-            *([UpstreamServers(self.management)] if self.settings.manage and visible is self.visible else ()),
+            *([UpstreamServers(self.management, settings)] if settings.manage and visible is self.visible else ()),
             *([code] if self._available.code != "off" else ()),
-            *proxy_tools(self.settings, self.catalog, visible, self.calls, self.asks, self.recorder),
+            *proxy_tools(settings, self.catalog, visible, self.calls, self.asks, self.recorder),
         )
         own = own_tools(self.settings, visible, retrieval, self.calls, self.outputs, more)
         make_toolset = partial(self.toolsets.make, profile=profile)
         return Front(visible, retrieval, self.calls, own, make_toolset, self.settings.list_all_below_tokens)
+
+    def _look(self, profile: Profile | None = None) -> Visible:
+        """The tools that the configuration shows, of all or of a profile."""
+        return Visible(self.catalog, self._servers, self.index.nearest_names, profile, self._absence)
+
+    async def _absence(self, server: str) -> UpstreamError | None:
+        return await self.presence.absence(server)
 
     def _visible_in(self, profile: str, reach: Reach) -> Visible | None:
         visible = self.fronts.visible(profile)
@@ -278,20 +292,19 @@ class Gateway:
         )
 
     def _passed_through(self, server: str, reach: Reach) -> Passthrough:
-        visible = self.fronts.narrowed(self.visible, reach)
-        return Passthrough(server, visible, self.calls, self.indexer, self.is_settled)
+        return Passthrough(server, self.fronts.narrowed(self.visible, reach), self.calls, self.indexer, self.is_settled)
 
     def _keeper_of_vectors(self) -> Embedding | None:
         """What lets vectors rank, if the settings ask for it; it starts after the first answer."""
-        settings = self.settings
-        if settings.embedder == "BM25":
+        if self.settings.embedder == "BM25":
             return None
-        setup = vector_setup(settings, self._available, self._environ)
-        return Embedding(self.index, self.catalog, self.indexer, settings.data_dir, setup, clock=self._clock)
+        setup = vector_setup(self.settings, self._available, self._environ)
+        return Embedding(self.index, self.catalog, self.indexer, self.settings.data_dir, setup, clock=self._clock)
 
     def mcp_server(self) -> FastMCP:
         """A FastMCP server that agents can be connected to. It lets everyone in."""
-        return build_server(SERVER_NAME, __version__, self.agent, self.contents, self.clients, self.fleet.gateways)
+        parts = (self.agent, self.contents, self.clients, self.fleet.gateways, self.visitors.visiting)
+        return build_server(SERVER_NAME, __version__, *parts)
 
     async def serves_at(self, place: str) -> bool:
         """Whether a list of tools is served at `/mcp/{place}`."""
@@ -321,31 +334,21 @@ class Gateway:
 
     def _served(self, servers: Mapping[str, ServerConfig]) -> dict[str, ServerConfig]:
         """Those of the configured servers that this gateway works with."""
-        return {name: config for name, config in servers.items() if self._passthrough in (None, name)}
+        chosen = {name: config for name, config in servers.items() if self._passthrough in (None, name)}
+        return with_inherited(chosen, self.settings.inherit_env)
 
     async def wait_settled(self, timeout_s: float) -> bool:
         """Whether every server is listed or has failed within `timeout_s`."""
-
-        async def settled() -> None:
-            while not self.is_settled():
-                await self.indexer.wait_changed()
-
-        try:
-            await asyncio.wait_for(settled(), timeout_s)
-        except TimeoutError:
-            return False
-        return True
+        return await self.presence.wait_settled(timeout_s)
 
     def status(self) -> GatewayStatus:
         """What the command line, REST and health checks show."""
-        tools = dict.fromkeys(self._servers, 0)
-        for record in self.visible.records():
-            tools[record.key.server] += 1
         return GatewayStatus(
             version=__version__,
             pid=os.getpid(),
             servers=self._statuses(),
-            tools=tools,
+            tools={name: len(self.visible.of_server(name)) for name in self._servers},
+            waiting=self.visible.waiting(),
             catalog_tokens=self.retrieval.catalog_tokens(),
             generation=self.catalog.snapshot.generation,
             degraded=self.degraded(),
@@ -353,6 +356,7 @@ class Gateway:
             embedded=self.embedding.progress if self.embedding is not None else None,
             is_loaded=self.indexer.loaded.is_set(),
             sessions=self.agent.sessions,
+            visitors=self.visitors.listed(),
         )
 
     def degraded(self) -> tuple[str, ...]:
@@ -362,15 +366,10 @@ class Gateway:
 
     def is_settled(self) -> bool:
         """Whether every configured server is listed or has failed."""
-        return all(map(self._is_done, self._statuses()))
+        return self.presence.is_settled()
 
     def _statuses(self) -> tuple[ServerStatus, ...]:
         return tuple([self.gates.shown(upstream.status) for upstream in self.fleet])
-
-    def _is_done(self, status: ServerStatus) -> bool:
-        if status.state is ServerState.READY:
-            return self.indexer.is_done(status.name)
-        return status.state not in (ServerState.CONNECTING, ServerState.DISCONNECTED, ServerState.AUTHENTICATING)
 
     async def _follow(self) -> None:
         await self.indexer.follow()

@@ -17,8 +17,9 @@ from smart_mcp_proxy.gateway.differences import FieldChange, differences
 from smart_mcp_proxy.gateway.recorder import Recorder
 from smart_mcp_proxy.models import Review, ToolKey, ToolRecord, Trust, Withheld, WithheldState
 from smart_mcp_proxy.names import parse_canonical, parse_content, server_of, shell_word
+from smart_mcp_proxy.policy import scanner
 from smart_mcp_proxy.policy.approval import review_of
-from smart_mcp_proxy.policy.scanner import Finding, Peer, Peers, scan
+from smart_mcp_proxy.policy.scanner import Finding
 from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.telemetry import Activity
 
@@ -215,7 +216,9 @@ def _clean(server: str, definitions: Sequence[Mapping[str, Any]], snapshot: Snap
     peers = _peers(snapshot)
     hashes = ((change_hash(server, each), each) for each in definitions if _is_plain(each))
     return frozenset(
-        hash_ for hash_, each in hashes if hash_ not in known and not _doubts(scan(server_of(server), each, peers))
+        hash_
+        for hash_, each in hashes
+        if hash_ not in known and not _doubts(scanner.scan(server_of(server), each, peers))
     )
 
 
@@ -232,10 +235,10 @@ def _doubts(findings: Sequence[Finding]) -> bool:
     return any(finding.severity == "review" for finding in findings)
 
 
-def _peers(snapshot: Snapshot) -> Peers:
+def _peers(snapshot: Snapshot) -> "scanner.Peers":
     # Shelves left out: a server's own prompt may have the name and the words of its tool.
     records = (record for record in snapshot.by_id.values() if ":" not in record.key.server)
-    return Peers(Peer(*record.key, _description(record)) for record in records)
+    return scanner.Peers(scanner.Peer(*record.key, _description(record)) for record in records)
 
 
 def _description(record: ToolRecord) -> str:
@@ -244,11 +247,11 @@ def _description(record: ToolRecord) -> str:
 
 
 def _explained(snapshot: Snapshot, withheld: Sequence[Withheld]) -> list[Waiting]:
-    peers = _peers(snapshot) if withheld else Peers()
+    peers = _peers(snapshot) if withheld else scanner.Peers()
     explained = []
     for each in withheld:
         current = msgspec.json.decode(each.record.raw)
         approved = None if each.approved is None else msgspec.json.decode(each.approved)
-        findings = scan(server_of(each.record.key.server), current, peers)
+        findings = scanner.scan(server_of(each.record.key.server), current, peers)
         explained.append(Waiting(each, findings, differences(approved, current)))
     return explained

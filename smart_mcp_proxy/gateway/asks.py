@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,20 +11,21 @@ from msgspec import structs
 
 from smart_mcp_proxy import policy
 from smart_mcp_proxy.catalog import Snapshot
-from smart_mcp_proxy.errors import ProxyError
-from smart_mcp_proxy.gateway.cleaning import clean, may_need_cleaning
+from smart_mcp_proxy.errors import ProxyError, RpcAnswer, UpstreamError
+from smart_mcp_proxy.gateway.calls import CallLimits
+from smart_mcp_proxy.gateway.cleaning import clean, may_need_cleaning, told_error
 from smart_mcp_proxy.gateway.clients import Clients
 from smart_mcp_proxy.gateway.connected import connected, require_connected
-from smart_mcp_proxy.gateway.contents import Target, require_unchanged
+from smart_mcp_proxy.gateway.contents import Contents, Target, require_unchanged
 from smart_mcp_proxy.gateway.gates import Gates
 from smart_mcp_proxy.gateway.inputs import Inputs, Round, incomplete
+from smart_mcp_proxy.gateway.links import Links
 from smart_mcp_proxy.gateway.progress import shown_progress
 from smart_mcp_proxy.gateway.recorder import Recorder
 from smart_mcp_proxy.gateway.request_states import Subject
 from smart_mcp_proxy.gateway.results import INPUT_REQUIRED, facts_of, rewritten
 from smart_mcp_proxy.gateway.shelves import Shelves
 from smart_mcp_proxy.gateway.tools.base import Caller
-from smart_mcp_proxy.policy import ArgumentsKept
 from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.telemetry import Activity
 from smart_mcp_proxy.upstream import Fleet, Upstream
@@ -45,6 +47,7 @@ class Ask:
         arguments: Those of the agent that the activity log keeps as the policy says.
         caller: Who asks.
         send: How the server is asked, in the seconds that are left; None for a request of this method.
+        uri: Of a resource, under which the agent asks for it; empty for what has none, or under its own.
     """
 
     method: str
@@ -53,6 +56,7 @@ class Ask:
     arguments: Mapping[str, Any]
     caller: Caller
     send: Callable[[Upstream, float | None], Awaitable[RawResult]] | None = None
+    uri: str = ""
 
 
 class Asks:
@@ -63,11 +67,12 @@ class Asks:
         fleet: The servers' sessions.
         gates: Limits and breakers, the same ones as for tool calls.
         recorder: Gets one activity record per request.
-        kept: What the activity log keeps of arguments.
+        limits: From the settings: what the activity log keeps of arguments, whether what servers say is cleaned, and
+            what they say in errors and of progress marked as theirs.
         clock: Monotonic seconds.
-        is_cleaned: Whether what steers a terminal or hides from the eye is taken out of results.
         inputs: What servers ask of clients; None where none may ask.
         clients: The clients that some servers know each of; None where none does.
+        links: What results have linked to; None where that leads nowhere.
     """
 
     def __init__(  # noqa: PLR0913  (as for calls: whatever a request meets is handed in)
@@ -76,22 +81,35 @@ class Asks:
         fleet: Fleet,
         gates: Gates,
         recorder: Recorder[Activity],
-        kept: ArgumentsKept,
+        limits: CallLimits,
         clock: Callable[[], float],
         *,
-        is_cleaned: bool = False,
         inputs: Inputs | None = None,
         clients: Clients | None = None,
+        links: Links | None = None,
     ) -> None:
         self._shelves = shelves
         self._fleet = fleet
         self._gates = gates
         self._recorder = recorder
-        self._kept = kept
+        self._kept = limits.arguments
         self._clock = clock
-        self._is_cleaned = is_cleaned
+        self._is_cleaned = limits.is_cleaned
+        self._is_fenced = limits.is_fenced
         self._inputs = inputs
         self._clients = clients
+        self._links = links
+
+    async def find(self, contents: Contents, uri: str, principal: str) -> Target:
+        """What the URI of a resource leads to for a principal, what its results have linked to included.
+
+        It is to be asked for at once: what may be read is looked at for this moment.
+
+        Raises:
+            RequestError: It leads nowhere.
+            QuarantinedError: It waits for the user.
+        """
+        return contents.resource(uri) if self._links is None else await self._links.find(contents, uri, principal)
 
     async def ask(self, ask: Ask) -> RawResult:
         """The server's result as it sent it, cleaned where the settings ask for it.
@@ -117,7 +135,9 @@ class Asks:
             outcome = "ok" if is_complete else INPUT_REQUIRED
         except ProxyError as error:
             outcome, delivery = error.error_code, error.delivery
-            raise
+            raise await told_error(
+                _under_uri(error, ask), is_cleaned=self._is_cleaned, is_fenced=self._is_fenced
+            ) from error
         except asyncio.CancelledError:
             outcome, delivery = "cancelled", "unknown"
             raise
@@ -159,7 +179,7 @@ class Asks:
         caller = ask.caller
         params = {**ask.params, "_meta": caller.meta} if caller.meta else ask.params
         server = ask.target.server
-        on_progress = shown_progress(caller.on_progress, is_cleaned=self._is_cleaned)
+        on_progress = shown_progress(caller.on_progress, is_cleaned=self._is_cleaned, is_fenced=self._is_fenced)
         with self._gates.admitted_to(server, caller.principal) as admission:
             granted_s = await admission.turn() if admission.is_waiting else None
             upstream, left_s = await connected(self._fleet, server, granted_s, self._clock, self._shelves)
@@ -197,7 +217,7 @@ class Asks:
                 outcome=outcome,
                 duration_ms=seconds * 1000,
                 at_s=time.time(),
-                detail={"method": ask.method},
+                detail={"method": ask.method} | ({"via": "link"} if target.is_linked else {}),
                 session=policy.short_digest(caller.session) if caller.session else "",
                 server=target.server,
                 digest=target.record.digest if target.record is not None else "",
@@ -205,3 +225,17 @@ class Asks:
                 arguments=policy.kept_arguments(ask.arguments, self._kept),
             )
         )
+
+
+def _under_uri(error: ProxyError, ask: Ask) -> ProxyError:
+    """The error with the agent's URI for the resource, where its data has the server's."""
+    answer = error.answer if isinstance(error, UpstreamError) else None
+    data = answer.data if answer is not None else None
+    if answer is None or not ask.uri or not isinstance(data, dict) or data.get("uri") != ask.target.name:
+        return error
+    told = copy(error)
+    assert isinstance(told, UpstreamError)
+    told.answer = RpcAnswer(answer.code, answer.message, {**data, "uri": ask.uri})
+    if isinstance(besides := (error.data or {}).get("rpc_data"), dict) and "uri" in besides:
+        told.data = {**(error.data or {}), "rpc_data": {**besides, "uri": ask.uri}}
+    return told

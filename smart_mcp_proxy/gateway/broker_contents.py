@@ -22,6 +22,7 @@ _LISTS: Final[Mapping[str, tuple[ContentKind, str]]] = {
     "resources/templates/list": ("templates", "resourceTemplates"),
 }
 _COMPLETING: Final = '{"ref": {"type": "ref/prompt", "name": "..."}, "argument": {"name": "...", "value": ""}}.'
+_NOTHING: Final[Mapping[str, Any]] = {}
 _KEPT: Final = 256
 """Servers whose definitions are kept ready, for each reach; reading them anew takes its time."""
 
@@ -67,7 +68,10 @@ class BrokerContents:
         contents = self._contents(server, visible, reach)
         if method in _LISTS:
             return _page(contents, *_LISTS[method], params.get("cursor"))
-        target, arguments = _sought(method, params, contents)
+        if method == "resources/read":
+            target, arguments = await self._asks.find(contents, _text(params, "uri"), caller.principal), _NOTHING
+        else:
+            target, arguments = _sought(method, params, contents)
         return (await self._asks.ask(Ask(method, target, params, arguments, caller))).text
 
     def _contents(self, server: str, visible: Visible, reach: Reach) -> Contents:
@@ -89,8 +93,6 @@ def _page(contents: Contents, kind: ContentKind, member: str, cursor: Any) -> by
 
 def _sought(method: str, params: Mapping[str, Any], contents: Contents) -> tuple[Target, Mapping[str, Any]]:
     """What a request is about, and the arguments that the activity log may keep."""
-    if method == "resources/read":
-        return contents.resource(_text(params, "uri")), {}
     if method == "prompts/get":
         return contents.prompt(_text(params, "name")), _object(params, "arguments")
     ref = _object(params, "ref")

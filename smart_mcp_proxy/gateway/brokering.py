@@ -9,15 +9,15 @@ import mcp_types
 import msgspec
 from mcp_types.methods import SPEC_CLIENT_METHODS, SPEC_CLIENT_NOTIFICATION_METHODS
 
-from smart_mcp_proxy.errors import RefusedError, RequestError, UpstreamError
+from smart_mcp_proxy.errors import RequestError, UpstreamError
 from smart_mcp_proxy.gateway.broker_contents import BrokerContents
 from smart_mcp_proxy.gateway.broker_status import BrokerStatus, Connections, Count, connection_of, status_of
 from smart_mcp_proxy.gateway.calls import Calls
-from smart_mcp_proxy.gateway.cleaning import told_beside
+from smart_mcp_proxy.gateway.cleaning import fenced_notice, told_beside
 from smart_mcp_proxy.gateway.cursors import unknown_cursor
 from smart_mcp_proxy.gateway.fronts import Fronts
 from smart_mcp_proxy.gateway.indexer import Indexer
-from smart_mcp_proxy.gateway.refusals import server_quarantined
+from smart_mcp_proxy.gateway.refusals import server_disabled, server_quarantined
 from smart_mcp_proxy.gateway.tools.base import Caller
 from smart_mcp_proxy.gateway.visible import Visible
 from smart_mcp_proxy.models import CallRequest, OnMessage, Principal, Progress, ServerState
@@ -76,6 +76,7 @@ class Brokering:
         contents: The servers' prompts and resources.
         indexer: Says when a server's tools are listed.
         is_cleaned: Whether what steers a terminal or hides from the eye is taken out of what servers say meanwhile.
+        is_fenced: Whether the text of it is marked as theirs.
         wall: Seconds since the epoch, for what is shown.
     """
 
@@ -89,6 +90,7 @@ class Brokering:
         wall: Callable[[], float] = time.time,
         *,
         is_cleaned: bool = False,
+        is_fenced: bool = False,
     ) -> None:
         self._fronts = fronts
         self._calls = calls
@@ -97,6 +99,7 @@ class Brokering:
         self._indexer = indexer
         self._wall = wall
         self._is_cleaned = is_cleaned
+        self._is_fenced = is_fenced
         self._counts: dict[str, Count] = {}
 
     # --- what is shown
@@ -149,7 +152,8 @@ class Brokering:
         if asked.method not in METHODS:
             raise _unknown_method(asked.method, METHODS)
         meta = _meta(asked.params)
-        heard = _Heard(asked.on_message, meta.get("progressToken"), is_cleaned=self._is_cleaned)
+        token = meta.get("progressToken")
+        heard = _Heard(asked.on_message, token, is_cleaned=self._is_cleaned, is_fenced=self._is_fenced)
         passed_on = {key: value for key, value in meta.items() if key not in _CONNECTION_KEYS}
         caller = Caller(who.id, passed_on, heard.on_progress, on_message=heard.message)
         call = _call(server, asked.params, caller) if asked.method == "tools/call" else None
@@ -181,11 +185,7 @@ class Brokering:
         if config.quarantined:
             raise server_quarantined(server)
         if config.disabled:
-            raise RefusedError(
-                f"Server '{server}' is disabled.",
-                hint="Ask the user to take 'disabled' out of its entry, or use another server.",
-                code="server_disabled",
-            )
+            raise server_disabled(server)
         return visible
 
     def _visible(self, who: Principal) -> Visible:
@@ -222,7 +222,7 @@ class Brokering:
                 f"Server '{server}' is no longer configured.", hint="Its user can add it again; use another one."
             )
         if not await upstream.ready(upstream.config.limits.init_s):
-            raise upstream.not_ready()
+            raise await self._calls.shown(upstream.not_ready())
 
     def _count(self, server: str) -> Count:
         return self._counts.get(server) or Count()
@@ -247,12 +247,14 @@ class _Heard:
         say: Tells the caller.
         token: The caller's name for the request's progress; None where it wants none.
         is_cleaned: Whether it is cleaned like a result.
+        is_fenced: Whether it is fenced like one.
     """
 
-    def __init__(self, say: OnMessage, token: Any, *, is_cleaned: bool) -> None:
+    def __init__(self, say: OnMessage, token: Any, *, is_cleaned: bool, is_fenced: bool) -> None:
         self._say = say
         self._token = token
         self._is_cleaned = is_cleaned
+        self._is_fenced = is_fenced
         self.on_progress = self._progress if token is not None else None
 
     async def message(self, text: bytes) -> None:
@@ -260,6 +262,7 @@ class _Heard:
         try:
             told = _notification.decode(text)
             params = await told_beside(told.params, len(text), is_cleaned=self._is_cleaned)
+            params = fenced_notice(params) if self._is_fenced else params
         except (msgspec.DecodeError, RecursionError):  # its parameters are none: not worth a failed request
             return
         if told.method == "notifications/progress":
@@ -289,6 +292,7 @@ def _call(server: str, params: Mapping[str, Any], caller: Caller) -> CallRequest
         arguments=arguments or {},
         variant=None,
         is_checked=False,
+        keeps_uris=True,
         principal=caller.principal,
         meta=caller.meta,
         on_progress=caller.on_progress,

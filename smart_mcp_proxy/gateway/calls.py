@@ -11,12 +11,13 @@ from msgspec import structs
 
 from smart_mcp_proxy import policy
 from smart_mcp_proxy.errors import ProxyError, RefusedError, RequestError
-from smart_mcp_proxy.gateway.cleaning import clean, fence, may_need_cleaning
+from smart_mcp_proxy.gateway.cleaning import clean, fence, may_need_cleaning, told_error
 from smart_mcp_proxy.gateway.clients import Clients
 from smart_mcp_proxy.gateway.connected import Lists, connected, connected_now, require_connected
 from smart_mcp_proxy.gateway.gates import Gates
 from smart_mcp_proxy.gateway.inputs import Inputs, Round, incomplete
 from smart_mcp_proxy.gateway.learning import Learning
+from smart_mcp_proxy.gateway.links import Links, may_link
 from smart_mcp_proxy.gateway.outputs import Outputs, truncate
 from smart_mcp_proxy.gateway.progress import shown_progress
 from smart_mcp_proxy.gateway.recorder import Recorder
@@ -31,7 +32,7 @@ from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.telemetry import Activity
 from smart_mcp_proxy.upstream import Fleet
 
-__all__ = ["Calls"]
+__all__ = ["CallLimits", "Calls"]
 
 REASON_LIMIT_CHARS = 1_000
 """A longer reason is refused, and written down as far as this."""
@@ -85,6 +86,7 @@ class Calls:
         lists: What servers list to this process; None where that does not matter.
         inputs: What servers ask of clients; None where none may ask.
         clients: The clients that some servers know each of; None where none does.
+        links: Makes the links in results lead here; None where they stay as they are.
     """
 
     def __init__(  # noqa: PLR0913  (the one path: whatever a call meets is handed in)
@@ -101,6 +103,7 @@ class Calls:
         lists: Lists | None = None,
         inputs: Inputs | None = None,
         clients: Clients | None = None,
+        links: Links | None = None,
     ) -> None:
         self._visible = visible
         self._fleet = fleet
@@ -113,6 +116,7 @@ class Calls:
         self._lists = lists
         self._inputs = inputs
         self._clients = clients
+        self._links = links
         self._schemas = ArgumentSchemas()
 
     async def call(self, request: CallRequest, within: Visible | None = None) -> RawResult:
@@ -144,12 +148,12 @@ class Calls:
             if facts is not None and facts.resultType == "complete":
                 outcome = "tool_error" if facts.isError else "ok"
                 self._learn(record, request, facts)
-                return await self._shaped(raw, request)
+                return await self._shaped(raw, record, request)
             asked = await self._asked(raw, record, round)
             outcome = INPUT_REQUIRED
         except ProxyError as error:
             outcome, delivery = error.error_code, error.delivery
-            raise
+            raise await self.shown(error, request) from error
         except asyncio.CancelledError:
             outcome, delivery = "cancelled", "unknown"
             raise
@@ -177,9 +181,11 @@ class Calls:
             raise incomplete(record.key.server, "tools/call")
         return await self._inputs.passed_on(raw, record.key.server, "tools/call", round)
 
-    async def _shaped(self, raw: RawResult, request: CallRequest) -> RawResult:
+    async def _shaped(self, raw: RawResult, record: ToolRecord, request: CallRequest) -> RawResult:
         """The result as the agent gets it: cleaned, then cut, then fenced, each where the settings ask for it."""
         limits = self._limits
+        if self._links is not None and may_link(raw):  # first: only the server's own URI leads to its resource
+            raw = await self._links.passed_on(raw, record.key.server, request.principal, keeps_uris=request.keeps_uris)
         if limits.is_cleaned and may_need_cleaning(raw):
             raw = await rewritten(raw, clean)
         if limits.output_limit_chars and request.parent is None:  # what a script answers with is cut as a whole
@@ -188,6 +194,12 @@ class Calls:
             raw = await rewritten(raw, cut)
         # A script reads values, not text; what it answers with is fenced as a whole.
         return await rewritten(raw, fence) if limits.is_fenced and request.parent is None else raw
+
+    async def shown(self, error: ProxyError, request: CallRequest | None = None) -> ProxyError:
+        """An error as its caller gets it: what a server says in it is treated like a result."""
+        limits = self._limits
+        is_fenced = limits.is_fenced and (request is None or request.parent is None)
+        return await told_error(error, is_cleaned=limits.is_cleaned, is_fenced=is_fenced)
 
     def _note(
         self, request: CallRequest, record: ToolRecord | None, outcome: str, delivery: str, seconds: float
@@ -237,7 +249,9 @@ class Calls:
         params: dict[str, Any] = {"name": record.key.tool, "arguments": request.arguments}
         if request.meta:
             params["_meta"] = request.meta
-        on_progress = shown_progress(request.on_progress, is_cleaned=self._limits.is_cleaned)
+        on_progress = shown_progress(
+            request.on_progress, is_cleaned=self._limits.is_cleaned, is_fenced=self._limits.is_fenced
+        )
         with self._gates.admitted(request, record) as admission:
             left_s: float | None = None
             upstream = None if admission.is_waiting else connected_now(self._fleet, record.key.server, self._lists)

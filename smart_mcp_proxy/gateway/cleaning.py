@@ -5,18 +5,31 @@ import json
 import re
 import secrets
 from collections.abc import Mapping, Sequence
+from copy import copy
 from functools import partial
-from typing import Any
+from typing import Any, Final, TypeVar
 
 import msgspec
 
+from smart_mcp_proxy.errors import ProxyError, RpcAnswer, UpstreamError
 from smart_mcp_proxy.gateway.results import OFF_LOOP_BYTES, is_said, members_of
 from smart_mcp_proxy.policy.inputs import hidden
 from smart_mcp_proxy.policy.scanner.hidden import FLAG
 from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.telemetry import redact
 
-__all__ = ["CLEANED_META_KEY", "clean", "fence", "fenced", "may_need_cleaning", "said_beside", "told_beside"]
+__all__ = [
+    "CLEANED_META_KEY",
+    "clean",
+    "fence",
+    "fenced",
+    "fenced_notice",
+    "may_need_cleaning",
+    "said_beside",
+    "shown_error",
+    "told_beside",
+    "told_error",
+]
 
 CLEANED_META_KEY = "dev.smartmcpproxy/cleaned"
 FENCE_WORD = "untrusted-output"
@@ -25,7 +38,7 @@ FENCE_BYTES = 8
 
 _DELETE = b"\x7f"
 _SUSPECT_ESCAPE = re.compile(
-    rb"\\(?:[bf]|r(?!\\n)|u(?:00(?:0[0-8bcefBCEF]|1|7[fF]|[89])|202[a-eA-E]|206[6-9]|[dD][bB]40))"
+    rb"\\(?:[bf]|r(?!\\n)|u(?:00(?:0[0-8b-fB-F]|1|7[fF]|[89])|202[a-eA-E]|206[6-9]|[dD][bB]40))"
 )
 _SUSPECTS_BEYOND_ASCII = {
     b"\xc2": re.compile(rb"\xc2[\x80-\x9f]"),
@@ -46,6 +59,11 @@ _UNWANTED = re.compile(
 """Commands to a terminal, direction marks and TAG characters. Source: ECMA-48, 5.4 and 5.6; Unicode TR9, TR51."""
 _TEXT = msgspec.Raw(b'"text"')
 _LOOKS_LIKE_FENCE = re.compile(rf"<(?=\s*/?\s*{FENCE_WORD})", re.IGNORECASE)
+
+_SAID_DATA: Final = frozenset({"rpc_data", "output"})
+"""What of an error's data others said."""
+_SAID_NOTICE: Final = frozenset({"message", "data"})
+"""Where the text of a notification stands: of progress, and of a log message."""
 
 _Block = Mapping[str, msgspec.Raw]
 
@@ -80,6 +98,56 @@ def clean(raw: bytes) -> bytes:
     members = members_of(text.encode())
     note = {CLEANED_META_KEY: {"removed_chars": removed[0]}}
     return msgspec.json.encode({**members, "_meta": {**_object(members.get("_meta")), **note}})
+
+
+ErrorT = TypeVar("ErrorT", bound=ProxyError)
+
+
+def shown_error(error: ErrorT, *, is_cleaned: bool, is_fenced: bool) -> ErrorT:
+    """The error as an agent gets it: what a server or a script says in it is cleaned and fenced like a result.
+
+    Args:
+        error: Left as it is; what is returned may be shown again and stays the same.
+        is_cleaned: Whether it is cleaned.
+        is_fenced: Whether the words of others are fenced.
+    """
+    if not (is_cleaned or is_fenced):
+        return error
+    shown, show = copy(error), partial(_shown, is_cleaned=is_cleaned)
+    head, said = show(error.message.removesuffix(error.said)), show(error.said)
+    shown.message, shown.hint, shown.said = head + (fenced(said) if said and is_fenced else said), show(error.hint), ""
+    if error.data is not None:
+        shown.data = {key: show(value) for key, value in error.data.items()}
+        if is_fenced:
+            shown.data |= {key: _fenced_value(shown.data[key]) for key in _SAID_DATA & shown.data.keys()}
+    if isinstance(error, UpstreamError) and isinstance(shown, UpstreamError) and (answer := error.answer) is not None:
+        words, data = show(answer.message), show(answer.data)
+        shown.answer = RpcAnswer(
+            answer.code, fenced(words) if is_fenced else words, _fenced_value(data) if is_fenced else data
+        )
+    return shown
+
+
+async def told_error(error: ErrorT, *, is_cleaned: bool, is_fenced: bool) -> ErrorT:
+    """What `shown_error` returns; an error that may be long is left to a thread."""
+    show = partial(shown_error, error, is_cleaned=is_cleaned, is_fenced=is_fenced)
+    is_long = len(error.message) > OFF_LOOP_BYTES or not _SAID_DATA.isdisjoint(error.data or ())
+    return await asyncio.to_thread(show) if is_long else show()
+
+
+def _shown(said: Any, *, is_cleaned: bool) -> Any:
+    """What `said_beside` returns; nothing in place of a value that cannot be read or written."""
+    try:
+        return said_beside(said, is_cleaned=is_cleaned)
+    except (msgspec.MsgspecError, RecursionError, OverflowError, UnicodeError):
+        return said.encode(errors="replace").decode() if isinstance(said, str) else None
+
+
+def _fenced_value(said: Any) -> Any:
+    """A JSON value as text in a fence: there is no other place for one inside of it."""
+    if said is None:
+        return None
+    return fenced(said if isinstance(said, str) else msgspec.json.encode(said).decode())
 
 
 def said_beside(said: Any, *, is_cleaned: bool) -> Any:
@@ -174,6 +242,12 @@ def fenced(text: str, nonce: str | None = None) -> str:
     """`text` between the two lines of a fence; without a `nonce` a new one is drawn."""
     name = f"{FENCE_WORD}-{nonce or secrets.token_hex(FENCE_BYTES)}"
     return f"<{name}>\n{_LOOKS_LIKE_FENCE.sub('&lt;', text)}\n</{name}>"
+
+
+def fenced_notice(params: Mapping[str, Any]) -> dict[str, Any]:
+    """The params of a notification with the text of its progress or log message in a fence."""
+    said = {key: params[key] for key in _SAID_NOTICE & params.keys() if params[key] is not None}
+    return {**params, **{key: _fenced_value(value) for key, value in said.items()}}
 
 
 def _fenced_block(block: _Block, nonce: str) -> _Block:

@@ -14,7 +14,7 @@ from smart_mcp_proxy.errors import ProxyError, RefusedError, RequestError, Upstr
 from smart_mcp_proxy.fastmcp_compat.handlers import ClientSession
 from smart_mcp_proxy.fastmcp_compat.lines import Line
 from smart_mcp_proxy.fastmcp_compat.paths import principal, served_path
-from smart_mcp_proxy.gateway.cleaning import clean, said_beside
+from smart_mcp_proxy.gateway.cleaning import clean, fenced_notice, said_beside
 from smart_mcp_proxy.gateway.inputs import ANSWER_S
 from smart_mcp_proxy.gateway.offer import Session
 from smart_mcp_proxy.gateway.recorder import Recorder
@@ -24,6 +24,7 @@ from smart_mcp_proxy.models import ClientLine, Principal, ToolRecord
 from smart_mcp_proxy.names import IDENTITIES, identity_on
 from smart_mcp_proxy.policy.inputs import InputFault, input_fault, shown_inputs, without_secrets
 from smart_mcp_proxy.raw_result import RawResult
+from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.telemetry import Activity, get_logger, has_secret, redact, spawn
 from smart_mcp_proxy.upstream import Fleet, OwnConnection, Upstream
 from smart_mcp_proxy.upstream.own import LISTINGS, restless_error
@@ -94,7 +95,7 @@ class Clients:
         fleet: The servers.
         recorder: Gets one record per question.
         look: What may be seen at a path on behalf of a principal; None where the place has tools alone.
-        is_cleaned: Whether what steers a terminal or hides from the eye is taken out of questions.
+        settings: Whether what servers ask and log is cleaned, and the text of log messages marked as theirs.
         clock: Monotonic seconds.
     """
 
@@ -103,14 +104,14 @@ class Clients:
         fleet: Fleet,
         recorder: Recorder[Activity],
         look: Callable[[str, Principal], Visible | None],
-        *,
-        is_cleaned: bool,
+        settings: Settings,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._fleet = fleet
         self._recorder = recorder
         self._look = look
-        self._is_cleaned = is_cleaned
+        self._is_cleaned = settings.clean_results
+        self._is_fenced = settings.fence_results
         self._clock = clock
         self._levels: dict[object, str] = {}
         self._open: set[object] = set()
@@ -225,7 +226,7 @@ class Clients:
     def said(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """What a server tells its client, as the client gets it; see `said_beside`."""
         said: dict[str, Any] = said_beside(params, is_cleaned=self._is_cleaned)
-        return said
+        return fenced_notice(said) if self._is_fenced else said
 
     def shown(self, server: str, method: str, params: Mapping[str, Any], declared: Mapping[str, Any]) -> Any:
         """The question as the client gets it: judged, cleaned, with the server's name.

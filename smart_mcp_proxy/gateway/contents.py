@@ -15,13 +15,15 @@ from smart_mcp_proxy.gateway.uri_templates import (
     canonical,
     covers,
     filled,
+    fits,
     gateway_template,
     gateway_uri,
+    is_web,
     match,
     split_gateway_uri,
 )
 from smart_mcp_proxy.gateway.visible import Visible
-from smart_mcp_proxy.models import ContentKind, ToolKey, ToolRecord
+from smart_mcp_proxy.models import ContentKind, ToolKey, ToolRecord, WithheldState
 from smart_mcp_proxy.names import IDENTITIES, listed_name, server_of, shelf
 
 __all__ = ["Contents", "Item", "Target", "require_unchanged"]
@@ -65,11 +67,13 @@ class Target(NamedTuple):
         server: Which server is asked.
         name: The name or URI that it knows.
         record: The approved definition that this goes by; None for a URI that the server does not list.
+        is_linked: Whether it goes by a link in a result, which opens what is new to the server's lists.
     """
 
     server: str
     name: str
     record: ToolRecord | None
+    is_linked: bool = False
 
 
 class _State(NamedTuple):
@@ -110,7 +114,7 @@ class Contents:
             state = self._state = _State(snapshot, rules, {})
         if kind not in state.items:
             known = {item.record.id: item for item in self._known.get(kind, {}).values()}
-            state.items[kind] = self._known[kind] = {item.shown: item for item in self._seen(snapshot, kind, known)}
+            state.items[kind] = self._known[kind] = _by_shown(self._seen(snapshot, kind, known))
         return state.items[kind]
 
     def page(self, kind: ContentKind, cursor: str | None) -> tuple[list[Mapping[str, Any]], str | None]:
@@ -160,17 +164,38 @@ class Contents:
         """
         if (item := self.of("resources").get(uri)) is not None:
             return Target(item.server, item.name, item.record)
-        for shown, item in self.of("templates").items():
-            if (values := match(shown, uri)) is not None:
-                target = Target(item.server, filled(item.name, values), item.record)
-                _refuse_withheld(self._catalog.snapshot, target)
-                return target
-        server, own = self._named(uri)
-        record = self._catalog.snapshot.by_key.get(ToolKey(shelf(server, "resources"), own))
-        target = Target(server, own, record)
-        if record is None:
+        target = self._templated(uri)
+        if target is None:
+            server, own = self._named(uri)
+            target = Target(server, own, self._catalog.snapshot.by_key.get(ToolKey(shelf(server, "resources"), own)))
+        if target.record is None or target.record.key.server == shelf(target.server, "templates"):
             _refuse_withheld(self._catalog.snapshot, target)
         return target
+
+    def linked(self, server: str, uri: str) -> Target:
+        """A server's resource to which one of its results has linked, also one that is new to the server's lists.
+
+        Args:
+            server: The one that linked to it.
+            uri: As it did.
+
+        Raises:
+            RequestError: The server is not seen here.
+            QuarantinedError: It waits for the user for another reason than that it is new.
+        """
+        if not self._visible.sees_content(server, uri):
+            raise self._unknown(uri)
+        templates = (item for item in self.of("templates").values() if item.server == server)
+        record = next((item.record for item in templates if match(item.name, uri) is not None), None)
+        target = Target(server, uri, record, is_linked=True)
+        _refuse_withheld(self._catalog.snapshot, target)
+        return target
+
+    def own_uri(self, uri: str) -> tuple[str | None, str]:
+        """Server and URI that an agent's URI says, to the letter; None for the server where it says none."""
+        if self._passed is not None:
+            return self._passed, uri
+        return split_gateway_uri(uri) or (None, uri)
 
     def template(self, uri: str) -> Target:
         """What a template, or the URI of a resource, leads to.
@@ -192,12 +217,42 @@ class Contents:
         parts = split_gateway_uri(uri)
         if parts is not None and self._visible.sees_content(*parts):
             return parts
-        # A result may link to a resource by the URI that its own server gives it.
+        # Text may name a resource by the URI that its own server gives it.
         owners = [(item.server, item.name) for item in self.of("resources").values() if item.name == uri]
         if len(owners) == 1:
             return owners[0]
+        if is_web(uri) and (waiting := self._withholding(uri)) is not None:
+            return waiting, uri
+        raise self._unknown(uri)
+
+    def _withholding(self, uri: str) -> str | None:
+        """A server that lists a resource of this URI which waits for the user."""
+        withheld = self._catalog.snapshot.withheld
+        places = ((server, ToolKey(shelf(server, "resources"), uri)) for server in self.servers)
+        return next(
+            (server for server, key in places if key in withheld and self._visible.sees_content(server, uri)), None
+        )
+
+    def _templated(self, uri: str) -> Target | None:
+        """What a URI leads to through a template.
+
+        A URI of ours holds the server's own one encoded, a filled template holds the values as an agent has put them
+        in. Where it can be read either way, it is the server's own URI if a client may get that from the template.
+        """
+        server, own = self.own_uri(uri)
+        templates = self.of("templates")
+        if server is not None and own != uri and gateway_uri(server, own) == uri:
+            for item in templates.values():
+                if item.server == server and fits(item.name, own):
+                    return Target(server, own, item.record)
+        for shown, item in templates.items():
+            if (values := match(shown, uri)) is not None:
+                return Target(item.server, filled(item.name, values), item.record)
+        return None
+
+    def _unknown(self, uri: str) -> RequestError:
         hint = "Use the URI that resources/list gives." if self._passed is None else "resources/list has all."
-        raise RequestError(f"No resource is {uri[:NAME_CHARS]!r}.", hint=hint, code="not_found")
+        return RequestError(f"No resource is {uri[:NAME_CHARS]!r}.", hint=hint, code="not_found")
 
     def _seen(self, snapshot: Snapshot, kind: ContentKind, known: Mapping[int, Item]) -> Iterator[Item]:
         for server in sorted(self.servers):
@@ -241,16 +296,31 @@ def _refuse_withheld(snapshot: Snapshot, target: Target) -> None:
     """Passes unless a URI that is not itself listed leads to what is withheld, however it is spelled.
 
     Which spellings a server takes for one, nobody else knows: while anything is withheld, only what it lists, or what
-    an approved template covers, may be read.
+    an approved template covers, may be read. What a result linked to is withheld only by what changed or is blocked.
     """
     resources, templates = shelf(target.server, "resources"), shelf(target.server, "templates")
     withheld = {key: each for key, each in snapshot.withheld.items() if key.server in (resources, templates)}
+    is_known = target.record is not None
+    if target.is_linked:
+        is_known = is_known or ToolKey(resources, target.name) in withheld
+        withheld = {key: each for key, each in withheld.items() if each.state is not WithheldState.PENDING}
     asked = canonical(target.name) if withheld else ""
     for key, each in withheld.items():
         if canonical(key.tool) == asked if key.server == resources else covers(key.tool, target.name):
             raise content_withheld(key, each.state)
-    if withheld and target.record is None:
+    if withheld and not is_known:
         raise content_unlisted(target.server)
+
+
+def _by_shown(items: Iterator[Item]) -> Mapping[str, Item]:
+    """The items by what agents see, in their order; of two with one URI of the web the one that was listed first."""
+    found: dict[str, Item] = {}
+    for item in items:
+        known = found.get(item.shown)
+        if known is None or item.record.id < known.record.id:
+            found.pop(item.shown, None)
+            found[item.shown] = item
+    return found
 
 
 _NAMES: Mapping[ContentKind, Callable[[Contents, str, str], str]] = {

@@ -9,12 +9,13 @@ from weakref import WeakKeyDictionary
 import msgspec
 from mcp.shared.exceptions import MCPError
 
-from smart_mcp_proxy.errors import ProxyError, RequestError
+from smart_mcp_proxy.errors import ProxyError, RequestError, UpstreamError
 from smart_mcp_proxy.fastmcp_compat.paths import principal, served_path
 from smart_mcp_proxy.fastmcp_compat.screen import read_writable
 from smart_mcp_proxy.fastmcp_compat.server import Inbound, request_error
 from smart_mcp_proxy.gateway.asks import Ask, Asks
 from smart_mcp_proxy.gateway.contents import Contents, Target
+from smart_mcp_proxy.gateway.links import may_link, relinked_prompt
 from smart_mcp_proxy.gateway.offer import Session
 from smart_mcp_proxy.gateway.results import fit_to_era, is_input_required, rewritten
 from smart_mcp_proxy.gateway.shelves import Shelves
@@ -179,6 +180,8 @@ class ContentsDoor:
 
     async def _list(self, contents: Contents, inbound: Inbound) -> RawResult:
         kind, member = _LISTS[inbound.method]
+        if not contents.of(kind):  # some clients ask once, right after their greeting, and heed no change
+            await self._shelves.wait_known(contents.servers, kind)
         page, cursor = contents.page(kind, inbound.params.get("cursor"))
         listing: dict[str, Any] = {member: page}
         if cursor is not None:
@@ -189,11 +192,15 @@ class ContentsDoor:
         target = contents.prompt(inbound.params["name"])
         arguments = inbound.params.get("arguments") or {}
         params = {"name": target.name} | ({"arguments": arguments} if arguments else {})
-        return await self._asks.ask(Ask(inbound.method, target, params, arguments, _caller(inbound)))
+        raw = await self._asks.ask(Ask(inbound.method, target, params, arguments, _caller(inbound)))
+        if self._passed is not None or not may_link(raw):
+            return raw
+        return await rewritten(raw, partial(relinked_prompt, uri_of=partial(contents.uri_of, target.server)))
 
     async def _read(self, contents: Contents, inbound: Inbound) -> RawResult:
-        target = contents.resource(inbound.params["uri"])
-        raw = await self._asks.ask(Ask(inbound.method, target, {"uri": target.name}, {}, _caller(inbound)))
+        uri = inbound.params["uri"]
+        target = await self._asks.find(contents, uri, inbound.principal.id)
+        raw = await self._asks.ask(Ask(inbound.method, target, {"uri": target.name}, {}, _caller(inbound), uri=uri))
         if is_input_required(raw):
             return raw
         uri_of = None if self._passed is not None else contents.uri_of
@@ -301,9 +308,8 @@ def _decoded(method: str, raw: bytes) -> dict[str, Any]:
 
 def _rpc_error(method: str, error: ProxyError, era: Era) -> MCPError:
     """The JSON-RPC error that an agent gets: the server's own, or the gateway's with all it knows in `data`."""
-    facts = error.data or {}
-    if "rpc_code" in facts:
-        return request_error(facts["rpc_code"], facts["rpc_message"], facts.get("rpc_data"))
+    if isinstance(error, UpstreamError) and (answer := error.answer) is not None:
+        return request_error(answer.code, answer.message, answer.data)
     log.debug("%s failed: %s", method, error)
     is_missing = error.error_code == "not_found" and method.startswith("resources/") and era == "handshake"
     code = RESOURCE_NOT_FOUND if is_missing else error.jsonrpc_code

@@ -1,6 +1,6 @@
 """What the settings ask for and what is installed of it: engines for the gateway and its evaluation, languages."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 
 from smart_mcp_proxy.errors import MissingExtraError
@@ -15,7 +15,7 @@ from smart_mcp_proxy.search.rank_bm25 import RankBm25Engine
 from smart_mcp_proxy.search.vectors import VectorIndex
 from smart_mcp_proxy.settings import Settings
 
-__all__ = ["available", "lexical_engine", "vector_engine", "vector_setup"]
+__all__ = ["available", "lexical_engine", "missing_extras", "vector_engine", "vector_setup"]
 
 
 def lexical_engine(settings: Settings) -> LexicalEngine:
@@ -39,6 +39,20 @@ def vector_setup(wanted: Settings, present: Settings, environ: Mapping[str, str]
         partial(reopen_embedder, settings=wanted, environ=environ),
         partial(vector_engine, present),
     )
+
+
+def missing_extras(settings: Settings, environ: Mapping[str, str]) -> list[MissingExtraError]:
+    """What the settings ask for and is not installed; loads nothing that is large."""
+    looks: list[Callable[[], object]] = [partial(lexical_engine, settings)]
+    if settings.embedder != "BM25":
+        looks.append(partial(require_packages, settings, environ))
+    missing = list(runnable(settings.code)[1])
+    for look in looks:
+        try:
+            look()
+        except MissingExtraError as exc:
+            missing.append(exc)
+    return missing
 
 
 def available(settings: Settings, environ: Mapping[str, str]) -> tuple[Settings, tuple[str, ...]]:

@@ -1,6 +1,6 @@
 """What an answer to a search tells its reader to do next."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from smart_mcp_proxy.models import ServerState
@@ -16,8 +16,18 @@ _ECHO_LIMIT_CHARS = 500
 _QUOTE_LIMIT_CHARS = 80
 """How much of a query an answer repeats: what it says is known to who asked."""
 
+_NAMES = 5
+"""Names that a hint repeats."""
 _FOR_THE_USER = frozenset({ServerState.QUARANTINED, PARTLY_QUARANTINED})
-_ON_ITS_WAY = frozenset({ServerState.DISCONNECTED, ServerState.CONNECTING, "unlisted"})
+_OUT_OF_USE: Mapping[str, str] = {
+    ServerState.DISABLED: "is disabled by the user, so its tools are not searched",
+    ServerState.QUARANTINED: "waits for the user's approval, so its tools are not searched",
+    ServerState.ERROR: "has failed (state error): tools of its last session are all that is searched",
+    ServerState.NEEDS_ENV: "lacks a variable that its entry names (state needs_env): the user has to set it",
+    ServerState.NEEDS_AUTH: "wants a sign-in (state needs_auth)",
+}
+"""The rest of a sentence about a server in a state that does not end by itself, or not soon."""
+_ON_ITS_WAY = frozenset({ServerState.CONNECTING, "unlisted"})
 
 
 def shortened(text: str, limit_chars: int = _ECHO_LIMIT_CHARS) -> str:
@@ -33,8 +43,10 @@ def hint_of(
     was_capped: bool,
     detail: str,
     knows_tools: bool,
+    named: Collection[str] = (),
+    kept_back: str = "",
 ) -> str:
-    """One to five sentences.
+    """One to six sentences.
 
     Args:
         answer: All else that is sent.
@@ -43,14 +55,23 @@ def hint_of(
         was_capped: Whether tools were left out for their size.
         detail: As asked for.
         knows_tools: Whether there are any tools at all.
+        named: The servers that alone were asked for.
+        kept_back: Why a tool that was asked for by name is not found, as a sentence.
     """
-    hint = _hint(answer, was_capped=was_capped, detail=detail, knows_tools=knows_tools)
+    hint = f"{kept_back} " if kept_back else ""
+    hint += _hint(answer, was_capped=was_capped, detail=detail, knows_tools=knows_tools)
     if answer["tools"] and unanswered:
         hint += f" Nothing fits {', '.join(repr(shortened(query, _QUOTE_LIMIT_CHARS)) for query in unanswered)}."
     longest = max(map(len, queries))
     if longest > QUERY_LIMIT_CHARS:
         hint += f" Only the first {QUERY_LIMIT_CHARS:,} of {longest:,} characters of the query were read."
-    return hint + _wait_hint(answer["not_covered"])
+    return hint + _named_hint(answer["not_covered"], named) + _wait_hint(answer["not_covered"])
+
+
+def _named_hint(not_covered: Sequence[Mapping[str, str]], named: Collection[str]) -> str:
+    """What to add of servers that were asked for by name and cannot be used until somebody does something."""
+    kept = [row for row in not_covered if row["server"] in named and row["state"] in _OUT_OF_USE]
+    return "".join(f" Server '{row['server']}' {_OUT_OF_USE[row['state']]}." for row in kept)
 
 
 def _hint(answer: Mapping[str, Any], *, was_capped: bool, detail: str, knows_tools: bool) -> str:
@@ -59,6 +80,9 @@ def _hint(answer: Mapping[str, Any], *, was_capped: bool, detail: str, knows_too
     if not answer["tools"]:
         return "Nothing fits. Say it in other words, or search for one step of the task at a time."
     hint = "Call a tool with the one named in call_with, by name."
+    if new := answer["newly_registered"]:
+        names = f"{', '.join(new[:_NAMES])}{' and more' if len(new) > _NAMES else ''}"
+        hint += f" Now in your own list of tools as well, to be called directly: {names}."
     if detail == "compact":
         hint += " describe_tool has the full schema."
     if was_capped:
@@ -82,6 +106,8 @@ def _wait_hint(not_covered: Sequence[Mapping[str, str]]) -> str:
     hint = ""
     if states & _ON_ITS_WAY:
         hint = " Some servers are still connecting (see not_covered): if the right tool is missing, search again soon."
+    elif ServerState.DISCONNECTED in states:
+        hint = " Some servers are not connected yet (see not_covered): if the right tool is missing, search again soon."
     if states & _FOR_THE_USER:
         hint += " Quarantined tools wait for the user, who sees them with: mcpproxy approve --list"
     signed_out = [row["server"] for row in not_covered if row["state"] == ServerState.NEEDS_AUTH]

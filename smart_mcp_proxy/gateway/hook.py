@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from smart_mcp_proxy.telemetry import get_logger, spawn
-from smart_mcp_proxy.upstream.process import child_environment
+from smart_mcp_proxy.upstream.inheritance import child_environment
 from smart_mcp_proxy.upstream.watchdog import Watchdog
 
 __all__ = ["ListChangedHook"]

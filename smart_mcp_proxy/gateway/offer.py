@@ -1,10 +1,11 @@
 """What a client is offered: a list of tools, and the way to call them."""
 
 import time
-from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Literal, Protocol
+from weakref import ref
 
 from smart_mcp_proxy.errors import RequestError
 from smart_mcp_proxy.fastmcp_compat.server import Client
@@ -33,16 +34,15 @@ REACHES = 256
 NAME_CHARS = 100
 """Of what a client calls itself."""
 _NOTHING = object()
+Tell = Callable[[], Coroutine[Any, Any, None]]
 
 
 class Offer(Protocol):
-    """What agents are offered: a list of tools, and the way to call them.
+    """What agents are offered: a list of tools, and the way to call them."""
 
-    Attributes:
-        instructions: What a model is told at connection.
-    """
-
-    instructions: str
+    @property
+    def instructions(self) -> str:
+        """What a model is told at connection; a look-up."""
 
     @property
     def list_ttl_ms(self) -> int:
@@ -85,7 +85,7 @@ class Audience:
         on_told: Called when they are told.
     """
 
-    def __init__(self, offer: Offer, tell: Callable[[], Awaitable[None]], *, on_told: Callable[[], None]) -> None:
+    def __init__(self, offer: Offer, tell: Tell, *, on_told: Callable[[], None]) -> None:
         self.offer = offer
         self._tell = tell
         self._on_told = on_told
@@ -155,20 +155,14 @@ class Session(Audience):
         on_told: Callable[[], None],
         on_close: "Callable[[Session], None]",
     ) -> None:
-        super().__init__(offer(self._refresh_soon), self._tell_client, on_told=on_told)
+        # Nothing below refers back to the session: it is freed when its client is gone, not at the next collection.
+        super().__init__(offer(partial(_refresh_soon, ref(self))), partial(_tell, client, watch), on_told=on_told)
         self.client = client
         self.routed = routed
         self._watch = watch
         self._listed: Hashable = _NOTHING
         self.on_close = [on_close]
         """Each is told when the client is gone."""
-
-    async def _tell_client(self) -> None:
-        self._watch.told()
-        await self.client.tell_list_changed()
-
-    def _refresh_soon(self) -> None:
-        spawn(self.refresh(), "list changed")
 
     def __repr__(self) -> str:
         return f"<Session of {self.client.name or 'a client without a name'}, {self.routed.route}>"
@@ -183,13 +177,23 @@ class Session(Audience):
         """The client begins to hear what comes outside its requests: it is told of what it may have missed before."""
         if self._listed not in (_NOTHING, self._told) and not self.is_behind:  # else it is told soon
             self._listed = self._told
-            spawn(self._tell_client(), "list changed")
+            spawn(self._tell(), "list changed")
 
     def close(self) -> None:
         """The client is gone."""
         self._watch.closed()
         for told in self.on_close:
             told(self)
+
+
+async def _tell(client: Client, watch: Watch) -> None:
+    watch.told()
+    await client.tell_list_changed()
+
+
+def _refresh_soon(session: "ref[Session]") -> None:
+    if (connected := session()) is not None:
+        spawn(connected.refresh(), "list changed")
 
 
 def activity_of(session: Session) -> Activity:

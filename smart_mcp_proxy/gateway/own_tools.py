@@ -1,9 +1,11 @@
 """Puts the gateway's own tools together, in the order in which they are listed."""
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 from smart_mcp_proxy.gateway.calls import Calls
+from smart_mcp_proxy.gateway.instructions import instructions_for
 from smart_mcp_proxy.gateway.outputs import Outputs
 from smart_mcp_proxy.gateway.retrieval import Retrieval
 from smart_mcp_proxy.gateway.tools import AgentTool
@@ -39,9 +41,11 @@ def own_tools(
     return OwnTools(
         [
             RetrieveTools(retrieval, settings.top_k, has_toolsets=settings.routing_type != "CALL_TOOL"),
-            DescribeTool(visible, retrieval),
+            DescribeTool(visible, retrieval, calls),
             *(tool(calls, visible) for tool in (CallToolRead, CallToolWrite, CallToolDestructive)),
             ReadOutput(outputs, is_fenced=settings.fence_results),
             *more,
-        ]
+        ],
+        is_always_loaded=settings.always_load,
+        instructions=partial(instructions_for, settings.instructions, visible),
     )

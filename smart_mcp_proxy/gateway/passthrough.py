@@ -38,12 +38,12 @@ class Passthrough:
         is_listed: Whether the server's first listing has ended, well or badly.
     """
 
+    instructions = "The tools of one MCP server, as it lists them."
     list_ttl_ms = 0
 
     def __init__(
         self, server: str, visible: Visible, calls: Calls, indexer: Indexer, is_listed: Callable[[], bool]
     ) -> None:
-        self.instructions = f"The tools of the MCP server '{server}', as it lists them."
         self._server = server
         self._visible = visible
         self._calls = calls
@@ -101,6 +101,7 @@ class Passthrough:
             arguments=arguments,
             variant=None,
             is_checked=False,
+            keeps_uris=True,
             principal=caller.principal,
             session=caller.session,
             meta=caller.meta,
@@ -111,10 +112,9 @@ class Passthrough:
         try:
             return await self._calls.call(request, within=self._visible)
         except UpstreamError as error:
-            facts = error.data or {}
-            if "rpc_code" not in facts:
+            if (answer := error.answer) is None:
                 raise
-            raise request_error(facts["rpc_code"], facts["rpc_message"], facts.get("rpc_data")) from error
+            raise request_error(answer.code, answer.message, answer.data) from error
 
     def state(self) -> Hashable:
         """The definitions' own texts."""

@@ -9,6 +9,7 @@ __all__ = [
     "content_differs_here",
     "content_unlisted",
     "content_withheld",
+    "server_disabled",
     "server_quarantined",
     "tool_differs_here",
     "tool_withheld",
@@ -84,4 +85,14 @@ def server_quarantined(name: str) -> QuarantinedError:
         f"Server '{name}' waits for the user's approval; it is not started, and none of its tools can be used.",
         hint=f"{_ONLY_THE_USER} mcpproxy server approve {shell_word(name)}",
         data={"state": "quarantined"},
+    )
+
+
+def server_disabled(name: str) -> RefusedError:
+    """The refusal of everything that a disabled server offers."""
+    return RefusedError(
+        f"Server '{name}' is disabled.",
+        hint="Ask the user to take 'disabled' out of its entry, or use another server.",
+        code="server_disabled",
+        data={"state": "disabled"},
     )

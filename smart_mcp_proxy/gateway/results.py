@@ -15,6 +15,7 @@ from smart_mcp_proxy.raw_result import OUTLINE_BYTES, RawResult
 __all__ = [
     "INPUT_REQUIRED",
     "SERVER_NAME",
+    "SHORT_BYTES",
     "ResultFacts",
     "error_result",
     "facts_of",

@@ -1,12 +1,12 @@
 """What a search answers: the few tools that fit, how to call them, and what the index does not know."""
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from functools import lru_cache
 from typing import Any, Literal
 
 import msgspec
-from anyio import to_thread
+from anyio import move_on_after, to_thread
 
 from smart_mcp_proxy import policy
 from smart_mcp_proxy.catalog import Catalog
@@ -26,6 +26,8 @@ __all__ = ["Question", "Retrieval", "estimate_tokens", "summary_of"]
 
 BYTES_PER_TOKEN = 4
 """The usual rule of thumb; exact counts need a model's own tokenizer. Source: contract.md."""
+LOADING_S = 2.0
+"""Longest wait of a search for the stored index; reading 1,000 tools takes 0.1 s (measured)."""
 COMPACT_CAP_TOKENS = 2_000
 FULL_CAP_TOKENS = 12_000
 CLONES_LIMIT = 10
@@ -87,7 +89,12 @@ class Retrieval:
         recorder: Gets one activity record per search.
         degraded: Tells why answers are worse than the settings ask for.
         learning: Told of searches; None where nothing is learned.
+
+    Attributes:
+        loading_s: Longest wait for an index that is still being loaded.
     """
+
+    loading_s = LOADING_S
 
     def __init__(
         self,
@@ -123,6 +130,10 @@ class Retrieval:
         """
         started = time.monotonic()
         self._check(question)
+        with move_on_after(self.loading_s):  # what is not loaded yet would be missing from the answer
+            await self._indexer.loaded.wait()
+        # As of now: what is listed during the search was not searched.
+        not_covered = self.not_covered(question.servers)
         found = await self._search(question)
         shown = [(hit, record) for hit in found.hits if (record := self._visible.by_id(hit.id)) is not None]
         tools, was_capped = self._capped(question, shown)
@@ -130,7 +141,7 @@ class Retrieval:
         registered = Registered()
         if question.registry is not None:
             registered = await question.registry.register(sent, question.toolset, question.principal)
-        answer = self._answer(question, found, tools, registered, was_capped=was_capped)
+        answer = self._answer(question, found, tools, registered, not_covered, was_capped=was_capped)
         self._learn(question, sent)
         self._recorder.record(
             Activity(
@@ -184,18 +195,19 @@ class Retrieval:
             self._counted = (snapshot, servers)
         return self._catalog_tokens
 
-    def not_covered(self) -> list[dict[str, str]]:
+    def not_covered(self, named: Collection[str] = ()) -> list[dict[str, str]]:
         """The servers whose tools may be missing or out of date, by name and state.
 
-        A server that is connected but not listed yet is `unlisted`; one some of whose tools wait for the user is
-        `partly_quarantined`, and nothing more is said of them.
+        Disabled servers are among them where they were asked for by name. A server that is connected but not listed
+        yet is `unlisted`; one some of whose tools wait for the user is `partly_quarantined`, and nothing more is said
+        of them.
         """
         servers, waiting = self._visible.servers, self._visible.waiting()
         rows = []
         for status in self._statuses():
             if status.name not in servers:
                 continue
-            if status.state in NOT_COVERED:
+            if status.state in NOT_COVERED or (status.state is ServerState.DISABLED and status.name in named):
                 rows.append({"server": status.name, "state": status.state.value})
             elif status.state is ServerState.READY and not self._indexer.is_fresh(status.name):
                 rows.append({"server": status.name, "state": "unlisted"})
@@ -245,6 +257,7 @@ class Retrieval:
         found: Answer,
         tools: list[dict[str, Any]],
         registered: Registered,
+        not_covered: list[dict[str, str]],
         *,
         was_capped: bool,
     ) -> dict[str, Any]:
@@ -261,7 +274,7 @@ class Retrieval:
             "toolset": registered.toolset,
             "generation": self._catalog.snapshot.generation,
             "index_age_s": None if age_s is None else round(age_s, 1),
-            "not_covered": self.not_covered(),
+            "not_covered": not_covered,
             "degraded": self._reasons(found),
         }
         answer["hint"] = hint_of(
@@ -271,6 +284,8 @@ class Retrieval:
             was_capped=was_capped,
             detail=question.detail,
             knows_tools=bool(self._visible.records()),
+            named=question.servers,
+            kept_back=self._visible.kept_back(question.query),
         )
         # Reasons are for people: an agent is never sent any.
         plain = (

@@ -28,7 +28,9 @@ _HONOURS_CHANGES: Final = {
     "llama-index": False,
 }
 """Clients by a part of the name they give, and whether they ask for the list again in the middle of a session when
-they are told that it changed. Sources: their own change logs and issue trackers, as of November 2026."""
+they are told that it changed. Sources: their own change logs and issue trackers, as of November 2026. Only clients of
+the handshake era come here: Claude Code does not since it speaks the stateless revision (2.1.330 was seen to, over
+stdio and HTTP)."""
 
 _UNHEEDED: Final = 2
 """After so many unheeded announcements its next session gets CALL_TOOL, whatever the table says."""

@@ -108,6 +108,12 @@ class Shelves:
             return False
         return upstream.status.state in (*_COMING, ServerState.DISCONNECTED) and server not in self._failed
 
+    async def wait_known(self, servers: Collection[str], kind: ContentKind, limit_s: float = FIRST_LIST_S) -> None:
+        """Waits for the first lists of servers of which nobody knows yet if they have any, at most `limit_s`."""
+        with move_on_after(limit_s):
+            while any(self.is_expected(server, kind) for server in servers):
+                await self._changed.wait()
+
     async def wait_listed(self, server: str, limit_s: float = FIRST_LIST_S) -> None:
         """Waits for the first list of the server's present connection, at most `limit_s`."""
         with move_on_after(limit_s):

@@ -149,7 +149,7 @@ class Subscriptions:
         is_new = uri not in wish_of.targets
         send = partial(self._watch, wish, target)
         try:
-            await self._asks.ask(Ask("resources/subscribe", target, {"uri": target.name}, {}, caller, send))
+            await self._asks.ask(Ask("resources/subscribe", target, {"uri": target.name}, {}, caller, send, uri))
         except BaseException:
             if is_new:
                 self._drop(wish)

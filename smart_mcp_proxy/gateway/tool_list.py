@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Protocol
 
 import msgspec
@@ -12,9 +12,11 @@ from mcp.shared.inbound import x_mcp_header_map
 from smart_mcp_proxy import policy
 from smart_mcp_proxy.errors import ToolNotFoundError
 from smart_mcp_proxy.gateway.calls import Calls
+from smart_mcp_proxy.gateway.links import relinked_tool
 from smart_mcp_proxy.gateway.offer import fit_to_handshake
 from smart_mcp_proxy.gateway.tools.base import Caller, Registered
 from smart_mcp_proxy.gateway.tools.own import OwnTools
+from smart_mcp_proxy.gateway.uri_templates import gateway_uri
 from smart_mcp_proxy.gateway.visible import Visible
 from smart_mcp_proxy.models import CallRequest, Era, Hit, ToolRecord
 from smart_mcp_proxy.pool import Pool
@@ -32,9 +34,9 @@ _SHOWN_LIMIT = 2_048
 
 
 @lru_cache(maxsize=_SHOWN_LIMIT)
-def _shown(raw: bytes, name: str) -> tuple[Mapping[str, Any], bool]:
+def _shown(raw: bytes, name: str, server: str) -> tuple[Mapping[str, Any], bool]:
     """A definition under its listed name, and whether it wants some arguments in HTTP headers too."""
-    definition = {**msgspec.json.decode(raw), "name": name}
+    definition = relinked_tool({**msgspec.json.decode(raw), "name": name}, partial(gateway_uri, server))
     return definition, bool(x_mcp_header_map(definition.get("inputSchema")))
 
 
@@ -55,7 +57,7 @@ class _Listed:
     @classmethod
     def of(cls, records: Iterable[ToolRecord]) -> "_Listed":
         by_name = {record.listed_name: record for record in records}
-        shown = {name: _shown(record.raw, name) for name, record in by_name.items()}
+        shown = {name: _shown(record.raw, name, record.key.server) for name, record in by_name.items()}
         definitions = {name: definition for name, (definition, _) in shown.items()}
         return cls(by_name, definitions, frozenset(name for name, (_, is_demanding) in shown.items() if is_demanding))
 
@@ -70,7 +72,6 @@ class ToolList(ABC):
     """
 
     def __init__(self, own: OwnTools, visible: Visible, calls: Calls) -> None:
-        self.instructions = own.instructions
         self._own = own
         self._visible = visible
         self._calls = calls
@@ -80,6 +81,11 @@ class ToolList(ABC):
     @abstractmethod
     def chosen(self) -> tuple[ToolRecord, ...]:
         """The servers' tools in the list now, in its order; a look-up, equal as long as nothing changed."""
+
+    @property
+    def instructions(self) -> str:
+        """What a model is told at connection."""
+        return self._own.instructions
 
     @property
     def list_ttl_ms(self) -> int:
@@ -291,7 +297,7 @@ class PooledTools(PinnedTools):
         self.pool.touch(record.id, self._clock())
 
 
-_NO_OWN_TOOLS = OwnTools(())
+_NO_OWN_TOOLS = OwnTools((), instructions=lambda: _TOOLSET_INSTRUCTIONS)
 
 
 class ChosenTools(ToolList):
@@ -308,7 +314,6 @@ class ChosenTools(ToolList):
         self, visible: Visible, calls: Calls, tools: Sequence[tuple[int, str]], left_s: Callable[[], float]
     ) -> None:
         super().__init__(_NO_OWN_TOOLS, visible, calls)
-        self.instructions = _TOOLSET_INSTRUCTIONS
         self._tools = tools
         self._left_s = left_s
 

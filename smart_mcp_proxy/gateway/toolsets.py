@@ -132,8 +132,13 @@ class Toolsets:
         """Whether a toolset of this handle is served now, to whomever; afterwards `at` knows it."""
         return await self._find(handle) is not None
 
+    def is_fresh(self, handle: str) -> bool:
+        """Whether `at` knows what the store has, so that `serves` need not come first; a look-up."""
+        served = self._served.get(handle)
+        return served is not None and self._clock() - served.checked_s <= RECHECK_S
+
     def at(self, handle: str, principal: Principal) -> ChosenTools | None:
-        """A toolset's tools; None if it is unknown, over or another principal's. A look-up: `serves` comes first."""
+        """A toolset's tools; None if it is unknown, over or another principal's. A look-up; see `is_fresh`."""
         served = self._open_to(principal.id, handle)
         if served is None:
             return None

@@ -2,34 +2,68 @@
 
 An agent meets the resource `file:///a b` of the server `docs` as `mcpproxy://docs/file%3A%2F%2F%2Fa%20b`. Of a template
 only the text around its expressions is encoded, so that an agent fills it in as it would fill in the server's own.
+Hosts know a user interface by its scheme: `ui://chart` of `docs` is `ui://docs/chart`. A URI of the web names the same
+page whoever says it, and stays as it is.
 """
 
 import re
 from urllib.parse import quote, unquote
 
-__all__ = ["canonical", "covers", "filled", "gateway_template", "gateway_uri", "match", "split_gateway_uri"]
+__all__ = [
+    "canonical",
+    "covers",
+    "filled",
+    "fits",
+    "gateway_template",
+    "gateway_uri",
+    "is_web",
+    "match",
+    "split_gateway_uri",
+]
 
 SCHEME = "mcpproxy://"
 """Source: contract.md, Names."""
+UI_SCHEME = "ui://"
+"""Source: MCP Apps, user interfaces as resources."""
+_WEB = re.compile(r"https?://", re.IGNORECASE)
 _EXPRESSION = re.compile(r"\{[^{}]*\}")
 _PARTS = re.compile(r"(?:([^:/?#]*):)?(?://([^/?#]*))?([^?#]*)(\?[^#]*)?")
 """Scheme, host, path and query. Source: RFC 3986, appendix B."""
+_SIMPLE = re.compile(r"(?:[A-Za-z0-9._~,=-]|%[0-9A-Fa-f]{2})*")
+_RESERVED = re.compile(r"(?:[A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=-]|%[0-9A-Fa-f]{2})*")
+"""What may stand for an expression: for `{name}`, and for one with an operator or, as servers use it, `{name*}`.
+
+Source: RFC 6570, 1.5 and 3.2."""
+
+
+def is_web(uri: str) -> bool:
+    """Whether a URI is one of the web, which is the same one whichever server names it."""
+    return _WEB.match(uri) is not None
 
 
 def gateway_uri(server: str, uri: str) -> str:
     """The URI under which agents reach a server's resource."""
+    if is_web(uri):
+        return uri
+    if uri.startswith(UI_SCHEME) and uri != UI_SCHEME:
+        return f"{UI_SCHEME}{quote(server, safe='')}/{uri.removeprefix(UI_SCHEME)}"
     return f"{SCHEME}{quote(server, safe='')}/{quote(uri, safe='')}"
 
 
 def gateway_template(server: str, template: str) -> str:
     """The template under which agents reach a server's resources; its expressions are the server's own."""
+    if is_web(template) or template.startswith(UI_SCHEME):
+        return gateway_uri(server, template)
     parts, expressions = _EXPRESSION.split(template), _EXPRESSION.findall(template)
     encoded = [quote(part, safe="") for part in parts]
     return f"{SCHEME}{quote(server, safe='')}/{_joined(encoded, expressions)}"
 
 
 def split_gateway_uri(uri: str) -> tuple[str, str] | None:
-    """Server and upstream URI that an agent's URI names; None if it is not one of the gateway's."""
+    """Server and upstream URI that an agent's URI names; None if it names no server."""
+    if uri.startswith(UI_SCHEME):
+        server, slash, rest = uri.removeprefix(UI_SCHEME).partition("/")
+        return (unquote(server), UI_SCHEME + rest) if server and slash and rest else None
     if not uri.startswith(SCHEME):
         return None
     server, slash, rest = uri.removeprefix(SCHEME).partition("/")
@@ -57,6 +91,20 @@ def match(template: str, uri: str) -> tuple[str, ...] | None:
         values.append(uri[place:found])
         place = found + len(literal)
     return (*values, uri[place:end])
+
+
+def fits(template: str, uri: str) -> bool:
+    """Whether a client that fills the template in by its rules may get this URI."""
+    values = match(template, uri)
+    if values is None:
+        return False
+    expressions = _EXPRESSION.findall(template)
+    return all(_values_of(each).fullmatch(value) for each, value in zip(expressions, values, strict=True))
+
+
+def _values_of(expression: str) -> re.Pattern[str]:
+    is_simple = expression[1:2].isalnum() and "*" not in expression
+    return _SIMPLE if is_simple else _RESERVED
 
 
 def canonical(uri: str) -> str:

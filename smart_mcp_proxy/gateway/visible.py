@@ -4,16 +4,18 @@ from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Mapping, Set
 from difflib import get_close_matches
 from functools import partial
-from typing import Any, NamedTuple, Protocol, TypeVar, get_args
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from anyio import to_thread
 
 from smart_mcp_proxy import policy
 from smart_mcp_proxy.catalog import Catalog, Snapshot
-from smart_mcp_proxy.errors import RefusedError, ServerNotFoundError, ToolNotFoundError
-from smart_mcp_proxy.gateway.refusals import server_quarantined, tool_withheld
-from smart_mcp_proxy.models import WHOLE, CallVariant, Reach, ServerState, ToolRecord, Withheld, WithheldState
-from smart_mcp_proxy.names import parse_canonical
+from smart_mcp_proxy.errors import RefusedError, ServerNotFoundError, ToolNotFoundError, UpstreamError
+from smart_mcp_proxy.gateway.presence import Absence
+from smart_mcp_proxy.gateway.refusals import server_disabled, server_quarantined, tool_withheld
+from smart_mcp_proxy.gateway.visibility_rules import Rules
+from smart_mcp_proxy.models import Reach, ServerState, ToolRecord, Withheld, WithheldState
+from smart_mcp_proxy.names import listed_prefix, parse_canonical
 from smart_mcp_proxy.servers import Profile, ServerConfig
 
 __all__ = ["NAME_LIMIT_CHARS", "Narrowed", "Visible"]
@@ -23,8 +25,6 @@ T = TypeVar("T")
 NEAR_MISSES = 3
 NAME_LIMIT_CHARS = 200
 """Of a name that does not exist, no more is shown, compared or written down."""
-_ACCESS: tuple[CallVariant, ...] = get_args(CallVariant)
-"""Each includes those before it."""
 
 
 class Nearest(Protocol):
@@ -34,61 +34,11 @@ class Nearest(Protocol):
         """Ids of up to `n` tools, best first; of `allowed` only, if that is given."""
 
 
-class _Rules(NamedTuple):
-    """What the configuration shows: servers with their filters, of these a profile's part, and of that reaches'."""
-
-    servers: Mapping[str, ServerConfig]
-    profile: Profile | None
-    access: CallVariant = WHOLE.access
-    held_to: tuple[Profile, ...] = ()
-    is_narrowed: bool = False
-
-    def offers(self, record: ToolRecord) -> bool:
-        config = self.servers.get(record.key.server)
-        if config is None or config.disabled or config.quarantined:
-            return False
-        return self._fits(config, record) and policy.is_within(self.access, record.annotations)
-
-    def narrowed(self, reach: Reach, held_to: Profile | None) -> "_Rules":
-        """Of these the part within a reach; nothing where the profile it is held to does not exist.
-
-        Never more than before: whoever is narrowed again stays within all that held already.
-        """
-        names = set(self.servers) if reach.servers is None else self.servers.keys() & reach.servers
-        if reach.profile is not None and held_to is None:
-            names = set()
-        elif held_to is not None and held_to.servers:
-            names &= set(held_to.servers)
-        servers = {name: config for name, config in self.servers.items() if name in names}
-        access = min(self.access, reach.access, key=_ACCESS.index)
-        held = self.held_to if held_to is None else (*self.held_to, held_to)
-        return _Rules(servers, self.profile, access, held, is_narrowed=True)
-
-    def names(self, record: ToolRecord) -> bool:
-        """Whether a tool is one of those that are offered, whatever keeps its server from offering it."""
-        config = self.servers.get(record.key.server)
-        return config is not None and self._fits(config, record)
-
-    def offers_content(self, server: str, name: str) -> bool:
-        """Whether a server's prompt or resource is shown: all that reach the server may read, and get, what it has."""
-        config = self.servers.get(server)
-        if config is None or config.disabled or config.quarantined:
-            return False
-        return self._in_profiles(server, name)
-
-    def _fits(self, config: ServerConfig, record: ToolRecord) -> bool:
-        server, tool = record.key
-        return config.tools.allows(tool) and self._in_profiles(server, tool)
-
-    def _in_profiles(self, server: str, name: str) -> bool:
-        return all(part is None or part.allows(server, name) for part in (self.profile, *self.held_to))
-
-
 class _Seen(NamedTuple):
     """The visible records of one state of catalog and configuration."""
 
     snapshot: Snapshot
-    rules: _Rules
+    rules: Rules
     by_id: Mapping[int, ToolRecord]
     ids: Set[int]
     by_server: dict[str, tuple[ToolRecord, ...]]
@@ -99,7 +49,7 @@ class _Looked(NamedTuple):
     """Tools of one state of catalog and configuration that were looked at alone."""
 
     snapshot: Snapshot
-    rules: _Rules
+    rules: Rules
     shown: dict[int, bool]
     """By id, filled as it is asked for."""
     found: dict[str, ToolRecord]
@@ -114,6 +64,7 @@ class Visible:
         servers: The current configuration, by name.
         nearest: Names close to a given one, best first, as ids; of these tools only, if they are given.
         profile: The part of them that is seen; None for all.
+        absence: Tells why a server's tools are not known; None where all that is known is in the catalog.
     """
 
     def __init__(
@@ -122,10 +73,12 @@ class Visible:
         servers: Mapping[str, ServerConfig],
         nearest: Nearest,
         profile: Profile | None = None,
+        absence: Absence | None = None,
     ) -> None:
         self._catalog = catalog
         self._nearest = nearest
-        self._rules = _Rules({}, None)
+        self._absence = absence
+        self._rules = Rules({}, None)
         self.reconfigure(servers, profile)
         self._seen = _Seen(Snapshot(), self._rules, {}, frozenset(), {})
         self._looked = _Looked(self._seen.snapshot, self._rules, {}, {})
@@ -151,6 +104,10 @@ class Visible:
         """The configured servers, as far as they are seen here, by name."""
         return self._current().servers
 
+    def reached(self) -> list[str]:
+        """Names of the servers that something may be seen of here; by the configuration alone, listed or not."""
+        return self._current().reached()
+
     @property
     def per_client(self) -> frozenset[str]:
         """The servers seen here that know each client; the same object until the configuration changes."""
@@ -171,11 +128,11 @@ class Visible:
 
     def reconfigure(self, servers: Mapping[str, ServerConfig], profile: Profile | None = None) -> None:
         """Goes by another configuration from now on."""
-        if profile is not None and profile.servers:
-            servers = {name: config for name, config in servers.items() if name in profile.servers}
-        self._rules = _Rules(servers, profile)
+        if profile is not None:  # one with tools alone leaves out servers as well: even their names are not for it
+            servers = {name: config for name, config in servers.items() if profile.may_hold(name)}
+        self._rules = Rules(servers, profile)
 
-    def _current(self) -> _Rules:
+    def _current(self) -> Rules:
         """The rules as of now; the same object until they change."""
         return self._rules
 
@@ -263,26 +220,60 @@ class Visible:
         return record
 
     async def require(self, name: str) -> ToolRecord:
-        """The tool of that name.
+        """The tool of that name; one of a server that is still connecting is waited for briefly.
 
         Raises:
             QuarantinedError: The tool or its server waits for the user.
             RefusedError: Its server is switched off, or the caller's token does not reach so far.
+            UpstreamError: Its server is not ready and has never listed any tools.
             ToolNotFoundError: Nothing visible has that name; `data.did_you_mean` holds up to three that are close.
         """
-        record = self.find(name)
-        if record is not None:
+        absent: UpstreamError | None = None
+        if (record := self._found_or_refused(name)) is not None:
             return record
-        self._refuse_kept_back(name)
-        self._refuse_access(name)
+        if self._absence is not None and (server := self._server_meant(name)) is not None:
+            absent = await self._absence(server)
+            if (record := self._found_or_refused(name)) is not None:  # listed meanwhile
+                return record
+            if absent is not None and not self._catalog.snapshot.tools_of(server):
+                raise absent
         # Looking for what is close goes through all names.
         look = partial(self._nearest, name[:NAME_LIMIT_CHARS], NEAR_MISSES, allowed=self.ids())
         ids = await to_thread.run_sync(look)
         near = [str(found.key) for found in map(self.by_id, ids) if found is not None]
         hint = f"Did you mean {' or '.join(near)}?" if near else "Use retrieve_tools to find the name."
+        if absent is not None:
+            hint += f" It is not among the tools of its last session. {absent.message}"
         raise ToolNotFoundError(
             f"No tool is named {name[:NAME_LIMIT_CHARS]!r}.", hint=hint, data={"did_you_mean": near} if near else None
         )
+
+    def kept_back(self, name: str) -> str:
+        """Why a tool of that canonical or listed name cannot be had, as a sentence; empty where no such tool is."""
+        if len(name) > NAME_LIMIT_CHARS or not name.strip() or " " in name:  # words, as nearly always
+            return ""
+        try:
+            self._refuse_kept_back(name)
+        except RefusedError as error:
+            return str(error)
+        return ""
+
+    def _found_or_refused(self, name: str) -> ToolRecord | None:
+        """The tool of that name, None if none is known; raises where it is kept back."""
+        record = self.find(name)
+        if record is None:
+            self._refuse_kept_back(name)
+            self._refuse_access(name)
+        return record
+
+    def _server_meant(self, name: str) -> str | None:
+        """The configured server that would have a tool of that name, if it were listed and shown here."""
+        rules, key = self._current(), parse_canonical(name)
+        if key is not None:
+            return key.server if rules.allows(*key) else None
+        begun = [(prefix, server) for server in rules.servers if name.startswith(prefix := listed_prefix(server))]
+        fitting = [(prefix, server) for prefix, server in begun if rules.allows(server, name.removeprefix(prefix))]
+        return max(fitting)[1] if fitting else None
 
     def _refuse_kept_back(self, name: str) -> None:
         """Passes unless the name leads to a tool that is withheld, or to a server that is switched off or waits.
@@ -292,17 +283,12 @@ class Visible:
         key = parse_canonical(name)
         withheld = self._withheld_as(name)
         record = withheld.record if withheld is not None else self._catalog.snapshot.by_listed.get(name)
-        server = record.key.server if record is not None else key.server if key else ""
+        server = record.key.server if record is not None else key.server if key else self._server_meant(name) or ""
         config = self.servers.get(server)
         if config is not None and config.quarantined:
             raise server_quarantined(server)
         if config is not None and config.disabled:
-            raise RefusedError(
-                f"Server '{server}' is disabled.",
-                hint="Ask the user to take 'disabled' out of its entry, or use another server.",
-                code="server_disabled",
-                data={"state": "disabled"},
-            )
+            raise server_disabled(server)
         if withheld is not None and self._current().names(withheld.record):
             raise tool_withheld(withheld.record.key, withheld.state)
 
@@ -361,13 +347,13 @@ class Narrowed(Visible):
     """
 
     def __init__(self, whole: Visible, reach: Reach, profile_of: Callable[[str], Profile | None]) -> None:
-        super().__init__(whole._catalog, {}, whole._nearest)
+        super().__init__(whole._catalog, {}, whole._nearest, absence=whole._absence)
         self._whole = whole
         self._reach = reach
         self._profile_of = profile_of
         self._narrowed_from = self._rules
 
-    def _current(self) -> _Rules:
+    def _current(self) -> Rules:
         theirs = self._whole._current()
         if theirs is not self._narrowed_from:
             held_to = None if self._reach.profile is None else self._profile_of(self._reach.profile)

@@ -17,7 +17,11 @@ SHARE: Final = 2
 """A server without a limit of its own takes at most one of so many parts of all places: if it hangs, the others have
 the rest."""
 QUEUE_PER_PLACE: Final = 4
-"""Calls that may wait for each one in flight, where an entry does not say: eight in flight, thirty-two waiting."""
+"""Calls that may wait for each one in flight, where an entry says how many may be in flight and not how many may wait:
+eight in flight, thirty-two waiting."""
+QUEUE: Final = 2_048
+"""Calls that may wait for a server whose entry says neither: a thousand clients with a call each at the same moment are
+served one after the other. It ends somewhere, because the arguments of calls that wait take memory."""
 ROUNDING_S: Final = 1e-9
 """Sums of floating-point seconds miss the moment at which a token is there by less than this."""
 
@@ -234,4 +238,9 @@ class Places:
     def _set(self, lane: _Lane, server: str) -> None:
         limits = self._limits.get(server, Limits())
         lane.most = min(self.most, limits.in_flight or self._share)
-        lane.queue = limits.queue if limits.queue is not None else QUEUE_PER_PLACE * lane.most
+        if limits.queue is not None:
+            lane.queue = limits.queue
+        elif limits.in_flight or math.isinf(lane.most):
+            lane.queue = QUEUE_PER_PLACE * lane.most
+        else:
+            lane.queue = QUEUE

@@ -6,6 +6,7 @@ from typing import Any, cast, get_args
 
 from smart_mcp_proxy.errors import RequestError
 from smart_mcp_proxy.proxying.metadata import ProxyAction, ProxyType
+from smart_mcp_proxy.spellings import SHOWN_CHARS, Kind, Spellings, shown
 
 __all__ = [
     "ACTIONS",
@@ -30,8 +31,6 @@ PAGE_LIMIT = 1_000
 """Entries that one page may be asked to hold."""
 PATH_CHARS = 4_096
 """Longer than any name, and than the addresses that servers and browsers agree on."""
-SHOWN_CHARS = 80
-"""Of a value that does not fit."""
 
 DESCRIPTION = f"""\
 List, describe and call the tools, resources and prompts of all servers through this one tool.
@@ -62,6 +61,11 @@ _TAKES: Mapping[ProxyAction, frozenset[str]] = {
     "batch": frozenset({"operations"}),
 }
 _JSON_TYPES: Mapping[str, type] = {"string": str, "object": Mapping, "integer": int, "array": list}
+_KINDS: Mapping[str, Kind] = {"object": "object", "array": "objects"}
+_SPELLINGS = Spellings(
+    {name: _KINDS.get(schema["type"], "value") for name, schema in PARAMETERS["properties"].items()},
+    {"filter": Spellings({"prefix": "value", "server": "value", "tags": "texts"})},
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,11 +121,11 @@ def validate_operation(action: str, type: str) -> None:
     """
     for name, value, known in (("action", action, ACTIONS), ("type", type, TYPES)):
         if value not in known:
-            raise _invalid(f"{name} is {value!r:.{SHOWN_CHARS}}", f"Use one of: {', '.join(known)}.")
+            raise _invalid(f"{name} is {shown(value)}", f"Use one of: {', '.join(known)}.")
 
 
 def parse_operation(arguments: Mapping[str, Any], *, is_in_batch: bool = False) -> Operation | Batch:
-    """The request that a `proxy` tool's arguments make; an argument that is null counts as not given.
+    """The request that a `proxy` tool's arguments make, whichever way they are spelt; see `Spellings`.
 
     Args:
         arguments: By parameter name.
@@ -130,7 +134,7 @@ def parse_operation(arguments: Mapping[str, Any], *, is_in_batch: bool = False) 
     Raises:
         RequestError: Something is missing, unknown, of the wrong type, or does not go together.
     """
-    given = {name: value for name, value in arguments.items() if value is not None}
+    given = _SPELLINGS.read(arguments)
     _check_types(given)
     if "action" not in given:
         raise _invalid("action is missing", f"Use one of: {', '.join(ACTIONS)}.")
@@ -158,7 +162,7 @@ def _check_types(given: Mapping[str, Any]) -> None:
         schema = known[name]
         # To Python a boolean is an integer.
         if not isinstance(value, _JSON_TYPES[schema["type"]]) or isinstance(value, bool):
-            raise _invalid(f"{name} is {value!r:.{SHOWN_CHARS}}", f"Send {_article(schema['type'])}.")
+            raise _invalid(f"{name} is {shown(value)}", f"Send {_article(schema['type'])}.")
     limit = given.get("limit", 1)
     if not 1 <= limit <= PAGE_LIMIT:
         raise _invalid(f"limit is {limit}", f"Send an integer from 1 to {PAGE_LIMIT}, or none for all.")
@@ -182,7 +186,7 @@ def _filter(given: Mapping[str, Any]) -> Filter:
         is_list = isinstance(value, list) and all(isinstance(tag, str) for tag in value)
         if not (is_list if name == "tags" else isinstance(value, str)):
             wanted = "a list of strings" if name == "tags" else "a string"
-            raise _invalid(f"filter.{name} is {value!r:.{SHOWN_CHARS}}", f"Send {wanted}.")
+            raise _invalid(f"filter.{name} is {shown(value)}", f"Send {wanted}.")
     return Filter(given.get("prefix", ""), given.get("server", ""), frozenset(given.get("tags", ())))
 
 

@@ -11,6 +11,7 @@ from smart_mcp_proxy.proxying.call import prompt_result, resource_result, tool_r
 from smart_mcp_proxy.proxying.metadata import ProxyType, proxy_meta
 from smart_mcp_proxy.proxying.operation import Batch, Operation, parse_operation
 from smart_mcp_proxy.proxying.query import Listed, embedded, info_result, list_result
+from smart_mcp_proxy.spellings import shown
 
 __all__ = ["Source", "perform"]
 
@@ -106,7 +107,7 @@ async def _perform_batch(batch: Batch, source: Source) -> bytes:
 def _parsed(operation: Any) -> Operation | Batch:
     if not isinstance(operation, Mapping):
         raise RequestError(
-            f"proxy: an operation is {operation!r:.80}.",
+            f"proxy: an operation is {shown(operation)}.",
             hint='Send objects like {"action": "info", "type": "tool", "path": "..."}.',
             code="invalid_arguments",
         )

@@ -11,6 +11,7 @@ from smart_mcp_proxy.servers.config import (
     Transport,
     diff,
     next_servers,
+    with_inherited,
 )
 from smart_mcp_proxy.servers.edit_masks import masked
 from smart_mcp_proxy.servers.edit_review import reviewed, warnings_about
@@ -58,4 +59,5 @@ __all__ = [
     "store_secret",
     "stored_secret",
     "warnings_about",
+    "with_inherited",
 ]

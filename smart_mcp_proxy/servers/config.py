@@ -2,7 +2,7 @@
 
 import fnmatch
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from smart_mcp_proxy.models import Trust
@@ -19,6 +19,7 @@ __all__ = [
     "Transport",
     "diff",
     "next_servers",
+    "with_inherited",
 ]
 
 Transport = Literal["stdio", "http", "sse"]
@@ -80,6 +81,7 @@ class ServerConfig:
         command: Program of a stdio server, else empty.
         args: Its arguments.
         env: Variables for it, besides those it inherits.
+        inherit: Names of variables that it gets from the gateway's environment as they are, beside the usual ones.
         cwd: Its working directory, None for the gateway's own.
         url: Address of an http or sse server, else empty.
         headers: Sent with every request to it.
@@ -104,6 +106,7 @@ class ServerConfig:
     command: str = field(default="", repr=False)
     args: tuple[str, ...] = field(default=(), repr=False)
     env: Mapping[str, str] = field(default_factory=dict, repr=False)
+    inherit: tuple[str, ...] = ()
     cwd: str | None = field(default=None, repr=False)
     url: str = field(default="", repr=False)
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -124,6 +127,13 @@ class ServerConfig:
     secrets: tuple[str, ...] = field(default=(), repr=False, compare=False)
 
 
+def with_inherited(servers: Mapping[str, ServerConfig], names: tuple[str, ...]) -> dict[str, ServerConfig]:
+    """The servers, each of which inherits these variables as well."""
+    if not names:
+        return dict(servers)
+    return {name: replace(config, inherit=(*config.inherit, *names)) for name, config in servers.items()}
+
+
 @dataclass(frozen=True, slots=True)
 class Profile:
     """A named subset of servers and tools.
@@ -142,12 +152,24 @@ class Profile:
     tools: tuple[str, ...] = ()
     pin: tuple[str, ...] = ()
 
+    def may_hold(self, server: str) -> bool:
+        """Whether the profile may have any tool of this server; its globs may fit none that the server lists."""
+        if self.servers and server not in self.servers:
+            return False
+        return not self.tools or any(_may_fit(glob, server) for glob in self.tools)
+
     def allows(self, server: str, tool: str) -> bool:
         """Whether the profile has this tool."""
         if self.servers and server not in self.servers:
             return False
         names = (tool, f"{server}:{tool}")
         return not self.tools or any(fnmatch.fnmatchcase(name, glob) for glob in self.tools for name in names)
+
+
+def _may_fit(glob: str, server: str) -> bool:
+    """Whether a profile's glob may fit a name of this server: its own part, or a URI, any server may have."""
+    before, colon, after = glob.partition(":")
+    return not colon or after.startswith("//") or fnmatch.fnmatchcase(server, before)
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ def warnings_about(entry: Mapping[str, Any]) -> list[str]:
     env = entry.get("env")
     steering = [
         f"The variable {name} can make the program load or start something else: look at its value."
-        for name in (env if isinstance(env, Mapping) else ())
+        for name in (*(env if isinstance(env, Mapping) else ()), *_inherited(entry))
         if _STEERING.fullmatch(name.upper())
     ]
     return [*steering, *_handed_over(entry)]
@@ -46,9 +46,16 @@ def _handed_over(entry: Mapping[str, Any]) -> Iterator[str]:
     """What the server would get of this machine's files, variables and stored secrets."""
     address = next((str(entry[key]) for key in ADDRESS_KEYS if entry.get(key)), "")
     where = f"is given to the program {address!r}" if entry.get("command") else f"is sent to {address!r}"
+    for name in _inherited(entry):
+        yield f"inherit names the environment variable {name}: once you approve, what it holds {where}."
     for field, text in _texts(entry, ""):
         for source in references(text):
             yield f"{field} refers to {source}: once you approve, what it holds {where}."
+
+
+def _inherited(entry: Mapping[str, Any]) -> list[str]:
+    names = entry.get("inherit")
+    return [str(name) for name in names] if isinstance(names, list) else []
 
 
 def _texts(value: Any, field: str) -> Iterator[tuple[str, str]]:

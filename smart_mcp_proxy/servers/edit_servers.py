@@ -14,6 +14,7 @@ from smart_mcp_proxy.servers.edit import is_same
 from smart_mcp_proxy.servers.edit_file import Entries, ServerList, change_entries, read_list
 from smart_mcp_proxy.servers.edit_masks import masked, unmasked
 from smart_mcp_proxy.servers.edit_merge import changed_fields, merge
+from smart_mcp_proxy.servers.edit_switch import is_enabled_anew, mark_agents_switch
 from smart_mcp_proxy.servers.jsonc import JsonObject, parse_jsonc
 from smart_mcp_proxy.servers.load import configured_servers, named_entries, parse_named
 from smart_mcp_proxy.settings import Settings
@@ -23,7 +24,8 @@ __all__ = ["SERVER_NAME", "Author", "ServerEdit", "ServerEdits", "ServerImport",
 Author = Literal["agent", "web", "operator"]
 """Who changes the servers: an agent, whoever has the operator's token over HTTP, or the user at the command line.
 
-What the first two add or lead elsewhere starts in quarantine, and what the first enables; the last two lift it.
+What the first two add or lead elsewhere starts in quarantine, and what the first enables after the last two disabled
+it; the last two lift it.
 """
 
 _OWN_KEYS = frozenset({"quarantined", "trust", "input_requests", "connection"})
@@ -135,7 +137,10 @@ class ServerEdits:
         return self._edit(name, lambda old: _whole(old, entry, by), by, based_on)
 
     def switch(self, name: str, by: Author, *, is_enabled: bool, based_on: str | None = None) -> ServerEdit:
-        """Enables or disables a server; one that an agent enables waits for its user. Raises what `patch` does."""
+        """Enables or disables a server; raises what `patch` does.
+
+        One that an agent enables waits for its user, unless an agent had disabled it.
+        """
         return self.patch(name, {"disabled": None if is_enabled else True, "enabled": None}, by, based_on=based_on)
 
     def approve_server(self, name: str, by: Author, *, based_on: str | None = None) -> ServerEdit:
@@ -288,26 +293,20 @@ def _whole(old: Mapping[str, Any], entry: Mapping[str, Any], by: Author) -> Mapp
 def _guarded(name: str, old: Mapping[str, Any], new: dict[str, Any], by: Author) -> dict[str, Any]:
     """The changed entry, in quarantine where its author may not decide what runs."""
     _refuse_own_keys(old, new, by)
-    if by == "agent" and bool(old.get("command")) != bool(new.get("command")):
+    if by == "agent" and any(bool(old.get(key)) != bool(new.get(key)) for key in ("command", "url")):
         raise RefusedError(
             f"Server {name!r} cannot be turned from a program into an address, or the other way, by an agent.",
             hint="Add it under another name; its user approves it.",
             code="operator_only",
         )
+    if by == "agent":
+        mark_agents_switch(name, old, new)
     touched = {key for key in old.keys() | new.keys() if not is_same(old.get(key), new.get(key))}
-    is_started = by == "agent" and _is_off(name, old) and not _is_off(name, new)
+    is_started = by == "agent" and is_enabled_anew(name, old, new)
     if is_started or (by != "operator" and touched - _HARMLESS_KEYS):
         new["quarantined"] = True
     _check_entry(name, new)
     return new
-
-
-def _is_off(name: str, entry: Mapping[str, Any]) -> bool:
-    """Whether a server is not started: disabled, or not to be used at all."""
-    try:
-        return parse_named(name, JsonObject(list(entry.items())))[0].disabled
-    except ConfigError:
-        return True
 
 
 def _refuse_own_keys(old: Mapping[str, Any], new: Mapping[str, Any], by: Author) -> None:

@@ -11,12 +11,15 @@ from smart_mcp_proxy.servers.config import ConnectionKind, Limits, Problem, Serv
 from smart_mcp_proxy.servers.fields import EntryReader, check_headers, check_url
 from smart_mcp_proxy.servers.oauth import OAUTH_KEYS, read_oauth
 
-__all__ = ["ADDRESS_KEYS", "parse_entry"]
+__all__ = ["ADDRESS_KEYS", "BY_AGENT", "parse_entry"]
 
 _URL_KEYS = ("url", "serverUrl", "httpUrl")
 """The address, as most clients, Windsurf and Gemini CLI write it."""
 ADDRESS_KEYS = ("command", *_URL_KEYS)
 """An entry has exactly one of these."""
+
+BY_AGENT = "by agent"
+"""Value of `disabled` where an agent has disabled a server, so that an agent may enable it again."""
 
 _TRANSPORTS: Mapping[str, Transport | None] = {
     "stdio": "stdio",
@@ -30,7 +33,21 @@ _TRANSPORTS: Mapping[str, Transport | None] = {
 _KNOWN_KEYS = frozenset(
     {
         *ADDRESS_KEYS,
-        *("name", "type", "transport", "args", "env", "cwd", "headers", "timeout", "limits", "tools", "pin", "oauth"),
+        *(
+            "name",
+            "type",
+            "transport",
+            "args",
+            "env",
+            "inherit",
+            "cwd",
+            "headers",
+            "timeout",
+            "limits",
+            "tools",
+            "pin",
+            "oauth",
+        ),
         *(
             "disabled",
             "enabled",
@@ -86,9 +103,10 @@ def parse_entry(name: str, raw: Mapping[str, Any]) -> tuple[ServerConfig, list[P
         limits=_limits(entry, timeout_ms),
         tools=_tools(entry),
         pin=entry.texts("pin"),
+        inherit=entry.texts("inherit"),
         oauth=_oauth(entry),
         proxy=entry.flag("proxy", default=False),
-        disabled=entry.flag("disabled", default=False) or not entry.flag("enabled", default=True),
+        disabled=_is_disabled(entry),
         quarantined=entry.flag("quarantined", default=False),
         trust=_trust(entry),
         connection=_connection(entry, transport),
@@ -234,6 +252,12 @@ def _tools(entry: EntryReader) -> ToolFilter:
 def _exactly(tool: str) -> str:
     """A glob that matches this name alone."""
     return "".join(f"[{char}]" if char in "*?[" else char for char in tool)
+
+
+def _is_disabled(entry: EntryReader) -> bool:
+    if entry.values.get("disabled") == BY_AGENT:
+        return True
+    return entry.flag("disabled", default=False) or not entry.flag("enabled", default=True)
 
 
 def _trust(entry: EntryReader) -> Trust | None:

@@ -55,7 +55,7 @@ def expand(
 
     One pass: what is put in is never looked at again. `$${` stands for `${`; `$NAME`, `$$` and `%NAME%` stay as they
     are. A variable that is set to nothing counts as unset, as in a shell's `${VAR:-default}`; a default ends at the
-    first `}`. Reads files and the keyring: run it in a thread.
+    first `}`. What `inherit` names joins `env`, as far as it is set. Reads files and the keyring: run it in a thread.
 
     Args:
         config: As loaded; it is not changed.
@@ -75,7 +75,10 @@ def expand(
         config,
         command=fill("command", config.command),
         args=tuple(fill(f"args[{position}]", arg) for position, arg in enumerate(config.args)),
-        env={name: fill(f"env.{name}", value) for name, value in config.env.items()},
+        env={
+            **{name: environ[name] for name in config.inherit if name in environ},
+            **{name: fill(f"env.{name}", value) for name, value in config.env.items()},
+        },
         cwd=None if config.cwd is None else fill("cwd", config.cwd),
         url=fill("url", config.url),
         headers={name: fill(f"headers.{name}", value) for name, value in config.headers.items()},

@@ -182,6 +182,15 @@ class Settings(BaseSettings):
         le=1_000_000,
         description="A catalog whose definitions cost fewer tokens (estimated) is listed whole; 0 never.",
     )
+    always_load: bool = Field(
+        default=True,
+        description="Whether clients that hide tools behind their own search (Claude Code) are asked to show ours.",
+    )
+    instructions: str = Field(
+        default="servers",
+        description="What a model is told at connection: how to search, with the names of its servers or plain.",
+        json_schema_extra=_accepts("servers, plain, or a text to tell instead"),
+    )
     tool_name_limit: int = Field(default=60, ge=10, le=200, description="Characters of a listed tool name.")
     truncate_output_len: _Truncation = Field(
         default=None,
@@ -191,11 +200,13 @@ class Settings(BaseSettings):
     )
     clean_results: bool = Field(
         default=True,
-        description="Whether terminal commands, direction marks and TAG characters are taken out of tools' output.",
+        description="Whether terminal commands, direction marks and TAG characters are taken out of what servers say "
+        "(results, errors, questions, progress, logs); --passthrough changes nothing.",
     )
     fence_results: bool = Field(
         default=False,
-        description="Whether tools' text stands between two lines that mark it as untrusted, beyond any cut.",
+        description="Whether tools' text, and what errors, progress and logs quote of servers, stands between two "
+        "lines that mark it as untrusted, beyond any cut; --passthrough changes nothing.",
     )
     transport: Literal["stdio", "streamable-http", "sse"] = Field(
         default="stdio", description="How agents reach the gateway."
@@ -342,6 +353,11 @@ class Settings(BaseSettings):
         description="What the activity log keeps of arguments: nothing, names and sizes, values without secrets, all.",
     )
     activity_days: int = Field(default=30, ge=1, le=3650, description="Days that the activity log goes back.")
+    inherit_env: _Names = Field(
+        default=(),
+        description="Variables of the gateway's environment that every stdio server gets as they are.",
+        json_schema_extra=_accepts("names with commas between"),
+    )
     start_parallel: int = Field(default=4, ge=1, le=64, description="Servers that may start at the same time.")
     code: Literal["off", "python", "javascript", "both"] = Field(
         default="off", description="Languages in which agents may run scripts that call tools, in a sandbox."

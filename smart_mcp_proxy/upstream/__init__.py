@@ -4,6 +4,7 @@ from smart_mcp_proxy.upstream.auth import SignedOut, SignIns
 from smart_mcp_proxy.upstream.auth_callback import LOGIN_TIMEOUT_S, CallbackServer
 from smart_mcp_proxy.upstream.dial import Dialer
 from smart_mcp_proxy.upstream.fleet import Fleet
+from smart_mcp_proxy.upstream.http import TlsContext
 from smart_mcp_proxy.upstream.lineage import marked
 from smart_mcp_proxy.upstream.listing import ToolListing
 from smart_mcp_proxy.upstream.own import OwnConnection
@@ -17,6 +18,7 @@ __all__ = [
     "OwnConnection",
     "SignIns",
     "SignedOut",
+    "TlsContext",
     "ToolListing",
     "Upstream",
     "marked",

@@ -37,7 +37,7 @@ class Announcements:
         server: str,
         endpoint: Endpoint,
         connect: Callable[[str], Awaitable[Response]],
-        take: Callable[[bytes], object],
+        take: Callable[[bytes], Awaitable[object]],
         max_event_bytes: int,
     ) -> None:
         self._server = server
@@ -80,7 +80,7 @@ class Announcements:
                 for number, event in enumerate(parser.feed(chunk), 1):
                     is_alive = True
                     if event.name == "message":
-                        self._take(event.data)
+                        await self._take(event.data)
                     if number % BURST_EVENTS == 0:
                         await asyncio.sleep(0)
         finally:

@@ -49,6 +49,7 @@ class SignIns:
         store: Keeps them, where it is not the usual one.
         now: Seconds since the epoch.
         resolve: Finds addresses.
+        tls: Certificates and proxies; the system's own and none if left out.
     """
 
     def __init__(
@@ -58,11 +59,12 @@ class SignIns:
         store: SignInStore | None = None,
         now: Callable[[], float] = time.time,
         resolve: Resolve = addresses_of,
+        tls: TlsContext | None = None,
     ) -> None:
         self._store = store or SignInStore(data_dir / _FOLDER)
         self._now = now
         self._resolve = resolve
-        self._tls = TlsContext()
+        self._tls = tls or TlsContext()
         self._bearers: dict[str, Bearer] = {}
 
     def __repr__(self) -> str:

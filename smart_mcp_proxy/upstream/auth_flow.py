@@ -36,6 +36,8 @@ _REASON_CHARS: Final = 200
 _FAILURES: Final = (OAuthFlowError, OAuthRegistrationError, OAuthTokenError, ValueError)
 """What the SDK raises; ValueError where an answer is not what it should be."""
 
+_PLACES_OF_OLD: Final = {"authorization": "authorize", "token": "token", "registration": "register"}
+
 # The SDK logs what it raises with its traceback; we raise it on in words of our own.
 logging.getLogger("mcp.client.auth").setLevel(logging.CRITICAL + 1)
 
@@ -83,7 +85,7 @@ class SignInFlow:
 
         async def answer(request: httpx2.Request) -> httpx2.Response:
             if request is not probe:
-                return await self._answer(provider, request)
+                return await self._answer(provider, memory, request)
             response = await self._http.send(request, reads_body=False)
             tries.append(response.status_code)
             return self._challenge(response, earlier) if len(tries) == 1 else response
@@ -210,11 +212,22 @@ class SignInFlow:
         asked = "Bearer " + ", ".join(f'{name}="{value}"' for name, value in named.items() if value)
         return httpx2.Response(401, headers={"www-authenticate": asked}, request=response.request)
 
-    async def _answer(self, provider: OAuthClientProvider, request: httpx2.Request) -> httpx2.Response:
+    async def _answer(self, provider: OAuthClientProvider, memory: Memory, request: httpx2.Request) -> httpx2.Response:
+        response = await self._send_checked(provider, request)
+        if request.method == "GET":
+            named = provider.context.auth_server_url
+            if named is None and _is_metadata_of_origin(request) and 300 <= response.status_code < 500:
+                memory.is_without_metadata = True
+                response = httpx2.Response(200, json=_places_of_old(request), request=request)
+            return _with_issuer_as(named, response, memory)
+        if memory.is_without_metadata and response.status_code in (404, 405):
+            raise self._failed(f"it does not say where to sign in (no metadata of it, and no {request.url.path})")
+        return response
+
+    async def _send_checked(self, provider: OAuthClientProvider, request: httpx2.Request) -> httpx2.Response:
         if request.method != "GET":  # from here on something of ours is sent
             self._check_metadata(provider.context.oauth_metadata)
-            return await self._http.send(request)
-        return _with_issuer_as(provider.context.auth_server_url, await self._http.send(request))
+        return await self._http.send(request)
 
     def _check_metadata(self, metadata: OAuthMetadata | None) -> None:
         if metadata is None:
@@ -246,20 +259,39 @@ class SignInFlow:
         )
 
 
-def _with_issuer_as(named: str | None, response: httpx2.Response) -> httpx2.Response:
+def _with_issuer_as(named: str | None, response: httpx2.Response, memory: Memory) -> httpx2.Response:
     """Metadata with its root issuer written as the server wrote it, where only the last slash differs.
 
-    Many servers add that slash to an issuer that has none. It is the same origin; the SDK compares letters.
+    Many servers add that slash to an issuer that has none. It is the same origin; the SDK compares letters. How the
+    metadata itself has it is noted in `memory`.
     """
     try:
         metadata: Any = response.json() if response.status_code == 200 else None
     except ValueError:
         return response
     issuer = metadata.get("issuer") if isinstance(metadata, dict) else None
-    if named is None or not isinstance(issuer, str) or issuer == named or not issuers_match(issuer, named):
+    if not isinstance(issuer, str):
+        return response
+    memory.issuer = issuer
+    if named is None or issuer == named or not issuers_match(issuer, named):
         return response
     metadata["issuer"] = named
     return httpx2.Response(200, json=metadata, request=response.request)
+
+
+def _is_metadata_of_origin(request: httpx2.Request) -> bool:
+    """Whether the authorization server's metadata is asked for where a server of 2025-03-26 has it."""
+    return request.url.path == "/.well-known/oauth-authorization-server"
+
+
+def _places_of_old(request: httpx2.Request) -> dict[str, Any]:
+    """Metadata of a server that has none: its own origin, with the places that were agreed on before there was any.
+
+    Source: MCP 2025-03-26, basic/authorization, Fallbacks for Servers without Metadata Discovery; PKCE is required.
+    """
+    origin = str(request.url.copy_with(raw_path=b""))
+    endpoints = {f"{name}_endpoint": f"{origin}/{path}" for name, path in _PLACES_OF_OLD.items()}
+    return {"issuer": origin, "code_challenge_methods_supported": ["S256"], **endpoints}
 
 
 def _error_code(response: httpx2.Response) -> str:

@@ -10,7 +10,8 @@ import httpx2
 from smart_mcp_proxy.errors import UpstreamAuthError, UpstreamError
 from smart_mcp_proxy.telemetry import printable
 from smart_mcp_proxy.upstream.auth_address import Reach, addresses_of, reach_of
-from smart_mcp_proxy.upstream.http import TlsContext
+from smart_mcp_proxy.upstream.http import TlsContext, new_transport
+from smart_mcp_proxy.upstream.proxies import Proxy
 
 __all__ = ["AuthHttp", "Resolve"]
 
@@ -27,7 +28,7 @@ class AuthHttp:
     """Asks the places that a server names for its sign-in, where it may name them.
 
     https only, except on this machine; nothing closer to us than the server itself, and never a link-local address.
-    No redirect is followed, nothing comes from the environment.
+    No redirect is followed; of the environment only proxies and certificates count.
 
     Args:
         server: Configured name, for messages.
@@ -44,12 +45,27 @@ class AuthHttp:
         self._server_reach: Reach | None = None
 
     async def check(self, url: str) -> list[str]:
-        """The IP addresses to connect to for `url`, all of them judged.
+        """The IP addresses to connect to for `url`, all of them judged; none where only the proxy knows its host.
 
         Raises:
             UpstreamAuthError: It must not be used.
             UpstreamError: Its host is not known.
         """
+        try:
+            return await self._judged(url)
+        except UpstreamAuthError:
+            raise
+        except UpstreamError:
+            # Behind a proxy names of the outer world may not be known; an address in figures is judged in any case.
+            if urlsplit(url).scheme != "https" or self._proxy(url) is None:
+                raise
+            return []
+
+    def _proxy(self, url: str) -> Proxy | None:
+        parts = urlsplit(url)
+        return self._tls.proxy_for(parts.scheme, parts.hostname or "", parts.port or _PORTS.get(parts.scheme, 0))
+
+    async def _judged(self, url: str) -> list[str]:
         if self._server_reach is None:
             reaches = [reach_of(address) for address in await self._addresses(self._url)]
             self._server_reach = min(reaches)
@@ -71,7 +87,11 @@ class AuthHttp:
             UpstreamError: There is no answer.
         """
         addresses = await self.check(str(request.url))
-        transport = httpx2.AsyncHTTPTransport(verify=await self._tls.get(), trust_env=False)
+        # Plain http was judged to stay on this machine, under whichever name; a proxy would carry it away.
+        proxy = self._proxy(str(request.url)) if request.url.scheme == "https" else None
+        if proxy is not None:
+            addresses = [request.url.host]
+        transport = new_transport(await self._tls.get(), proxy)
         try:
             async with asyncio.timeout(_REQUEST_S):
                 return await self._first_answer(transport, request, addresses, reads_body=reads_body)

@@ -7,7 +7,6 @@ from urllib.parse import parse_qs, urlsplit
 
 from mcp.client.auth import OAuthClientProvider, OAuthFlowError
 from mcp.client.auth.oauth2 import OAuthContext
-from mcp.client.auth.utils import issuers_match
 from mcp.shared.auth import (
     AuthorizationCodeResult,
     OAuthClientInformationFull,
@@ -48,11 +47,18 @@ class Browser(Protocol):
 
 
 class Memory:
-    """What the SDK stores, for as long as one flow takes."""
+    """What the SDK stores, for as long as one flow takes, and what it does not keep.
+
+    Attributes:
+        issuer: Of the authorization server, letter by letter as its metadata has it.
+        is_without_metadata: Whether the server has none and is taken for one that has the places of old.
+    """
 
     def __init__(self, tokens: OAuthToken | None, client: OAuthClientInformationFull | None) -> None:
         self.tokens = tokens
         self.client = client
+        self.issuer = ""
+        self.is_without_metadata = False
 
     async def get_tokens(self) -> OAuthToken | None:
         """The tokens, None if there are none."""
@@ -119,7 +125,7 @@ def first_provider(
         )
     context = _with_resource(provider, options.resource)
     if browser is not None:
-        _connect(context, browser, check, options.client_id)
+        _connect(context, browser, check, options.client_id, memory)
     return provider
 
 
@@ -200,7 +206,11 @@ def _only(resource: str) -> Callable[[str, str | None], Awaitable[None]]:
 
 
 def _connect(
-    context: OAuthContext, browser: Browser, check: Callable[[str], Awaitable[object]], configured_client: str
+    context: OAuthContext,
+    browser: Browser,
+    check: Callable[[str], Awaitable[object]],
+    configured_client: str,
+    memory: Memory,
 ) -> None:
     """Makes the SDK ask its person in this browser."""
     results: list[AuthorizationCodeResult] = []
@@ -213,8 +223,12 @@ def _connect(
 
     async def result() -> AuthorizationCodeResult:
         answer, metadata = results.pop(), context.oauth_metadata
-        if answer.iss and metadata is not None and issuers_match(answer.iss, str(metadata.issuer)):
-            answer.iss = str(metadata.issuer)  # as it is written there, with or without the last slash
+        if answer.iss is not None and metadata is not None:
+            # Letter by letter, as the metadata has it: the SDK knows it as the resource wrote it, last slash or not.
+            # Sources: RFC 9207, section 2.4; SEP-2468.
+            if answer.iss != memory.issuer:
+                raise OAuthFlowError(f"Authorization response iss mismatch: {answer.iss} != {memory.issuer}")
+            answer.iss = str(metadata.issuer)
         return answer
 
     context.redirect_handler = show

@@ -14,6 +14,7 @@ import httptools
 
 from smart_mcp_proxy.known_heads import KnownHeads
 from smart_mcp_proxy.upstream.exchange import BadAnswerError, RequestBody, Response
+from smart_mcp_proxy.upstream.proxies import Proxy, tunnel
 
 __all__ = ["AnswerHead", "Connection", "Origin", "connect", "encode_head"]
 
@@ -271,6 +272,7 @@ async def connect(
     heads: KnownHeads[AnswerHead],
     on_free: Callable[[Connection], None],
     on_lost: Callable[[Connection], None],
+    proxy: Proxy | None = None,
 ) -> Connection:
     """A new connection.
 
@@ -280,15 +282,24 @@ async def connect(
         heads: Of answers that came before, on whatever connection.
         on_free: Told when an exchange is over and another one may follow.
         on_lost: Told when the connection is gone.
+        proxy: What stands between; it is spoken to itself where there is no TLS.
 
     Raises:
         OSError: Nobody is there, or no TLS can be agreed on.
     """
     loop = asyncio.get_running_loop()
     _, host, port = origin
-    transport, connection = await loop.create_connection(
-        lambda: Connection(origin, heads, on_free, on_lost), host, port, ssl=tls, server_hostname=host if tls else None
-    )
+    name = host if tls else None
+    if proxy is not None and tls is not None:
+        end = await tunnel(proxy, host, port)
+        transport, connection = await loop.create_connection(
+            lambda: Connection(origin, heads, on_free, on_lost), sock=end, ssl=tls, server_hostname=name
+        )
+    else:
+        host, port = (host, port) if proxy is None else proxy[:2]
+        transport, connection = await loop.create_connection(
+            lambda: Connection(origin, heads, on_free, on_lost), host, port, ssl=tls, server_hostname=name
+        )
     if connection.is_open:
         _probe_silence(transport.get_extra_info("socket"))
     return connection

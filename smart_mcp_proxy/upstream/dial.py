@@ -26,16 +26,19 @@ class Dialer:
 
     Args:
         max_message_bytes: Larger messages are refused, on every transport.
+        tls: Certificates and proxies; the system's own and none if left out.
 
     Attributes:
         watchdog: Ends our children's process groups if we are killed.
         sign_ins: What servers with OAuth are sent; None if there is no place to keep it.
     """
 
-    def __init__(self, max_message_bytes: int = MAX_MESSAGE_BYTES, sign_ins: SignIns | None = None) -> None:
+    def __init__(
+        self, max_message_bytes: int = MAX_MESSAGE_BYTES, sign_ins: SignIns | None = None, tls: TlsContext | None = None
+    ) -> None:
         self._max_message_bytes = max_message_bytes
         self._sign_ins = sign_ins
-        self._tls = TlsContext()
+        self._tls = tls or TlsContext()
         self.watchdog = Watchdog()
 
     async def __aenter__(self) -> Self:

@@ -11,6 +11,7 @@ from urllib.parse import urljoin, urlsplit
 
 from smart_mcp_proxy.errors import UpstreamError
 from smart_mcp_proxy.open_files import OPEN_FILES_HINT, why_none_left
+from smart_mcp_proxy.telemetry import redact
 from smart_mcp_proxy.upstream.auth_bearer import Bearer
 from smart_mcp_proxy.upstream.exchange import BadAnswerError, RequestBody, Response
 from smart_mcp_proxy.upstream.http import (
@@ -20,6 +21,7 @@ from smart_mcp_proxy.upstream.http import (
     is_refusal,
     missing_scope,
     retry_after_s,
+    status_words,
     too_long,
 )
 from smart_mcp_proxy.upstream.http_client import HttpClient
@@ -195,14 +197,15 @@ class Endpoint:
         is_signed_in = self._bearer is not None
         return failure_error(self._server, failure, was_refused=failure.was_refused, is_signed_in=is_signed_in)
 
-    def status_error(self, response: Response, *, has_session: bool = False) -> UpstreamError:
-        """The error for an answer of status 400 or above."""
+    def status_error(self, response: Response, said: str = "", *, has_session: bool = False) -> UpstreamError:
+        """The error for an answer of status 400 or above, whose body says `said`."""
         failure = Failure(
-            f"answered with HTTP {response.status} {response.reason or ''}".rstrip(),
+            status_words(response.status),
             response.status,
             was_refused=is_refusal(response.status, has_session=has_session),
             retry_after_s=retry_after_s(response.headers.get("retry-after", "")),
             missing_scope=_missing_scope(response),
+            said=redact(said),
         )
         return self.error(failure)
 

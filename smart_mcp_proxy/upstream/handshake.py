@@ -12,12 +12,14 @@ from mcp_types import (
     CLIENT_INFO_META_KEY,
     PROTOCOL_VERSION_META_KEY,
     SERVER_INFO_META_KEY,
+    UNSUPPORTED_PROTOCOL_VERSION,
 )
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_HANDSHAKE_VERSION, MODERN_PROTOCOL_VERSIONS
 
 from smart_mcp_proxy.errors import UpstreamError
 from smart_mcp_proxy.models import Era
 from smart_mcp_proxy.raw_result import RawResult
+from smart_mcp_proxy.telemetry import redact
 from smart_mcp_proxy.upstream.link import CLIENT_INFO
 
 __all__ = ["Agreement", "announced", "announces_tools", "enveloped", "modern_meta", "negotiate", "server_label"]
@@ -75,10 +77,11 @@ def announced(capabilities: Mapping[str, Any]) -> dict[str, bool]:
 
 
 def server_label(info: object) -> str:
-    """Name and version out of a `serverInfo` object, for display; empty where there is none."""
+    """Name and version out of a `serverInfo` object, for display, secrets hidden; empty where there is none."""
     if not isinstance(info, Mapping):
         return ""
-    return " ".join(str(info[key])[:_LABEL_CHARS] for key in ("name", "version") if info.get(key))
+    # Hidden first: half of a secret is not found any more.
+    return " ".join(redact(str(info[key]))[:_LABEL_CHARS] for key in ("name", "version") if info.get(key))
 
 
 async def negotiate(
@@ -100,8 +103,9 @@ async def negotiate(
     """
     probe: asyncio.Future[RawResult] | None = None
     if known != "handshake":
-        probe = await post("server/discover", {"_meta": modern_meta(MODERN_PROTOCOL_VERSIONS[-1])})
-        await asyncio.wait({probe}, timeout=_PROBE_S)
+        probe = await _probed(post, MODERN_PROTOCOL_VERSIONS[-1])
+        if probe.done() and (version := _offered(probe)):
+            probe = await _probed(post, version)
         if probe.done() and (agreement := _discovered(probe)):
             return agreement
     greeting = await post(
@@ -124,18 +128,41 @@ async def negotiate(
             probe.cancel()
 
 
+async def _probed(post: Post, version: str) -> "asyncio.Future[RawResult]":
+    """The answer to `server/discover`, if it came within its time."""
+    probe = await post("server/discover", {"_meta": modern_meta(version)})
+    await asyncio.wait({probe}, timeout=_PROBE_S)
+    return probe
+
+
+def _offered(probe: "asyncio.Future[RawResult]") -> str | None:
+    """The version to ask again with: a server that refuses one names those that it supports.
+
+    Source: MCP 2026-07-28, basic/versioning, UnsupportedProtocolVersionError.
+    """
+    refusal = None if probe.cancelled() else probe.exception()
+    answer = refusal.answer if isinstance(refusal, UpstreamError) else None
+    if answer is None or answer.code != UNSUPPORTED_PROTOCOL_VERSION or not isinstance(answer.data, Mapping):
+        return None
+    return _newest_known(answer.data.get("supported"))
+
+
+def _newest_known(versions: object) -> str | None:
+    known = [version for version in MODERN_PROTOCOL_VERSIONS if isinstance(versions, list) and version in versions]
+    return known[-1] if known else None
+
+
 def _discovered(probe: "asyncio.Future[RawResult]") -> Agreement | None:
     """What the answer to `server/discover` says, None if it is no sign of the modern era."""
     if probe.cancelled() or probe.exception() is not None:
         return None
     result = _object(probe.result().text)
-    supported = result.get("supportedVersions")
-    common = [version for version in MODERN_PROTOCOL_VERSIONS if isinstance(supported, list) and version in supported]
-    if not common:
+    version = _newest_known(result.get("supportedVersions"))
+    if version is None:
         return None
     meta = result.get("_meta")
     info = meta.get(SERVER_INFO_META_KEY) if isinstance(meta, Mapping) else None
-    return Agreement("modern", common[-1], _capabilities(result), server_label(info))
+    return Agreement("modern", version, _capabilities(result), server_label(info))
 
 
 def _initialized(server: str, text: bytes) -> Agreement:

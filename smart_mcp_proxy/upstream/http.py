@@ -1,17 +1,22 @@
 """The HTTP client under a session: one failed exchange does not end the others, and why it failed is remembered."""
 
 import asyncio
+import http
 import re
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
 
 import httpx2
 import msgspec
 
-from smart_mcp_proxy.errors import Delivery, UpstreamAuthError, UpstreamError
+from smart_mcp_proxy.errors import Delivery, UpstreamAuthError, UpstreamBusyError, UpstreamError
 from smart_mcp_proxy.names import shell_word
+from smart_mcp_proxy.telemetry import get_logger
 from smart_mcp_proxy.upstream.auth_store import login_hint
+from smart_mcp_proxy.upstream.proxies import Proxy, proxy_for
 
 __all__ = [
     "Failure",
@@ -21,17 +26,28 @@ __all__ = [
     "failure_error",
     "missing_scope",
     "new_http_client",
+    "new_transport",
     "retry_after_s",
+    "status_words",
     "too_long",
+    "words_of",
 ]
+
+_log = get_logger("upstream")
 
 _CONNECT_S = 10.0
 _WRITE_S = 60.0
 _READ_S = 900.0
 """Longest silence inside one answer; each call has a deadline of its own below this."""
+_WORDS = ("message", "error_description", "detail", "title", "error")
+"""Where bodies of errors say what happened. Source: RFC 6749, section 5.2; RFC 9457; JSON-RPC; what large APIs do."""
+_WORDS_CHARS = 300
+_members = msgspec.json.Decoder(dict[str, Any])
 _FAILURES_KEPT = 256
 _LONGEST_RETRY_S = 86_400.0
 _MOST_SCOPES = 50
+_CA_FILES = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS")
+"""Variables that name files with certificates of authorities, which are trusted beside the system's."""
 _CHALLENGE = re.compile(r'\b(error|scope)\s*=\s*(?:"([^"]*)"|([^\s,"]+))')
 _SCOPE = re.compile(r"[!#-\[\]-~]{1,200}")
 """Source: RFC 6749, section 3.3; a longer one is none that a person could judge."""
@@ -48,6 +64,7 @@ class Failure:
         retry_after_s: What it asked for, if it did.
         hint: What to do about it, where that is not told by the status.
         missing_scope: What the sign-in has not been granted and the request needs, with spaces between; else empty.
+        said: What the server's answer says about it, in its own words.
     """
 
     reason: str
@@ -56,6 +73,10 @@ class Failure:
     retry_after_s: float | None = None
     hint: str = ""
     missing_scope: str = ""
+    said: str = ""
+
+
+_KINDS: Mapping[int, type[UpstreamError]] = {401: UpstreamAuthError, 429: UpstreamBusyError}
 
 
 class MissingScopeError(UpstreamAuthError):
@@ -94,7 +115,7 @@ def failure_error(server: str, failure: Failure, *, was_refused: bool, is_signed
         was_refused: The server cannot have carried the request out.
         is_signed_in: It was sent the token of a sign-in.
     """
-    kind: type[UpstreamError] = UpstreamAuthError if failure.status == 401 else UpstreamError
+    kind = _KINDS.get(failure.status, UpstreamError)
     reason, hint = failure.reason, failure.hint or _hint(server, failure.status, is_signed_in=is_signed_in)
     if failure.missing_scope:
         reason = f"needs the scope '{failure.missing_scope}', which has not been granted (HTTP {failure.status})"
@@ -102,11 +123,12 @@ def failure_error(server: str, failure: Failure, *, was_refused: bool, is_signed
         kind, hint = MissingScopeError, f"{login_hint(server)} (it asks for that scope as well)"
     delivery: Delivery = "not_sent" if was_refused else "unknown"
     return kind(
-        f"Server '{server}' {reason}.",
+        f"Server '{server}' {reason}" + (":" if failure.said else "."),
         hint=hint,
         delivery=delivery,
         data={"http_status": failure.status} if failure.status else None,
         retry_after_s=failure.retry_after_s,
+        said=failure.said,
     )
 
 
@@ -122,13 +144,23 @@ def _hint(server: str, status: int, *, is_signed_in: bool) -> str:
             'Check the headers configured for it. If it wants an OAuth sign-in, add "oauth": true to its entry, '
             f"then: mcpproxy server login {shell_word(server)}"
         )
+    if status == 429:
+        return "Wait before the next call, and make fewer; the user can set 'calls_per_s' under 'limits' in its entry."
+    if status >= 500:
+        return f"The server failed. Its user can look at: mcpproxy server logs {shell_word(server)}"
     return "Check the headers configured for it." if status == 403 else "Check its url and that it is running."
 
 
 class TlsContext:
-    """One TLS context for all servers, made when first needed: reading the system's certificates takes a while."""
+    """One TLS context for all servers, made when first needed: reading the system's certificates takes a while.
 
-    def __init__(self) -> None:
+    Args:
+        environ: Names proxies, and files with further certificates; SSL_CERT_FILE and SSL_CERT_DIR, which OpenSSL reads
+            by itself, stand in for the system's own.
+    """
+
+    def __init__(self, environ: Mapping[str, str] = MappingProxyType({})) -> None:
+        self._environ = environ
         self._lock = asyncio.Lock()
         self._context: ssl.SSLContext | None = None
 
@@ -136,8 +168,26 @@ class TlsContext:
         """The context; made in a thread the first time."""
         async with self._lock:
             if self._context is None:
-                self._context = await asyncio.to_thread(ssl.create_default_context)
+                self._context = await asyncio.to_thread(self._made)
             return self._context
+
+    def proxy_for(self, scheme: str, host: str, port: int) -> Proxy | None:
+        """The proxy for requests to this origin; None where they go there directly.
+
+        Raises:
+            UpstreamError: The variable that should name one names none.
+        """
+        return proxy_for(self._environ, scheme, host, port)
+
+    def _made(self) -> ssl.SSLContext:
+        context = ssl.create_default_context()
+        for name in _CA_FILES:
+            if path := self._environ.get(name):
+                try:
+                    context.load_verify_locations(path)
+                except OSError as exc:
+                    _log.warning("%s names %s, which holds no certificates that can be read: %s", name, path, exc)
+        return context
 
 
 class _RequestId(msgspec.Struct):
@@ -240,6 +290,16 @@ class _GuardedStream(httpx2.AsyncByteStream):
         await self._inner.aclose()
 
 
+def new_transport(tls: ssl.SSLContext, proxy: Proxy | None) -> httpx2.AsyncHTTPTransport:
+    """What sends requests, directly or through a proxy."""
+    if proxy is None:
+        return httpx2.AsyncHTTPTransport(verify=tls, trust_env=False)
+    headers = {"proxy-authorization": proxy.authorization} if proxy.authorization else {}
+    host = f"[{proxy.host}]" if ":" in proxy.host else proxy.host
+    way = httpx2.Proxy(f"http://{host}:{proxy.port}", headers=headers)
+    return httpx2.AsyncHTTPTransport(verify=tls, trust_env=False, proxy=way)
+
+
 def new_http_client(transport: httpx2.AsyncBaseTransport, headers: Mapping[str, str]) -> httpx2.AsyncClient:
     """An HTTP client for one server: its own headers, no redirects, nothing from the environment or ~/.netrc.
 
@@ -284,12 +344,33 @@ def _status_failure(response: httpx2.Response, *, has_session: bool) -> Failure:
             f"redirects to {place} (HTTP {status}), which is not followed", status, was_refused=is_refusal(status)
         )
     return Failure(
-        f"answered with HTTP {status} {response.reason_phrase}".rstrip(),
+        status_words(status),
         status,
         was_refused=is_refusal(status, has_session=has_session),
         retry_after_s=retry_after_s(response.headers.get("retry-after", "")),
         missing_scope=missing_scope(status, response.headers.get("www-authenticate", "")),
     )
+
+
+def status_words(status: int) -> str:
+    """What an answer with this status of 400 or above is called; never the words that the server itself put there."""
+    try:
+        return f"answered with HTTP {status} {http.HTTPStatus(status).phrase}"
+    except ValueError:
+        return f"answered with HTTP {status}"
+
+
+def words_of(body: bytes) -> str:
+    """What a JSON body of an error says to people, in one short line; empty where it says nothing."""
+    try:
+        members = _members.decode(body)
+    except (msgspec.MsgspecError, RecursionError):
+        return ""
+    inner = members.get("error")
+    if isinstance(inner, dict):
+        members = {**members, **inner}
+    words = (members.get(name) for name in _WORDS)
+    return next((" ".join(text.split())[:_WORDS_CHARS] for text in words if isinstance(text, str) and text.strip()), "")
 
 
 def retry_after_s(header: str) -> float | None:

@@ -1,11 +1,11 @@
-"""A client of one HTTP server: its address, its cookies, its kept connections. Nothing comes from the environment."""
+"""A client of one HTTP server: its address, cookies and kept connections; of the environment only proxies count."""
 
 import asyncio
 from collections.abc import Callable, Mapping
 from typing import Final
 from urllib.parse import SplitResult, urlsplit
 
-from smart_mcp_proxy.busy_poll import busy_poll_of
+from smart_mcp_proxy.busy_poll import Side, busy_poll_of
 from smart_mcp_proxy.clocks import since_boot
 from smart_mcp_proxy.known_heads import KnownHeads
 from smart_mcp_proxy.upstream.connection import AnswerHead, Connection, Origin, connect, encode_head
@@ -42,7 +42,7 @@ class HttpClient:
     def __init__(self, headers: Mapping[str, str], tls: TlsContext, clock: Callable[[], float] = since_boot) -> None:
         self._clock = clock
         self._loop = asyncio.get_running_loop()
-        self._poll = busy_poll_of(self._loop)
+        self._poll, self._side = busy_poll_of(self._loop), Side()
         self._headers = dict(headers)
         self._tls = tls
         self._cookies: dict[str, str] = {}
@@ -69,12 +69,13 @@ class HttpClient:
         head = self._head(verb, address, headers, body)
         connection = self._kept(origin) or await self._connected(origin)
         response = connection.send(head, body, url)
-        self._poll.begin(self._loop)
+        self._poll.begin(self._loop, self._side)
         try:
             await response.wait_head()
         except BaseException:
             connection.abort()
             raise
+        self._poll.heard()
         for cookie in response.cookies:
             self._store(cookie)
         return response
@@ -116,6 +117,11 @@ class HttpClient:
         if self._cookies:
             fields["cookie"] = "; ".join(f"{name}={value}" for name, value in self._cookies.items())
         target = (address.path or "/") + (f"?{address.query}" if address.query else "")
+        proxy = self._tls.proxy_for(*self._address[2]) if address.scheme == "http" else None
+        if proxy is not None:
+            target = f"http://{fields['host']}{target}"
+            if proxy.authorization:
+                fields["proxy-authorization"] = proxy.authorization
         return encode_head(verb, target, fields)
 
     def _kept(self, origin: Origin) -> Connection | None:
@@ -130,9 +136,10 @@ class HttpClient:
 
     async def _connected(self, origin: Origin) -> Connection:
         tls = await self._tls.get() if origin[0] == "https" else None
+        proxy = self._tls.proxy_for(*origin)
         try:
             async with asyncio.timeout(_CONNECT_S):
-                connection = await connect(origin, tls, self._known, self._free, self._connections.discard)
+                connection = await connect(origin, tls, self._known, self._free, self._connections.discard, proxy)
         except TimeoutError:
             raise TimeoutError(f"did not accept a connection within {_CONNECT_S:g} s") from None
         if connection.is_open:

@@ -4,13 +4,13 @@ import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Final
 
-from smart_mcp_proxy.errors import UpstreamError
+from smart_mcp_proxy.errors import UpstreamAuthError, UpstreamError
 from smart_mcp_proxy.models import OnMessage
 from smart_mcp_proxy.telemetry import get_logger, spawn
 from smart_mcp_proxy.upstream.codec import encode_message
 from smart_mcp_proxy.upstream.endpoint import Endpoint, media_type
 from smart_mcp_proxy.upstream.exchange import RequestBody, Response
-from smart_mcp_proxy.upstream.http import Failure
+from smart_mcp_proxy.upstream.http import Failure, words_of
 from smart_mcp_proxy.upstream.inbox import Inbox
 from smart_mcp_proxy.upstream.link import timeout_error
 from smart_mcp_proxy.upstream.message_lines import MessageLines, is_notification
@@ -23,6 +23,8 @@ _RESUME_S: Final = 1.0
 """Pause before a cut answer is taken up again, where the server names none."""
 _LONGEST_RESUME_S: Final = 30.0
 _SAY_S: Final = 10.0
+_REFUSAL_S: Final = 2.0
+"""How long the body of an error may take: its status is known without it."""
 _END_S: Final = 1.0
 _CLOSE_S: Final = 2.0
 
@@ -174,18 +176,27 @@ class HttpSession:
         if kind != "application/json":
             raise self._improper(method, f"Unexpected content type: {kind or 'none'}")
         body = await (self._read_lines(response, on_message) if on_message else self._endpoint.read_all(response))
-        if not self._inbox.take(request_id, *body):
+        if not await self._inbox.take(request_id, *body):
             response.reject()  # what it answers may be the request before; the next one would get this one's answer
             raise self._improper(method, "no message in it carries the request's id")
         return None
 
     async def _read_refusal(self, response: Response, request_id: int) -> None:
-        """Reads an answer of status 400 or above, which may well be a proper one."""
-        error = self._endpoint.status_error(response, has_session=self.has_id)
-        if self._notice_loss(response) or response.status == 401 or media_type(response) != "application/json":
+        """Reads an answer of status 400 or above: the server's JSON-RPC error if it is a whole one, else the status.
+
+        Source: contract.md, Results and errors: a server's HTTP status outlives its body.
+        """
+        has_session = self.has_id
+        error = self._endpoint.status_error(response, has_session=has_session)
+        if self._notice_loss(response) or isinstance(error, UpstreamAuthError) or not _is_json(response):
             raise error
-        if not self._inbox.take_refusal(b"".join(await self._endpoint.read_all(response)), request_id):
-            raise error
+        try:
+            async with asyncio.timeout(_REFUSAL_S):
+                body = b"".join(await self._endpoint.read_all(response))
+        except (TimeoutError, UpstreamError):
+            raise error from None
+        if not self._inbox.take_refusal(body, request_id):
+            raise self._endpoint.status_error(response, words_of(body), has_session=has_session)
 
     async def _read_lines(self, response: Response, on_message: OnMessage) -> Sequence[bytes]:
         """What a JSON body holds after the notifications that it begins with, each in a line of its own."""
@@ -208,7 +219,7 @@ class HttpSession:
                     is_message = event.name == "message"
                     if is_message and on_message is not None and is_notification(event.data):
                         await on_message(event.data)
-                    elif is_message and self._inbox.take(request_id, event.data):
+                    elif is_message and await self._inbox.take(request_id, event.data):
                         return None
                     if number % BURST_EVENTS == 0:
                         await asyncio.sleep(0)
@@ -244,3 +255,8 @@ class HttpSession:
         task = spawn(work, f"upstream-http-{self._server}")
         self._chores.add(task)
         task.add_done_callback(self._chores.discard)
+
+
+def _is_json(response: Response) -> bool:
+    kind = media_type(response)
+    return kind == "application/json" or (kind.startswith("application/") and kind.endswith("+json"))

@@ -7,13 +7,14 @@ import msgspec
 from mcp_types import METHOD_NOT_FOUND
 
 from smart_mcp_proxy.telemetry import get_logger
-from smart_mcp_proxy.upstream.codec import BrokenMessage, Envelope, decode_messages
+from smart_mcp_proxy.upstream.codec import BrokenMessage, Envelope, decode_messages, read_messages
 from smart_mcp_proxy.upstream.link import Acknowledged, LinkEvent, LogLine, OnEvent, Peer, announced_event
 from smart_mcp_proxy.upstream.pending import PendingCalls
 
 __all__ = ["Inbox", "answer_to", "event_of"]
 
 _LOG_TEXT_CHARS: Final = 2_000
+_VERSION: Final = b'"2.0"'
 _ACKNOWLEDGED: Final = "notifications/subscriptions/acknowledged"
 
 _log = get_logger("upstream")
@@ -51,7 +52,7 @@ class Inbox:
         self._say = say
         self._peer = peer
 
-    def take(self, request_id: int | None, *pieces: bytes) -> bool:
+    async def take(self, request_id: int | None, *pieces: bytes) -> bool:
         """Deals with the messages in one body or one event.
 
         Args:
@@ -61,7 +62,7 @@ class Inbox:
         Returns:
             Whether that request is answered now, well or badly.
         """
-        messages = decode_messages(*pieces)
+        messages = await read_messages(*pieces)
         if isinstance(messages, list):
             is_answered = False
             for message in messages:
@@ -76,11 +77,11 @@ class Inbox:
     def take_refusal(self, text: bytes, request_id: int) -> bool:
         """Fails the request with the JSON-RPC error in the body of an HTTP error; False if there is none.
 
-        The error may name any id: the server may have refused the request before it read the request's own.
+        It must be a whole one, with the request's id and an integer as its code: errors of OAuth and of HTTP interfaces
+        have a member `error`, too.
         """
         match decode_messages(text):
-            case [Envelope(method="") as message] if bytes(message.error):
-                message.id = msgspec.Raw(str(request_id).encode())
+            case [Envelope(method="") as message] if message.request_id == request_id and _is_whole_error(message):
                 return self.pending.settle(message)
         return False
 
@@ -112,6 +113,22 @@ class Inbox:
         if request_id is not None and stated_id == request_id:
             return self.pending.settle(message)
         _log.debug("server %s: dropped a reply that nobody waits for", self._server)
+        return False
+
+
+class _WholeError(msgspec.Struct):
+    code: int
+
+
+_whole_error = msgspec.json.Decoder(_WholeError)
+
+
+def _is_whole_error(message: Envelope) -> bool:
+    if bytes(message.jsonrpc) != _VERSION or bytes(message.result):
+        return False
+    try:
+        return type(_whole_error.decode(message.error).code) is int
+    except (msgspec.MsgspecError, RecursionError):
         return False
 
 

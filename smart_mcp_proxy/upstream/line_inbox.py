@@ -6,7 +6,15 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from smart_mcp_proxy.telemetry import get_logger
-from smart_mcp_proxy.upstream.codec import BrokenMessage, Envelope, cleaned, decode_messages, recovered_id
+from smart_mcp_proxy.upstream.codec import (
+    OFF_LOOP_BYTES,
+    BrokenMessage,
+    Envelope,
+    decode_messages,
+    is_blank,
+    read_messages,
+    recovered_id,
+)
 from smart_mcp_proxy.upstream.inbox import answer_to, event_of
 from smart_mcp_proxy.upstream.lines import LineSplitter, OverlongLine
 from smart_mcp_proxy.upstream.link import OnEvent, Peer
@@ -76,12 +84,19 @@ class LineInbox:
 
     async def read(self, read: Callable[[], Awaitable[bytes]]) -> None:
         """Deals with what `read` returns, which is what was not taken, until that is nothing."""
-        while chunk := await read():
-            self.heard_s = self._loop.time()
-            for number, line in enumerate(self._lines.feed(chunk), 1):
+        while await self._deal_with(await read()):  # nothing of it is kept while the next is waited for
+            pass
+
+    async def _deal_with(self, chunk: bytes) -> bool:
+        self.heard_s = self._loop.time() if chunk else self.heard_s
+        for number, line in enumerate(self._lines.feed(chunk), 1):
+            if isinstance(line, bytes) and len(line) > OFF_LOOP_BYTES:
+                self._receive_all(line, await read_messages(line))
+            else:
                 self._receive_line(line)
-                if number % _BURST_LINES == 0:
-                    await asyncio.sleep(0)
+            if number % _BURST_LINES == 0:
+                await asyncio.sleep(0)
+        return bool(chunk)
 
     def _receive_line(self, line: bytes | OverlongLine) -> None:
         if isinstance(line, OverlongLine):
@@ -90,15 +105,17 @@ class LineInbox:
             _log.warning("server %s: a message was refused: %s", self._server, reason)
             self._pending.settle_broken(broken, is_garbled=False)
             return
-        match decode_messages(line):
-            case None if cleaned(line):
-                self._warn_of_noise()
-            case None:  # an empty line
-                pass
+        self._receive_all(line, decode_messages(line))
+
+    def _receive_all(self, line: bytes, messages: list[Envelope] | BrokenMessage | None) -> None:
+        match messages:
+            case None:
+                if not is_blank(line):
+                    self._warn_of_noise()
             case BrokenMessage() as broken:
                 _log.warning("server %s sent a message that cannot be read: %s", self._server, broken.reason)
                 self._pending.settle_broken(broken)
-            case messages:
+            case _:
                 for message in messages:
                     self._receive(message)
 

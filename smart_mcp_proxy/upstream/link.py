@@ -1,6 +1,5 @@
 """One open session with a server, whatever carries it: what the supervisor needs to know of it, and no more."""
 
-import itertools
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
@@ -15,7 +14,7 @@ from mcp_types import (
 )
 
 from smart_mcp_proxy import __version__
-from smart_mcp_proxy.errors import UpstreamError, UpstreamTimeoutError
+from smart_mcp_proxy.errors import Delivery, RpcAnswer, UpstreamError, UpstreamTimeoutError
 from smart_mcp_proxy.models import Era, OnMessage, OnProgress
 from smart_mcp_proxy.names import shell_word
 from smart_mcp_proxy.raw_result import RawResult
@@ -34,13 +33,13 @@ __all__ = [
     "OpenLink",
     "Peer",
     "ResourceUpdated",
+    "Revived",
     "ToolsChanged",
     "UpdatesMissed",
     "after_gap",
     "announced_event",
     "has_updates",
     "lost_error",
-    "next_request_id",
     "rpc_error",
     "see_log",
     "timeout_error",
@@ -53,14 +52,6 @@ _NEEDS_INPUT: Final = (
     'It wants to ask the client something. Its user can allow it, with "input_requests": true in the server\'s entry; '
     "and the client must be one that can be asked."
 )
-
-_request_ids = itertools.count(1)
-
-
-def next_request_id() -> int:
-    """A JSON-RPC id no session of this process ever used: a reply that comes late, even from before a reconnect,
-    belongs to nobody."""
-    return next(_request_ids)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +98,12 @@ class Acknowledged:
     uris: frozenset[str]
 
 
-LinkEvent = ToolsChanged | ContentsChanged | LogLine | ResourceUpdated | UpdatesMissed | Acknowledged
+@dataclass(frozen=True, slots=True)
+class Revived:
+    """The server says something again, after a silence in which calls had timed out."""
+
+
+LinkEvent = ToolsChanged | ContentsChanged | LogLine | ResourceUpdated | UpdatesMissed | Acknowledged | Revived
 _CHANGES: Final[Mapping[str, LinkEvent]] = {
     "notifications/tools/list_changed": ToolsChanged(),
     "notifications/prompts/list_changed": ContentsChanged(),
@@ -271,33 +267,60 @@ class OpenLink(Protocol):
         ...
 
 
+_MOST_LEVELS: Final = 100
+"""How deep an error's data may be nested: whoever handles it later, deeper in the stack, has to descend as far."""
+
+
 def rpc_error(server: str, method: str, code: int, message: str, data: Any = None) -> UpstreamError:
     """The error for a server that answered with a JSON-RPC error: it saw the request and dealt with it.
 
     Where the code says that the request was none it could deal with, it may not have been carried out.
 
-    A server that repeats what it was trusted with there is not repeated.
+    A server that repeats what it was trusted with there is not repeated, and what it says twice is said once: its
+    words end the message, and `data` holds what it said besides. Data nested too deep to be looked through is left out.
     """
-    message = redact(message)
-    facts = {"rpc_code": code, "rpc_message": message}
-    if data is not None:
-        facts["rpc_data"] = _redacted(data)
+    message, data = redact(message), _redacted_or_none(data)
+    facts = {"rpc_code": code}
+    if (besides := _without(message, data)) is not None:
+        facts["rpc_data"] = besides
     if code == MISSING_REQUIRED_CLIENT_CAPABILITY:
         hint = _NEEDS_INPUT
     elif code in _NOT_DEALT_WITH:
         hint = "Compare the request with what the server lists before sending it again."
     else:
         hint = see_log(server)
-    told = f"Server '{server}' answered '{method}' with error {code}: {message}"
-    return UpstreamError(told, hint=hint, delivery="unknown" if code in _NOT_DEALT_WITH else "executed", data=facts)
+    told = f"Server '{server}' answered '{method}' with error {code}:"
+    delivery: Delivery = "unknown" if code in _NOT_DEALT_WITH else "executed"
+    error = UpstreamError(told, hint=hint, delivery=delivery, data=facts, said=message)
+    error.answer = RpcAnswer(code, message, data)
+    return error
 
 
-def _redacted(data: Any) -> Any:
-    """JSON data without the secrets in use."""
+def _without(message: str, data: Any) -> Any:
+    """JSON data without the values that only repeat `message`; None where nothing is left."""
     if isinstance(data, dict):
-        return {redact(key): _redacted(value) for key, value in data.items()}
+        kept = {key: _without(message, value) for key, value in data.items() if value != message}
+        return {key: value for key, value in kept.items() if value is not None or data[key] is None} or None
     if isinstance(data, list):
-        return [_redacted(value) for value in data]
+        return [_without(message, value) for value in data if value != message] or None
+    return None if data == message else data
+
+
+def _redacted_or_none(data: Any) -> Any:
+    """JSON data without the secrets in use; None for what is nested too deep."""
+    try:
+        return _redacted(data, _MOST_LEVELS)
+    except RecursionError:
+        return None
+
+
+def _redacted(data: Any, levels: int) -> Any:
+    if not levels:
+        raise RecursionError
+    if isinstance(data, dict):
+        return {redact(key): _redacted(value, levels - 1) for key, value in data.items()}
+    if isinstance(data, list):
+        return [_redacted(value, levels - 1) for value in data]
     return redact(data) if isinstance(data, str) else data
 
 

@@ -111,7 +111,7 @@ class PendingCalls:
             token = int(report.progressToken)
         except (msgspec.DecodeError, ValueError):
             return
-        if (call := self._calls.get(token)) is not None:
+        if (call := self._calls.get(token)) is not None and not call.reply.done():
             call.feed.offer(Progress(report.progress, report.total, report.message))
 
     def fail_all(self, error: Callable[[], UpstreamError]) -> None:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Final, SupportsIndex
 
-from smart_mcp_proxy.busy_poll import busy_poll_of
+from smart_mcp_proxy.busy_poll import Side, busy_poll_of
 
 __all__ = ["LineSink", "OfferingReader"]
 
@@ -25,7 +25,7 @@ class LineSink:
     def __init__(self, stream: asyncio.StreamWriter) -> None:
         self._stream = stream
         self._loop = asyncio.get_running_loop()
-        self._poll = busy_poll_of(self._loop)
+        self._poll, self._side = busy_poll_of(self._loop), Side()
         self._held: list[bytes] = []
         self._held_bytes = 0
         self._is_in_turn = False
@@ -84,7 +84,7 @@ class LineSink:
     def _end_turn(self) -> None:
         self._is_in_turn = False
         self.flush()
-        self._poll.begin(self._loop)
+        self._poll.begin(self._loop, self._side)
 
     def _put(self, data: bytes) -> None:
         if not self._stream.is_closing():
@@ -108,9 +108,11 @@ class OfferingReader(asyncio.StreamReader):
         super().__init__(limit=limit_bytes)
         self.take: Callable[[bytes], bool] = _takes_nothing
         self._is_awaited = False
+        self._poll = busy_poll_of(asyncio.get_running_loop())
 
     def feed_data(self, data: Iterable[SupportsIndex]) -> None:
         """Called by the event loop."""
+        self._poll.heard()
         if self._is_awaited and self.take(bytes(data)):
             return
         self._is_awaited = False  # what comes behind it waits as well

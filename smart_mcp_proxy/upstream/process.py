@@ -9,22 +9,18 @@ from asyncio import SubprocessTransport
 from asyncio.subprocess import PIPE, Process, SubprocessStreamProtocol
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Final
 
 from smart_mcp_proxy.errors import UpstreamError
 from smart_mcp_proxy.open_files import OPEN_FILES_HINT, why_none_left
 from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.telemetry import spawn
-from smart_mcp_proxy.upstream.lineage import STARTED_BY
+from smart_mcp_proxy.upstream.inheritance import child_environment
 from smart_mcp_proxy.upstream.lines import LineSplitter, OverlongLine
 from smart_mcp_proxy.upstream.pipes import LineSink, OfferingReader
 from smart_mcp_proxy.upstream.watchdog import Watchdog
 
-__all__ = ["ChildProcess", "child_environment"]
+__all__ = ["ChildProcess"]
 
-_INHERITED: Final = frozenset({"HOME", "LANG", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "USER", STARTED_BY})
-"""What a child gets of our environment (and `LC_*`): enough to find its programs, none of our tokens; and if it is a
-gateway, by whom it was started."""
 _CHUNK_BYTES = 1 << 18
 _STDERR_LINE_BYTES = 4_096
 _EOF_GRACE_S = 1.0
@@ -33,12 +29,6 @@ _TERM_GRACE_S = 1.0
 """How long it may take after SIGTERM."""
 _REAP_S = 2.0
 _LAST_WORDS_S = 0.2
-
-
-def child_environment(environ: Mapping[str, str], configured: Mapping[str, str]) -> dict[str, str]:
-    """The environment a server starts with: a few harmless variables of ours and those configured for it."""
-    inherited = {key: value for key, value in environ.items() if key in _INHERITED or key.startswith("LC_")}
-    return inherited | dict(configured)
 
 
 class _Notices(SubprocessStreamProtocol):

@@ -13,6 +13,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from smart_mcp_proxy.errors import UpstreamAuthError, UpstreamError
 from smart_mcp_proxy.models import Era, OnMessage, OnProgress
 from smart_mcp_proxy.raw_result import RawResult
+from smart_mcp_proxy.request_ids import next_request_id
 from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.telemetry import spawn
 from smart_mcp_proxy.upstream.announcements import Announcements
@@ -26,7 +27,7 @@ from smart_mcp_proxy.upstream.header_rules import HeaderRules
 from smart_mcp_proxy.upstream.http import Failure, TlsContext
 from smart_mcp_proxy.upstream.http_session import HttpSession
 from smart_mcp_proxy.upstream.inbox import Inbox
-from smart_mcp_proxy.upstream.link import OnEvent, Peer, after_gap, next_request_id, timeout_error
+from smart_mcp_proxy.upstream.link import OnEvent, Peer, after_gap, timeout_error
 from smart_mcp_proxy.upstream.pending import SUBSCRIBE, PendingCall
 from smart_mcp_proxy.upstream.progress import NO_FEED, ProgressFeed
 
@@ -235,21 +236,11 @@ class RawHttpLink:
     ) -> Coroutine[Any, Any, RawResult]:
         """The `result` of one request exactly as the server wrote it; see `Link.request`."""
         if on_progress is not None:
-            return self._followed(method, params, timeout_s, on_progress, on_message)
+            feed = ProgressFeed(on_progress)
+            return feed.around(self._result(method, params, feed, timeout_s, on_message))
         if method == "tools/list" and self.era == "modern":
             return self._learned(params, timeout_s)
         return self._result(method, params, NO_FEED, timeout_s, on_message)
-
-    async def _followed(
-        self,
-        method: str,
-        params: Mapping[str, Any],
-        timeout_s: float,
-        on_progress: OnProgress,
-        on_message: OnMessage | None,
-    ) -> RawResult:
-        async with ProgressFeed(on_progress) as feed:
-            return await self._result(method, params, feed, timeout_s, on_message)
 
     async def _learned(self, params: Mapping[str, Any], timeout_s: float) -> RawResult:
         """The tools, of those that demand headers the ones that can be used."""
@@ -372,12 +363,11 @@ class RawHttpLink:
 
 def _hints_at_modern(exc: UpstreamError, known: Era | None) -> bool:
     """Whether a server that refused `initialize` did so because it has left the handshake era behind."""
-    facts = exc.data or {}
-    if facts.get("rpc_code") == UNSUPPORTED_PROTOCOL_VERSION:
-        data = facts.get("rpc_data")
+    if exc.answer is not None and exc.answer.code == UNSUPPORTED_PROTOCOL_VERSION:
+        data = exc.answer.data
         supported = data.get("supported") if isinstance(data, Mapping) else None
         return isinstance(supported, list) and any(version in MODERN_PROTOCOL_VERSIONS for version in supported)
-    return known == "handshake" and facts.get("http_status") in _MAYBE_MODERN
+    return known == "handshake" and (exc.data or {}).get("http_status") in _MAYBE_MODERN
 
 
 def _forget(reply: "asyncio.Future[RawResult]") -> None:

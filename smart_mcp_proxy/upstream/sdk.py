@@ -1,8 +1,9 @@
 """Sessions over streamable HTTP and SSE, on the MCP SDK."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import httpx2
 import msgspec
@@ -12,6 +13,7 @@ from smart_mcp_proxy.errors import UpstreamAuthError, UpstreamError
 from smart_mcp_proxy.fastmcp_compat.client import Session, is_transport_verdict, open_session
 from smart_mcp_proxy.models import Era, OnMessage, OnProgress
 from smart_mcp_proxy.raw_result import RawResult
+from smart_mcp_proxy.request_ids import next_request_id
 from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.telemetry import get_logger, spawn
 from smart_mcp_proxy.upstream.auth_bearer import Bearer
@@ -23,6 +25,7 @@ from smart_mcp_proxy.upstream.http import (
     TlsContext,
     failure_error,
     new_http_client,
+    new_transport,
     too_long,
 )
 from smart_mcp_proxy.upstream.link import (
@@ -32,7 +35,6 @@ from smart_mcp_proxy.upstream.link import (
     ToolsChanged,
     announced_event,
     lost_error,
-    next_request_id,
     rpc_error,
     timeout_error,
 )
@@ -63,7 +65,9 @@ async def open_http(
         UpstreamError: It cannot be reached or refuses; the message has the HTTP status.
         UpstreamTimeoutError: It does not answer within `limits.init_s`.
     """
-    transport: httpx2.AsyncBaseTransport = httpx2.AsyncHTTPTransport(verify=await tls.get())
+    parts = urlsplit(config.url)
+    proxy = tls.proxy_for(parts.scheme, parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80))
+    transport: httpx2.AsyncBaseTransport = new_transport(await tls.get(), proxy)
     if bearer is not None:
         transport = BearerTransport(transport, bearer)
     link = SdkLink(config, on_event, transport, max_message_bytes, bearer)
@@ -148,9 +152,10 @@ class SdkLink:
             raise lost_error(self._server, self._reason or "is not connected", was_sent=False)
         request_id = next_request_id()
         try:
-            async with ProgressFeed(on_progress) as feed, asyncio.timeout(timeout_s):
-                offer = feed.offer if on_progress is not None else None
-                result = await session.request(request_id, method, params, on_progress=offer)
+            feed = ProgressFeed(on_progress)
+            offer = feed.offer if on_progress is not None else None
+            asking = session.request(request_id, method, params, on_progress=offer)
+            result = await feed.around(_within(timeout_s, asking))
         except TimeoutError:
             raise timeout_error(self._server, method, timeout_s, was_sent=True) from None
         except MCPError as exc:
@@ -274,6 +279,11 @@ class SdkLink:
         if self._reason is None:
             self._reason = reason
             self._lost.set()
+
+
+async def _within(timeout_s: float, request: Coroutine[Any, Any, dict[str, Any]]) -> dict[str, Any]:
+    async with asyncio.timeout(timeout_s):
+        return await request
 
 
 def _reason_of(exc: BaseException) -> str:

@@ -9,6 +9,7 @@ import msgspec
 from smart_mcp_proxy.errors import UpstreamError
 from smart_mcp_proxy.models import Era, OnMessage, OnProgress
 from smart_mcp_proxy.raw_result import RawResult
+from smart_mcp_proxy.request_ids import next_request_id
 from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.telemetry import get_logger, spawn
 from smart_mcp_proxy.upstream.codec import (
@@ -21,13 +22,14 @@ from smart_mcp_proxy.upstream.link import (
     LogLine,
     OnEvent,
     Peer,
+    Revived,
     after_gap,
     lost_error,
-    next_request_id,
     timeout_error,
 )
 from smart_mcp_proxy.upstream.pending import SUBSCRIBE, PendingCall, PendingCalls, expire, is_answered
 from smart_mcp_proxy.upstream.process import ChildProcess
+from smart_mcp_proxy.upstream.process_state import is_stopped
 from smart_mcp_proxy.upstream.progress import NO_FEED, ProgressFeed
 from smart_mcp_proxy.upstream.watchdog import Watchdog
 
@@ -39,6 +41,11 @@ _LAST_OUTPUT_S: Final = 0.2
 """After its exit, how long what it wrote may take to be read; a child of its own may hold the pipe open for ever."""
 _RENEW_S: Final = 1.0
 """Pause before an ended subscription is made anew."""
+_STOPPED_S: Final = 3.0
+"""How long a process that a signal has stopped may stay so once a call has timed out; another one is busy, perhaps, and
+has `limits.init_s`."""
+_LOOK_S: Final = 0.25
+"""How often a silent server is looked at."""
 _UNCANCELLABLE: Final = frozenset({"initialize", "server/discover"})
 
 _log = get_logger("upstream")
@@ -188,13 +195,8 @@ class StdioLink:
         """The `result` of one request exactly as the server wrote it; see `Link.request`."""
         if on_progress is None:
             return self._exchange(method, params, timeout_s, NO_FEED)
-        return self._reported(method, params, timeout_s, on_progress)
-
-    async def _reported(
-        self, method: str, params: Mapping[str, Any], timeout_s: float, on_progress: OnProgress
-    ) -> RawResult:
-        async with ProgressFeed(on_progress) as feed:
-            return await self._exchange(method, params, timeout_s, feed)
+        feed = ProgressFeed(on_progress)
+        return feed.around(self._exchange(method, params, timeout_s, feed))
 
     async def _exchange(
         self, method: str, params: Mapping[str, Any], timeout_s: float, feed: ProgressFeed
@@ -296,13 +298,16 @@ class StdioLink:
 
     async def _doubt(self) -> None:
         """Ends the session if the server stays silent: a process that is stopped or stuck never ends by itself."""
-        silent_since_s = self._inbox.heard_s
+        silent_since_s, began_s = self._inbox.heard_s, self._loop.time()
         method = "ping" if self.era == "handshake" else "server/discover"
         params = {"_meta": self._envelope} if self.era == "modern" else {}
         self._child.write_soon(request_line(next_request_id(), method, params))
-        await asyncio.sleep(self._init_s)
-        if self._inbox.heard_s == silent_since_s:
-            self._lose(f"does not even answer '{method}'")
+        while self._loop.time() - began_s < (_STOPPED_S if is_stopped(self._child.pid) else self._init_s):
+            await asyncio.sleep(_LOOK_S)
+            if self._inbox.heard_s != silent_since_s:
+                self._on_event(Revived())
+                return
+        self._lose(f"does not even answer '{method}'")
 
     def _reply_soon(self, reply: Mapping[str, Any]) -> None:
         self._child.write_soon(msgspec.json.encode(reply) + b"\n")

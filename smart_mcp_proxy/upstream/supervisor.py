@@ -8,14 +8,16 @@ import time
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from smart_mcp_proxy.errors import ConfigError, UpstreamAuthError, UpstreamError
 from smart_mcp_proxy.models import ContentKind, Era, OnMessage, OnProgress, ServerState, ServerStatus
 from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.servers import ServerConfig, UnsetVariableError, expand, secrets_of
 from smart_mcp_proxy.telemetry import get_logger, redact, secrets_hidden, spawn
+from smart_mcp_proxy.upstream.ending import Ending
 from smart_mcp_proxy.upstream.http import MissingScopeError
+from smart_mcp_proxy.upstream.inheritance import network_hint
 from smart_mcp_proxy.upstream.link import (
     ContentsChanged,
     Link,
@@ -24,6 +26,7 @@ from smart_mcp_proxy.upstream.link import (
     OnEvent,
     OpenLink,
     Peer,
+    Revived,
     ToolsChanged,
 )
 from smart_mcp_proxy.upstream.listing import ToolListing, fetch_contents, fetch_tools
@@ -35,7 +38,7 @@ from smart_mcp_proxy.upstream.watching import OnResourceUpdated, ResourceWatch
 __all__ = ["OnChange", "OnToolsChanged", "Upstream", "backoff_s"]
 
 OnChange = Callable[[ServerStatus], None]
-"""Told of every change of state."""
+"""Told of every change of state, and of the same state again when a silent server speaks again."""
 OnToolsChanged = Callable[[str], None]
 """Told the name of a server whose tool list may be another one now."""
 
@@ -43,10 +46,11 @@ _HEALTHY_S: Final = 30.0
 """A connection that held this long, or longer than the pause before it, starts the pauses anew: a server that is killed
 now and then is back at once, one that dies of its first call is waited for longer and longer."""
 _AUTH_PAUSE_S: Final = 60.0
-"""Between tries at a server that wants a sign-in: it will not change its mind, and must not be stormed."""
+"""Between tries at a server that has never let us in: it will not change its mind, and must not be stormed."""
 _NUDGE_S: Final = 2.0
 """A call for a failed server brings its next try forward, but not sooner than this after the last."""
 
+T = TypeVar("T")
 _log = get_logger("upstream")
 
 
@@ -106,8 +110,7 @@ class Upstream:
         self._told = ""
         self._last_try = clock()
         self._written = ServerLog()
-        self._end: asyncio.Future[UpstreamError] | None = None
-        """Why the present connection is over, as soon as it is."""
+        self._ending: Ending | None = None
         self.own: OwnConnections | None = None
         if config.connection == "per_client":
             self.own = OwnConnections(lambda: self.config, self._expanded, self._opened, clock)
@@ -230,15 +233,15 @@ class Upstream:
         on_progress: OnProgress | None = None,
         on_message: OnMessage | None = None,
     ) -> RawResult:
-        """The `result` of one request over `link`; where the server wants a sign-in, that is the link's end."""
+        """The `result` of one request over `link`; where it is refused with 401, the whole link is doubted."""
         try:
             return await link.request(
                 method, params, timeout_s=timeout_s, on_progress=on_progress, on_message=on_message
             )
         except UpstreamAuthError as exc:
             # Where more is wanted than was granted, other requests do with what there is.
-            if self._link is link and not isinstance(exc, MissingScopeError) and self._end and not self._end.done():
-                self._end.set_result(exc)
+            if self._link is link and self._ending is not None and not isinstance(exc, MissingScopeError):
+                self._ending.doubt()
             raise
 
     async def list_contents(self, kind: ContentKind) -> ToolListing:
@@ -278,9 +281,10 @@ class Upstream:
             self._retry_now.set()
         kind = UpstreamAuthError if status.state is ServerState.NEEDS_AUTH else UpstreamError
         return kind(
-            f"Server '{self.name}' is not ready ({status.state})" + (f": {status.error}" if status.error else "."),
+            f"Server '{self.name}' is not ready ({status.state})" + (":" if status.error else "."),
             hint=status.hint,
             data={"state": str(status.state)},
+            said=status.error,  # it may hold what the server wrote last
         )
 
     # --- the supervisor's task
@@ -336,16 +340,15 @@ class Upstream:
         self._link = link
         self.watch.attach(link, partial(self._asked, link))
         self._told = ""
-        ended = self._end = asyncio.get_running_loop().create_future()
-        watcher = spawn(_watch(link, ended), f"upstream-end-{self.name}")
+        ending = self._ending = Ending(self.name, link)
         self._move(ServerState.READY)
-        self._tell(self._on_tools_changed)
+        self._tell(self._on_tools_changed, self.name)
         try:
-            end = await ended
+            end = await ending.wait()
         finally:
             self._link = None
             self.watch.detach()
-            watcher.cancel()
+            ending.close()
             await link.close()
         if self._clock() - ready_at >= min(_HEALTHY_S, self._pause_s):
             self._failures = 0
@@ -359,9 +362,12 @@ class Upstream:
         level = logging.DEBUG if error == self._told else logging.WARNING
         self._told = error
         _log.log(level, "%s%s (try %d)", error, said, self._failures)
+        if not needs_auth:
+            hint += network_hint(self._environ, self.config, error + said)
         self._move(ServerState.NEEDS_AUTH if needs_auth else ServerState.ERROR, error + said, hint)
         pause_s = self._pause_s = backoff_s(self._failures, self._rng)
-        return max(pause_s, _AUTH_PAUSE_S) if needs_auth else pause_s
+        # One that has let us in before may do so again soon.
+        return max(pause_s, _AUTH_PAUSE_S) if needs_auth and not self._connections else pause_s
 
     def _move(self, state: ServerState, error: str = "", hint: str = "") -> None:
         check_transition(self.name, self._status.state, state)
@@ -370,31 +376,23 @@ class Upstream:
             self._settled.clear()
         else:
             self._settled.set()
-        try:
-            self._on_change(self._status)
-        except Exception:  # noqa: BLE001  # boundary: callback fan-out; a listener must not stop the supervisor
-            _log.exception("a listener of state changes failed")
+        self._tell(self._on_change, self._status)
 
     def _heard(self, event: LinkEvent) -> None:
         if isinstance(event, LogLine):
             # Over other transports it is no word about the connection.
             self._written.add(event.text, is_said=self.config.transport == "stdio")
         elif isinstance(event, ToolsChanged):
-            self._tell(self._on_tools_changed)
+            self._tell(self._on_tools_changed, self.name)
         elif isinstance(event, ContentsChanged):
-            self._tell(self._on_contents_changed)
+            self._tell(self._on_contents_changed, self.name)
+        elif isinstance(event, Revived):
+            self._tell(self._on_change, self._status)
         else:
             self.watch.hear(event)
 
-    def _tell(self, listener: OnToolsChanged) -> None:
+    def _tell(self, listener: Callable[[T], None], news: T) -> None:
         try:
-            listener(self.name)
-        except Exception:  # noqa: BLE001  # boundary: callback fan-out; a listener must not stop the reader
-            _log.exception("a listener of changes of a list failed")
-
-
-async def _watch(link: Link, ended: "asyncio.Future[UpstreamError]") -> None:
-    """Settles `ended` when the session is over by itself."""
-    end = await link.wait_closed()
-    if not ended.done():
-        ended.set_result(end)
+            listener(news)
+        except Exception:  # noqa: BLE001  # boundary: callback fan-out; a listener must stop neither task nor reader
+            _log.exception("a listener of changes failed")

@@ -1,11 +1,9 @@
 """HTTP: `/mcp` and `/sse` behind Host, Origin and token checks, `/healthz` and `/readyz` in front of them."""
 
 import asyncio
-import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any
 
 from mcp.server.auth.middleware.auth_context import AuthContextMiddleware
 from mcp.server.auth.routes import build_resource_metadata_url, create_protected_resource_routes
@@ -17,7 +15,6 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Mount, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from smart_mcp_proxy.errors import ConfigError
 from smart_mcp_proxy.fastmcp_compat.http import HttpApp
 from smart_mcp_proxy.fastmcp_compat.paths import principal, served_path
 from smart_mcp_proxy.gateway import Gateway
@@ -34,7 +31,7 @@ from smart_mcp_proxy.web.streams import EndingStreams
 from smart_mcp_proxy.web.wire_http import WireHttp
 from smart_mcp_proxy.web.wire_protocol import WireDoor
 
-__all__ = ["bind", "build_app"]
+__all__ = ["build_app"]
 
 MCP_PATH = "/mcp"
 SSE_PATH = "/sse"
@@ -92,10 +89,18 @@ def build_app(
     )
     scopes = list(reversed(SCOPES)) if sign_in is None else sign_in.scopes
     behind = EndingStreams(Refusals(app, metadata_url, scopes), is_over)
-    wire = WireHttp(behind, streamable.session, MCP_PATH, gateway.agent, keys, streamable.is_askable)
+    wire = WireHttp(
+        behind, streamable.session, MCP_PATH, gateway.agent, keys, streamable.is_askable, partial(_is_known, gateway)
+    )
     places = Places(wire, MCP_PATH, gateway.serves_at, keys.check, resource_url(settings))
     outermost = BrokerBeside(places, gateway, keys)
     return outermost if sign_in is None else sign_in.beside(outermost), WireDoor(wire, MCP_PATH, places.address)
+
+
+def _is_known(gateway: Gateway, place: str) -> bool:
+    """Whether what is served at a place need not be looked up in the store: another process may have dropped it."""
+    kind, _, name = place.partition("/")
+    return kind != "t" or gateway.toolsets.is_fresh(name)
 
 
 def _refuse_place(gateway: Gateway) -> Response | None:
@@ -135,43 +140,3 @@ class _Health:
         return JSONResponse(
             {"status": "ready" if is_ready else "loading"}, status_code=200 if is_ready else 503, headers=_UNCACHED
         )
-
-
-def bind(host: str, port: int) -> socket.socket:
-    """A listening socket; of a name with addresses of both families, at its IPv4 address.
-
-    Raises:
-        ConfigError: The address is taken or not ours.
-    """
-    family, address = _resolved(host, port)
-    # asyncio turns Nagle's algorithm off only where the protocol is named; with it every answer waits 40 ms.
-    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
-        listener.listen(2048)
-        listener.setblocking(False)
-    except OSError as exc:
-        listener.close()
-        raise ConfigError(
-            f"Port {port} on {host} cannot be used: {exc.strerror or exc}.",
-            hint="Stop the other program or set MCPPROXY_PORT to a free port (0 picks one).",
-        ) from exc
-    return listener
-
-
-def _resolved(host: str, port: int) -> tuple[socket.AddressFamily, Any]:
-    """The family and address to listen at; `localhost` has no IPv4 address everywhere.
-
-    Raises:
-        ConfigError: The name is nobody's.
-    """
-    try:
-        found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    except OSError as exc:
-        raise ConfigError(
-            f"MCPPROXY_HOST is '{host}', which is no address of this machine: {exc.strerror or exc}.",
-            hint="Use 127.0.0.1, ::1 or localhost, or 0.0.0.0 or :: to be reached from elsewhere.",
-        ) from exc
-    family, _, _, _, address = min(found, key=lambda each: each[0] != socket.AF_INET)
-    return family, address

@@ -70,6 +70,8 @@ def not_served(request: Request, exc: HTTPException) -> ProxyError:
     path = request.url.path
     # Not redirected: on its way to another address a request may lose its body or its token.
     hint = "Leave out the slash at its end." if path.endswith("/") else "See /openapi.json."
+    if path == "/":
+        hint = "MCP is served at /mcp."
     return kind(f"{request.method} {path[:_SHOWN_CHARS]} is not served.", hint=hint)
 
 

@@ -23,6 +23,8 @@ MOST_UNSENT_BYTES = 256 * 1024 * 1024
 go. Sixteen of the longest messages that servers may send."""
 TELL_S = 60.0
 """The log tells this often that clients are refused."""
+LEFT_S = 0.5
+"""A client that sends nothing more may wait for its answer, or have left; it is waited for so long."""
 HEAD_LIMIT_BYTES = 64 * 1024
 """Of a head, or of what stands between the parts of a body; several times what proxies in front let through."""
 
@@ -101,6 +103,7 @@ class BoundedProtocol(HttpToolsProtocol):
         """Since the request began, or since the last byte of its body: head, chunk sizes, trailers."""
         self._limit: asyncio.TimerHandle | None = None
         self._stall: asyncio.TimerHandle | None = None
+        self._leaving: asyncio.TimerHandle | None = None
         self._idle_since_s = 0.0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
@@ -117,7 +120,20 @@ class BoundedProtocol(HttpToolsProtocol):
         """It is gone."""
         self._end_limit()
         self._end_stall()
+        if self._leaving is not None:
+            self._leaving.cancel()
         super().connection_lost(exc)
+
+    def eof_received(self) -> bool:  # type: ignore[override]  # uvicorn's own closes whatever is under way
+        """The client sends nothing more; whether it gets the answer that is under way, if that comes soon."""
+        cycle = self.cycle
+        if not self._is_between_requests or self.pipeline or cycle is None or cycle.response_complete:
+            return False
+        if not self._is_unanswered_post():
+            return False
+        cycle.keep_alive = False
+        self._leaving = self.loop.call_later(LEFT_S, self.transport.close)
+        return True
 
     def pause_writing(self) -> None:
         """The client takes an answer more slowly than it is made."""
@@ -169,6 +185,11 @@ class BoundedProtocol(HttpToolsProtocol):
             self.timeout_keep_alive_task = self.loop.call_later(left_s, self.timeout_keep_alive_handler)
         else:
             super().timeout_keep_alive_handler()
+
+    def _is_unanswered_post(self) -> bool:
+        """Whether a message is under way, and nothing of its answer has been sent."""
+        # Asked of the request itself: the parser may have read another one, or none.
+        return self.cycle.scope["method"] == "POST" and not self.cycle.response_started
 
     def _start_limit(self) -> None:
         self._limit = self.loop.call_later(self.request_s, self._refuse, 408, "Request Timeout")

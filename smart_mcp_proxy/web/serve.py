@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import ctypes
-import gc
 import os
 import signal
 import socket
@@ -19,6 +18,7 @@ from starlette.types import ASGIApp
 
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.telemetry import get_logger, spawn
+from smart_mcp_proxy.web.collector import collecting
 from smart_mcp_proxy.web.http import build_app
 from smart_mcp_proxy.web.protocol import BoundedProtocol
 from smart_mcp_proxy.web.rest import build_rest_app
@@ -26,7 +26,7 @@ from smart_mcp_proxy.web.rest.network import RestBeside, open_network_door
 from smart_mcp_proxy.web.sign_in import SignInDoor
 from smart_mcp_proxy.web.wire_protocol import WireProtocol
 
-__all__ = ["StopEvent", "open_socket", "serve_http", "settle_process", "socket_path", "stop_signals"]
+__all__ = ["StopEvent", "open_socket", "serve_http", "settled_process", "socket_path", "stop_signals"]
 
 GRACE_S = 1
 """Time that open streams get to end after the calls have."""
@@ -34,9 +34,6 @@ LAST_ANSWERS_S = 0.1
 """An ended call is not yet an answer on its way: over SSE the SDK has it for a few more turns of the loop."""
 SOCKET_PATH_LIMIT = 100
 """Characters of a Unix socket's path; Linux allows 107, macOS 103."""
-
-GC_THRESHOLD = (20_000, 50, 100)
-"""Allocations before a collection: a call allocates some hundred objects and leaves no cycles behind."""
 
 SWITCH_S = 0.0001
 """How long a thread that computes may keep the event loop waiting, each time the loop comes back from the system.
@@ -189,22 +186,13 @@ def stop_signals() -> Iterator[StopEvent]:
             signal.signal(number, handler)
 
 
-def settle_process() -> None:
-    """Arranges memory and threads for serving, once everything is loaded."""
-    _settle_collector()
+@asynccontextmanager
+async def settled_process() -> AsyncIterator[None]:
+    """Arranges memory and threads for serving while open, once everything is loaded."""
     _keep_freed_memory()
     sys.setswitchinterval(SWITCH_S)
-
-
-def _settle_collector() -> None:
-    """Takes what the start left behind out of the garbage collector's rounds.
-
-    Modules, schemas and the catalog live as long as the process; going through them again and again took 39 % of the
-    processor time of calls over HTTP (measured with scripts/bench_calls.py --profile).
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(*GC_THRESHOLD)
+    async with collecting():
+        yield
 
 
 def _keep_freed_memory() -> None:

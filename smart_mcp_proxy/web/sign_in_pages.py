@@ -14,6 +14,7 @@ from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.web.hosts import PlainAddress, allowed_hosts
 from smart_mcp_proxy.web.refusals import Refusals
 from smart_mcp_proxy.web.sign_in import SignInDoor, Users
+from smart_mcp_proxy.web.sign_in_answers import StandardAnswers
 from smart_mcp_proxy.web.sign_in_bounds import BoundedPages
 from smart_mcp_proxy.web.sign_in_store import open_store
 from smart_mcp_proxy.web.signed_tokens import ReachOf, SignedTokens
@@ -65,7 +66,10 @@ def _opened(settings: Settings, reach_of: ReachOf) -> SignInDoor:
     # Pages of every origin may take part in OAuth; a code is worth nothing without its PKCE verifier, and the form that
     # consents belongs to one browser.
     guarded = HostOriginGuardMiddleware(
-        BoundedPages(Starlette(routes=routes)), allowed_hosts(settings), allowed_origins=["*"], mode="strict"
+        BoundedPages(StandardAnswers(Starlette(routes=routes))),
+        allowed_hosts(settings),
+        allowed_origins=["*"],
+        mode="strict",
     )
     pages = Refusals(PlainAddress(guarded), is_rest=True)
     return SignInDoor(tokens, frozenset(route.path for route in routes), pages, settings.oidc_scopes)

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from fastmcp.server.auth import AccessToken, AuthProvider
-from fastmcp.server.auth.providers.jwt import JWTVerifier
 
 from smart_mcp_proxy.errors import ConfigError
+from smart_mcp_proxy.fastmcp_compat.signing_keys import RotatingKeyVerifier
 from smart_mcp_proxy.models import CallVariant, Principal, Reach
 from smart_mcp_proxy.settings import Settings
 
@@ -22,6 +22,8 @@ KNOWN_S: Final = 60.0
 KNOWN_TOKENS: Final = 1_024
 PARTS: Final = 3
 """Of a compact JWS: head, claims, signature."""
+LATEST_S: Final = 253_402_300_799
+"""The last second of the year 9999: what lies beyond is no date. Source: RFC 7519, section 2, NumericDate."""
 
 
 ReachOf = Callable[[AccessToken], Reach | None]
@@ -90,7 +92,7 @@ class SignedTokens:
         if not isinstance(issuer, str) or not isinstance(subject, str) or not subject or token.expires_at is None:
             return None
         begins_s = token.claims.get("nbf", 0)
-        if not isinstance(begins_s, int | float) or not begins_s <= self._wall() < token.expires_at:
+        if not isinstance(begins_s, int | float) or not 0 <= begins_s <= self._wall() < token.expires_at <= LATEST_S:
             return None
         reach = self._reach_of(token)
         return None if reach is None else Principal(f"{issuer}#{subject}", reach)
@@ -148,7 +150,7 @@ def signed_tokens(settings: Settings) -> SignedTokens | None:
             f"{missing} is not set, and signed tokens are to be accepted.",
             hint="Set MCPPROXY_JWT_ISSUER, and MCPPROXY_JWT_AUDIENCE or MCPPROXY_PUBLIC_URL.",
         )
-    verifier = JWTVerifier(
+    verifier = RotatingKeyVerifier(
         public_key=key,
         jwks_uri=settings.jwt_jwks_url,
         issuer=settings.jwt_issuer,

@@ -13,6 +13,7 @@ from mcp_types import INTERNAL_ERROR
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
+from smart_mcp_proxy.fastmcp_compat.eras import serve_streams
 from smart_mcp_proxy.fastmcp_compat.paths import served_path
 from smart_mcp_proxy.fastmcp_compat.screen import refuse, refuse_overlong, refuse_used_id
 from smart_mcp_proxy.fastmcp_compat.server import (
@@ -22,14 +23,15 @@ from smart_mcp_proxy.fastmcp_compat.server import (
     parse_message,
     request_of,
     response_id,
-    serve_streams,
 )
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.gateway.agent import DRAIN_S
+from smart_mcp_proxy.greeting import Door
 from smart_mcp_proxy.models import LOCAL, Era
 from smart_mcp_proxy.telemetry import get_logger, spawn
 from smart_mcp_proxy.upstream.lines import LineSplitter, OverlongLine
 from smart_mcp_proxy.upstream.pipes import OfferingReader
+from smart_mcp_proxy.web.stdio_greeted import Greeted
 from smart_mcp_proxy.web.stdio_pipes import (
     CHUNK_BYTES,
     MOST_UNSENT_BYTES,
@@ -47,16 +49,25 @@ FLUSH_S = 1.0
 log = get_logger("stdio")
 
 
-async def serve_stdio(gateway: Gateway, stop: asyncio.Event) -> None:
+async def serve_stdio(gateway: Gateway, stop: asyncio.Event, door: Door | None = None) -> None:
     """Serves the client on stdin and stdout until stdin ends, `stop` is set or stdout breaks.
 
     In the first two cases the calls under way are answered, and later ones are told that it is too late.
+
+    Args:
+        gateway: Answers.
+        stop: Set when it is told to end.
+        door: Has answered until now.
     """
+    # First: nobody else may have the client's pipes from here on.
+    greeted = Greeted(door.hand_over() if door is not None else None)
     with claimed_stdio() as (source, sink):
         reader = await reader_of(source)
         writer = await writer_of(sink, gateway.gates)
+        if greeted.unsent:
+            writer.write(greeted.unsent)
         try:
-            await _Client(gateway, reader, writer, stop).serve()
+            await _Client(gateway, reader, writer, stop, greeted).serve()
         finally:
             with anyio.move_on_after(FLUSH_S):
                 await writer.close()
@@ -70,9 +81,12 @@ class _Client:
         reader: Its messages, one a line.
         writer: Ours.
         stop: Set when it is told to end.
+        greeted: What it said before.
     """
 
-    def __init__(self, gateway: Gateway, reader: OfferingReader, writer: Writer, stop: asyncio.Event) -> None:
+    def __init__(
+        self, gateway: Gateway, reader: OfferingReader, writer: Writer, stop: asyncio.Event, greeted: Greeted
+    ) -> None:
         self._server = gateway.mcp_server()
         self._checked = checked_clients(self._server)
         self._agent = gateway.agent
@@ -84,6 +98,7 @@ class _Client:
         self._limit_bytes = gateway.settings.max_message_bytes
         self._lines = LineSplitter(self._limit_bytes)
         self._stop = stop
+        self._greeted = greeted
         self._is_gone = False
         self._listening = anyio.CancelScope()
         self._in_use: set[int | str] = set()
@@ -126,8 +141,10 @@ class _Client:
 
         async def read() -> None:
             async with inbound_in:
-                self._reader.take = self._take_at_once
                 with self._listening:
+                    async for line in self._greeted.lines(self._lines):
+                        await self._receive(line, inbound_in)
+                    self._reader.take = self._take_at_once
                     while chunk := await self._reader.read(CHUNK_BYTES):
                         for line in self._lines.feed(chunk):
                             if self._writer.is_behind:
@@ -140,8 +157,11 @@ class _Client:
             async with outbound_out:
                 async for message in outbound_out:
                     request_id = response_id(message)
-                    # Not waited for: what the SDK has not handed over yet would wait uncounted.
-                    await self._send(dump_message(message), answers=request_id, waits=False)
+                    line = dump_message(message)
+                    told = self._greeted.take_back(request_id, line)
+                    for each in [line] if told is None else told:
+                        # Not waited for: what the SDK has not handed over yet would wait uncounted.
+                        await self._send(each, answers=request_id if told is None else None, waits=False)
                     if request_id is not None:
                         self._mark_answered(coerce_request_id(request_id))
 
@@ -228,7 +248,7 @@ class _Client:
     async def _answer(self, call: WireCall, calls: CallsInFlight, era: Era) -> None:
         try:
             try:
-                reply = await calls.answer(call, era, LOCAL.id) or ()
+                reply = await calls.answer(call, era, LOCAL.id, self._send) or ()
             except MCPError as failure:
                 reply = (error_reply(call, failure),)
             await self._send(*reply, answers=call.id)  # nothing, if the client cancelled the call

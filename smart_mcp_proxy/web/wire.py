@@ -1,13 +1,15 @@
 """The fast door: the common `tools/call` answered from raw JSON, everything else handed on to the SDK.
 
 A message is read once, checked for what the SDK would check, and answered by the same agent and the same one call
-path as behind the SDK. Whatever is unusual (a progress token, an answer to an input request, a member this file does
-not know, a header that does not match) is not judged here: the SDK gets the untouched message and says what is wrong.
+path as behind the SDK. Whatever is unusual (an answer to an input request, a level for log messages, a member this file
+does not know, a header that does not match) is not judged here: the SDK gets the untouched message and says what is
+wrong.
 """
 
 import asyncio
-from collections.abc import Mapping
-from functools import lru_cache
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from functools import lru_cache, partial
 from typing import Any, Final, Literal, NamedTuple
 
 import mcp_types
@@ -22,13 +24,19 @@ from smart_mcp_proxy.fastmcp_compat.server import has_good_envelope
 from smart_mcp_proxy.gateway.agent import Agent
 from smart_mcp_proxy.gateway.offer import Offer
 from smart_mcp_proxy.gateway.tools import Caller
-from smart_mcp_proxy.models import Era
+from smart_mcp_proxy.models import Era, Progress
 
-__all__ = ["CallMeta", "CallsInFlight", "Pieces", "WireCall", "WireCancel", "error_reply", "parse_wire"]
+__all__ = ["CallMeta", "CallsInFlight", "Pieces", "Tell", "WireCall", "WireCancel", "error_reply", "parse_wire"]
 
-_UNUSUAL_META = frozenset({"progressToken", mcp_types.LOG_LEVEL_META_KEY})
-_ENVELOPE_META = frozenset(
-    {mcp_types.PROTOCOL_VERSION_META_KEY, mcp_types.CLIENT_INFO_META_KEY, mcp_types.CLIENT_CAPABILITIES_META_KEY}
+_TOKEN_KEY: Final = "progressToken"
+_TOKEN_MARK: Final = b'"progressToken"'
+"""A token that is spelled otherwise is left to the SDK."""
+_USUAL_TOKEN: Final = re.compile(rb'"progressToken": ?(-?\d{1,18}|"[^"\\\x00-\x1f]{0,128}")([,}])')
+_UNUSUAL_META = frozenset({_TOKEN_KEY, "progress_token", mcp_types.LOG_LEVEL_META_KEY, mcp_types.SERVER_INFO_META_KEY})
+_ENVELOPE_META: Final = (
+    mcp_types.PROTOCOL_VERSION_META_KEY,
+    mcp_types.CLIENT_INFO_META_KEY,
+    mcp_types.CLIENT_CAPABILITIES_META_KEY,
 )
 _ABSENT: dict[str, Any] = {}
 _ENVELOPE_MEMBERS = 5
@@ -43,6 +51,9 @@ _META_BYTES: Final = 1_024
 
 Pieces = tuple[bytes, ...]
 """One text after the other: a long result is not copied to stand in a reply."""
+Token = int | str
+Tell = Callable[[bytes], Awaitable[None]]
+"""Sends the client a notification that belongs to its call, before the reply."""
 
 
 def _absent() -> dict[str, Any]:
@@ -80,26 +91,78 @@ class CallMeta(NamedTuple):
 
 
 _NO_META = CallMeta({}, None, is_modern=False, is_askable=False, is_usual=True, members=0)
-_meta = msgspec.json.Decoder(dict[str, Any])
+_members = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_token = msgspec.json.Decoder(Token)
+
+
+def _read_envelope(*texts: bytes) -> CallMeta:
+    """What the members of the envelope say; empty where one is absent."""
+    given = {key: msgspec.json.decode(text) for key, text in zip(_ENVELOPE_META, texts, strict=True) if text}
+    stated = given.get(mcp_types.PROTOCOL_VERSION_META_KEY)
+    return CallMeta(
+        rest={},
+        version=str(stated) if stated is not None else None,
+        is_modern=stated == LATEST_MODERN_VERSION
+        and mcp_types.CLIENT_CAPABILITIES_META_KEY in given
+        and has_good_envelope(LATEST_MODERN_VERSION, given),
+        is_askable=bool(declared_inputs(given.get(mcp_types.CLIENT_CAPABILITIES_META_KEY))),
+        is_usual=True,
+        members=count_members(given, _PARAM_LEVELS),
+    )
+
+
+_known_envelope = lru_cache(_METAS)(_read_envelope)
+
+
+def _meta_of(members: dict[str, msgspec.Raw]) -> CallMeta:
+    """Raises `msgspec.MsgspecError` or RecursionError where a member cannot be read."""
+    version = bytes(members.pop(mcp_types.PROTOCOL_VERSION_META_KEY, b""))
+    info = bytes(members.pop(mcp_types.CLIENT_INFO_META_KEY, b""))
+    capabilities = bytes(members.pop(mcp_types.CLIENT_CAPABILITIES_META_KEY, b""))
+    is_short = len(info) + len(capabilities) <= _META_BYTES
+    envelope = (_known_envelope if is_short else _read_envelope)(version, info, capabilities)
+    if not members:
+        return envelope
+    rest = {key: msgspec.json.decode(text) for key, text in members.items()}
+    count = envelope.members + count_members(rest, _PARAM_LEVELS)
+    return envelope._replace(rest=rest, is_usual=_UNUSUAL_META.isdisjoint(rest), members=count)
 
 
 def _read_meta(text: bytes) -> CallMeta:
     """Raises `msgspec.MsgspecError` or RecursionError where it cannot be read."""
-    meta = _meta.decode(text)
-    stated = meta.get(mcp_types.PROTOCOL_VERSION_META_KEY)
-    return CallMeta(
-        rest={key: value for key, value in meta.items() if key not in _ENVELOPE_META},
-        version=str(stated) if stated is not None else None,
-        is_modern=stated == LATEST_MODERN_VERSION
-        and mcp_types.CLIENT_CAPABILITIES_META_KEY in meta
-        and has_good_envelope(LATEST_MODERN_VERSION, meta),
-        is_askable=bool(declared_inputs(meta.get(mcp_types.CLIENT_CAPABILITIES_META_KEY))),
-        is_usual=_UNUSUAL_META.isdisjoint(meta),
-        members=count_members(meta, _PARAM_LEVELS),
-    )
+    return _meta_of(_members.decode(text))
 
 
 _known_meta = lru_cache(_METAS)(_read_meta)
+
+
+def _read_told(text: bytes, place: int) -> tuple[CallMeta, Token | None]:
+    """The `_meta` of a call without its progress token, and the token, which is another one in each call.
+
+    Args:
+        text: A JSON object.
+        place: Where the token's name stands in it, or where something is spelled like it.
+
+    Raises:
+        msgspec.MsgspecError: It cannot be read, or the token is neither a string nor an integer.
+        RecursionError: It is nested too deeply.
+    """
+    found = _USUAL_TOKEN.match(text, place) if len(text) <= _META_BYTES else None
+    if found is not None and (rest := _without(text, found)):
+        return _known_meta(rest), _token.decode(found[1])
+    members = _members.decode(text)
+    token = members.pop(_TOKEN_KEY, None)
+    return _meta_of(members), None if token is None else _token.decode(token)
+
+
+def _without(text: bytes, found: re.Match[bytes]) -> bytes:
+    """A JSON object without a member that is its first or its last one for certain; else nothing."""
+    start, end = found.span()
+    is_first, is_last = start == 1, end == len(text)
+    if is_first:
+        return b"{}" if is_last else b"{" + text[end:] if found[2] == b"," else b""
+    # The quote behind a comma opens a name, and the brace that ends the text closes the object itself.
+    return text[: start - 1] + b"}" if is_last and text[start - 1 : start] == b"," else b""
 
 
 class _CallMessage(msgspec.Struct, forbid_unknown_fields=True, tag_field="method", tag="tools/call"):
@@ -117,6 +180,7 @@ class WireCall(NamedTuple):
         name: The tool.
         arguments: For it.
         meta: What goes with them.
+        token: Of the client, for the progress of the call; None where it asks for none.
     """
 
     id: int | str
@@ -124,6 +188,7 @@ class WireCall(NamedTuple):
     name: str
     arguments: Mapping[str, Any]
     meta: CallMeta
+    token: Token | None = None
 
 
 class WireCancel(msgspec.Struct, tag_field="method", tag="notifications/cancelled"):
@@ -146,15 +211,28 @@ def parse_wire(message: bytes) -> WireCall | WireCancel | None:
 
 def _usual(message: bytes, parsed: _CallMessage) -> WireCall | None:
     """The call, if it has no member that this file does not know, and none twice."""
-    params, members, meta = parsed.params, _ENVELOPE_MEMBERS, _NO_META
+    params, members, meta, token = parsed.params, _ENVELOPE_MEMBERS, _NO_META, None
     if text := bytes(params.meta):
-        meta = _known_meta(text) if len(text) <= _META_BYTES else _read_meta(text)
-        members += meta.members + 1
+        if (place := text.find(_TOKEN_MARK)) > 0:
+            meta, token = _read_told(text, place)
+        else:
+            meta = _known_meta(text) if len(text) <= _META_BYTES else _read_meta(text)
+        members += meta.members + (1 if token is None else 2)
     if params.arguments is not _ABSENT:
         members += 1
     if not meta.is_usual or has_odd_members(message, params.arguments, members, _PARAM_LEVELS):
         return None
-    return WireCall(parsed.id, coerce_request_id(parsed.id), params.name, params.arguments, meta)
+    return WireCall(parsed.id, coerce_request_id(parsed.id), params.name, params.arguments, meta, token)
+
+
+async def _report(tell: Tell, token: Token, report: Progress) -> None:
+    """Tells the client of the progress of its call, under the client's own token."""
+    params: dict[str, Any] = {_TOKEN_KEY: token, "progress": report.progress}
+    if report.total is not None:
+        params["total"] = report.total
+    if report.message is not None:
+        params["message"] = report.message
+    await tell(msgspec.json.encode({"jsonrpc": "2.0", "method": "notifications/progress", "params": params}))
 
 
 def error_reply(call: WireCall, failure: MCPError) -> bytes:
@@ -194,8 +272,14 @@ class CallsInFlight:
         """Lets the client cancel a call that `task` is going to answer, before it has begun."""
         self._tasks[call.key] = task
 
-    async def answer(self, call: WireCall, era: Era, principal: str) -> Pieces | None:
+    async def answer(self, call: WireCall, era: Era, principal: str, tell: Tell | None) -> Pieces | None:
         """The JSON-RPC reply in the current task, in pieces; None if the client cancelled the call.
+
+        Args:
+            call: Answered.
+            era: Of its message.
+            principal: On whose behalf.
+            tell: Takes what the client is told before; None where there is no way to tell it.
 
         Raises:
             MCPError: The reply is a JSON-RPC error; see `error_reply`.
@@ -204,7 +288,8 @@ class CallsInFlight:
         assert task is not None
         self._tasks[call.key] = task
         try:
-            caller = Caller(principal, call.meta.rest, None, self._session)
+            on_progress = None if call.token is None or tell is None else partial(_report, tell, call.token)
+            caller = Caller(principal, call.meta.rest, on_progress, self._session)
             raw = await self._agent.answer(self.offer, call.name, call.arguments, caller, era)
         except asyncio.CancelledError:
             # Taken out by cancel(): the client's wish, not the server's end.

@@ -1,9 +1,8 @@
-"""The fast door over streamable HTTP: an ASGI app in front of the MCP app, and what decides for both ways into it."""
+"""The fast door over streamable HTTP: what decides there, and an ASGI app that gives the MCP app all the rest."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
-from typing import Final, NamedTuple
+from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 import msgspec
@@ -14,13 +13,12 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_MODERN_VERSION
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from smart_mcp_proxy.fastmcp_compat.http import HttpSession, accepted_replies, replying_with_json
-from smart_mcp_proxy.fastmcp_compat.paths import served_path
 from smart_mcp_proxy.gateway.agent import Agent
 from smart_mcp_proxy.models import Era, Principal
-from smart_mcp_proxy.web.abandonment import Abandonment
 from smart_mcp_proxy.web.auth import Keys
+from smart_mcp_proxy.web.first_message import FormAtFirstMessage
 from smart_mcp_proxy.web.messages import BODY_LIMIT_BYTES
-from smart_mcp_proxy.web.wire import CallsInFlight, Pieces, WireCall, WireCancel, error_reply, parse_wire
+from smart_mcp_proxy.web.wire import CallsInFlight, Pieces, Tell, WireCall, WireCancel, error_reply, parse_wire
 
 __all__ = ["Fields", "Headers", "TakenCall", "WireHttp", "headers_of"]
 
@@ -46,8 +44,6 @@ _HEADERS_READ = frozenset(
 Fields = Sequence[tuple[bytes, bytes]]
 _ASKING = tuple(method.encode() for method in INPUT_REQUIRED_METHODS)
 """What a server may answer with a question."""
-
-JSON_FIELDS: Final = ((b"content-type", b"application/json"),)
 
 
 class Headers(NamedTuple):
@@ -108,12 +104,16 @@ class TakenCall(NamedTuple):
         if self.session is None:
             self.calls.cancel(self.call.id)
 
-    async def answer(self) -> tuple[int, Pieces]:
-        """HTTP status and JSON body of the reply, in pieces."""
+    async def answer(self, tell: Tell | None) -> tuple[int, Pieces]:
+        """HTTP status and JSON of the reply, in pieces.
+
+        Args:
+            tell: Takes what the client is told before; None where it asks for nothing.
+        """
         call, status = self.call, 200
         reply: Pieces | None
         try:
-            reply = await self.calls.answer(call, self.era, self.who.id)
+            reply = await self.calls.answer(call, self.era, self.who.id, tell)
         except MCPError as failure:
             reply = (error_reply(call, failure),)
             status = ERROR_CODE_HTTP_STATUS.get(failure.error.code, 200) if self.era == "modern" else 200
@@ -124,7 +124,7 @@ class TakenCall(NamedTuple):
 
 
 class WireHttp:
-    """Answers the common `tools/call` itself and hands everything else, untouched, to the MCP app.
+    """Decides which calls are answered at the door, and hands everything else, untouched, to the MCP app.
 
     Args:
         app: Everything else: the MCP app, health.
@@ -133,6 +133,7 @@ class WireHttp:
         agent: Answers calls.
         keys: Says who callers are.
         is_askable: Whether the client of a session, by id, declared that it can be asked for something.
+        is_known: Whether what is served at a place below `path` is known without a look into the store.
     """
 
     def __init__(
@@ -143,9 +144,11 @@ class WireHttp:
         agent: Agent,
         keys: Keys,
         is_askable: Callable[[str], bool] = lambda session_id: False,
+        is_known: Callable[[str], bool] = lambda place: True,
     ) -> None:
         self._app = app
         self._is_askable = is_askable
+        self._is_known = is_known
         self._find_session = find_session
         self._path = path
         self._agent = agent
@@ -159,20 +162,9 @@ class WireHttp:
             await self._app(scope, receive, send)
             return
         body, messages = await _read(receive)
-        headers = headers_of(scope["headers"])
-        taken = self.take(headers, body, served_path()) if body is not None and headers is not None else None
-        if taken is None:
-            await self._hand_on(scope, headers, body, messages, receive, send)
-        elif isinstance(taken, TakenCall):
-            taken.begin()
-            try:
-                with Abandonment(receive, taken.leave) if taken.session is None else nullcontext():
-                    status, reply = await taken.answer()
-            finally:
-                taken.end()
-            await _respond(send, b"".join(reply), status)
-        else:
-            await _respond(send, b"", 202)
+        if messages[-1]["type"] == "http.disconnect":  # before its request was whole: nobody waits for an answer
+            return
+        await self._hand_on(scope, headers_of(scope["headers"]), body, messages, receive, send)
 
     def take(self, headers: Headers, body: bytes, path: str) -> TakenCall | WireCancel | None:
         """A call to answer, a cancellation that was heeded; None for whatever is the SDK's to judge.
@@ -182,7 +174,7 @@ class WireHttp:
             body: Whole.
             path: Where it came in, see `served_path`.
         """
-        if (who := self._entering(headers)) is None:
+        if (who := self._entering(headers)) is None or (path and not self._is_known(path)):
             return None
         match parse_wire(body):
             case WireCall() as call if (way := self._way(headers, call, who, path)) is not None:
@@ -201,7 +193,7 @@ class WireHttp:
         self, headers: Headers, call: WireCall, who: Principal, path: str
     ) -> tuple[CallsInFlight, HttpSession | None, Era] | None:
         """How this call is answered here; None if it is the SDK's."""
-        if not headers.is_json:
+        if not headers.is_json or (call.token is not None and not headers.takes_stream):
             return None
         if headers.version == LATEST_MODERN_VERSION:
             offer = self._agent.find_offer(path, who)
@@ -221,6 +213,8 @@ class WireHttp:
             return None
         session = self._session(headers, who, path)
         if session is None or session.client is None or session.is_serving(call.id):
+            return None
+        if path and self._agent.find_offer(path, who) is None:  # the place is gone, which the session has not noticed
             return None
         calls = self._session_calls.get(session)
         if calls is None:
@@ -261,10 +255,15 @@ class WireHttp:
                     self._origins.popitem(last=False)
             await send(message)
 
-        # The word may also stand in an argument; then a stream is used where a body would have done.
+        # The word may also stand in an argument; then the SDK opens a stream where a body would have done.
         is_told_more = body is None or b'"progressToken"' in body or self._may_be_asked(body, headers)
         with replying_with_json(not is_told_more):
-            await self._app(scope, replay, watch)
+            if is_told_more and headers is not None and headers.is_json:
+                reply = FormAtFirstMessage(watch)
+                await self._app(scope, replay, reply.send)
+                await reply.finish()
+            else:
+                await self._app(scope, replay, watch)
 
     def _may_be_asked(self, body: bytes, headers: Headers | None) -> bool:
         """Whether a server may have something to ask or tell the session's client before it answers."""
@@ -315,9 +314,3 @@ def headers_of(fields: Fields) -> Headers | None:
         is_json=takes_json and found.get(b"content-type", b"").partition(b";")[0].strip() == b"application/json",
         takes_stream=takes_stream,
     )
-
-
-async def _respond(send: Send, body: bytes, status: int) -> None:
-    headers = [*JSON_FIELDS, (b"content-length", b"%d" % len(body))]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})

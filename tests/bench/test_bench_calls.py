@@ -20,4 +20,9 @@ def test_the_benchmark_measures_the_gateway_beside_direct_calls(tmp_path: Path) 
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=LIMIT_S, check=False)
 
     assert done.returncode == 0, done.stdout + done.stderr
-    assert {"direct", "ours"} <= set(json.loads(output.read_text())["calls"]["stdio, handshake era"])
+    rows = json.loads(output.read_text())["calls"]["stdio, handshake era"]
+    assert {"direct", "ours"} <= set(rows)
+    ours = rows["ours"]  # with a progress token, and without one beside it
+    for speed in (ours, ours["without_token"]):
+        assert speed["calls_per_s"]["64"] > 0 and "added_p50_ms" in speed
+    assert "no token: added" in done.stdout

@@ -15,7 +15,8 @@ from typing import Any
 import anyio
 import pytest
 
-from smart_mcp_proxy.catalog import DATABASE_NAME, Catalog, change_hash, schema
+from smart_mcp_proxy.catalog import DATABASE_NAME, Catalog, change_hash
+from smart_mcp_proxy.catalog.migrations import APPROVALS_TABLES, MIGRATIONS
 from smart_mcp_proxy.errors import CatalogError
 from smart_mcp_proxy.models import Submission, ToolKey, WithheldState
 
@@ -263,7 +264,7 @@ async def test_two_processes_share_what_is_approved_and_not_their_lists(opened: 
 
 async def test_the_tools_of_an_older_file_were_served_and_stay_so(opened: Any, data_dir: Path, tool: MakeTool) -> None:
     """Exactly their definitions; what is new or changed on the first list after the upgrade waits."""
-    write_older_file(data_dir, schema._MIGRATIONS.index(schema._APPROVALS_TABLES))
+    write_older_file(data_dir, MIGRATIONS.index(APPROVALS_TABLES))
     with closing(sqlite3.connect(data_dir / DATABASE_NAME)) as file:
         for name in ("a", "b"):
             made = tool(name)
@@ -286,7 +287,7 @@ def write_older_file(data_dir: Path, version: int) -> None:
     """What an earlier program would have made."""
     data_dir.mkdir(exist_ok=True)
     with closing(sqlite3.connect(data_dir / DATABASE_NAME)) as file:
-        for statement in itertools.chain.from_iterable(schema._MIGRATIONS[:version]):
+        for statement in itertools.chain.from_iterable(MIGRATIONS[:version]):
             file.execute(statement)
         file.execute(f"PRAGMA user_version = {version}")
         file.commit()
@@ -329,7 +330,7 @@ async def test_after_a_damaged_file_nothing_is_trusted_until_the_user_says_so(
     assert sum("was damaged" in record.getMessage() for record in caplog.records) == 1
 
 
-@pytest.mark.parametrize("version", range(schema._MIGRATIONS.index(schema._APPROVALS_TABLES) + 1))
+@pytest.mark.parametrize("version", range(MIGRATIONS.index(APPROVALS_TABLES) + 1))
 async def test_a_process_killed_while_it_replaces_a_damaged_file_leaves_none_that_trusts(
     opened: Any, data_dir: Path, tool: MakeTool, version: int
 ) -> None:

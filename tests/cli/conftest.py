@@ -1,10 +1,8 @@
 """Fixtures of the command line's tests."""
 
 import io
-import logging
 import os
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -32,18 +30,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def quiet_log() -> Iterator[None]:
-    """Leaves the log as it was: every command configures it for its process."""
-    root, ours = logging.getLogger(), logging.getLogger("mcpproxy")
-    handlers, root_level, our_level = list(root.handlers), root.level, ours.level
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(root_level)
-    ours.setLevel(our_level)
-
-
-@pytest.fixture
-def run(home: Path, quiet_log: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+def run(home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
     """Runs `mcpproxy WORDS` in this process."""
 
     def run_command(*words: str, stdin: str = "", at_terminal: bool = False, **settings: str) -> Done:

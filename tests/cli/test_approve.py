@@ -1,12 +1,14 @@
 """`mcpproxy approve` and `mcpproxy block`: what waits is shown, and decided on by who looked at it."""
 
 import json
+import re
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_runs import Run
+from cli_runs import Done, Run
 
 UPSTREAM = Path(__file__).parent.parent / "interaction" / "turning_upstream.py"
 PAINT: dict[str, Any] = {"name": "paint", "description": "Paint a wall.", "inputSchema": {"type": "object"}}
@@ -28,6 +30,13 @@ def shop(run: Run, tmp_path: Path) -> Path:
     return tmp_path
 
 
+def approve(run: Run, shop: Path, *words: str) -> Done:
+    """Looks at what is meant and approves it by the command that the look ends with."""
+    looked = run("approve", *words, "--diff", DATA_DIR=str(shop))
+    (command,) = re.findall(r"as shown: mcpproxy (.*)", looked.out)
+    return run(*shlex.split(command), DATA_DIR=str(shop))
+
+
 def names(run: Run, shop: Path) -> set[str]:
     return {tool["name"] for tool in run("tool", "list", "--json", DATA_DIR=str(shop)).json}
 
@@ -44,6 +53,34 @@ def test_what_waits_is_listed_with_what_differs(run: Run, shop: Path) -> None:
     assert names(run, shop) == {"up:poke"}
 
 
+def test_what_waits_is_said_wherever_servers_are_shown(run: Run, shop: Path) -> None:
+    """Checks fail for it, lists and doctor name the command, until it is decided on."""
+    where = {"DATA_DIR": str(shop), "CONFIG_PATH": str(shop / "mcp_config.json")}
+    words = "2 tools wait for you: mcpproxy approve up --diff"
+    done = run("serve", "--check", **where)
+    assert done.status == 1 and words in done.out
+    assert "Not everything can be used." in done.err and done.err.rstrip().endswith("Next: mcpproxy approve")
+    assert run("serve", "--check", "--json", **where).json["servers"][0]["waiting"] == 2
+    listed = run("server", "list", **where)
+    assert listed.status == 0 and words in listed.out
+    doctor = run("doctor", **where).out
+    assert "ready, 1 tool in use, and 2 wait for you" in doctor
+    approve(run, shop, "up")
+    done = run("serve", "--check", **where)
+    assert (done.status, "wait" in done.out, "All servers can be used." in done.err) == (0, False, True)
+    assert "wait" not in run("server", "list", **where).out
+
+
+def test_a_search_for_a_kept_back_tool_says_so(run: Run, shop: Path) -> None:
+    """With the reason; nothing is said to be connecting where nothing connects."""
+    told = run("search", "up:paint", "--json", DATA_DIR=str(shop)).json["hint"]
+    assert told.startswith("Tool 'up:paint' has changed since the user approved it.")
+    assert run("block", "up:prime", DATA_DIR=str(shop)).status == 0
+    told = run("search", "up:prime", "--json", DATA_DIR=str(shop)).json["hint"]
+    assert told.startswith("Tool 'up:prime' is blocked by the user.")
+    assert "connecting" not in told
+
+
 def test_the_difference_is_shown_word_by_word(run: Run, shop: Path) -> None:
     """What a terminal would hide or obey is spelled out."""
     done = run("approve", "up:paint", "--diff", DATA_DIR=str(shop))
@@ -57,13 +94,16 @@ def test_the_difference_is_shown_word_by_word(run: Run, shop: Path) -> None:
 
 def test_approving_by_name_by_server_and_all(run: Run, shop: Path) -> None:
     """Each approves what it names; the tools are there at once."""
-    assert run("approve", "up:prime", "--yes", DATA_DIR=str(shop)).status == 0
+    done = approve(run, shop, "up:prime")
+    assert done.status == 0 and re.search(r"up:prime +sha256:[0-9a-f]{64}\n", done.out)
     assert names(run, shop) == {"up:poke", "up:prime"}
     assert run("block", "up:prime", DATA_DIR=str(shop)).status == 0
     assert names(run, shop) == {"up:poke"}
-    assert run("approve", "up", "--yes", "--json", DATA_DIR=str(shop)).json == {"approved": ["up:paint"], "moved": []}
+    digest = run("approve", "up", "--diff", "--json", DATA_DIR=str(shop)).json["digest"]
+    done = run("approve", "up", "--yes", "--digest", digest, "--json", DATA_DIR=str(shop))
+    assert done.json == {"approved": ["up:paint"], "moved": [], "digests": {"up:paint": digest}}
     assert names(run, shop) == {"up:poke", "up:paint"}
-    done = run("approve", "--all", "--yes", DATA_DIR=str(shop))
+    done = run("approve", "--all", "--yes", "--digest", digest, DATA_DIR=str(shop))
     assert (done.status, names(run, shop)) == (0, {"up:poke", "up:paint"}), "a block is lifted by name only"
     assert run("block", "up:prime", "--undo", "--json", DATA_DIR=str(shop)).json == {
         "name": "up:prime",
@@ -76,8 +116,40 @@ def test_without_a_terminal_it_does_not_approve_unasked(run: Run, shop: Path) ->
     """A pipe has nobody to ask."""
     done = run("approve", "--all", DATA_DIR=str(shop))
     assert done.status == 2
-    assert "--yes" in done.err
+    assert "--yes" in done.err and done.next_command == "mcpproxy approve --all --diff"
     assert names(run, shop) == {"up:poke"}
+
+
+@pytest.mark.parametrize("words", [["up:paint"], ["up"], ["--all"]], ids=" ".join)
+def test_nothing_is_approved_unseen(run: Run, shop: Path, words: list[str]) -> None:
+    """`--yes` takes the digest of what was shown, whole, and approves nothing else."""
+    look = "mcpproxy approve " + " ".join([*words, "--diff"])
+    for digest in ([], ["--digest", "sha256:0123456789abcdef"], ["--digest", "x"]):
+        done = run("approve", *words, "--yes", *digest, DATA_DIR=str(shop))
+        assert (done.status, done.next_command) == (2, look), done.err
+    digest = run("approve", *words, "--diff", "--json", DATA_DIR=str(shop)).json["digest"]
+    (shop / "tools").write_text(json.dumps([TURNED | {"title": "Other"}, PRIME]))
+    assert run("tool", "list", "--fresh", DATA_DIR=str(shop)).status == 0
+    done = run("approve", *words, "--yes", "--digest", digest, "--json", DATA_DIR=str(shop))
+    assert (done.status, done.json["error"]["code"], done.next_command) == (1, "conflict", look)
+    done = run("approve", *words, "--digest", digest, stdin="y\n", at_terminal=True, DATA_DIR=str(shop))
+    assert (done.status, done.next_command) == (1, look)
+    assert names(run, shop) == {"up:poke"}
+    assert approve(run, shop, *words).status == 0
+    assert "up:paint" in names(run, shop)
+
+
+def test_one_digest_stands_for_the_whole_set(run: Run, shop: Path) -> None:
+    """A tool more or less is another set; the list names each tool's digest, its beginning where people read it."""
+    listed = run("approve", "--list", "--json", DATA_DIR=str(shop)).json["tools"]
+    assert all(tool["digest"] == f"sha256:{tool['hash']}" for tool in listed)
+    shown = run("approve", DATA_DIR=str(shop)).out
+    assert all(tool["digest"][:23] in shown and tool["digest"] not in shown for tool in listed)
+    of_all = run("approve", "--all", "--diff", "--json", DATA_DIR=str(shop)).json["digest"]
+    assert of_all not in {tool["digest"] for tool in listed}
+    assert approve(run, shop, "up:prime").status == 0
+    done = run("approve", "--all", "--yes", "--digest", of_all, DATA_DIR=str(shop))
+    assert (done.status, names(run, shop)) == (1, {"up:poke", "up:prime"})
 
 
 def test_on_a_terminal_it_shows_what_it_asks_about(run: Run, shop: Path) -> None:
@@ -93,7 +165,7 @@ def test_on_a_terminal_it_shows_what_it_asks_about(run: Run, shop: Path) -> None
 def test_a_lost_catalog_shows_nothing_before_the_user_says_so(run: Run, shop: Path, loss: str) -> None:
     """What waited does not come back as a first list; `approve --all` is the way out."""
     older = (shop / "proxy.db").read_bytes()
-    assert run("approve", "up:prime", "--yes", DATA_DIR=str(shop)).status == 0
+    assert approve(run, shop, "up:prime").status == 0
     for path in shop.glob("proxy.db*"):
         path.unlink()
     if loss != "removed":
@@ -103,14 +175,14 @@ def test_a_lost_catalog_shows_nothing_before_the_user_says_so(run: Run, shop: Pa
         assert "id_rsa" not in done.out and names(run, shop) == set()
     listed = run("approve", DATA_DIR=str(shop))
     assert "was lost" in listed.out + listed.err and "mcpproxy approve --all" in listed.out + listed.err
-    assert run("approve", "--all", "--yes", DATA_DIR=str(shop)).status == 0
+    assert approve(run, shop, "--all").status == 0
     assert run("approve", "--list", "--json", DATA_DIR=str(shop)).json == {"is_closed": False, "tools": []}
     assert names(run, shop) == {"up:poke", "up:paint", "up:prime"}
 
 
 def test_what_does_not_wait_is_an_error_that_says_what_does(run: Run, shop: Path) -> None:
     """A typo approves nothing, and a block of nothing is no block."""
-    done = run("approve", "up:prim", "--yes", DATA_DIR=str(shop))
+    done = run("approve", "up:prim", "--yes", "--digest", f"sha256:{0:064}", DATA_DIR=str(shop))
     assert (done.status, done.next_command) == (1, "mcpproxy approve --list")
     assert run("block", "up:prim", DATA_DIR=str(shop)).status == 1
     assert run("approve", "up:paint", "--all", DATA_DIR=str(shop)).status == 2
@@ -119,7 +191,7 @@ def test_what_does_not_wait_is_an_error_that_says_what_does(run: Run, shop: Path
     assert "mcpproxy approve up:prime" in refused.err
 
 
-@pytest.mark.parametrize("words", [["nope"], ["Up", "--yes"], ["", "--list"], ["nope", "--diff"], ["up__paint"]])
+@pytest.mark.parametrize("words", [["nope"], ["Up", "--diff"], ["", "--list"], ["nope", "--diff"], ["up__paint"]])
 def test_a_name_that_nothing_has_is_an_error(run: Run, shop: Path, words: list[str]) -> None:
     """A slip in a server's name must not pass for having nothing to approve."""
     done = run("approve", *words, "--json", DATA_DIR=str(shop))

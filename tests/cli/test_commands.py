@@ -10,6 +10,8 @@ import pytest
 from cli_runs import PROGRAM, Done, Run, environment, run_process, some_servers
 from full_disks import full_disk
 
+from smart_mcp_proxy.cli.checkup import _server
+
 BAD_FILES = {
     "empty": "",
     "not json": "{",
@@ -171,6 +173,16 @@ def test_logs_are_what_the_server_wrote(home: Path, run: Run) -> None:
     assert "\x1b" not in run("server", "logs", "loud").out
 
 
+def test_logs_of_one_server_start_no_other(home: Path, run: Run) -> None:
+    """Without a running gateway nothing is on file, so that one server is started; the rest is not asked about."""
+    mark = home / "started"
+    loud = {"command": sys.executable, "args": ["-S", "-c", "import sys; print('one', file=sys.stderr)"]}
+    other = {"command": sys.executable, "args": ["-S", "-c", f"open({str(mark)!r}, 'w')"]}
+    (home / "mcp_config.json").write_text(json.dumps({"mcpServers": {"loud": loud, "other": other}}))
+    assert run("server", "logs", "loud", "-n", "1").out == "one\n"
+    assert not mark.exists()
+
+
 def test_a_question_does_not_empty_the_catalog(project: Path, run: Run) -> None:
     """MCPPROXY_RESET_DATA is for the server."""
     run("tool", "list")
@@ -213,6 +225,25 @@ def test_doctor_names_everything_that_fails(project: Path, run: Run) -> None:
         assert any(line.split()[:2] == [name, "fail"] for line in done.out.splitlines()), name
     assert "Install Node.js" in done.out
     assert done.next_command.startswith("mcpproxy ")
+
+
+def test_doctor_names_packages_that_the_settings_need(project: Path, run: Run) -> None:
+    """Whatever else works, with what to install."""
+    done = run("doctor", EMBEDDER="HF", HF_MODEL="somebody/some-model")
+    assert done.status == 1 and "Nothing fails" not in done.out + done.err
+    assert any(line.split()[:2] == ["packages", "fail"] for line in done.out.splitlines())
+    assert "sentence-transformers" in done.out
+
+
+@pytest.mark.parametrize("is_found", [False, True])
+def test_doctor_says_what_to_install_only_where_it_was_not_found(is_found: bool) -> None:
+    """Who started the server may have another PATH than the shell of whoever asks."""
+    found = "Server 'x': command 'uvx' not found on PATH."
+    error = "Server 'x' ended with exit code 2." if is_found else found
+    server = {"name": "x", "state": "error", "error": error, "hint": "See its log.", "breaker": "closed", "tools": 0}
+    assert _server(server, "uvx").hint == (
+        "See its log." if is_found else "Install uv, which brings uvx: pip install uv"
+    )
 
 
 def test_doctor_names_a_pin_that_no_tool_has(project: Path, run: Run) -> None:

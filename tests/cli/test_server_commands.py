@@ -1,12 +1,14 @@
 """Servers managed from the command line: in the file, and through a running gateway."""
 
 import json
+import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_runs import Run, served, some_servers
+from cli_runs import Done, Run, served, some_servers
 
 
 def stored(folder: Path) -> dict[str, Any]:
@@ -50,15 +52,24 @@ def test_a_client_s_servers_are_imported_from_a_file_or_a_pipe(home: Path, run: 
     assert (again.json["added"], sorted(again.json["skipped"])) == ([], ["a", "b:c"])
 
 
+def approved_unasked(run: Run, name: str) -> Done:
+    """Looks at the entry and approves it by the command that the look ends with."""
+    (command,) = re.findall(r"as shown: mcpproxy (.*)", run("server", "show", name).err)
+    return run(*shlex.split(command))
+
+
 def test_a_quarantine_is_lifted_after_a_look_at_the_entry(home: Path, run: Run) -> None:
-    """On a terminal the answer counts; elsewhere --yes has to be said."""
+    """On a terminal the answer counts; elsewhere --yes has to be said, and of which state of the file."""
     (home / "mcp_config.json").write_text('{"mcpServers": {"new": {"command": "x", "quarantined": true}}}')
-    assert run("server", "approve", "new").status == 2
+    for words in ([], ["--yes"]):
+        done = run("server", "approve", "new", *words)
+        assert (done.status, done.next_command) == (2, "mcpproxy server show new")
     assert run("server", "approve", "new", stdin="n\n", at_terminal=True).status == 1
     assert stored(home)["new"]["quarantined"] is True
     assert run("server", "approve", "new", stdin="y\n", at_terminal=True).status == 0
     assert stored(home) == {"new": {"command": "x"}}
-    assert run("server", "approve", "new", "--yes").status == 0
+    seen = run("server", "show", "new", "--json").json["revision"]
+    assert run("server", "approve", "new", "--yes", "--revision", seen).status == 0
 
 
 @pytest.mark.parametrize("words", [["show", "new"], ["approve", "new"]], ids=" ".join)
@@ -86,7 +97,7 @@ def test_an_approval_without_a_question_warns_too(home: Path, run: Run) -> None:
     for name in ("NODE_OPTIONS", "LD_PRELOAD", "PYTHONPATH", "PATH", "BASH_ENV"):
         entry = {"command": "x", "env": {name: "/tmp"}, "quarantined": True}
         (home / "mcp_config.json").write_text(json.dumps({"mcpServers": {"new": entry}}))
-        done = run("server", "approve", "new", "--yes")
+        done = approved_unasked(run, "new")
         assert done.status == 0 and f"warning: The variable {name}" in done.err
 
 
@@ -124,7 +135,7 @@ def test_what_would_be_read_and_where_it_would_go_is_said_before_an_approval(hom
         shown = run("server", "show", name)
         assert json.loads(shown.out) == entries[name]
         asked = run("server", "approve", name, stdin="n\n", at_terminal=True)
-        approved = run("server", "approve", name, "--yes")
+        approved = approved_unasked(run, name)
         assert approved.status == 0, approved.err
         for done in (shown, asked, approved):
             assert [line for line in done.err.splitlines() if line.startswith("warning: ")] == warnings

@@ -9,6 +9,7 @@ import re
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, suppress
+from copy import deepcopy
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -36,7 +37,7 @@ OURS = re.compile(r',\\n  \\"SMART_MCP_PROXY_\w+\\": \\"[\w: ]*\\"')
 """What a server finds in its environment of ours, in an answer that shows it."""
 
 EXCEPTIONS = {
-    "names": "Under the gateway's names, a definition's name or URI says its server; nothing else of it differs.",
+    "names": "Under the gateway's names, the name or URI of a definition or link says its server, nothing else does.",
     "era": "A modern answer says that it is complete, who sent it, and how long it may be kept.",
     "environment": "A server is started with two variables more, which say by whom: see `OURS`.",
     "list": "Under the gateway's names its own tools are listed too, and those of servers in the order of their names.",
@@ -225,8 +226,19 @@ def expected(step: Step, answer: dict[str, Any], names: Names) -> dict[str, Any]
         member, identity = LISTED[step.method]
         listed = [{**each, identity: names.shown(step.method, each[identity])} for each in answer[member]]
         return {**answer, member: listed}
+    if step.method in ("tools/call", "prompts/get") and "error" not in answer and names.server:
+        return _relinked(deepcopy(answer), names)
     if step.method == "resources/read" and "error" not in answer:
         return {"contents": [{**each, "uri": names.shown(step.method, each["uri"])} for each in answer["contents"]]}
+    return answer
+
+
+def _relinked(answer: dict[str, Any], names: Names) -> dict[str, Any]:
+    """An answer with the URIs under which the gateway reaches the resources that it links to or embeds."""
+    blocks = [*answer.get("content", ()), *(message["content"] for message in answer.get("messages", ()))]
+    for block in blocks:
+        if (holder := {"resource_link": block, "resource": block.get("resource")}.get(block["type"])) is not None:
+            holder["uri"] = names.shown("resources/read", holder["uri"])
     return answer
 
 

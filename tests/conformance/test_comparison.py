@@ -23,6 +23,9 @@ def loaded(script: Path) -> ModuleType:
 
 
 judged_by: Any = loaded(SCRIPT)
+sys.path.insert(0, str(SCRIPT.parent))  # the second script has much of the first
+client_judged_by: Any = loaded(SCRIPT.with_name("conformance_client.py"))
+sys.path.remove(str(SCRIPT.parent))
 
 
 def comparison(through: Checks | None, direct: Checks | None = None) -> Any:
@@ -65,3 +68,27 @@ def test_a_check_that_vanished_is_a_problem_until_the_baseline_explains_it() -> 
     assert judged_by.judge([comparison(PASSED)], {"tools:b": "why"}) == [
         "baseline.yml explains tools:b, which does not fail"
     ]
+
+
+def test_a_scenario_for_clients_fails_until_the_baseline_explains_it() -> None:
+    """By check or as a whole; an explanation of what passes is a problem, at whatever version it does."""
+    outcomes = [
+        client_judged_by.Outcome(version, "auth/x", PASSED | {"b": is_ok})
+        for version, is_ok in (("1", True), ("2", False))
+    ]
+    assert client_judged_by.judge(outcomes, {}) == ["2: the gateway fails auth/x:b"]
+    assert (
+        client_judged_by.judge(outcomes, {"auth/x:b": "why"})
+        == client_judged_by.judge(outcomes, {"auth/x": "why"})
+        == []
+    )
+    assert client_judged_by.judge(outcomes[:1], {"auth/x:b": "why"}) == [
+        "baseline.yml explains auth/x:b, which does not fail"
+    ]
+
+
+def test_the_baseline_tells_scenarios_for_clients_from_those_for_servers() -> None:
+    """One file; each run judges its own part of it."""
+    server, client = judged_by.read_baseline(), judged_by.read_baseline("client")
+    assert server and client and not server.keys() & client.keys()
+    assert not any(name.startswith("client:") for name in (*server, *client))

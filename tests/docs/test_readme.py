@@ -26,6 +26,15 @@ def test_the_generated_tables_are_those_of_the_code() -> None:
     assert done.returncode == 0, done.stdout
 
 
+def test_no_tracked_text_holds_a_line_of_an_unfinished_merge() -> None:
+    """A merge that was resolved by halves reads like text, and no other check of a document sees it."""
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=False).stdout
+    files = [ROOT / name for name in listed.split("\0") if name.endswith((".md", ".toml", ".json", ".yml", ".mjs"))]
+    marker = re.compile(r"^(<{7}|>{7}) ", re.MULTILINE)
+    assert [str(file) for file in files if file.is_file() and marker.search(file.read_text("utf-8"))] == []
+    assert marker.search("a\n" + "<" * 7 + " HEAD\n")
+
+
 def test_every_json_example_is_a_server_list_without_problems() -> None:
     """What a user copies works."""
     for block in blocks("json"):

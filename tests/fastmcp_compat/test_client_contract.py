@@ -22,6 +22,7 @@ def test_the_dispatcher_takes_an_id_and_a_progress_listener():
     source = inspect.getsource(JSONRPCDispatcher.send_raw_request)
     assert 'opts.get("request_id")' in source
     assert 'opts.get("on_progress")' in source
+    assert "self._allocate_id()" in source
 
 
 def test_negotiation_takes_a_session_alone():

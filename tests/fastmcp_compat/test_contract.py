@@ -21,8 +21,11 @@ import pytest
 from fastmcp import FastMCP
 from fastmcp.server.auth import OAuthProxy, StaticTokenVerifier
 from fastmcp.server.auth.oauth_proxy.models import JTIMapping
+from fastmcp.server.auth.providers import jwt
+from fastmcp.server.auth.providers.jwt import JWTVerifier
 from fastmcp.server.low_level import LowLevelServer
 from key_value.aio.stores.memory import MemoryStore
+from mcp.server import runner
 from mcp.server.connection import Connection
 from mcp.server.lowlevel.server import Server
 from mcp.server.request_state import RequestStateBoundary
@@ -38,6 +41,8 @@ from starlette.datastructures import Headers
 from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from smart_mcp_proxy.fastmcp_compat.endings import free_ended_connections
+from smart_mcp_proxy.fastmcp_compat.eras import serve_streams
 from smart_mcp_proxy.fastmcp_compat.failures import HideFailures
 from smart_mcp_proxy.fastmcp_compat.http import HttpApp, HttpSession, owned_by, replying_with_json
 from smart_mcp_proxy.fastmcp_compat.list_changed import ListChangedHub
@@ -52,7 +57,6 @@ from smart_mcp_proxy.fastmcp_compat.server import (
     dump_message,
     message_streams,
     parse_message,
-    serve_streams,
 )
 from smart_mcp_proxy.models import LOCAL, Principal, Progress
 
@@ -77,15 +81,23 @@ PINNED_HERE = {
     "_client_store",
     "_connection",
     "_context_streams",
+    "_get_verification_key",
     "_idle_timeout",
+    "_import_key_for_algorithm",
     "_jti_mapping_store",
+    "_jwks_cache_time",
+    "_jwks_refresh_interval",
     "_lifespan_manager",
     "_mcp_server",
+    "_on_notify",
+    "_on_request",
+    "_refresh_jwks_key",
     "_request_handlers",
     "_request_outbound",
     "_requests_in_flight",
     "_server_instances",
     "_session_owners",
+    "_shared_jwks_refresh_lock",
     "_terminated",
     "_upstream_token_store",
 }
@@ -153,6 +165,19 @@ async def test_a_sign_in_proxy_keeps_its_clients_by_their_id() -> None:
     assert await proxy._client_store.get(key="one") == client
 
 
+async def test_a_verifier_says_when_its_keys_came_and_fetches_them_under_a_lock() -> None:
+    """Fresh from the constructor it has asked for none; a key is looked up by the token and read for an algorithm."""
+    verifier = JWTVerifier(jwks_uri="https://id.example/keys", issuer="https://id.example")
+    assert (verifier._jwks_cache_time, verifier._jwks_last_refresh_attempt) == (0, None)
+    assert verifier._jwks_refresh_interval > 0
+    async with verifier._shared_jwks_refresh_lock:
+        assert verifier._shared_jwks_refresh_lock.locked()
+    assert [*inspect.signature(verifier._refresh_jwks_key).parameters] == ["kid"]
+    assert [*inspect.signature(verifier._get_verification_key).parameters] == ["token"]
+    assert inspect.iscoroutinefunction(verifier._get_verification_key)
+    assert [*inspect.signature(jwt._import_key_for_algorithm).parameters] == ["key", "algorithm"]
+
+
 @pytest.mark.parametrize("package", ["fastmcp", "mcp"])
 def test_the_installed_versions_are_the_ones_leant_on(package: str) -> None:
     """A minor release may move private names, so the project pins one."""
@@ -202,6 +227,17 @@ def test_a_session_object_has_the_channel_of_its_own_request() -> None:
     source = inspect.getsource(ServerSession.__init__)
     assert "self._request_outbound = request_outbound" in source
     assert isinstance(vars(ServerSession)["client_capabilities"], property)
+
+
+def test_a_runner_hands_out_its_own_methods_and_keeps_none() -> None:
+    """The SDK keeps them on the runner, which then refers to itself; each is asked for once."""
+    served = inspect.getsource(runner.serve_connection)
+    assert "dispatcher.run(runner.on_request, runner.on_notify" in served
+    free_ended_connections()
+    nothing: Any = None
+    made = runner.ServerRunner(nothing, nothing, nothing)
+    assert (made.on_request, made.on_notify) == (made._on_request, made._on_notify)
+    assert not {"on_request", "on_notify"} & vars(made).keys()
 
 
 def test_http_sessions_are_made_in_one_place() -> None:
@@ -424,6 +460,30 @@ async def test_a_discovery_names_the_server_and_offers_tools_alone(piped: Piped,
     assert set(result["capabilities"]) == {"tools"}
     assert NEW in result["supportedVersions"]
     assert handlers.answered == 1
+
+
+async def test_a_probe_does_not_choose_the_era(piped: Piped, handlers: Handlers) -> None:
+    """A client asks what the server knows, waits too long, and begins with a handshake; pings and a probe of a version
+    that nobody knows choose nothing either."""
+    assert NEW in (await piped.ask("server/discover", **envelope()))["result"]["supportedVersions"]
+    assert (await piped.ask("ping"))["result"] == {}
+    unknown = {"_meta": envelope()["_meta"] | {META + "protocolVersion": "2199-01-01"}}
+    assert (await piped.ask("server/discover", **unknown))["error"]["code"] == -32022
+    await piped._send.send(ValueError("not JSON"))
+    assert (await piped.ask("server/discover", **envelope()))["result"]["capabilities"]
+    assert (await piped.greet())["result"]["protocolVersion"] == OLD
+    assert [tool["name"] for tool in (await piped.ask("tools/list"))["result"]["tools"]] == ["t"]
+    late = await piped.ask("server/discover", **envelope())
+    assert late["error"]["code"] == -32600
+
+
+async def test_a_request_after_a_probe_chooses_the_era(piped: Piped, handlers: Handlers) -> None:
+    """As it does without one."""
+    await piped.ask("server/discover", **envelope())
+    assert (await piped.ask("tools/list", **envelope()))["result"]["tools"]
+    refused = await piped.ask("initialize", **HELLO)
+    assert refused["error"]["code"] == -32022
+    assert NEW in (await piped.ask("server/discover", **envelope()))["result"]["supportedVersions"]
 
 
 @pytest.mark.parametrize("era", ["handshake", "modern"])

@@ -1,6 +1,7 @@
 """A session's event stream has one holder: who asks last."""
 
 import asyncio
+from functools import partial
 
 import anyio
 import pytest
@@ -17,7 +18,7 @@ async def test_a_stream_whose_client_does_not_read_is_given_up() -> None:
     async def end() -> None:
         told.append("end")
 
-    stream, second_is_served = EventStream(end), asyncio.Event()
+    stream, second_is_served = EventStream(), asyncio.Event()
 
     async def stuck() -> None:
         try:
@@ -31,9 +32,9 @@ async def test_a_stream_whose_client_does_not_read_is_given_up() -> None:
 
     with anyio.fail_after(10):
         async with anyio.create_task_group() as group:
-            group.start_soon(stream.serve, stuck)
+            group.start_soon(partial(stream.serve, stuck, end=end))
             await anyio.wait_all_tasks_blocked()
-            group.start_soon(stream.serve, second)
+            group.start_soon(partial(stream.serve, second, end=end))
             await second_is_served.wait()
     assert told == ["end", "given up", "served"]
 
@@ -46,7 +47,7 @@ async def test_of_several_that_come_at_once_the_last_one_has_it() -> None:
     async def end() -> None:
         present.set()
 
-    stream = EventStream(end)
+    stream = EventStream()
 
     async def hold(number: int) -> None:
         async def answer() -> None:
@@ -56,7 +57,7 @@ async def test_of_several_that_come_at_once_the_last_one_has_it() -> None:
             await own.wait()
             told.append(f"{number} ends")
 
-        await stream.serve(answer)
+        await stream.serve(answer, end=end)
 
     with anyio.fail_after(10):
         async with anyio.create_task_group() as group:

@@ -18,6 +18,8 @@ FAILED = "upstream_failed"
 TIMEOUT = "upstream_timeout"
 UNASKED = "upstream_protocol"
 AUTH = "upstream_auth"
+LIMITED = "rate_limited"
+"""The server says 429: it may be asked again later."""
 GONE = "tool_not_found"
 UNFIT = "invalid_arguments"
 HELD = "quarantined"
@@ -173,7 +175,8 @@ modes("call", "F15", "close-after", OK, on="http")
 modes("call", "F20", "401", AUTH, "not_sent", on="http")
 modes("call", "F20", "404", FAILED, "not_sent", on="http", eras="handshake")
 modes("call", "F20", "404 404-after", FAILED, "unknown", on="http", eras="modern")
-modes("call", "F20", "403 405 413 429 429-date 500 500-before 502 503 999", FAILED, "unknown not_sent", on="http")
+modes("call", "F20", "403 405 413 500 500-before 502 503 999", FAILED, "unknown not_sent", on="http")
+modes("call", "F20", "429 429-date", LIMITED, "unknown not_sent", on="http")
 modes("call", "F21", "session-forgotten", f"{OK} {FAILED}", "not_sent", on="http", eras="handshake")
 _REDIRECTS = "elsewhere 308-elsewhere loop file nowhere"
 modes("call", "F22", "redirect-to-get redirect-see-other", FAILED, "unknown", on="http")

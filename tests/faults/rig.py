@@ -6,8 +6,8 @@ import json
 import os
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from smart_mcp_proxy.gateway.tools import Caller
 from smart_mcp_proxy.models import LOCAL, Progress
 from smart_mcp_proxy.servers import load_servers
 from smart_mcp_proxy.settings import Settings
-from smart_mcp_proxy.web.serve import settle_process
+from smart_mcp_proxy.web.serve import settled_process
 
 PROGRAMS = Path(__file__).parent / "upstream"
 LIMITS = {"init_s": 2, "list_s": 2, "call_s": 2}
@@ -216,13 +216,13 @@ def percentile_95(taken: list[float]) -> float:
     return sorted(taken)[int(len(taken) * 0.95)]
 
 
-@contextmanager
-def settled_process() -> Iterator[None]:
+@asynccontextmanager
+async def settled() -> AsyncIterator[None]:
     """While open, memory and threads are arranged as in the gateway's own process."""
     thresholds, switch_s = gc.get_threshold(), sys.getswitchinterval()
-    settle_process()
     try:
-        yield
+        async with settled_process():
+            yield
     finally:
         gc.set_threshold(*thresholds)
         gc.unfreeze()
@@ -243,5 +243,5 @@ async def opened_rig(directory: Path, place: Place, *, with_relay: bool = False)
             gateway.start_upstreams()
             rig = Rig(gateway, faulty, place.era)
             await rig.settle()
-            with settled_process():
+            async with settled():
                 yield rig

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 from modes import MODES, SAMPLE, TOXICS, Mode, Place
-from rig import PROGRAMS, settled_process
+from rig import PROGRAMS, settled
 from sweep import meet, table
 
-from smart_mcp_proxy.web.serve import GC_THRESHOLD, SWITCH_S
+from smart_mcp_proxy.web.collector import THRESHOLDS
+from smart_mcp_proxy.web.serve import SWITCH_S
 
 pytestmark = [pytest.mark.anyio, pytest.mark.long]
 
@@ -78,12 +79,12 @@ async def test_the_sample_names_modes() -> None:
     assert {mode.fault for mode in MODES} >= SAMPLE
 
 
-def test_the_sweep_runs_as_the_gateways_own_process_does() -> None:
+async def test_the_sweep_runs_as_the_gateways_own_process_does() -> None:
     """And leaves the process of the tests as it was."""
     before = (sys.getswitchinterval(), gc.get_threshold())
-    with settled_process():
+    async with settled():
         assert sys.getswitchinterval() == pytest.approx(SWITCH_S)
-        assert gc.get_threshold() == GC_THRESHOLD
+        assert gc.get_threshold() == THRESHOLDS
         assert gc.get_freeze_count()
     assert (sys.getswitchinterval(), gc.get_threshold(), gc.get_freeze_count()) == (*before, 0)
 

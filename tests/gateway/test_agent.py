@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import anyio
@@ -16,8 +17,9 @@ from smart_mcp_proxy.gateway.results import structured_result
 from smart_mcp_proxy.gateway.tools import AgentTool, Caller
 from smart_mcp_proxy.gateway.tools.base import Arguments
 from smart_mcp_proxy.gateway.tools.own import LIST_TTL_MS, OwnTools
-from smart_mcp_proxy.models import LOCAL, Era, Principal
+from smart_mcp_proxy.models import LOCAL, ClientInput, Era, Principal
 from smart_mcp_proxy.raw_result import RawResult
+from smart_mcp_proxy.upstream.link import rpc_error
 
 pytestmark = pytest.mark.anyio
 
@@ -46,6 +48,8 @@ class Echo(AgentTool[Words]):
         self.callers.append(caller)
         self.busy.set()
         await self.gate.wait()
+        if arguments.text == "undeclared":
+            raise rpc_error("alpha", "tools/call", -32021, "needs it", {"requiredCapabilities": {"sampling": {}}})
         if arguments.text == "bad":
             raise RequestError("That is bad.", hint="Say something else.")
         return structured_result({"said": arguments.text * arguments.times})
@@ -83,6 +87,7 @@ async def test_the_list_in_both_eras(agent: Agent) -> None:
                 "additionalProperties": False,
             },
             "annotations": {"readOnlyHint": True},
+            "_meta": {"anthropic/alwaysLoad": True},
         }
     ]
     assert agent.input_schema("echo") == old["tools"][0]["inputSchema"]
@@ -109,6 +114,29 @@ async def test_an_unknown_tool_is_a_protocol_error_that_names_the_known_ones(age
     assert "echo" in caught.value.error.message
     assert "retrieve_tools" in caught.value.error.message
     assert len(caught.value.error.message) < 400
+
+
+UNDECLARED: dict[str, Any] = {"name": "echo", "arguments": {"text": "undeclared"}}
+
+
+@pytest.mark.parametrize("declared", [None, {"elicitation": {}}])
+async def test_a_capability_that_a_modern_client_lacks_is_a_protocol_error(agent: Agent, declared: Any) -> None:
+    """As the server said it: the client can declare it and send the request again."""
+    able = None if declared is None else ClientInput(declared)
+    with pytest.raises(MCPError) as caught:
+        await agent.call_tool(replace(inbound("modern", **UNDECLARED), input=able))
+    error = caught.value.error
+    assert (error.code, error.message) == (-32021, "needs it")
+    assert error.data == {"requiredCapabilities": {"sampling": {}}}
+
+
+async def test_a_capability_that_no_client_can_add_is_told_by_a_result(agent: Agent) -> None:
+    """One that it declares and the server may not use, or one in an era that has no such error."""
+    able = replace(inbound("modern", **UNDECLARED), input=ClientInput({"sampling": {}}))
+    for request in (able, inbound("handshake", **UNDECLARED)):
+        result = await agent.call_tool(request)
+        assert result["isError"] is True
+        assert "input_requests" in result["structuredContent"]["error"]["hint"]
 
 
 @pytest.mark.parametrize(

@@ -93,7 +93,7 @@ NEW = definition("prime", f"Prime a wall. {SECRET}")
 
 
 async def test_what_is_withheld_is_not_found_named_or_described(desk: Desk) -> None:
-    """Neither its words nor its name; the server alone is named, with what the user can do."""
+    """Neither its words nor its name, unless the query is that name; the server is named, with what the user can do."""
     await desk.lists(GOOD)
     await desk.lists(BAD, NEW)
     for query in (SECRET, "prime", "paint", "alpha:prime", "paint a wall"):
@@ -103,7 +103,7 @@ async def test_what_is_withheld_is_not_found_named_or_described(desk: Desk) -> N
         assert "mcpproxy approve --list" in answer["hint"]
         told = json.dumps({key: text for key, text in answer.items() if key != "query"})
         assert SECRET not in told
-        assert "prime" not in told
+        assert ("prime" in told) == (query == "alpha:prime")
     with pytest.raises(ToolNotFoundError) as caught:
         await desk.visible.require("alpha:primes")
     assert "prime'" not in str(caught.value) and caught.value.data is None

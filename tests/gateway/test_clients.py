@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -15,6 +16,7 @@ from smart_mcp_proxy.gateway.clients import Clients, Sender
 from smart_mcp_proxy.models import ClientLine, Era
 from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.servers import Limits
+from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.telemetry import secrets_hidden
 from smart_mcp_proxy.upstream import Fleet, OwnConnection, ToolListing
 from smart_mcp_proxy.upstream.conversation import Conversation
@@ -122,7 +124,7 @@ async def test_a_list_that_changes_as_soon_as_it_was_read_is_not_looked_at_for_e
 def asked_of(params: dict[str, Any], declared: dict[str, Any], method: str = "elicitation/create") -> Any:
     """A question of server `alpha` as its client gets it."""
     fleet = Fleet(environ={}, on_change=lambda status: None, on_tools_changed=lambda name: None)
-    clients = Clients(fleet, Notebook(), lambda path, principal: None, is_cleaned=True)  # type: ignore[arg-type]
+    clients = Clients(fleet, Notebook(), lambda path, principal: None, Settings(data_dir=Path("/")))  # type: ignore[arg-type]
     return clients.shown("alpha", method, params, declared)
 
 
@@ -163,8 +165,8 @@ def test_a_question_of_one_kind_shows_no_secret_where_another_kind_has_to() -> N
 def test_what_a_server_tells_its_client_is_cleaned_and_hides_what_it_was_trusted_with() -> None:
     """Like a result, names included; a secret that is only whole once it is cleaned, too."""
     fleet = Fleet(environ={}, on_change=lambda status: None, on_tools_changed=lambda name: None)
-    clients = Clients(fleet, Notebook(), lambda path, principal: None, is_cleaned=True)  # type: ignore[arg-type]
-    plain = Clients(fleet, Notebook(), lambda path, principal: None, is_cleaned=False)  # type: ignore[arg-type]
+    clients = Clients(fleet, Notebook(), lambda path, principal: None, Settings(data_dir=Path("/")))  # type: ignore[arg-type]
+    plain = Clients(fleet, Notebook(), lambda path, principal: None, Settings(data_dir=Path("/"), clean_results=False))  # type: ignore[arg-type]
     said = {"level": "info", "data": {"red": "\x1b[31mred", "geheim-1234": ["geh\x1b[0meim-1234", 1.5]}}
     with secrets_hidden(["geheim-1234"]):
         assert clients.said(said) == {"level": "info", "data": {"red": "red", "[hidden]": ["[hidden]", 1.5]}}

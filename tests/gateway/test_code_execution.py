@@ -201,6 +201,64 @@ async def test_what_a_call_may_not_ask_for_is_an_error(desk: Desk, arguments: di
     assert says in caught.value.message
 
 
+@pytest.mark.parametrize(
+    ("code", "hint"),
+    [
+        ("const a = 1; a", "The script returned nothing: end it with return VALUE."),
+        (
+            "call_tool('alpha:look')",
+            "end it with return VALUE. A call is a promise: write await call_tool(name, args).",
+        ),
+        ("call_tool('alpha', 'look', {})", "A call is a promise: write await call_tool(name, args)."),
+        ("await call_tool('alpha:look')", "The script returned nothing: end it with return VALUE."),
+        ("const found = call_tool('alpha:look'); return {found}", "A call is a promise"),
+    ],
+)
+async def test_a_script_that_gave_nothing_is_told_what_it_may_have_meant(desk: Desk, code: str, hint: str) -> None:
+    """Null alone says nothing to who wrote it."""
+    answer = (await desk.run(code, language="javascript"))["structuredContent"]
+    assert answer["result"] in (None, {"found": {}})
+    assert hint in answer["hint"]
+
+
+@pytest.mark.parametrize(
+    "code", ["return null", "return await call_tool('alpha:look')", "return call_tool('alpha:look')", "return 1"]
+)
+async def test_a_script_that_gave_what_it_says_gets_no_hint(desk: Desk, code: str) -> None:
+    """Nor does one in Python, whose last expression is the result."""
+    for language, text in (("javascript", code), ("python", "call_tool('alpha:look')\nNone")):
+        answer = (await desk.run(text, language=language))["structuredContent"]
+        assert set(answer) == {"result", "output", "calls"}
+
+
+@pytest.mark.parametrize(
+    ("language", "code", "other"),
+    [
+        ("python", "const a = await call_tool('alpha:look');\nreturn a;", "javascript"),
+        ("python", "console.log(1)", "javascript"),
+        ("python", "// look\ncall_tool('alpha:look', {})", "javascript"),
+        ("javascript", "for name in ['a']:\n    print(name)", "python"),
+        ("javascript", "x = None\nx", "python"),
+    ],
+)
+async def test_a_script_in_the_other_language_is_told_so(
+    parts: Parts, sandbox: Sandbox, desk: Desk, language: str, code: str, other: str
+) -> None:
+    """With the argument that runs it, where it is run at all."""
+    error = await desk.failure(code, language=language)
+    assert error.error_code == "code_error"
+    assert error.hint.startswith("This looks like ") and f": pass language={other}." in error.hint
+    assert "data.calls" in error.hint
+    alone = await Desk(parts, sandbox, code=language).failure(code, language=language)
+    assert "pass language" not in alone.hint and "is run here" in alone.hint
+
+
+@pytest.mark.parametrize(("language", "code"), [("python", "1 / 0"), ("javascript", "const a = 1; a.b.c")])
+async def test_a_script_that_fails_in_its_own_language_is_not_doubted(desk: Desk, language: str, code: str) -> None:
+    """Its error is its own."""
+    assert (await desk.failure(code, language=language)).hint.startswith("Correct the script")
+
+
 async def test_a_call_may_lower_its_limits(desk: Desk) -> None:
     """Time and calls."""
     error = await desk.failure("call_tool('alpha:look')\ncall_tool('alpha:look')", max_calls=1)

@@ -14,6 +14,7 @@ from gateway_fakes import FakeFleet, FakeUpstream, HandClock, Notebook, config, 
 from smart_mcp_proxy.catalog import Catalog
 from smart_mcp_proxy.errors import ProxyError, QuarantinedError, UpstreamError
 from smart_mcp_proxy.gateway.asks import Ask, Asks
+from smart_mcp_proxy.gateway.calls import CallLimits
 from smart_mcp_proxy.gateway.contents import Contents
 from smart_mcp_proxy.gateway.gates import Gates
 from smart_mcp_proxy.gateway.indexer import Pace
@@ -22,6 +23,7 @@ from smart_mcp_proxy.gateway.tools.base import Caller
 from smart_mcp_proxy.gateway.visible import Visible
 from smart_mcp_proxy.models import ContentKind, ServerState, ToolKey
 from smart_mcp_proxy.names import shelf
+from smart_mcp_proxy.upstream.link import rpc_error
 
 pytestmark = pytest.mark.anyio
 
@@ -43,7 +45,8 @@ class Library:
         self.shelves.start(fleet)
         notebook: Any = Notebook()
         self.gates = Gates()
-        self.asks = Asks(self.shelves, fleet, self.gates, notebook, "none", HandClock(), is_cleaned=is_cleaned)
+        limits = CallLimits(arguments="none", is_cleaned=is_cleaned)
+        self.asks = Asks(self.shelves, fleet, self.gates, notebook, limits, HandClock())
         visible = Visible(catalog, {"alpha": config("alpha")}, lambda name, n, *, allowed: [])
         self.contents = Contents(catalog, visible, 60, "alpha")
 
@@ -153,6 +156,30 @@ async def test_what_is_forgotten_is_not_taken_for_listed(tmp_path: Path) -> None
         assert repr(library.shelves) == "<Shelves of 0 servers>"
 
 
+async def test_a_first_list_is_waited_for_until_it_is_there_or_has_failed_and_no_longer_than_allowed(
+    tmp_path: Path,
+) -> None:
+    """A server that connects for ever, or not at all, is not waited for any longer."""
+    async with opened(tmp_path) as library:
+        library.alpha.contents = {"resources": [PLAN]}
+        hear = library.shelves.hearing(lambda status: None)
+        hear(library.alpha.move(ServerState.CONNECTING))
+        with anyio.fail_after(10):
+            await library.shelves.wait_known(["alpha"], "resources", 0)
+            assert library.seen("resources") == set()
+            waiting = asyncio.ensure_future(library.shelves.wait_known(["alpha"], "resources", 3600))
+            hear(library.alpha.move(ServerState.READY))
+            await waiting
+            assert library.seen("resources") == {PLAN["uri"]}
+    async with opened(tmp_path / "other") as library:
+        hear = library.shelves.hearing(lambda status: None)
+        hear(library.alpha.move(ServerState.CONNECTING))
+        with anyio.fail_after(10):
+            waiting = asyncio.ensure_future(library.shelves.wait_known(["alpha"], "resources", 3600))
+            hear(library.alpha.move(ServerState.ERROR))
+            await waiting
+
+
 SPELLINGS = (
     KEYS["uri"],
     "FILE:///srv/secret/keys",
@@ -251,3 +278,19 @@ async def test_answers_are_cleaned_where_the_settings_ask_for_it(tmp_path: Path)
                 library.alpha.answer = json.dumps({"contents": [{"uri": PLAN["uri"], "text": text}]}).encode()
                 shown = (await library.read(PLAN["uri"]))["contents"][0]["text"]
                 assert shown == (text.removeprefix("\x1b[31m") if is_cleaned else text)
+
+
+@pytest.mark.parametrize("named", [PLAN["uri"], "plan://another"])
+async def test_the_error_of_a_resource_names_it_as_it_was_asked_for(tmp_path: Path, named: str) -> None:
+    """A URI of the server's own would lead nowhere; what names something else stays."""
+    async with opened(tmp_path) as library:
+        await library.listed(resources=[PLAN])
+        library.alpha.answer = rpc_error("alpha", "resources/read", -32602, "not found", {"uri": named, "n": 1})
+        target = library.contents.resource(PLAN["uri"])
+        ask = Ask("resources/read", target, {"uri": target.name}, {}, Caller("ann", {}, None), uri="mcpproxy://alpha/x")
+        with pytest.raises(UpstreamError) as caught:
+            await library.asks.ask(ask)
+        expected = "mcpproxy://alpha/x" if named == PLAN["uri"] else named
+        assert caught.value.answer is not None
+        assert caught.value.answer.data == {"uri": expected, "n": 1}
+        assert (caught.value.data or {})["rpc_data"] == {"uri": expected, "n": 1}

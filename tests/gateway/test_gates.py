@@ -10,9 +10,10 @@ import pytest
 from gateway_fakes import HandClock, config, definition, record_of
 
 from smart_mcp_proxy.errors import ProxyError, RateLimitedError, UpstreamError, UpstreamTimeoutError
-from smart_mcp_proxy.gateway.gates import CallerRate, Gates
+from smart_mcp_proxy.gateway.gates import CallerRate, Gates, open_gates
 from smart_mcp_proxy.models import CallRequest, ServerState, ServerStatus
 from smart_mcp_proxy.servers import Limits, ServerConfig
+from smart_mcp_proxy.settings import Settings
 
 pytestmark = pytest.mark.anyio
 
@@ -160,7 +161,7 @@ async def test_a_full_queue_refuses_and_names_both_numbers() -> None:
 
 async def test_the_gateways_own_cap_names_its_setting() -> None:
     """A server with many calls leaves the other half of all places to the others."""
-    scene = Scene(in_flight=2)
+    scene = Scene(in_flight=2, queue=4)
     with anyio.fail_after(5):
         async with scene.flying():
             waiting = [asyncio.ensure_future(scene.call()) for _ in range(4)]
@@ -172,6 +173,26 @@ async def test_the_gateways_own_cap_names_its_setting() -> None:
     scene.gates.configure(Scene.servers(in_flight=5, queue=0))
     with scene.gates.admitted(ask(), OTHER):
         assert "MCPPROXY_IN_FLIGHT" in (await scene.refused()).hint
+
+
+@pytest.mark.parametrize("is_one_caller", [False, True])
+async def test_a_thousand_clients_with_a_call_each_are_all_served_by_default(is_one_caller: bool) -> None:
+    """At the same moment, by one server: those that find no place wait for one, whoever they are."""
+    gates = open_gates(Settings(), Scene.servers(), HandClock())
+    served, most = 0, 0
+
+    async def call(number: int) -> None:
+        nonlocal served, most
+        with gates.admitted(ask("local" if is_one_caller else f"client-{number}"), TOOL) as admission:
+            if admission.is_waiting:
+                await admission.turn()
+            most = max(most, gates.places.in_flight)
+            await anyio.lowlevel.checkpoint()
+            served += 1
+
+    with anyio.fail_after(30):
+        await asyncio.gather(*map(call, range(1_000)))
+    assert (served, most) == (1_000, Settings().in_flight // 2)
 
 
 async def test_a_cancelled_call_leaves_the_queue_and_its_place() -> None:

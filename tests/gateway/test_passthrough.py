@@ -17,6 +17,7 @@ from smart_mcp_proxy.gateway.passthrough import Passthrough
 from smart_mcp_proxy.gateway.tools import Caller
 from smart_mcp_proxy.servers import ToolFilter
 from smart_mcp_proxy.settings import Settings
+from smart_mcp_proxy.upstream.link import rpc_error
 
 pytestmark = pytest.mark.anyio
 
@@ -109,8 +110,7 @@ async def test_arguments_go_to_the_server_as_they_are(stage: Stage) -> None:
 async def test_a_json_rpc_error_of_the_server_stays_one(stage: Stage, data: Any) -> None:
     """With code, message and data."""
     await stage.change(definition("a"))
-    facts = {"rpc_code": -32021, "rpc_message": "no"} | ({} if data is None else {"rpc_data": data})
-    stage.alpha.answer = UpstreamError("Server 'alpha' answered.", delivery="executed", data=facts)
+    stage.alpha.answer = rpc_error("alpha", "tools/call", -32021, "no", data)
     with pytest.raises(MCPError) as caught:
         await stage.offer.call("a", {}, CALLER)
     assert (caught.value.error.code, caught.value.error.message, caught.value.error.data) == (-32021, "no", data)

@@ -49,6 +49,9 @@ class FakeAsks:
         self.answer = json.dumps(answer).encode()
         self.asked: list[Any] = []
 
+    async def find(self, contents: Any, uri: str, principal: str) -> Any:
+        return contents.resource(uri)
+
     async def ask(self, ask: Any) -> RawResult:
         self.asked.append(ask)
         return RawResult(self.answer)

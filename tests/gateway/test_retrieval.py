@@ -5,6 +5,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
+import anyio
 import msgspec
 import pytest
 from gateway_fakes import FakeUpstream, Parts, config, definition
@@ -59,7 +60,13 @@ class Library:
         facts: Any = self.facts
         notebook: Any = parts.notebook
         self.retrieval = Retrieval(
-            parts.visible, parts.catalog, parts.index, facts, self.statuses, notebook, degraded=lambda: degraded
+            parts.visible,
+            parts.catalog,
+            parts.index,
+            facts,
+            self.statuses,
+            notebook,
+            degraded=lambda: degraded,
         )
 
     def statuses(self) -> list[Any]:
@@ -206,6 +213,23 @@ async def test_a_tool_that_is_hidden_meanwhile_is_not_shown(library: Library, pa
     assert "alpha:paint_wall" not in json.dumps(answer)
 
 
+async def test_a_server_that_is_listed_during_the_search_is_not_covered(
+    library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its tools were not searched; at the next search they are."""
+    library.facts.fresh = {"alpha"}
+    search = library.parts.index.search
+
+    def listed_meanwhile(*args: Any, **kwargs: Any) -> Any:
+        found = search(*args, **kwargs)
+        library.facts.fresh.add("beta")
+        return found
+
+    monkeypatch.setattr(library.parts.index, "search", listed_meanwhile)
+    assert (await library.ask())["not_covered"] == [{"server": "beta", "state": "unlisted"}]
+    assert (await library.ask())["not_covered"] == []
+
+
 async def test_servers_not_covered_are_named_in_order(library: Library) -> None:
     """With their state; ready but not listed yet is `unlisted`, a disabled one is not missed, of others nothing."""
     library.servers = [FakeUpstream(name) for name in ("zeta", "beta", "eta", "alpha", "delta", "gamma")]
@@ -227,13 +251,49 @@ async def test_servers_not_covered_are_named_in_order(library: Library) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [
+        (ServerState.DISABLED, "Server 'beta' is disabled"),
+        (ServerState.ERROR, "Server 'beta' has failed"),
+        (ServerState.NEEDS_ENV, "Server 'beta' lacks a variable"),
+        (ServerState.NEEDS_AUTH, "Server 'beta' wants a sign-in"),
+        (ServerState.QUARANTINED, "Server 'beta' waits for the user's approval"),
+    ],
+)
+async def test_a_server_that_is_asked_for_by_name_is_said_to_be_out_of_use(
+    library: Library, state: ServerState, words: str
+) -> None:
+    """In not_covered with its state, and in a sentence; who asks for others is not bothered with it."""
+    library.servers[0].move(state)
+    answer = await library.ask(servers=("beta",))
+    assert answer["not_covered"] == [{"server": "beta", "state": state.value}]
+    assert words in answer["hint"]
+    assert words not in (await library.ask(servers=("alpha",)))["hint"]
+    assert words not in (await library.ask())["hint"]
+
+
 async def test_what_is_degraded_is_said_with_every_answer(parts: Parts) -> None:
     """The settings' reasons, and the index while it is loading."""
     await parts.sync("alpha", TOOLS)
     library = Library(parts, degraded=("no embedder",))
+    library.retrieval.loading_s = 0
     assert (await library.ask())["degraded"] == ["no embedder"]
     library.facts.loaded.clear()
     assert (await library.ask())["degraded"] == ["no embedder", "the stored index is still loading"]
+
+
+async def test_a_search_waits_for_the_index_that_is_being_loaded(library: Library) -> None:
+    """An answer from an empty index would tell the agent that nothing fits."""
+    library.facts.loaded.clear()
+    with anyio.fail_after(5):
+        async with asyncio.TaskGroup() as group:
+            asking = group.create_task(library.ask())
+            await anyio.wait_all_tasks_blocked()
+            assert not asking.done()
+            library.facts.loaded.set()
+    answer = asking.result()
+    assert (answer["total"], answer["degraded"]) == (3, [])
 
 
 async def test_before_the_first_listing_there_is_no_age(library: Library) -> None:
@@ -322,7 +382,9 @@ async def test_the_hint_says_what_to_do_next(library: Library, parts: Parts) -> 
     assert (answer["total"], answer["hint"]) == (0, "No tools match these filters.")
     library.servers[0].move(ServerState.ERROR)
     answer = await library.ask(servers=("beta",))
-    assert answer["hint"] == "No tools match these filters. not_covered names servers whose tools may be missing."
+    assert answer["hint"].startswith(
+        "No tools match these filters. not_covered names servers whose tools may be missing. Server 'beta' has failed"
+    )
     library.servers[0].move(ServerState.READY)
     await parts.sync("alpha", [])
     library.servers[0].move(ServerState.CONNECTING)
@@ -389,10 +451,29 @@ class Shelf:
 
     def __init__(self) -> None:
         self.given: list[str] = []
+        self.new: tuple[str, ...] = ()
 
     async def register(self, found: Any, toolset: str | None, principal: str) -> Registered:
         self.given = [str(record.key) for _, record in found]
-        return Registered()
+        return Registered(newly_registered=self.new)
+
+
+@pytest.mark.parametrize(
+    ("new", "words"),
+    [
+        ((), ""),
+        (("alpha__a",), "to be called directly: alpha__a."),
+        (tuple(f"alpha__{n}" for n in range(7)), "alpha__3, alpha__4 and more."),
+    ],
+)
+async def test_tools_that_are_now_in_the_callers_list_are_named_in_the_hint(
+    library: Library, new: tuple[str, ...], words: str
+) -> None:
+    """An agent need not guess that they can be called like any other."""
+    shelf = Shelf()
+    shelf.new = new
+    hint = (await library.ask(registry=shelf))["hint"]
+    assert words in hint and ("your own list" in hint) == bool(new)
 
     def note_called(self, record: ToolRecord) -> None:
         """Nothing is kept by use."""

@@ -11,7 +11,7 @@ from smart_mcp_proxy.catalog import DATABASE_NAME
 from smart_mcp_proxy.errors import CatalogError, RequestError
 from smart_mcp_proxy.fastmcp_compat.paths import serving_path
 from smart_mcp_proxy.gateway.tool_list import ChosenTools
-from smart_mcp_proxy.gateway.toolsets import TOOLS_LIMIT, Toolsets
+from smart_mcp_proxy.gateway.toolsets import RECHECK_S, TOOLS_LIMIT, Toolsets
 from smart_mcp_proxy.models import LOCAL, Principal, ToolRecord
 
 pytestmark = pytest.mark.anyio
@@ -209,3 +209,13 @@ async def test_what_is_over_leaves_the_memory_when_another_one_is_made(parts: Pa
     parts.clock.now_s += HOUR_S
     await made(toolsets, tools(parts, "one"))
     assert repr(toolsets) == "<Toolsets, 1 in memory>"
+
+
+async def test_what_the_store_was_asked_for_long_ago_is_not_fresh(parts: Parts) -> None:
+    """Another process may have dropped it since."""
+    toolsets = opened(parts)
+    handle = await made(toolsets, tools(parts, "one"))
+    assert toolsets.is_fresh(handle) and not toolsets.is_fresh("unknown")
+    parts.clock.now_s += RECHECK_S + 0.1
+    assert not toolsets.is_fresh(handle)
+    assert await toolsets.serves(handle) and toolsets.is_fresh(handle)

@@ -1,7 +1,5 @@
 """URIs of the gateway and templates of URIs: what goes out comes back, and no template takes long."""
 
-import time
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,8 +7,6 @@ from hypothesis import strategies as st
 from smart_mcp_proxy.gateway.uri_templates import filled, gateway_template, gateway_uri, match, split_gateway_uri
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=40)
-LIMIT_S = 2.0
-"""A matcher that goes back would not end within a lifetime."""
 
 
 @given(texts, texts)
@@ -56,8 +52,6 @@ def test_a_template_fits_or_not(template: str, uri: str, values: tuple[str, ...]
     assert match(template, uri) == values
 
 
-def test_a_template_of_many_expressions_is_matched_at_once() -> None:
-    """A server cannot hold the gateway up with one."""
-    started = time.perf_counter()
+def test_a_template_of_many_expressions_is_matched_without_going_back() -> None:
+    """A server cannot hold the gateway up with one: a matcher that goes back would not end within a lifetime."""
     assert match("{a}x" * 2_000 + "y", "x" * 20_000) is None
-    assert time.perf_counter() - started < LIMIT_S

@@ -7,9 +7,9 @@ from gateway_fakes import Parts, config, definition
 
 from smart_mcp_proxy.errors import ServerNotFoundError, ToolNotFoundError
 from smart_mcp_proxy.gateway.documents import document_of
-from smart_mcp_proxy.gateway.visible import Visible
-from smart_mcp_proxy.models import ToolRecord
-from smart_mcp_proxy.servers import ToolFilter
+from smart_mcp_proxy.gateway.visible import Narrowed, Visible
+from smart_mcp_proxy.models import Reach, ToolRecord
+from smart_mcp_proxy.servers import Profile, ToolFilter
 
 pytestmark = pytest.mark.anyio
 
@@ -149,6 +149,25 @@ async def test_an_unknown_server_is_answered_with_close_or_known_ones(parts: Par
     with pytest.raises(ServerNotFoundError) as none:
         parts.visible.require_servers(["zzzz"])
     assert none.value.hint == "Known: none."
+
+
+@pytest.mark.parametrize("held_by", ["path", "token"])
+async def test_a_profile_of_tools_alone_tells_nothing_of_other_servers(parts: Parts, held_by: str) -> None:
+    """Neither their names nor the states they are in: each is answered like a server that does not exist."""
+    configured = {"github": config("github"), "secret": config("secret", disabled=True)}
+    configured["vault"] = config("vault", quarantined=True)
+    held_to = Profile("few", tools=("github:*",))
+    parts.visible.reconfigure(configured, held_to if held_by == "path" else None)
+    visible = parts.visible
+    if held_by == "token":
+        visible = Narrowed(visible, Reach(profile="few"), {"few": held_to}.get)
+    assert list(visible.servers) == visible.reached() == ["github"]
+    for name in ("secret", "vault", "nope"):
+        assert (await refused(visible, f"{name}:x")).message == f"No tool is named '{name}:x'."
+        assert visible.kept_back(f"{name}:x") == ""
+        with pytest.raises(ServerNotFoundError) as caught:
+            visible.require_servers([name])
+        assert caught.value.hint == "Known: github."
 
 
 async def test_search_is_told_a_tools_words(parts: Parts) -> None:

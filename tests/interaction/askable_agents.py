@@ -20,7 +20,8 @@ from agents import (
     events_of,
 )
 
-from smart_mcp_proxy.fastmcp_compat.server import dump_message, message_streams, parse_message, serve_streams
+from smart_mcp_proxy.fastmcp_compat.eras import serve_streams
+from smart_mcp_proxy.fastmcp_compat.server import dump_message, message_streams, parse_message
 from smart_mcp_proxy.gateway import Gateway
 
 ALL = {"elicitation": {"form": {}}, "sampling": {}, "roots": {}}

@@ -10,7 +10,7 @@ TOOLS = [
     {"name": name, "description": f"Answers by {name}.", "inputSchema": {"type": "object"}}
     for name in (
         *("echo", "stream", "lines", "pretty", "hang", "silent", "cut", "html", "redirect", "locked", "refuse", "raw"),
-        *("busy", "many"),
+        *("busy", "many", "failing"),
     )
 ]
 
@@ -28,6 +28,7 @@ class BrokerUpstream:
         tools: What `tools/list` answers.
         resources: What `resources/list` answers.
         may_list: `tools/list` is answered when this is set.
+        is_locked: Every request is refused with 401.
     """
 
     def __init__(self) -> None:
@@ -38,6 +39,7 @@ class BrokerUpstream:
         self.go.set()
         self.may_list = asyncio.Event()
         self.may_list.set()
+        self.is_locked = False
         self.open_streams = 0
         self.resources: list[dict[str, Any]] = [{"uri": "memo://1", "name": "one"}]
         self.tools: list[dict[str, Any]] = list(TOOLS)
@@ -66,6 +68,9 @@ class BrokerUpstream:
         asked = json.loads(body)
         headers = {name.decode(): value.decode() for name, value in scope["headers"]}
         self.requests.append((headers, asked))
+        if self.is_locked:
+            await _plain(send, b"", 401)
+            return
         await self._answer(asked, receive, send)
 
     async def _answer(self, asked: dict[str, Any], receive: Any, send: Any) -> None:
@@ -145,6 +150,10 @@ class BrokerUpstream:
     async def busy(self, asked: Any, arguments: Any, receive: Any, send: Any) -> None:
         """Too many requests."""
         await _plain(send, b"", 429, headers={"retry-after": "7"})
+
+    async def failing(self, asked: Any, arguments: Any, receive: Any, send: Any) -> None:
+        """A status of HTTP with some JSON."""
+        await _plain(send, json.dumps(arguments["body"]).encode(), arguments["status"])
 
     async def cut(self, asked: Any, arguments: Any, receive: Any, send: Any) -> None:
         """A stream that breaks."""

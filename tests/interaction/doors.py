@@ -18,11 +18,12 @@ from described import assert_described
 from run_canary import entrusted
 from run_wire import Watched, came_from_agent, configured_with
 
-from smart_mcp_proxy.fastmcp_compat.server import dump_message, message_streams, parse_message, serve_streams
+from smart_mcp_proxy.fastmcp_compat.eras import serve_streams
+from smart_mcp_proxy.fastmcp_compat.server import dump_message, message_streams, parse_message
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.servers import load_servers
 from smart_mcp_proxy.settings import Settings
-from smart_mcp_proxy.web.http import bind
+from smart_mcp_proxy.web.listening import bind
 from smart_mcp_proxy.web.serve import serve_http
 
 UPSTREAM = Path(__file__).parent / "odd_upstream.py"
@@ -184,9 +185,11 @@ async def listening(app: Any, *, is_upstream: bool = True) -> AsyncIterator[str]
     server = uvicorn.Server(uvicorn.Config(served_app, log_level="critical", ws="none", timeout_graceful_shutdown=0))
     with socket.create_server(("127.0.0.1", 0)) as listener:
         task = asyncio.create_task(server.serve(sockets=[listener]))
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-        server.should_exit = True
-        await task
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            await task
 
 
 @asynccontextmanager

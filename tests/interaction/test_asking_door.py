@@ -317,18 +317,19 @@ async def test_all_rounds_stand_in_the_activity_log(house: House, era: Era) -> N
 
 
 @pytest.mark.requirement("input-declared")
-async def test_only_calls_that_may_need_it_are_answered_with_a_stream(house: House) -> None:
-    """An older client that can be asked gets its question before the answer; all others a body."""
+async def test_only_calls_at_which_a_question_comes_are_answered_with_a_stream(house: House) -> None:
+    """An older client that can be asked gets its question before the answer; a call that needs none has a body."""
     with anyio.fail_after(LIMIT_S):
         async with house.at("http", "handshake") as agent:
             listing = await agent.begin("tools/list")
+            asked = await agent.begin("tools/call", **by_call_tool(tool="ask_handshake", rounds=1))
             call = await agent.begin("tools/call", **by_call_tool(rounds=0))
-            await listing.answer, await call.answer
+            await listing.answer, await asked.answer, await call.answer
         async with house.at("http", "handshake", {}) as mute:
             plain = await mute.begin("tools/call", **by_call_tool(rounds=0))
             await plain.answer
-    kinds = (listing.content_type, call.content_type, plain.content_type)
-    assert kinds == ("application/json", "text/event-stream", "application/json")
+    assert asked.content_type == "text/event-stream"
+    assert {each.content_type for each in (listing, call, plain)} == {"application/json"}
 
 
 @pytest.fixture(scope="module")

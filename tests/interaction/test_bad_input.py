@@ -5,10 +5,10 @@ The ids are those of the project's list of bad inputs.
 
 import asyncio
 import json
-import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import anyio
 import httpx2
 import pytest
 from agents import MODERN_VERSION, Era
@@ -21,6 +21,9 @@ PARSE, REQUEST, METHOD, PARAMS, HEADER, VERSION = -32700, -32600, -32601, -32602
 BODY_LIMIT_BYTES = 4 * 1024 * 1024
 ID = "the id"
 """Stands for the id of the bad request, where the answer repeats it."""
+
+ANSWER_S = 20
+"""The tool that the bad messages name hangs: an answer within this time does not come from it."""
 
 
 class Row(NamedTuple):
@@ -116,9 +119,8 @@ def spoiled(wire: Wire, row: Row) -> tuple[bytes, Any]:
 async def test_a_bad_message_has_its_own_answer(wire: Wire, ledger: Path, row: Row) -> None:
     """With the code and the id that JSON-RPC asks for, at once, and no upstream hears of it."""
     bad, answer_id = spoiled(wire, row)
-    began = time.monotonic()
-    answer = await wire.tell(bad)
-    assert time.monotonic() - began < 2
+    with anyio.fail_after(ANSWER_S):
+        answer = await wire.tell(bad)
     assert answer is not SILENCE
     # What a header of modern HTTP has to repeat is compared with it first.
     is_in_header = wire.era == "modern" and bool(wire.statuses) and b'"name"' in row.old and row.code == PARAMS

@@ -85,9 +85,11 @@ async def seen(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[dict[s
                 async with rest_at(socket_file) as rest:
                     status = await _status(rest)
                     logs = (await rest.get("/servers/exits/logs")).json()
+                    tools = {name: await rest.get(f"/tools/{name}:x") for name in ("exits", "http401", "off", "good")}
                 yield {
                     "status": status,
                     "logs": logs,
+                    "tools": {name: (reply.status_code, reply.json()["error"]) for name, reply in tools.items()},
                     "search": (await agent.call("retrieve_tools", query="lighthouse"))["structuredContent"],
                     "call": await agent.call("call_tool_write", name="good:echo"),
                 }
@@ -119,6 +121,18 @@ async def test_status_says_what_is_wrong_and_what_to_do(seen: dict[str, Any], na
 async def test_what_a_server_printed_before_it_ended_can_be_read(seen: dict[str, Any]) -> None:
     """Also a last line without its end."""
     assert "no licence" in seen["logs"]["lines"]
+
+
+async def test_of_a_server_that_never_listed_its_tools_the_state_is_said(seen: dict[str, Any]) -> None:
+    """Not that it has no tool of that name, which nobody knows."""
+    codes = {name: (status, error["code"]) for name, (status, error) in seen["tools"].items()}
+    assert codes == {
+        "exits": (502, "upstream_failed"),
+        "http401": (401, "upstream_auth"),
+        "off": (403, "server_disabled"),
+        "good": (404, "tool_not_found"),
+    }
+    assert "exit code 3" in seen["tools"]["exits"][1]["message"]
 
 
 async def test_a_search_names_the_servers_it_could_not_cover(seen: dict[str, Any]) -> None:

@@ -327,11 +327,23 @@ async def test_a_server_that_answers_badly_is_a_bad_gateway(broker: Broker) -> N
 
 
 @pytest.mark.requirement("broker-failures")
+@pytest.mark.parametrize("status", [403, 422, 500, 503])
+async def test_the_status_of_a_server_is_told_whatever_its_body_says(tmp_path: Path, status: int) -> None:
+    """An object with a member `error` is no JSON-RPC error: the answer is never 200."""
+    async with opened_broker(tmp_path) as found:
+        reply = await found.post(calling("failing", status=status, body={"error": {"message": "no luck today"}}))
+        assert_failed(reply, 502, "upstream_failed")
+        assert reply.json()["details"]["httpStatus"] == status
+        assert "no luck today" in reply.json()["message"]
+
+
+@pytest.mark.requirement("broker-failures")
 async def test_a_server_that_asks_for_a_pause_gets_it(tmp_path: Path) -> None:
     """The caller is told how long, and until then nothing is sent."""
     async with opened_broker(tmp_path) as found:
         reply = await found.post(calling("busy"))
-        assert_failed(reply, 502, "upstream_failed")
+        assert_failed(reply, 429, "rate_limited")
+        assert reply.json()["details"]["httpStatus"] == 429
         assert reply.headers["retry-after"] == "7"
         assert_failed(await found.post({"method": "ping"}), 502, "breaker_open")
         assert found.upstream.heard("ping") == []
@@ -339,12 +351,23 @@ async def test_a_server_that_asks_for_a_pause_gets_it(tmp_path: Path) -> None:
 
 @pytest.mark.requirement("broker-failures")
 async def test_a_server_that_wants_another_sign_in_is_told_from_a_caller_without_a_token(tmp_path: Path) -> None:
-    """Both 401; `details.code` and WWW-Authenticate say whose, and the status says that it is not authorised."""
+    """Both 401; `details.code` and WWW-Authenticate say whose, and the status says that it is not authorised.
+
+    Not after a 401 to one call: the server is asked, and as long as it takes other requests it stays in use.
+    """
     async with opened_broker(tmp_path, token=OWN) as found:
         assert (await found.status())["isAuthorized"] is True
-        reply = await found.post(calling("locked"))
-        assert_failed(reply, 401, "upstream_auth")
-        assert "www-authenticate" not in reply.headers
+        for locks_all in (False, True):
+            found.upstream.is_locked = locks_all
+            reply = await found.post(calling("locked"))
+            assert_failed(reply, 401, "upstream_auth")
+            assert "www-authenticate" not in reply.headers
+            if not locks_all:
+                with anyio.fail_after(5):
+                    while not found.upstream.heard("ping"):
+                        await asyncio.sleep(0.01)
+                assert (await found.post(calling("echo"))).status_code == 200
+                assert (await found.status())["isAuthorized"] is True
         with anyio.fail_after(5):
             while (await found.status())["isAuthorized"]:
                 await asyncio.sleep(0.01)

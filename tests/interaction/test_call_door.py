@@ -11,6 +11,8 @@ from agents import META, Agent
 from doors import CUT_CHARS
 from odd_content import CONTENT, LONG_TEXT
 
+from smart_mcp_proxy.gateway.uri_templates import gateway_uri
+
 pytestmark = pytest.mark.anyio
 
 UPSTREAMS = pytest.mark.parametrize("server", ["old", "new"])
@@ -81,7 +83,7 @@ async def test_arguments_come_as_object_or_as_json_text_or_not_at_all(agent: Age
 @pytest.mark.parametrize(
     ("given", "complaint"),
     [
-        ({"args": {}, "args_json": "{}"}, "args and args_json are both given"),
+        ({"args": {"a": 1}, "args_json": '{"a": 1}'}, "args and args_json are both given"),
         ({"args_json": "{'a': 1}"}, "args_json is not JSON"),
         ({"args_json": "[1]"}, "args_json holds '[1]', which is no object"),
         ({"args": [1]}, "args is [1]"),
@@ -133,8 +135,17 @@ async def test_a_digest_that_is_not_the_definitions_refuses_the_call(agent: Agen
 async def test_every_kind_of_content_comes_whole(agent: Agent, server: str) -> None:
     """Text, image, audio, link, embedded text and bytes, with their annotations and metadata."""
     result = await agent.call("call_tool_write", name=f"{server}:kinds")
-    assert result["content"] == CONTENT
+    assert result["content"] == [linked(block, server) for block in CONTENT]
     assert "structuredContent" not in result
+
+
+def linked(block: dict[str, Any], server: str) -> dict[str, Any]:
+    """A block as the gateway passes it on: the URI of a resource is the one by which it is read here."""
+    if block["type"] == "resource_link":
+        return {**block, "uri": gateway_uri(server, block["uri"])}
+    if block["type"] == "resource":
+        return {**block, "resource": {**block["resource"], "uri": gateway_uri(server, block["resource"]["uri"])}}
+    return block
 
 
 @pytest.mark.requirement("result-unknown-kind")
@@ -197,7 +208,8 @@ async def test_a_json_rpc_error_of_the_upstream_is_told_as_its_error(agent: Agen
     """Code, message and data of the upstream stay readable, and the agent learns that the call was executed."""
     error = error_of(await agent.call("call_tool_write", name=f"{server}:rpc_error"))
     assert (error["code"], error["delivery"]) == ("upstream_failed", "executed")
-    assert error["data"] == {"rpc_code": -32055, "rpc_message": "the lamp is out", "rpc_data": {"lamp": 3}}
+    assert error["message"].endswith(" with error -32055: the lamp is out")
+    assert error["data"] == {"rpc_code": -32055, "rpc_data": {"lamp": 3}}
 
 
 @pytest.mark.requirement("result-big")
@@ -255,7 +267,7 @@ async def test_progress_arrives_while_the_call_runs(agent: Agent, server: str) -
 
 @pytest.mark.requirement("reply-form")
 async def test_a_reply_on_http_is_json_unless_something_may_come_before_it(agent: Agent) -> None:
-    """Without a progress token nothing can, so the reply is one body."""
+    """Without a progress token nothing can, so the reply is one body; `test_progress_door` shows replies with one."""
     exchange = await agent.begin("tools/call", name="call_tool_write", arguments={"name": "new:echo"})
     await asyncio.wait_for(exchange.answer, 5)
     assert exchange.content_type in ("", "application/json")

@@ -15,7 +15,18 @@ from urllib.parse import quote
 import anyio
 import pytest
 from agents import META, Agent
-from doors import DOORS, agent_at, in_memory, odd_server, opened_gateway, over_http, served
+from doors import (
+    DOORS,
+    agent_at,
+    in_memory,
+    odd_server,
+    on_stdio,
+    opened_gateway,
+    over_http,
+    served,
+    settled,
+    spawned,
+)
 from test_passthrough_door import Announcements
 
 from smart_mcp_proxy.catalog import ActivityFilter
@@ -143,6 +154,9 @@ async def test_what_an_agent_sees_is_the_servers_own(
 
         params = {"arguments": {"who": "ünï"}, "_meta": {"own/key": 1}}
         theirs = bare(directly(mode, file, "prompts/get", name="greet", **params)["result"])
+        *_, inner, linked = (message["content"] for message in theirs["messages"])
+        for holder in (inner["resource"], linked) if passed is None else ():
+            holder["uri"] = f"mcpproxy://fx/{quote(holder['uri'], safe='')}"
         assert bare((await agent.request("prompts/get", name=greet, **params))["result"]) == theirs
 
         ask = {"argument": {"name": "who", "value": "pa"}, "context": {"arguments": {"x": "y"}}}
@@ -161,6 +175,51 @@ async def test_what_an_agent_sees_is_the_servers_own(
             error = (await agent.request(method, cursor="made up"))["error"]
             assert (error["code"], "Leave it out" in error["message"]) == (-32602, True)
             assert "result" in await agent.request(method, cursor="")
+
+
+@pytest.mark.requirement("contents-cold")
+@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("transport", ["stdio", "http"])
+async def test_who_asks_once_right_after_the_first_start_gets_everything(
+    transport: str, era: Any, method: str, tmp_path: Path
+) -> None:
+    """Nothing is stored, the servers are starting: the answer waits for them."""
+    file, kind = tmp_path / "listed", METHODS[method]
+    write(file)
+    servers = {name: server("handshake", file) for name in ("fx", "gx")}
+    async with AsyncExitStack() as stack:
+        if transport == "stdio":
+            process = await stack.enter_async_context(spawned(tmp_path / "data", servers))
+            agent: Agent = await stack.enter_async_context(on_stdio(process, era))
+        else:
+            gateway = await stack.enter_async_context(opened_gateway(tmp_path / "data", servers))
+            base = await stack.enter_async_context(served(gateway))
+            agent = await stack.enter_async_context(over_http(base, era))
+        with anyio.fail_after(LIMIT_S):
+            found = (await agent.request(method))["result"][kind]
+    assert len(found) == 2 * len(LISTED[kind])
+
+
+@pytest.mark.requirement("contents-cold")
+async def test_what_is_stored_is_listed_without_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that does not start, new or known, holds nobody up."""
+    file = tmp_path / "listed"
+    write(file)
+    async with settled(tmp_path / "data", {"fx": server("handshake", file)}):
+        pass
+    silent = {"command": sys.executable, "args": ["-S", "-c", "input()"]}
+    async with (
+        opened_gateway(tmp_path / "data", {"fx": silent, "new": silent}) as gateway,
+        in_memory(gateway, "modern") as agent,
+    ):
+
+        async def never(*args: Any) -> None:
+            raise AssertionError("waited")
+
+        monkeypatch.setattr(gateway.shelves, "wait_known", never)
+        for method, kind in METHODS.items():
+            assert len((await agent.request(method))["result"][kind]) == len(LISTED[kind])
 
 
 REQUESTS = {

@@ -148,6 +148,9 @@ PATHS = [
     ("GET", "/api/v1/status"),
     ("POST", "/api/v1/servers"),
     ("GET", "/openapi.json"),
+    ("GET", "/docs"),
+    ("GET", "/"),
+    ("POST", "/"),
 ]
 STRANGERS = [
     ([("host", "evil.example")], 421),

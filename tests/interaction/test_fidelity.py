@@ -1,10 +1,14 @@
-"""A foreign server's every tool, called directly and through the gateway: what comes back is the same."""
+"""A foreign server's every tool, called directly and through the gateway: what comes back is the same.
+
+Only the URIs of resources that a result links to or embeds lead to the gateway.
+"""
 
 import asyncio
 import re
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from typing import Any
+from urllib.parse import quote
 
 import anyio
 import pytest
@@ -12,7 +16,7 @@ from agents import Agent
 from doors import ENVIRON, LONGEST_LINE_BYTES, on_stdio, spawned
 from node_tools import SERVER_EVERYTHING, node_folder, npm_package
 
-from smart_mcp_proxy.upstream.process import child_environment
+from smart_mcp_proxy.upstream.inheritance import child_environment
 
 pytestmark = [pytest.mark.anyio, pytest.mark.clients, pytest.mark.requirement("fidelity")]
 
@@ -84,6 +88,14 @@ def plain(result: dict[str, Any], era: str) -> str:
     return OURS.sub("", CLOCK.sub("<time>", repr(sorted(result.items()))))
 
 
+def relinked(result: dict[str, Any]) -> dict[str, Any]:
+    """A direct result with the URIs under which the gateway reaches its resources."""
+    for block in result["content"]:
+        if (holder := {"resource_link": block, "resource": block.get("resource")}.get(block["type"])) is not None:
+            holder["uri"] = f"mcpproxy://any/{quote(holder['uri'], safe='')}"
+    return result
+
+
 async def through_gateway(agent: Agent, tool: str, arguments: dict[str, Any], token: bool = False) -> Any:
     """The exchange of one call through the gateway, with the call tool that the search names."""
     found = await agent.call("describe_tool", names=[f"any:{tool}"])
@@ -125,7 +137,7 @@ async def test_a_result_is_the_same(
         if tool.startswith("toggle-"):  # the second call switches it back, on both sides
             await direct.request("tools/call", name=tool, arguments=arguments)
             await through_gateway(through[era], tool, arguments)
-    assert plain(exchange.answer.result()["result"], era) == plain(expected, "")
+    assert plain(exchange.answer.result()["result"], era) == plain(relinked(expected), "")
 
 
 @pytest.mark.parametrize("era", ["handshake", "modern"])

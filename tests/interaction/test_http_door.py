@@ -153,7 +153,7 @@ async def test_a_wrong_host_stays_outside_even_with_the_token(doors: dict[str, s
         ("POST", "/messages/?session_id=" + "0" * 32, {"host": "evil.example"}, 421),
         ("POST", "/messages/?session_id=" + "0" * 32, {"content-type": "application/json"}, 404),
         ("POST", "/mcp", {"mcp-session-id": "unknown", "content-type": "application/json", "accept": BOTH}, 404),
-        ("GET", "/", {}, 404),
+        ("GET", "/", {}, 200),
         ("GET", "/mcpx", {}, 404),
         ("GET", "/api/v1/status", {}, 200),
         ("GET", "/api/v1/servers", {}, 401),

@@ -145,8 +145,11 @@ async def running(folder: Path) -> AsyncIterator[asyncio.subprocess.Process]:
 
 async def shown(folder: Path, process: asyncio.subprocess.Process, name: str) -> dict[str, Any]:
     """What the process's status shows of one server once it is neither new nor connecting."""
-    async with rest_at(folder / "data" / "run" / f"{process.pid}.sock") as rest:
-        with anyio.fail_after(30):
+    address = folder / "data" / "run" / f"{process.pid}.sock"
+    with anyio.fail_after(30):
+        while not address.exists():  # a client is greeted before the gateway is loaded
+            await asyncio.sleep(0.1)
+        async with rest_at(address) as rest:
             while True:
                 rows = (await rest.get("/status")).json()["servers"]
                 row: dict[str, Any] = next(row for row in rows if row["name"] == name)

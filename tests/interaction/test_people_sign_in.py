@@ -1,5 +1,6 @@
 """People who sign in at an OpenID Connect provider: who gets in, how far, for how long, and what is refused."""
 
+import asyncio
 import base64
 import hashlib
 import re
@@ -25,12 +26,13 @@ from sign_in_fakes import Person
 
 from smart_mcp_proxy.errors import ConfigError, UpstreamAuthError
 from smart_mcp_proxy.fastmcp_compat.sign_in import UNUSED_CLIENT_S, SignInProxy
+from smart_mcp_proxy.fastmcp_compat.signing_keys import RotatingKeyVerifier
 from smart_mcp_proxy.models import Reach
 from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.upstream import SignIns
 from smart_mcp_proxy.upstream.auth_store import SignIn
-from smart_mcp_proxy.web.http import bind
+from smart_mcp_proxy.web.listening import bind
 from smart_mcp_proxy.web.serve import serve_http
 from smart_mcp_proxy.web.sign_in import Users, asks_for_sign_in
 from smart_mcp_proxy.web.sign_in_bounds import (
@@ -284,11 +286,71 @@ async def test_a_relay_that_replays_what_it_saw_gets_nothing(tmp_path: Path) -> 
         async with httpx2.AsyncClient(trust_env=False) as relay:
             assert (await relay.get(callback)).status_code == 400
         assert (await client.get(callback)).status_code == 400
-        assert (await exchanged(client, location, verifier="x" * 43)).json()["error"] == "invalid_grant"
+        refused = await exchanged(client, location, verifier="x" * 43)
+        assert (refused.status_code, refused.json()["error"]) == (400, "invalid_grant")
+        other = await client.post("/token", data={"grant_type": "refresh_token", "client_id": "nobody"})
+        assert (other.status_code, other.json()["error"]) == (401, "invalid_client")
+
+
+async def test_a_code_that_is_used_twice_ends_its_sign_in(tmp_path: Path) -> None:
+    """Nobody can tell which of the two has stolen it; another client that has seen the code ends nothing."""
+    async with world(tmp_path) as here, httpx2.AsyncClient(trust_env=False, base_url=here.base) as client:
         location = await authorized(client, "")
-        first, second = await exchanged(client, location), await exchanged(client, location)
-        assert first.status_code == 200
-        assert second.json()["error"] == "invalid_grant"
+        first = await exchanged(client, location)
+        token = first.json()["access_token"]
+        async with httpx2.AsyncClient(trust_env=False, base_url=here.base) as eve:
+            await authorized(eve, "")
+            assert (await exchanged(eve, location)).json()["error"] == "invalid_grant"
+        assert await here.status(token) == 200
+        second = await exchanged(client, location)
+        assert (second.status_code, second.json()["error"]) == (400, "invalid_grant")
+        assert await here.status(token) == 401
+        assert here.provider.revoked[-1].startswith("rt-")
+
+
+async def test_a_code_that_comes_twice_at_once_brings_no_token_that_is_good(tmp_path: Path) -> None:
+    """However the two requests interleave."""
+    async with world(tmp_path) as here, httpx2.AsyncClient(trust_env=False, base_url=here.base) as client:
+        for _ in range(5):
+            location = await authorized(client, "")
+            replies = await asyncio.gather(exchanged(client, location), exchanged(client, location))
+            assert 400 in [reply.status_code for reply in replies]
+            for reply in replies:
+                assert reply.status_code == 400 or await here.status(reply.json()["access_token"]) == 401
+
+
+async def test_a_client_whose_address_has_a_fragment_is_not_registered(tmp_path: Path) -> None:
+    """A browser would not send what stands behind it, and puts the code before it."""
+    async with world(tmp_path) as here, httpx2.AsyncClient(trust_env=False, base_url=here.base) as client:
+        for fragment, status in (("#x", 400), ("#", 400), ("%23", 201)):
+            registration = {"redirect_uris": [BACK + fragment], "token_endpoint_auth_method": "none"}
+            reply = await client.post("/register", json=registration)
+            assert reply.status_code == status, reply.text
+            assert reply.json().get("error") == ("invalid_redirect_uri" if status == 400 else None)
+
+
+async def test_pages_of_the_sign_in_run_no_script_and_stand_in_no_frame(tmp_path: Path) -> None:
+    """The page that consents, and those that say what went wrong."""
+    async with world(tmp_path) as here, httpx2.AsyncClient(trust_env=False, base_url=here.base) as client:
+        seen: list[str] = []
+        await authorized(client, "", seen)
+        (consenting,) = [url for url in seen if "/consent" in url]
+        for url in (consenting, "/auth/callback?code=x&state=y"):
+            page = await client.get(url)
+            assert page.headers["content-type"].startswith("text/html")
+            policy = page.headers["content-security-policy"]
+            assert "default-src 'none'" in policy and "frame-ancestors 'none'" in policy
+
+
+async def test_a_key_that_the_provider_replaces_is_noticed(tmp_path: Path) -> None:
+    """Also where it keeps its id."""
+    async with world(tmp_path) as here:
+        await here.sign_in()
+        here.provider.key = here.provider.signing_key = RSAKeyPair.generate()
+        verifier = here.proxy._token_validator
+        assert isinstance(verifier, RotatingKeyVerifier) and verifier._jwks_last_refresh_attempt is not None
+        verifier._jwks_last_refresh_attempt -= verifier._jwks_refresh_interval
+        assert await here.status((await here.sign_in()).access_token) == 200
 
 
 async def test_consent_belongs_to_the_browser_that_gave_it(tmp_path: Path) -> None:

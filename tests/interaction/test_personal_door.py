@@ -228,7 +228,8 @@ async def test_what_a_server_instructs_its_clients_to_do_reaches_no_agent(
                     heard.append(await agent.call("retrieve_tools", query="orders of the server"))
                     heard.append(await agent.call("describe_tool", names=["asking:ask"]))
                     heard.append(await agent.call("upstream_servers", operation="list"))
-                assert "asking" in json.dumps(heard) and "Orders of" not in json.dumps(heard)
+                assert '"ask"' in json.dumps(heard) or "asking:ask" in json.dumps(heard)
+                assert "Orders of" not in json.dumps(heard)
 
 
 @pytest.mark.requirement("own-gone")

@@ -19,13 +19,14 @@ async def test_the_greeting_names_the_gateway_and_what_it_serves(agent: Agent) -
     result = agent.greeting["result"]
     assert {"tools"} <= set(result["capabilities"]) <= {"tools", "prompts", "resources", "completions"}
     assert "retrieve_tools" in result["instructions"]
+    assert result["instructions"].endswith("\nServers: new, old.")
     if agent.era == "handshake":
         assert result["protocolVersion"] == "2025-11-25"
         assert result["serverInfo"]["name"] == "smart-mcp-proxy"
     else:
         assert "2026-07-28" in result["supportedVersions"]
         assert result["_meta"][META + "serverInfo"]["name"] == "smart-mcp-proxy"
-        assert result["resultType"] == "complete"
+        assert (result["resultType"], result["cacheScope"]) == ("complete", "private")
 
 
 @pytest.mark.requirement("list-fixed")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import anyio
 import pytest
-from doors import in_memory, odd_servers, over_http, rest_at, served
+from doors import in_memory, odd_servers, opened_gateway, over_http, rest_at, served
 from test_dynamic_door import LIMIT_S, settled
 
 from smart_mcp_proxy.catalog import ActivityFilter
@@ -55,14 +55,51 @@ async def test_the_way_each_client_was_given_is_shown(
                 {"client": "my agent", "version": "2", "principal": "local", "route": "CALL_TOOL", "reason": UNKNOWN},
             ]
             findings = await examine(Settings(data_dir=tmp_path))
-            told = sorted(each.message for each in findings if each.subject == "client")
+            told = sorted(each.message for each in findings if each.subject == "client" and "gets" in each.message)
             assert told == [f"claude-code 3.1 gets DYNAMIC: {KNOWN}", f"my agent 2 gets CALL_TOOL: {UNKNOWN}"]
         with anyio.fail_after(LIMIT_S):
             while len((await rest.get("/status")).json()["sessions"]) > 1:
                 await asyncio.sleep(0.01)
-        lines = await logged(gateway, 2)
+        lines = [line for line in await logged(gateway, 3) if "route" in line.detail]
         assert [(line.subject, line.outcome, line.principal) for line in lines] == [
             ("my agent", "ok", "local"),
             ("claude-code", "ok", "local"),
         ]
         assert lines[1].detail == {"route": "DYNAMIC", "reason": KNOWN, "version": "3.1"}
+
+
+@pytest.mark.requirement("modern-shown")
+async def test_a_client_that_has_no_session_is_shown_as_it_was_last_seen(
+    ledger: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once, however much it asks: by name, version, era, transport and path, in status, doctor and the log."""
+    monkeypatch.setattr("agents.CLIENT", {"name": "claude-code", "version": "2.1"})
+    async with AsyncExitStack() as stack:
+        profiles = {"work": {"servers": ["old"]}}
+        opening = opened_gateway(tmp_path, odd_servers(ledger), profiles=profiles)
+        gateway = await stack.enter_async_context(opening)
+        socket = await stack.enter_async_context(open_socket(gateway))
+        assert socket is not None
+        rest = await stack.enter_async_context(rest_at(socket))
+        base = await stack.enter_async_context(served(gateway))
+        at_work = await stack.enter_async_context(over_http(base, "modern", path="/mcp/p/work"))
+        piped = await stack.enter_async_context(in_memory(gateway, "modern"))
+        for agent in (at_work, piped, at_work):
+            await agent.request("tools/list")
+        found = (await rest.get("/status")).json()["clients"]
+        assert [(each["path"], each["transport"]) for each in found] == [("", "stdio"), ("p/work", "http")]
+        for each in found:
+            assert (each["client"], each["version"], each["protocol_version"]) == ("claude-code", "2.1", "2026-07-28")
+            assert (each["principal"], each["is_waiting"]) == ("local", False)
+        findings = await examine(Settings(data_dir=tmp_path))
+        told = [each.message for each in findings if each.subject == "client"]
+        assert [words.partition(" has no session; it was last seen 20")[0] for words in told] == [
+            "claude-code 2.1 (2026-07-28, stdio)",
+            "claude-code 2.1 (2026-07-28, http at /mcp/p/work)",
+        ]
+        lines = await logged(gateway, 2)
+        common = {"protocol": "2026-07-28", "version": "2.1"}
+        assert [(line.subject, line.detail) for line in lines] == [
+            ("claude-code", {**common, "transport": "http", "profile": "work"}),
+            ("claude-code", {**common, "transport": "stdio"}),
+        ]

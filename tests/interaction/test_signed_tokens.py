@@ -16,6 +16,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from smart_mcp_proxy.fastmcp_compat.signing_keys import RotatingKeyVerifier
+
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("signed-tokens")]
 
 ISSUER = "https://id.example"
@@ -80,6 +82,12 @@ REFUSED: list[tuple[str, Callable[[Provider], str]]] = [
     ("no audience", lambda one: one.token(audience=None)),
     ("expired", lambda one: one.token(expires_in_seconds=-1)),
     ("no end", lambda one: one.token(additional_claims={"exp": None})),
+    ("an end too far away", lambda one: one.token(additional_claims={"exp": 1e308})),
+    ("an end beyond all dates", lambda one: one.token(additional_claims={"exp": 10**15})),
+    ("an end at infinity", lambda one: one.token(additional_claims={"exp": float("inf")})),
+    ("an end that is no number", lambda one: one.token(additional_claims={"exp": float("nan")})),
+    ("an end in words", lambda one: one.token(additional_claims={"exp": "9999999999"})),
+    ("a beginning before all", lambda one: one.token(additional_claims={"nbf": -1e308})),
     ("not yet", lambda one: one.token(additional_claims={"nbf": int(time.time()) + 3_600})),
     ("an odd beginning", lambda one: one.token(additional_claims={"nbf": "soon"})),
     ("no subject", lambda one: one.token(additional_claims={"sub": None})),
@@ -179,6 +187,82 @@ async def test_keys_are_asked_for_once(base: str, provider: Provider) -> None:
             token = provider.token(kid=f"unknown-{number}", is_forged=True)
             assert (await client.post(f"{base}/mcp", json={}, headers=bearer(token))).status_code == 401
     assert provider.asked <= 3
+
+
+class Turning(httpx2.AsyncBaseTransport):
+    """An issuer that publishes one key after another under the same id, and counts how often it is asked."""
+
+    def __init__(self) -> None:
+        self.key = RSAKeyPair.generate()
+        self.asked = 0
+        self.is_down = False
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        """The key of the moment."""
+        self.asked += 1
+        if self.is_down:
+            return httpx2.Response(503, request=request)
+        public = jwk.import_key(self.key.public_key, "RSA").as_dict() | {"kid": KEY_ID, "use": "sig"}
+        return httpx2.Response(200, json={"keys": [public]}, request=request)
+
+    def token(self) -> str:
+        """A token signed with the key of the moment."""
+        return self.key.create_token(subject="ann", issuer=ISSUER, kid=KEY_ID)
+
+
+@pytest.fixture
+async def turning() -> AsyncIterator[tuple[Turning, RotatingKeyVerifier]]:
+    """Such an issuer, and what verifies its tokens."""
+    issuer = Turning()
+    async with httpx2.AsyncClient(transport=issuer) as client:
+        yield issuer, RotatingKeyVerifier(jwks_uri="https://id.example/keys", issuer=ISSUER, http_client=client)
+
+
+def later(verifier: RotatingKeyVerifier) -> None:
+    """Lets the time pass for which nobody is asked again."""
+    assert verifier._jwks_last_refresh_attempt is not None
+    verifier._jwks_last_refresh_attempt -= verifier._jwks_refresh_interval
+
+
+async def test_a_key_that_is_replaced_under_its_id_is_noticed(turning: tuple[Turning, RotatingKeyVerifier]) -> None:
+    """At its first token; one of the old key is refused from then on."""
+    issuer, verifier = turning
+    old = issuer.token()
+    assert await verifier.verify_token(old) is not None
+    issuer.key = RSAKeyPair.generate()
+    later(verifier)
+    assert await verifier.verify_token(issuer.token()) is not None
+    assert await verifier.verify_token(old) is None
+    assert issuer.asked == 2
+
+
+async def test_bad_signatures_make_nobody_ask_more_often(turning: tuple[Turning, RotatingKeyVerifier]) -> None:
+    """Once in the time that is set, whatever comes; tokens that end or are for others cause no request at all."""
+    issuer, verifier = turning
+    good, forged = issuer.token(), RSAKeyPair.generate()
+    ended = issuer.key.create_token(subject="ann", issuer=ISSUER, kid=KEY_ID, expires_in_seconds=-1)
+    strange = issuer.key.create_token(subject="ann", issuer="https://evil.example", kid=KEY_ID)
+    assert await verifier.verify_token(good) is not None
+    later(verifier)
+    for _ in range(3):
+        assert await verifier.verify_token(ended) is await verifier.verify_token(strange) is None
+    assert issuer.asked == 1
+    for number in range(50):
+        assert await verifier.verify_token(forged.create_token(subject=str(number), issuer=ISSUER, kid=KEY_ID)) is None
+    assert issuer.asked == 2
+    assert await verifier.verify_token(good) is not None
+
+
+async def test_keys_that_cannot_be_had_leave_the_known_ones_good(turning: tuple[Turning, RotatingKeyVerifier]) -> None:
+    """Nobody can switch the tokens of others off with a bad one while the issuer is down."""
+    issuer, verifier = turning
+    good = issuer.token()
+    assert await verifier.verify_token(good) is not None
+    issuer.is_down = True
+    later(verifier)
+    assert await verifier.verify_token(RSAKeyPair.generate().create_token(issuer=ISSUER, kid=KEY_ID)) is None
+    assert issuer.asked == 2
+    assert await verifier.verify_token(good) is not None
 
 
 @pytest.mark.parametrize("signs_with_key", [True, False])

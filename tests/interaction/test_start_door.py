@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -33,17 +34,23 @@ async def met(data_dir: Path, servers: dict[str, Any], era: Era) -> AsyncIterato
         yield agent
 
 
-async def loaded(agent: Agent, query: str, **more: Any) -> dict[str, Any]:
-    """The first answer of `retrieve_tools` that does not say that the stored index is still loading."""
-    while (found := await search(agent, query, **more))["degraded"]:
-        assert found["degraded"] == ["the stored index is still loading"]
-    return found
-
-
 async def covered(agent: Agent) -> None:
     """Returns when every server has been listed."""
     while (await search(agent, "lighthouse"))["not_covered"]:
         await asyncio.sleep(0.01)
+
+
+@pytest.mark.requirement("restart-stale")
+@ERAS
+async def test_the_first_search_after_a_restart_is_answered_from_the_stored_index(tmp_path: Path, era: Era) -> None:
+    """It waits for the index instead of saying that nothing fits."""
+    with anyio.fail_after(20):
+        async with met(tmp_path, {"odd": odd_server("modern")}, era) as agent:
+            await covered(agent)
+        async with met(tmp_path, {"odd": odd_server("modern", gate=tmp_path / "gate")}, era) as agent:
+            found = await search(agent, "paint the lighthouse", limit=1)
+            assert [tool["name"] for tool in found["tools"]] == ["odd:paint"]
+            assert (found["total"] > 0, found["degraded"]) == (True, [])
 
 
 @pytest.mark.requirement("restart-stale")
@@ -55,7 +62,7 @@ async def test_after_a_restart_the_stored_catalog_answers_before_any_server_is_r
         async with met(tmp_path, {"odd": odd_server("modern")}, era) as agent:
             await covered(agent)
         async with met(tmp_path, {"odd": odd_server("modern", gate=gate)}, era) as agent:
-            found = await loaded(agent, "paint the lighthouse", limit=1)
+            found = await search(agent, "paint the lighthouse", limit=1)
             assert [(tool["name"], tool["stale"]) for tool in found["tools"]] == [("odd:paint", True)]
             assert [row["server"] for row in found["not_covered"]] == ["odd"]
             assert "Stale tools" in found["hint"]
@@ -78,12 +85,50 @@ async def test_a_call_of_a_stored_tool_waits_for_its_server(tmp_path: Path, era:
         async with met(tmp_path, {"odd": odd_server("handshake", gate=gate)}, era) as agent:
             call = {"name": "odd:echo", "args": {"early": True}}
             exchange = await agent.begin("tools/call", name="call_tool_write", arguments=call)
-            found = await loaded(agent, "odd:echo")
+            found = await search(agent, "odd:echo")
             assert not exchange.answer.done()
             assert found["tools"][0]["stale"] is True
             gate.touch()
             result = (await exchange.answer)["result"]
     assert json.loads(result["content"][0]["text"]) == {"early": True}
+
+
+@ERAS
+async def test_the_first_call_ever_waits_for_a_server_that_has_never_listed(tmp_path: Path, era: Era) -> None:
+    """Nothing is stored that knows the tool; still it is not called unknown while its server connects."""
+    gate = tmp_path / "gate"
+    with anyio.fail_after(20):
+        async with met(tmp_path, {"odd": odd_server("handshake", gate=gate)}, era) as agent:
+            call = {"name": "odd:echo", "args": {"early": True}}
+            exchange = await agent.begin("tools/call", name="call_tool_write", arguments=call)
+            await agent.call("read_output", key="none")  # what was sent after it is answered before it
+            assert not exchange.answer.done()
+            gate.touch()
+            result = (await exchange.answer)["result"]
+    assert json.loads(result["content"][0]["text"]) == {"early": True}
+
+
+@ERAS
+async def test_tools_of_a_server_that_failed_before_its_first_list_say_so(tmp_path: Path, era: Era) -> None:
+    """In calls, descriptions and the proxy tool alike; the names of other servers' tools are not offered instead."""
+    broken = {"command": sys.executable, "args": ["-S", "-c", "raise SystemExit(3)"]}
+    servers = {"odd": odd_server("modern"), "lost": broken, "unset": {"command": "${NOT_SET_ANYWHERE}"}}
+    settings = {"proxy_tool": "proxy"}
+    with anyio.fail_after(20):
+        async with opened_gateway(tmp_path, servers, **settings) as gateway, in_memory(gateway, era) as agent:
+            await gateway.wait_settled(15)
+            for server, state in (("lost", "error"), ("unset", "needs_env")):
+                name = f"{server}:echo"
+                call = await agent.call("call_tool_write", name=name)
+                described = await agent.call("describe_tool", names=[name])
+                proxied = await agent.call("proxy", action="call", type="tool", path=name)
+                for error in (call["structuredContent"]["error"], described["structuredContent"]["errors"][0]):
+                    assert error["data"]["state"] == state
+                    assert "odd:" not in json.dumps(error)
+                assert f"Server '{server}'" in json.dumps(proxied) and "odd:" not in json.dumps(proxied)
+            found = await search(agent, "echo", servers=["unset"])
+            assert {"server": "unset", "state": "needs_env"} in found["not_covered"]
+            assert "Server 'unset' lacks a variable" in found["hint"]
 
 
 @pytest.mark.requirement("removed-server")
@@ -161,6 +206,26 @@ async def test_the_first_answer_is_as_fast_with_fifty_servers_as_with_none(tmp_p
     spawn, request, _ = await best_ratios(tmp_path, 5)
     assert spawn <= 1.2
     assert request <= 1.2
+
+
+@pytest.mark.requirement("probe-first")
+@pytest.mark.parametrize("is_waiting", [True, False], ids=["waits for the answer", "waits for nothing"])
+async def test_a_client_may_probe_and_then_begin_with_a_handshake(tmp_path: Path, is_waiting: bool) -> None:
+    """Clients that know both eras ask first, and fall back if the answer takes too long."""
+    servers = {"off": {"command": "none", "disabled": True}}
+    with anyio.fail_after(30):
+        async with spawned(tmp_path, servers) as process, on_stdio(process, "handshake", is_greeting=False) as agent:
+            envelope = {"protocolVersion": "2026-07-28", "clientInfo": {"name": "x", "version": "1"}}
+            meta = {f"io.modelcontextprotocol/{key}": part for key, part in envelope.items()}
+            meta["io.modelcontextprotocol/clientCapabilities"] = {}
+            probe = await agent.begin("server/discover", _meta=meta)
+            if is_waiting:
+                await probe.answer
+            await agent.greet()
+            assert agent.greeting["result"]["protocolVersion"] == "2025-11-25"
+            assert "2026-07-28" in (await probe.answer)["result"]["supportedVersions"]
+            assert (await agent.request("tools/list"))["result"]["tools"]
+            assert (await search(agent, "lighthouse"))["tools"] == []
 
 
 # --- several gateways on one data directory

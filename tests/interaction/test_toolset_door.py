@@ -12,8 +12,11 @@ import anyio
 import pytest
 from agents import Agent, Era
 from doors import in_memory, odd_servers, over_http, over_sse, served
+from sqlalchemy import delete
 from test_dynamic_door import LIMIT_S, found, settled
 from test_passthrough_door import listed
+
+from smart_mcp_proxy.catalog.schema import toolsets
 
 pytestmark = pytest.mark.anyio
 
@@ -56,6 +59,7 @@ async def test_a_toolset_lists_exactly_what_was_found(era: Era, ledger: Path, tm
         assert len(toolset["handle"]) == 22
         async with over_http(base, era, path=place(toolset)) as own:
             assert own.greeting["result"]["instructions"].startswith("The tools of one toolset")
+            assert "Servers:" not in own.greeting["result"]["instructions"]
             first = (await own.request("tools/list"))["result"]
             assert [tool["name"] for tool in first["tools"]] == [tool["listed_name"] for tool in answer["tools"]]
             if era == "modern":
@@ -63,7 +67,7 @@ async def test_a_toolset_lists_exactly_what_was_found(era: Era, ledger: Path, tm
                 assert 0 < first["ttlMs"] <= LIST_TTL_MS
             await found(agent, "old:kinds")
             assert await listed(own) == first["tools"]
-            for token in (False, True):  # the fast door's way and the SDK's
+            for token in (False, True):
                 exchange = await own.begin("tools/call", token=token, name="new__look", arguments={"entry": 1})
                 with anyio.fail_after(LIMIT_S):
                     reply = await exchange.answer
@@ -71,6 +75,25 @@ async def test_a_toolset_lists_exactly_what_was_found(era: Era, ledger: Path, tm
             reply = await own.request("tools/call", name="retrieve_tools", arguments={"query": "x"})
             assert reply["error"]["code"] == -32602
             assert "toolset" in reply["error"]["message"]
+
+
+@pytest.mark.requirement("toolset-served")
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_toolset_that_another_process_has_dropped_is_served_no_more(
+    era: Era, ledger: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not at the fast door either, which has answered calls there."""
+    async with at_gateway(tmp_path, ledger) as (gateway, base, agent):
+        toolset = (await found(agent, "new:look", limit=1))["toolset"]
+        async with over_http(base, era, path=place(toolset)) as own:
+            for _ in range(3):
+                assert not (await own.call("new__look", entry=1)).get("isError")
+            await gateway.catalog.write(lambda connection: connection.execute(delete(toolsets)))
+            monkeypatch.setattr("smart_mcp_proxy.gateway.toolsets.RECHECK_S", -1.0)  # it was asked for long ago
+            body = {"jsonrpc": "2.0", "id": 99, "method": "tools/call", "params": {"name": "new__look"}}
+            body["params"] |= {"arguments": {"entry": 1}, "_meta": own._meta({})}
+            reply = await own.http.post(f"{base}{place(toolset)}", json=body, headers=own._headers(body))
+            assert (reply.status_code, reply.json()["error"]["code"]) == (404, "not_found")
 
 
 @pytest.mark.requirement("toolset-served")
@@ -217,7 +240,7 @@ async def test_a_tool_that_was_taken_back_since_is_in_no_toolset(change: str, le
                 servers = dict(gateway.visible.servers)
                 await gateway.apply(servers | {"new": replace(servers["new"], **{change: True})})
             assert await names(own) == []
-            for token in (False, True):  # the fast door's way and the SDK's
+            for token in (False, True):
                 exchange = await own.begin("tools/call", token=token, name="new__meta", arguments={})
                 with anyio.fail_after(LIMIT_S):
                     assert (await exchange.answer)["error"]["code"] == -32602

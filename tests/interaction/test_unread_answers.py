@@ -24,7 +24,6 @@ SLACK = IN_FLIGHT + 2
 """Calls under way when the bound is reached, the one that reaches it, and the one in the pipe."""
 CALLS = KEPT + 3 * SLACK
 QUIET_S = 1.0
-PROGRESS = {"progressToken": "one"}
 
 
 def sent(process: asyncio.subprocess.Process, method: str, params: dict[str, object], **more: object) -> None:
@@ -35,9 +34,9 @@ def sent(process: asyncio.subprocess.Process, method: str, params: dict[str, obj
 
 
 def call(process: asyncio.subprocess.Process, request_id: int, *, by_sdk: bool) -> None:
-    """Calls the tool; a progress token makes it the SDK's to answer."""
-    params = {"name": "call_tool_write", "arguments": {"name": "bulky:fetch"}}
-    sent(process, "tools/call", params | ({"_meta": PROGRESS} if by_sdk else {}), id=request_id)
+    """Calls the tool; a member that JSON-RPC does not know makes it the SDK's to answer."""
+    params: dict[str, object] = {"name": "call_tool_write", "arguments": {"name": "bulky:fetch"}}
+    sent(process, "tools/call", params, id=request_id, **({"unknown": 0} if by_sdk else {}))
 
 
 async def quiet(ledger: Path, at_least: int) -> int:

@@ -9,6 +9,7 @@ from old_catalogs import FIRST_PROGRAM, version, write
 from sqlite_steps import stepping_connect
 
 from smart_mcp_proxy.catalog import Catalog, schema
+from smart_mcp_proxy.catalog.migrations import MIGRATIONS
 
 pytestmark = pytest.mark.anyio
 
@@ -28,7 +29,7 @@ async def test_a_migration_killed_at_any_step_leaves_the_old_file_or_the_new_one
     async with Catalog.open(data_dir, name_limit=60):
         pass
     monkeypatch.undo()
-    statements = sum(map(len, schema._MIGRATIONS))
+    statements = sum(map(len, MIGRATIONS))
     assert len(left) > statements
     versions = [version(each) for each in left]
     assert set(versions) == {0, schema.LATEST_VERSION}

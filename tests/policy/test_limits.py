@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from smart_mcp_proxy.policy.limits import QUEUE_PER_PLACE, Place, Places, PlaceState, TokenBucket
+from smart_mcp_proxy.policy.limits import QUEUE, QUEUE_PER_PLACE, Place, Places, PlaceState, TokenBucket
 from smart_mcp_proxy.servers import Limits
 
 rates = st.floats(0.01, 1000, allow_nan=False)
@@ -115,6 +115,19 @@ def test_while_places_are_held_back_everybody_waits() -> None:
     assert places.resume() == waiting[:2]
     assert not places.is_held
     assert states([*waiting[:2], places.enter("a", "x")]) == "hhw"
+
+
+def test_a_server_without_limits_of_its_own_has_a_long_queue_that_ends() -> None:
+    """Whatever the cap over all servers is; an entry's own numbers go before it."""
+    for most in (2, 256):
+        places = Places(most)
+        found = [place.state for place in entered(places, *["a/x"] * (most // 2 + QUEUE + 1))]
+        assert found.count(PlaceState.HELD) == most // 2
+        assert found.count(PlaceState.WAITING) == QUEUE
+        assert found[-1] is PlaceState.SERVER_FULL
+    places = Places(8)
+    places.configure({"a": Limits(queue=1)})
+    assert states(entered(places, *["a/x"] * 6)) == "hhhhws"
 
 
 def test_callers_take_turns_in_the_queue() -> None:

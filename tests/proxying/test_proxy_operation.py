@@ -49,8 +49,8 @@ MESSAGES: list[tuple[dict[str, Any], str]] = [
         {"action": "info", "type": "tool", "path": "x", "filter": {}},
         "proxy: filter is given, and action 'info' takes none. It takes: type, path.",
     ),
-    ({"action": "call", "type": "tool", "path": "x", "args": "{}"}, "proxy: args is '{}'. Send an object."),
-    ({"action": "call", "type": "tool", "path": ["x"]}, "proxy: path is ['x']. Send a string."),
+    ({"action": "call", "type": "tool", "path": "x", "args": "[]"}, "proxy: args is '[]'. Send an object."),
+    ({"action": "call", "type": "tool", "path": ["x"]}, 'proxy: path is ["x"]. Send a string.'),
     (
         {"action": "call", "type": "resource", "path": "a://b", "args": {"c": 1}},
         "proxy: args are given, and a resource takes none. Write them into the URI, as its template says.",
@@ -67,13 +67,13 @@ MESSAGES: list[tuple[dict[str, Any], str]] = [
         {"action": "list", "type": "tool", "limit": 1001},
         "proxy: limit is 1001. Send an integer from 1 to 1000, or none for all.",
     ),
-    ({"action": "list", "type": "tool", "limit": True}, "proxy: limit is True. Send an integer."),
+    ({"action": "list", "type": "tool", "limit": True}, "proxy: limit is true. Send an integer."),
     (
         {"action": "list", "type": "tool", "filter": {"name": "x"}},
         "proxy: filter.name is not known. A filter holds prefix, server or tags.",
     ),
     ({"action": "list", "type": "tool", "filter": {"prefix": 1}}, "proxy: filter.prefix is 1. Send a string."),
-    ({"action": "list", "type": "tool", "filter": {"tags": "a"}}, "proxy: filter.tags is 'a'. Send a list of strings."),
+    ({"action": "list", "type": "tool", "filter": {"tags": 5}}, "proxy: filter.tags is 5. Send a list of strings."),
     ({"action": "list", "type": "tool", "filter": {"tags": [1]}}, "proxy: filter.tags is [1]. Send a list of strings."),
     (
         {"action": "list", "type": "tool", "a_type": "tool"},

@@ -1,10 +1,11 @@
 """What the search room answers."""
 
+import itertools
 import threading
-import time
 from dataclasses import replace
 
 import pytest
+from growth import assert_growth
 
 from smart_mcp_proxy.models import Document
 from smart_mcp_proxy.search.bm25f import Bm25fEngine
@@ -121,17 +122,30 @@ def test_a_flood_of_clones_does_not_hide_the_honest_tools(index: SearchIndex) ->
     assert sum(hit.id >= 1000 for hit in answer.hits) == 1
 
 
-def test_a_flood_of_different_tools_does_not_hide_the_honest_ones_and_costs_little(index: SearchIndex) -> None:
-    """A server publishes 3,000 tools that all say the query and something else; it gets five places, in under 0.5 s."""
+def flood(count: int) -> list[Document]:
+    """Tools of one server that all say "create issue" and something else."""
     words = [f"{a}{b}{c}" for a in "bcdfghklmnprstv" for b in "aeiou" for c in "bdfgklmnprstvxz" + "chjqwyaeiou"]
-    index.update(
-        tool(2000 + n, "evil", f"create_issue_{word}", f"Create issue {word}.") for n, word in enumerate(words)
-    )
-    start = time.thread_time()
+    return [
+        tool(2000 + n, "evil", f"create_issue_{word}", f"Create issue {word}.") for n, word in enumerate(words[:count])
+    ]
+
+
+def test_a_flood_of_different_tools_does_not_hide_the_honest_ones(index: SearchIndex) -> None:
+    """A server publishes 1,950 tools that all say the query and something else; it gets five places."""
+    index.update(flood(1_950))
     answer = index.search("create an issue", limit=10)
-    assert time.thread_time() - start < 0.5
     assert {1, 3} < set(ids(answer))
     assert sum(hit.id >= 2000 for hit in answer.hits) == 5
+
+
+@pytest.mark.long
+def test_the_cost_of_a_search_in_a_flood_grows_no_faster_than_the_flood() -> None:
+    """Four times the tools, all of them hits, cost about four times as much at most."""
+    indexes = {}
+    for count in (480, 1_920):
+        indexes[count] = SearchIndex(Bm25fEngine())
+        indexes[count].update([*TOOLS, *flood(count)])
+    assert_growth(lambda count: indexes[count].search("create an issue", limit=10), 480, 1_920, at_most=9)
 
 
 def test_a_server_named_in_the_query_may_fill_the_answer(index: SearchIndex) -> None:
@@ -225,19 +239,23 @@ def test_what_matched_is_worked_out_only_if_asked_for(index: SearchIndex) -> Non
     assert (dict(answer.hits[0].why), answer.left_out) == ({}, ())
 
 
-def test_twenty_changed_of_ten_thousand_tools_are_searchable_within_50_ms() -> None:
-    """Nothing is rebuilt that did not change; processor time, and the best of three: the machine may be busy."""
-    index = SearchIndex(Bm25fEngine())
-    index.update(tool(n, f"s{n // 50}", f"item_{n}", f"Get item {n} of list {n % 97}.") for n in range(1, 10_001))
-    spent = []
-    for round_ in range(3):
-        changed = [tool(n, f"s{n // 50}", f"item_{n}", f"Brew tea {round_}.") for n in range(1, 21)]
-        start = time.thread_time()
-        index.update(changed)
-        answer = index.search("brew tea", limit=1)
-        spent.append(time.thread_time() - start)
-        assert len(answer.hits) == 1
-    assert min(spent) < 0.05
+@pytest.mark.long
+def test_twenty_changed_tools_cost_as_much_among_ten_thousand_as_among_five_hundred() -> None:
+    """Nothing is rebuilt that did not change: twenty times the tools, five times the cost at most."""
+    indexes = {}
+    for count in (500, 10_000):
+        indexes[count] = SearchIndex(Bm25fEngine())
+        indexes[count].update(
+            tool(n, f"s{n // 50}", f"item_{n}", f"Get item {n} of list {n % 97}.") for n in range(1, count + 1)
+        )
+    rounds = itertools.count()
+
+    def change(count: int) -> None:
+        text = f"Brew tea {next(rounds)}."
+        indexes[count].update([tool(n, f"s{n // 50}", f"item_{n}", text) for n in range(1, 21)])
+        assert len(indexes[count].search("brew tea", limit=1).hits) == 1
+
+    assert_growth(change, 500, 10_000, at_most=5)
 
 
 def test_a_hit_says_what_matched_and_what_was_left_out(index: SearchIndex) -> None:
@@ -264,13 +282,17 @@ def test_a_name_like_no_other_has_no_nearest(index: SearchIndex) -> None:
     assert len(index.nearest_names("issue", 1)) <= 1
 
 
-def test_a_hostile_query_of_100_kb_is_answered_within_200_ms(index: SearchIndex) -> None:
-    """Whatever is sent costs no more than the part that is read."""
-    for text in ("create_issue " * 8000, "a" * 100_000, "((((" * 25_000, " ".join(f"w_{n}" for n in range(14_000))):
-        start = time.thread_time()
+@pytest.mark.long
+@pytest.mark.parametrize("piece", ["create_issue ", "a", "((((", "w_1 w_2 w_3 w_44 w_555 "])
+def test_a_hostile_query_costs_no_more_than_the_part_that_is_read(index: SearchIndex, piece: str) -> None:
+    """Ten times the text costs as much as a text that is read whole, and the cut."""
+
+    def search(chars: int) -> None:
+        text = piece * (chars // len(piece))
         index.search(text, limit=5)
         index.nearest_names(text)
-        assert time.thread_time() - start < 0.2
+
+    assert_growth(search, 10_000, 100_000, at_most=3)
 
 
 class SlowEngine(Bm25fEngine):

@@ -1,7 +1,6 @@
 """How text becomes search terms."""
 
 import re
-import time
 from pathlib import Path
 
 import pytest
@@ -69,12 +68,11 @@ def test_the_rest_of_an_overlong_text_is_not_read() -> None:
     assert len(terms("\ufdfa" * 50_000)) <= QUERY_LIMIT_CHARS
 
 
-def test_a_query_of_100_kb_costs_less_than_200_ms() -> None:
+def test_of_a_query_of_100_kb_only_the_part_below_the_limit_is_stemmed() -> None:
     """Distinct words defeat the cache; the limit still bounds the work."""
     query = " ".join(f"w{number}ord" for number in range(12_000))
-    start = time.thread_time()
-    terms(query)
-    assert time.thread_time() - start < 0.2
+    assert len(terms(query)) <= QUERY_LIMIT_CHARS
+    assert terms(query) == terms(query[:QUERY_LIMIT_CHARS])
 
 
 def test_words_have_the_same_stem_with_and_without_the_stemmer_in_c() -> None:

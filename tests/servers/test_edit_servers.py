@@ -75,7 +75,8 @@ def test_harmless_changes_by_an_agent_leave_a_server_running(tmp_path: Path, pat
     """Seed 3's own example: only what is named changes, everything else is preserved."""
     entry = {"command": "x", "env": {"A": "1"}}
     assert not edits_of(tmp_path, {"s": entry}).patch("s", patch, "agent").is_quarantined
-    assert stored(tmp_path) == {"s": entry | patch}
+    stays = {"disabled": "by agent"} if "disabled" in patch else patch
+    assert stored(tmp_path) == {"s": entry | stays}
 
 
 @pytest.mark.parametrize("off", [{"disabled": True}, {"enabled": False}, {"disabled": True, "enabled": False}], ids=str)
@@ -99,7 +100,51 @@ def test_an_agent_disables_a_server_freely(tmp_path: Path) -> None:
     """That starts nothing."""
     edits = edits_of(tmp_path, {"s": {"command": "x"}})
     assert not edits.switch("s", "agent", is_enabled=False).is_quarantined
+    assert stored(tmp_path) == {"s": {"command": "x", "disabled": "by agent"}}
+
+
+@pytest.mark.parametrize("way", ["switch", "patch", "replace"])
+def test_what_an_agent_disabled_an_agent_may_enable(tmp_path: Path, way: str) -> None:
+    """The entry is as its user left it then: nothing of it waits."""
+    edits = edits_of(tmp_path, {"s": {"command": "x"}})
+    off: dict[str, Any] = {"disabled": True}
+    if way == "switch":
+        edits.switch("s", "agent", is_enabled=False)
+        done = edits.switch("s", "agent", is_enabled=True)
+    elif way == "patch":
+        edits.patch("s", off, "agent")
+        done = edits.patch("s", {"disabled": None, "enabled": None}, "agent")
+    else:
+        edits.replace("s", {"command": "x"} | off, "agent")
+        done = edits.replace("s", {"command": "x"}, "agent")
+    assert not done.is_quarantined and stored(tmp_path) == {"s": {"command": "x"}}
+
+
+@pytest.mark.parametrize("by", ["operator", "web"])
+@pytest.mark.parametrize("is_off_before", [False, True])
+def test_what_the_user_disables_as_well_waits(tmp_path: Path, by: Author, is_off_before: bool) -> None:
+    """Before the agent did, or after it: the user's word is the one that counts."""
+    edits = edits_of(tmp_path, {"s": {"command": "x"}})
+    for author in (by, "agent") if is_off_before else ("agent", by):
+        edits.switch("s", author, is_enabled=False)  # type: ignore[arg-type]
     assert stored(tmp_path) == {"s": {"command": "x", "disabled": True}}
+    assert edits.switch("s", "agent", is_enabled=True).is_quarantined
+
+
+@pytest.mark.parametrize("off", [{"disabled": True}, {"enabled": False}, {"disabled": True, "enabled": False}], ids=str)
+def test_an_agent_cannot_pass_off_the_users_switch_as_its_own(tmp_path: Path, off: dict[str, Any]) -> None:
+    """By writing the mark itself, in whichever way, in one step or in several."""
+    edits = edits_of(tmp_path, {"s": {"command": "x"} | off})
+    edits.patch("s", {"disabled": "by agent"}, "agent")
+    edits.replace("s", {"command": "x", "disabled": "by agent", "enabled": off.get("enabled", True)}, "agent")
+    assert edits.switch("s", "agent", is_enabled=True).is_quarantined
+
+
+def test_a_changed_command_waits_whoever_disabled_the_server(tmp_path: Path) -> None:
+    """What an agent may enable again is what its user had put there."""
+    edits = edits_of(tmp_path, {"s": {"command": "x"}})
+    edits.switch("s", "agent", is_enabled=False)
+    assert edits.patch("s", {"command": "y"}, "agent").is_quarantined
 
 
 @pytest.mark.parametrize("by", OTHERS)

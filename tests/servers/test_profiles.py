@@ -63,3 +63,18 @@ def test_a_server_that_is_not_configured_is_told() -> None:
     assert set(profiles) == {"work"}
     assert problem.severity == "warning"
     assert "'gti'" in problem.message
+
+
+@pytest.mark.parametrize(
+    ("glob", "holding"),
+    [
+        ("github:*", {"github"}),
+        ("git*:read", {"github"}),
+        ("read_*", {"github", "docs"}),
+        ("memo://*", {"github", "docs"}),
+    ],
+)
+def test_a_glob_says_which_servers_may_hold_what_it_fits(glob: str, holding: set[str]) -> None:
+    """A part before the colon is a server; a glob of URIs fits resources of any."""
+    profile = Profile("some", tools=(glob,))
+    assert {server for server in ("github", "docs") if profile.may_hold(server)} == holding

@@ -75,6 +75,8 @@ def test_every_setting_can_be_given_by_its_variable(tmp_path: Path) -> None:
         "log_file": str(tmp_path / "log"),
         "log_format": "JSON",
         "list_changed_exec": "notify 'two words'",
+        "always_load": "false",
+        "instructions": "Search first.",
         "clean_results": "false",
         "fence_results": "true",
         "intent_strict": "false",
@@ -90,6 +92,7 @@ def test_every_setting_can_be_given_by_its_variable(tmp_path: Path) -> None:
         "calls_burst": "10",
         "activity_args": "REDACTED",
         "activity_days": "7",
+        "inherit_env": "NPM_TOKEN, UV_INDEX_CORP_PASSWORD",
         "start_parallel": "64",
         "code": "Both",
         "code_timeout_s": "5",
@@ -121,6 +124,7 @@ def test_every_setting_can_be_given_by_its_variable(tmp_path: Path) -> None:
     assert settings.oidc_scopes == ("openid", "email", "offline_access")
     assert settings.oidc_users == ("ann@example.com=write", "@example.com", "*=read")
     assert settings.config_path == Path("servers.json")
+    assert settings.inherit_env == ("NPM_TOKEN", "UV_INDEX_CORP_PASSWORD")
     assert settings.log_level == "DEBUG"
     assert settings.log_format == "json"
     assert settings.proxy_tool == "everything"
@@ -132,7 +136,8 @@ def test_every_setting_can_be_given_by_its_variable(tmp_path: Path) -> None:
     assert (settings.code, settings.code_timeout_s, settings.code_memory_mb) == ("both", 5, 64)
     assert (settings.code_max_calls, settings.code_parallel) == (7, 2)
     assert (settings.intent_strict, settings.strict, settings.reset_data) == (False, True, True)
-    assert (settings.clean_results, settings.fence_results) == (False, True)
+    assert settings.instructions == "Search first."
+    assert (settings.always_load, settings.clean_results, settings.fence_results) == (False, False, True)
     missing = {setting.name for setting in all_settings()} - given.keys()
     assert missing == {
         "auth_token",

@@ -15,6 +15,8 @@ OUT = sys.stdout.buffer
 cancelled = []
 hanging = []
 heard = []
+methods = []
+ids = []
 listen_id = None
 
 
@@ -49,6 +51,10 @@ def call(request_id, name, params):
             text(request_id, str(os.getpid()))
         case "hang":
             hanging.append(request_id)
+        case "methods":
+            text(request_id, json.dumps(methods))
+        case "ids":
+            text(request_id, json.dumps(ids))
         case "cancelled":
             text(request_id, json.dumps(cancelled))
         case "late":
@@ -142,6 +148,10 @@ def listing(request_id, params):
 def handle(message):
     global listen_id
     method, request_id, params = message.get("method"), message.get("id"), message.get("params") or {}
+    if isinstance(method, str):
+        methods.append(method)
+    if method is not None and request_id is not None:
+        ids.append(request_id)
     if method is None:
         heard.append(message)
         if len(heard) == 3:

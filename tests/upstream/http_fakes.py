@@ -114,6 +114,10 @@ class RawAnswer:
     def end_stream(self) -> None:
         self.chunk(b"")
 
+    @property
+    def is_gone(self) -> bool:
+        return self._writer.is_closing()
+
     def hang_up(self) -> None:
         self._writer.close()
 

@@ -220,14 +220,42 @@ async def test_a_sign_in_without_a_proof_key_is_refused(sign_ins: SignIns, serve
             await sign_ins.sign_in(server.config(), Nobody())
 
 
-async def test_a_server_that_does_not_say_where_to_sign_in_gets_no_registration(
+@pytest.mark.parametrize("status", [404, 405, 401])
+async def test_a_server_without_metadata_is_signed_in_to_at_the_places_of_old(
+    sign_ins: SignIns, server: Guarded, status: int
+) -> None:
+    """MCP 2025-03-26: /authorize, /token and /register of its own origin; the sign-in is renewed there as well."""
+    server.answers[METADATA] = server.answers[RESOURCE] = lambda _: (status if _.path == METADATA else 404, {})
+    person = Person()
+    got = await sign_in(sign_ins, server, person)
+    assert (got.issuer, person.query["code_challenge_method"]) == (server.base, "S256")
+    assert [urlsplit(person.pages[0]).path, len(server.asked("/register"))] == ["/authorize", 1]
+    assert b"somebody" in await call(sign_ins, server)
+    assert (await sign_ins._flow(server.config()).renew(got)).access_token != got.access_token
+
+
+async def test_the_places_of_old_are_not_guessed_where_another_server_is_named(
     sign_ins: SignIns, server: Guarded
 ) -> None:
-    """Without metadata nothing is guessed."""
-    server.answers[METADATA] = server.answers[RESOURCE] = lambda _: (404, {})
+    """Nor where the metadata cannot be had at present, or is none."""
+    server.answers[METADATA] = lambda _: (404, {})
     with pytest.raises(UpstreamAuthError, match="does not say where to sign in"):
         await sign_ins.sign_in(server.config(), Nobody())
+    server.answers[RESOURCE] = lambda _: (404, {})
+    for answer in ((503, {}), (200, {"title": "a page"})):
+        server.answers[METADATA] = lambda _, answer=answer: answer
+        with pytest.raises(UpstreamAuthError, match="does not say where to sign in"):
+            await sign_ins.sign_in(server.config(), Nobody())
     assert server.asked("/register") == []
+
+
+async def test_a_server_with_neither_metadata_nor_the_places_of_old_is_said_to_have_none(
+    sign_ins: SignIns, server: Guarded
+) -> None:
+    """One that takes a token which somebody made by hand, say."""
+    server.answers[METADATA] = server.answers[RESOURCE] = server.answers["/register"] = lambda _: (404, {})
+    with pytest.raises(UpstreamAuthError, match=r"does not say where to sign in .*/register"):
+        await sign_ins.sign_in(server.config(), Nobody())
 
 
 PLACES = [
@@ -393,12 +421,20 @@ async def test_signing_out_revokes_and_forgets(sign_ins: SignIns, server: Guarde
 
 
 async def test_a_last_slash_is_no_other_issuer(sign_ins: SignIns, server: Guarded) -> None:
-    """Many servers add one to an issuer that has none, in the metadata as well as in `iss`; it is the same origin."""
+    """In the metadata: many servers add one to an issuer that has none. `iss` is the metadata's, letter by letter."""
     server.metadata_says(issuer=server.base, authorization_response_iss_parameter_supported=True)
 
-    async def named(url: str) -> None:
-        await follow(await redirect_of(url) + "&" + urlencode({"iss": server.base}))
+    def naming(iss: str) -> Person:
+        async def named(url: str) -> None:
+            await follow(await redirect_of(url) + "&" + urlencode({"iss": iss}))
 
-    assert (await sign_in(sign_ins, server, Person(named))).access_token
+        return Person(named)
+
+    assert (await sign_in(sign_ins, server, naming(server.base))).access_token
+    for other in (f"{server.base}/", server.base.upper(), ""):
+        with pytest.raises(UpstreamAuthError, match="iss"):
+            await sign_in(sign_ins, server, naming(other))
+    assert len(server.asked("/token")) == 1
+    server.wire.clear()
     with pytest.raises(UpstreamAuthError, match="missing iss"):
         await sign_in(sign_ins, server)

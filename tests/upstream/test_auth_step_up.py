@@ -60,6 +60,33 @@ async def test_what_a_request_lacks_is_said_and_asked_for_by_the_next_sign_in(si
         assert await asked_scope(sign_ins, server) == "tools:read"
 
 
+BODIES = {
+    "RFC 6750": {"error": "insufficient_scope", "error_description": "write is missing", "scope": "tools:write"},
+    "an interface's": {"error": {"code": 403, "message": "write is missing"}},
+    "JSON-RPC": {"jsonrpc": "2.0", "id": None, "error": {"code": -32001, "message": "write is missing"}},
+}
+
+
+@pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
+async def test_a_json_body_does_not_hide_what_a_request_lacks(sign_ins: SignIns, body: dict[str, Any]) -> None:
+    """The challenge stands in the head, whatever the body says; so it is with a token that is refused."""
+    async with guarded() as server:
+        await asked_scope(sign_ins, server)
+        challenge = 'Bearer error="insufficient_scope", scope="tools:write"'
+        server.answers["/mcp"] = lambda seen: (403, body, challenge) if CALL in seen.body else None
+        async with linked(sign_ins, server) as link:
+            with pytest.raises(UpstreamAuthError) as caught:
+                await call(link)
+            assert (caught.value.message, caught.value.hint) == (MESSAGE, HINT)
+        server.answers.clear()
+        assert await asked_scope(sign_ins, server) == "tools:read tools:write"
+        invalid = {"error": "invalid_token", "error_description": "it has expired"}
+        async with linked(sign_ins, server) as link:
+            server.answers["/mcp"] = lambda seen: (401, invalid, "Bearer") if CALL in seen.body else None
+            with pytest.raises(UpstreamAuthError, match=r"HTTP 401|signed in"):
+                await call(link)
+
+
 async def test_the_older_transport_says_it_too(sign_ins: SignIns) -> None:
     """There one refused request ends the session, as the SDK's client has it; the caller is told the reason."""
     async with guarded("sse") as server:

@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import sys
+import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,6 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from smart_mcp_proxy.upstream import codec, line_inbox
+from smart_mcp_proxy.upstream.codec import OFF_LOOP_BYTES, decode_messages
+from smart_mcp_proxy.upstream.inbox import Inbox
 from smart_mcp_proxy.upstream.line_inbox import LineInbox
 from smart_mcp_proxy.upstream.link import LinkEvent, LogLine
 from smart_mcp_proxy.upstream.pending import PendingCalls
@@ -125,3 +130,65 @@ async def test_nothing_is_taken_unless_somebody_reads():
     await asyncio.wait({reading})
     stdout.feed_data(said(2))
     assert (stdout.taken, len(heard)) == (1, 2)
+
+
+async def test_a_very_long_line_is_read_beside_the_event_loop(monkeypatch):
+    """In a thread; what stands before and behind it keeps its place."""
+    read: list[tuple[bool, bool]] = []
+
+    def noted(*pieces: bytes) -> Any:
+        is_on_loop = threading.current_thread() is threading.main_thread()
+        read.append((is_on_loop, sum(map(len, pieces)) > OFF_LOOP_BYTES))
+        return decode_messages(*pieces)
+
+    for module in (codec, line_inbox):
+        monkeypatch.setattr(module, "decode_messages", noted)
+    long = said(2)[:-1] + b" " * OFF_LOOP_BYTES + b"\n"
+    chunks = [said(0) + said(1) + long + said(3), said(4)]
+    heard, _ = await numbers_heard(chunks, [3, 0], limit_bytes=2 * OFF_LOOP_BYTES)
+    assert heard == [0, 1, 2, 3, 4]
+    assert sorted(read) == [(False, True)] + [(True, False)] * 4
+
+
+@pytest.mark.parametrize("size", [OFF_LOOP_BYTES // 2, OFF_LOOP_BYTES])
+async def test_a_very_long_body_is_read_beside_the_event_loop(monkeypatch, size):
+    """In a thread, where a short one is read at once."""
+    threads: list[threading.Thread] = []
+
+    def noted(*pieces: bytes) -> Any:
+        threads.append(threading.current_thread())
+        return decode_messages(*pieces)
+
+    monkeypatch.setattr(codec, "decode_messages", noted)
+    heard: list[LinkEvent] = []
+    inbox = Inbox("box", heard.append, lambda: None, no_answer, nothing_said)
+    assert not await inbox.take(None, said(0), b" " * size)
+    assert len(heard) == 1
+    assert [thread is threading.main_thread() for thread in threads] == [size < OFF_LOOP_BYTES]
+
+
+async def test_nothing_of_what_was_dealt_with_is_kept(monkeypatch):
+    """A list of a thousand tools is 0.6 MB: it would stay until the server says the next word."""
+    lines: list[bytes] = []
+
+    def noted(*pieces: bytes) -> Any:
+        lines.extend(pieces)
+        return decode_messages(*pieces)
+
+    monkeypatch.setattr(line_inbox, "decode_messages", noted)
+    chunks = [said(0)[:-1] + b" " * LITTLE_BYTES + b"\n"]
+    held = sys.getrefcount(chunks[0])
+    is_waiting, is_over = asyncio.Event(), asyncio.Event()
+
+    async def read() -> bytes:
+        if not lines:
+            return chunks[0]
+        is_waiting.set()
+        await is_over.wait()
+        return b""
+
+    reading = asyncio.ensure_future(inbox_of([], limit_bytes=2 * LITTLE_BYTES).read(read))
+    await is_waiting.wait()
+    assert [sys.getrefcount(lines[0]), sys.getrefcount(chunks[0])] == [held, held]
+    is_over.set()
+    await reading

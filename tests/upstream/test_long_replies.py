@@ -127,7 +127,7 @@ PARTS = [
     "\x80",
     "é",
 ]
-ODD = re.compile(r'[^ -~]|\\(?!["\\/nt]|\Z)')
+ODD = re.compile(r'[^ -~]|\\(?!["\\/nt]|r\\n)')
 
 
 @given(st.lists(st.sampled_from(PARTS), min_size=1, max_size=8).map("".join), st.integers(0, 40), CUTS)

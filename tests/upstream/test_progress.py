@@ -15,9 +15,13 @@ async def heard(*steps: float) -> list[float]:
     async def listen(report: Progress) -> None:
         got.append(report.progress)
 
-    async with ProgressFeed(listen) as feed:
+    feed = ProgressFeed(listen)
+
+    async def call() -> None:
         for step in steps:
             feed.offer(Progress(step))
+
+    await feed.around(call())
     return got
 
 

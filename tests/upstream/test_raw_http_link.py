@@ -259,10 +259,10 @@ async def test_a_forgotten_session_ends_the_link(open_web, target):
 @pytest.mark.parametrize(
     ("status", "kind", "words"),
     [
-        (401, UpstreamAuthError, "Server 'web' answered with HTTP 401 Some Reason."),
-        (403, UpstreamError, "Server 'web' answered with HTTP 403 Some Reason."),
-        (404, UpstreamError, "Server 'web' answered with HTTP 404 Some Reason."),
-        (500, UpstreamError, "Server 'web' answered with HTTP 500 Some Reason."),
+        (401, UpstreamAuthError, "Server 'web' answered with HTTP 401 Unauthorized."),
+        (403, UpstreamError, "Server 'web' answered with HTTP 403 Forbidden."),
+        (404, UpstreamError, "Server 'web' answered with HTTP 404 Not Found."),
+        (500, UpstreamError, "Server 'web' answered with HTTP 500 Internal Server Error."),
     ],
 )
 async def test_an_http_error_at_connecting_is_named(open_web, serve, status, kind, words):
@@ -352,6 +352,24 @@ async def test_a_server_that_left_the_handshake_behind_is_found_out(open_web, se
 
     server = await serve("modern", echo, other=refuse)
     assert (await open_web(server.url, era="handshake")).era == "modern"
+
+
+async def test_a_refused_version_is_asked_for_again_where_it_is_offered(open_web, serve):
+    """A server that refuses one names those that it has; only where none of them is ours is it greeted as of old."""
+    offered: list[str] = []
+
+    async def refuse(request: RawRequest, answer: RawAnswer) -> None:
+        if request is not server.requests[0]:
+            server.era, server.other = ("handshake" if offered == ["1999-01-01"] else "modern"), None
+            await server.answer(request, answer)
+            return
+        data = {"supported": offered, "requested": request.headers["mcp-protocol-version"]}
+        answer.message(request.id, error={"code": -32022, "message": "no", "data": data}, status=400)
+
+    for offered[:], era, greetings in ((["1999-01-01", "2026-07-28"], "modern", 0), (["1999-01-01"], "handshake", 1)):
+        server = await serve("neither", echo, other=refuse)
+        assert (await open_web(server.url)).era == era
+        assert len(server.heard("initialize")) == greetings
 
 
 async def test_modern_requests_say_in_headers_what_they_are(open_web, serve):
@@ -464,8 +482,8 @@ async def faults(request: RawRequest, answer: RawAnswer) -> None:  # noqa: C901 
         ("other-id", "gave no proper answer to 'tools/call': no message in it carries the request's id", "unknown"),
         ("null-result", "its result is no JSON object", "unknown"),
         ("busy", "answered with HTTP 429", "unknown"),
-        ("broken", "answered with HTTP 502 Some Reason", "unknown"),
-        ("refused", "answered 'tools/call' with error -32602: bad argument", "unknown"),
+        ("broken", "answered with HTTP 502 Bad Gateway", "unknown"),
+        ("refused", "answered with HTTP 400 Bad Request: bad argument", "unknown"),
         ("unknown-method", "answered 'tools/call' with error -32601: never heard", "unknown"),
         ("zipped", "sent a compressed answer", "unknown"),
         ("signed-out", "answered with HTTP 401", "not_sent"),

@@ -7,6 +7,7 @@ import random
 import signal
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -18,7 +19,7 @@ from smart_mcp_proxy.models import ServerState, ServerStatus
 from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.servers import Limits, ServerConfig
 from smart_mcp_proxy.upstream import Dialer, Fleet, Upstream
-from smart_mcp_proxy.upstream.link import OnEvent
+from smart_mcp_proxy.upstream.link import OnEvent, Revived
 
 pytestmark = pytest.mark.anyio
 
@@ -250,13 +251,119 @@ class SigningOut:
         return UpstreamError("Server 'fake' was stopped.")
 
 
+class RefusingOnce(SigningOut):
+    """A session whose server refuses one tool, or one moment, with 401, and nothing else."""
+
+    def __init__(self, era: str) -> None:
+        super().__init__()
+        self.era = era
+        self.asked: list[str] = []
+        self.was_checked = asyncio.Event()
+
+    async def request(self, method: str, params: Mapping[str, Any], **options: Any) -> RawResult:
+        self.asked.append(method)
+        if method == "tools/call":
+            return await super().request(method, params, **options)
+        self.was_checked.set()
+        return RawResult(b"{}")
+
+
+@pytest.mark.parametrize(("era", "check"), [("handshake", "ping"), ("modern", "server/discover")])
+async def test_a_401_to_one_call_takes_no_other_calls_with_it(keep, watch, era, check):
+    """The server is asked whether it refuses all: while it does not, it stays ready, and the caller alone is told."""
+    link = RefusingOnce(era)
+
+    async def open_link(config: ServerConfig, *, environ: Mapping[str, str], era: Any, on_event: OnEvent) -> Any:
+        return link
+
+    upstream = keep(open_link=open_link)
+    await upstream.start()
+    assert await upstream.ready(5)
+    for count in (1, 2):
+        with pytest.raises(UpstreamAuthError, match="HTTP 401"):
+            await call(upstream, "echo")
+        with anyio.fail_after(5):
+            await link.was_checked.wait()
+        link.was_checked.clear()
+        await anyio.wait_all_tasks_blocked()
+        assert link.asked == ["tools/call", check] * count
+    assert watch.states["fake"] == [State.CONNECTING, State.READY]
+    assert not link.is_closed.is_set()
+
+
+async def test_a_server_that_let_us_in_before_is_tried_again_soon_after_a_401(keep, watch):
+    """A configured token that is refused for a moment costs seconds, not a minute."""
+    links = [SigningOut(), RefusingOnce("modern")]
+    opened = iter(links)
+
+    async def open_link(config: ServerConfig, *, environ: Mapping[str, str], era: Any, on_event: OnEvent) -> Any:
+        return next(opened)
+
+    upstream = keep(open_link=open_link)
+    await upstream.start()
+    assert await upstream.ready(5)
+    with pytest.raises(UpstreamAuthError, match="HTTP 401"):
+        await call(upstream, "echo")
+    await watch.until(lambda: watch.states["fake"].count(State.READY) == 2)
+    assert State.NEEDS_AUTH in watch.states["fake"]
+
+
+async def test_a_server_that_speaks_again_after_a_silence_is_announced_as_ready(keep, watch):
+    """Whoever held back calls because of the silence begins anew."""
+    heard: list[OnEvent] = []
+    link = RefusingOnce("modern")
+
+    async def open_link(config: ServerConfig, *, environ: Mapping[str, str], era: Any, on_event: OnEvent) -> Any:
+        heard.append(on_event)
+        return link
+
+    upstream = keep(open_link=open_link)
+    await upstream.start()
+    assert await upstream.ready(5)
+    heard[0](Revived())
+    assert watch.states["fake"] == [State.CONNECTING, State.READY, State.READY]
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="stopping is seen in /proc only")
+async def test_a_stopped_child_that_goes_on_is_in_use_again_at_once(keep, watch):
+    """Calls time out while it is stopped; its next word counts, and not the pause that was meant for a failing one."""
+    upstream = keep(fake_config())
+    await upstream.start()
+    assert await upstream.ready(10)
+    pid = int(await call(upstream, "pid"))
+    os.kill(pid, signal.SIGSTOP)
+    with pytest.raises(UpstreamTimeoutError):
+        await call(upstream, "echo", timeout_s=0.1)
+    os.kill(pid, signal.SIGCONT)
+    await watch.until(lambda: watch.states["fake"].count(State.READY) == 2)
+    assert State.ERROR not in watch.states["fake"]
+    assert int(await call(upstream, "pid")) == pid
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="stopping is seen in /proc only")
+async def test_a_child_that_stays_stopped_is_replaced(keep, watch):
+    """Not after the time that a busy one gets: a stopped one does not work on anything."""
+    upstream = keep(fake_config(limits=Limits(init_s=1000, list_s=4, call_s=4)))
+    await upstream.start()
+    assert await upstream.ready(10)
+    pid = int(await call(upstream, "pid"))
+    os.kill(pid, signal.SIGSTOP)
+    with pytest.raises(UpstreamTimeoutError):
+        await call(upstream, "echo", timeout_s=0.1)
+    await watch.until(lambda: watch.states["fake"].count(State.READY) == 2)
+    assert int(await call(upstream, "pid")) != pid
+
+
 @pytest.mark.parametrize("ask", [lambda one: call(one, "echo"), lambda one: one.list_tools()], ids=["call", "list"])
 async def test_a_server_that_asks_for_a_sign_in_later_needs_one_from_then_on(keep, watch, ask):
     """Its state says so, its session is closed, and later calls are told at once."""
     link = SigningOut()
+    opened = iter([link])
 
     async def open_link(config: ServerConfig, *, environ: Mapping[str, str], era: Any, on_event: OnEvent) -> Any:
-        return link
+        for one in opened:
+            return one
+        raise UpstreamAuthError("Server 'fake' answered with HTTP 401.", hint="Sign in.")
 
     upstream = keep(open_link=open_link)
     await upstream.start()
@@ -265,7 +372,7 @@ async def test_a_server_that_asks_for_a_sign_in_later_needs_one_from_then_on(kee
         await ask(upstream)
     assert caught.value.delivery == "unknown"
     await watch.until(lambda: State.NEEDS_AUTH in watch.states["fake"])
-    assert watch.states["fake"] == [State.CONNECTING, State.READY, State.NEEDS_AUTH]
+    assert watch.states["fake"][:3] == [State.CONNECTING, State.READY, State.NEEDS_AUTH]
     assert (upstream.status.error, upstream.status.hint) == ("Server 'fake' answered with HTTP 401.", "Sign in.")
     assert link.is_closed.is_set()
     with pytest.raises(UpstreamAuthError, match="not ready") as caught:
@@ -405,10 +512,25 @@ async def test_closing_ends_all_servers_at_once(fleet):
     await fleet.apply(configs("good") | configs("x", "y", "z", args=("-S", "-E", "-c", code), limits=limits))
     await fleet.start()
     await call(fleet.get("good"), "echo")
-    began = time.monotonic()
-    await fleet.close()
-    assert time.monotonic() - began < 5
+    with anyio.fail_after(30):
+        await fleet.close()
     assert {upstream.status.state for upstream in fleet} == {State.DISCONNECTED}
+
+
+@pytest.mark.long
+async def test_three_stubborn_servers_are_ended_in_the_time_of_one(watch):
+    """Each is given its grace period, side by side."""
+    code = "import signal,time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); time.sleep(600)"
+    spent = []
+    for names in ("x", "xyz"):
+        fleet = Fleet(environ=dict(os.environ), on_change=watch.changed, on_tools_changed=watch.told_of_tools)
+        await fleet.apply(configs(*names, args=("-S", "-E", "-c", code), limits=Limits(init_s=30)))
+        await fleet.start()
+        await watch.until(lambda names=names: all(State.CONNECTING in watch.states.get(name, []) for name in names))
+        began = time.monotonic()
+        await fleet.close()
+        spent.append(time.monotonic() - began)
+    assert spent[1] < 2 * spent[0] + 1, spent
 
 
 async def test_a_slow_server_delays_no_other(fleet):

@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 from smart_mcp_proxy.errors import UpstreamError, UpstreamTimeoutError
 from smart_mcp_proxy.models import ServerState
 from smart_mcp_proxy.raw_result import RawResult
+from smart_mcp_proxy.telemetry import secrets_hidden
 from smart_mcp_proxy.upstream.codec import cleaned, recovered_id
+from smart_mcp_proxy.upstream.handshake import server_label
 from smart_mcp_proxy.upstream.lines import LineSplitter, OverlongLine
 from smart_mcp_proxy.upstream.listing import ToolListing, fetch_tools
 from smart_mcp_proxy.upstream.states import TRANSITIONS, check_transition
@@ -220,3 +222,12 @@ async def test_a_tool_that_cannot_be_read_costs_only_itself():
     assert [tool["name"] for tool in listing.definitions] == ["good"]
     (problem,) = listing.problems
     assert "it cannot be read" in problem
+
+
+@pytest.mark.parametrize("before", ["", "x" * 195])
+def test_what_a_server_was_trusted_with_is_hidden_in_its_name(before: str) -> None:
+    """It stands in tables, in REST and in the log; no half of it is left where a long name is cut."""
+    with secrets_hidden(["trusted-with-this"]):
+        label = server_label({"name": f"{before}trusted-with-this", "version": "1 trusted-with-this"})
+    assert "trust" not in label
+    assert label.endswith(" 1 [hidden]")

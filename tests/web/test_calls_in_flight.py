@@ -36,7 +36,7 @@ def taken(agent: Agent) -> TakenCall:
 async def test_a_call_that_is_cancelled_is_answered_by_that() -> None:
     agent = Agent()
     call = taken(agent)
-    task = asyncio.ensure_future(call.answer())
+    task = asyncio.ensure_future(call.answer(None))
     with anyio.fail_after(5):
         await agent.has_begun.wait()
         assert call.calls.cancel("7")
@@ -51,7 +51,7 @@ async def test_a_cancellation_that_comes_before_its_call_has_begun_leaves_nobody
     agent = Agent()
     agent.go_on.set()
     call = taken(agent)
-    task = asyncio.ensure_future(call.answer())
+    task = asyncio.ensure_future(call.answer(None))
     assert not call.calls.cancel(7)
     with anyio.fail_after(5):
         status, reply = await task

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from smart_mcp_proxy.errors import ConfigError
-from smart_mcp_proxy.web.http import bind
+from smart_mcp_proxy.web.listening import bind
 
 IPV4, IPV6 = "127.0.0.1", "::1"
 

@@ -5,6 +5,7 @@ from functools import partial
 
 from smart_mcp_proxy.gateway.asks import Ask, Asks
 from smart_mcp_proxy.gateway.contents import Contents
+from smart_mcp_proxy.gateway.links import may_link, relinked_prompt
 from smart_mcp_proxy.gateway.proxying.present import presented_prompt, presented_resource
 from smart_mcp_proxy.gateway.results import rewritten
 from smart_mcp_proxy.gateway.tools.base import Caller
@@ -38,8 +39,8 @@ class ContentReader:
 
     async def read_resource(self, uri: str, caller: Caller) -> bytes:
         """The result of `resources/read` as JSON text, under URIs that lead here."""
-        target = self._contents.resource(uri)
-        raw = await self._asks.ask(Ask("resources/read", target, {"uri": target.name}, {}, caller))
+        target = await self._asks.find(self._contents, uri, caller.principal)
+        raw = await self._asks.ask(Ask("resources/read", target, {"uri": target.name}, {}, caller, uri=uri))
         uri_of = partial(self._contents.uri_of, target.server)
         return (await rewritten(raw, partial(presented_resource, uri_of=uri_of, is_fenced=self._is_fenced))).text
 
@@ -48,6 +49,8 @@ class ContentReader:
         target = self._contents.prompt(self._prompt_meant(name))
         params = {"name": target.name, "arguments": args} if args else {"name": target.name}
         raw = await self._asks.ask(Ask("prompts/get", target, params, args, caller))
+        if may_link(raw):
+            raw = await rewritten(raw, partial(relinked_prompt, uri_of=partial(self._contents.uri_of, target.server)))
         return (await rewritten(raw, partial(presented_prompt, is_fenced=self._is_fenced))).text
 
     def _prompt_meant(self, name: str) -> str:

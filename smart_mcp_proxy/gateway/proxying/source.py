@@ -1,15 +1,20 @@
 """One caller's view of all servers, as the `proxy` tool asks for it; every call goes the way that all calls go."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
+
+import msgspec
 
 from smart_mcp_proxy import policy
 from smart_mcp_proxy.errors import RequestError
 from smart_mcp_proxy.gateway.calls import Calls
+from smart_mcp_proxy.gateway.links import relinked_tool
 from smart_mcp_proxy.gateway.proxying.reader import ContentReader
 from smart_mcp_proxy.gateway.tools.base import Caller
+from smart_mcp_proxy.gateway.uri_templates import gateway_uri
 from smart_mcp_proxy.gateway.visible import Visible
-from smart_mcp_proxy.models import CallRequest
+from smart_mcp_proxy.models import CallRequest, ToolRecord
 from smart_mcp_proxy.names import RESERVED_NAMES
 from smart_mcp_proxy.proxying import Listed, ProxyType, find_listed
 
@@ -44,7 +49,7 @@ class CallerSource:
     async def listed(self, type: ProxyType) -> Sequence[Listed]:
         """Every definition of a type; resource templates are among the resources."""
         if type == "tool":
-            return [Listed(one.listed_name, one.raw, "Tool", one.key.server) for one in self._visible.records()]
+            return [_listed_tool(record) for record in self._visible.records()]
         if type == "prompt":
             return self._reader.prompts()
         return self._reader.resources()
@@ -59,8 +64,7 @@ class CallerSource:
         if type != "tool":
             return find_listed(type, path, await self.listed(type))
         self._refuse_own(path)
-        record = await self._visible.require(path)
-        return Listed(record.listed_name, record.raw, "Tool", record.key.server)
+        return _listed_tool(await self._visible.require(path))
 
     async def call_tool(self, path: str, args: Mapping[str, Any]) -> bytes:
         """The tool's result.
@@ -99,3 +103,11 @@ class CallerSource:
                 hint="Call it directly, or list the others with action 'list' and type 'tool'.",
                 code="own_tool",
             )
+
+
+def _listed_tool(record: ToolRecord) -> Listed:
+    """A tool, its interface named as the gateway names it; most have none and are not read."""
+    raw, server = record.raw, record.key.server
+    if b"resourceUri" in raw:
+        raw = msgspec.json.encode(relinked_tool(msgspec.json.decode(raw), partial(gateway_uri, server)))
+    return Listed(record.listed_name, raw, "Tool", server)

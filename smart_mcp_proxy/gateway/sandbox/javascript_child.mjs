@@ -61,8 +61,10 @@ function ask(name, args) {
   });
 }
 
-async function call_tool(name, args = {}) {
-  const reply = await ask(name, args);
+// call_tool(server, tool, args) is the form of the field's other implementation.
+async function call_tool(name, args, more) {
+  const isSplit = typeof name === "string" && typeof args === "string" && !/^\s*[[{]/.test(args);
+  const reply = await (isSplit ? ask(`${name}:${args}`, more ?? {}) : ask(name, args ?? {}));
   if ("error" in reply) throw new ToolError(reply.error);
   return valueOf(reply);
 }

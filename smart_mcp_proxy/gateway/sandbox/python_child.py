@@ -53,8 +53,10 @@ def main() -> None:
     start = pipes.read()
     left_chars = start["output_chars"]
 
-    def call_tool(name: str, args: dict[str, Any] | None = None) -> Any:
-        (reply,) = pipes.ask([_request(name, args)])
+    def call_tool(name: str, args: Any = None, more: dict[str, Any] | None = None) -> Any:
+        # call_tool(server, tool, args) is the form of the field's other implementation.
+        is_split = isinstance(name, str) and isinstance(args, str) and not args.lstrip().startswith(("[", "{"))
+        (reply,) = pipes.ask([_request(f"{name}:{args}", more) if is_split else _request(name, args)])
         if "error" in reply:
             raise RuntimeError(f"{reply['error']['code']}: {reply['error']['message']}")
         return _value(reply)

@@ -172,9 +172,9 @@ class Run:
             return self._out_of_memory()
         message = failed.message[:_MESSAGE_CHARS]
         if failed.kind == "crash":
-            return _failed("code_error", f"The interpreter of the script broke: {message}.")
-        where = f"Line {failed.line}: " if failed.line is not None else ""
-        return _failed("code_error", f"{where}{message}", line=failed.line)
+            return _failed("code_error", "The interpreter of the script broke:", said=message)
+        where = f"Line {failed.line}:" if failed.line is not None else ""
+        return _failed("code_error", where, line=failed.line, said=message)
 
     async def _vanished(self) -> ProxyError:
         """The process closed its output without a word."""
@@ -206,12 +206,13 @@ class Run:
         )
 
 
-def _failed(code: str, message: str, line: int | None = None) -> ProxyError:
+def _failed(code: str, message: str, line: int | None = None, said: str = "") -> ProxyError:
     return RequestError(
         message,
         hint="Correct the script and run it again; data.calls says which calls were made already.",
         code=code,
         data=None if line is None else {"line": line},
+        said=said,
     )
 
 

@@ -4,7 +4,8 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from functools import cache
+from typing import Any, ClassVar, Generic, Protocol, TypeGuard, TypeVar, get_args, get_origin
 
 import msgspec
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -13,6 +14,7 @@ from pydantic_core import ErrorDetails
 from smart_mcp_proxy.errors import RequestError
 from smart_mcp_proxy.models import ClientInput, ClientLine, Hit, OnMessage, OnProgress, ToolRecord
 from smart_mcp_proxy.raw_result import RawResult
+from smart_mcp_proxy.spellings import Kind, Spellings, shown
 
 __all__ = ["AgentTool", "Arguments", "Caller", "Registered", "Registry"]
 
@@ -125,9 +127,15 @@ class AgentTool(ABC, Generic[ArgumentsT]):
         return False
 
     def parse(self, arguments: Mapping[str, Any]) -> ArgumentsT:
-        """The arguments, checked."""
+        """The arguments, checked. Those that do not fit as they stand are read once more as agents may spell them."""
         try:
             return self.arguments.model_validate(dict(arguments))
+        except ValidationError:
+            return self._read(arguments)
+
+    def _read(self, arguments: Mapping[str, Any]) -> ArgumentsT:
+        try:
+            return self.arguments.model_validate(_spellings(self.arguments).read(arguments))
         except ValidationError as exc:
             problems = exc.errors(include_url=False, include_context=True)
             raise RequestError(
@@ -151,8 +159,28 @@ def _worded(problem: ErrorDetails) -> str:
         return f"{place} is missing"
     if problem["type"] == "extra_forbidden":
         return f"{place} is not a parameter"
-    words = problem["msg"].replace("a valid dictionary", "an object")
-    return f"{place} is {problem['input']!r:.80}: {words[:1].lower()}{words[1:]}"
+    words = problem["msg"].partition(" or instance of ")[0].replace("a valid dictionary", "an object")
+    return f"{place} is {shown(problem['input'])}: {words[:1].lower()}{words[1:]}"
+
+
+@cache  # one per tool
+def _spellings(model: type[BaseModel]) -> Spellings:
+    """The spellings of a model's fields."""
+    kinds: dict[str, Kind] = {}
+    within: dict[str, Spellings] = {}
+    for name, field in model.model_fields.items():
+        # The type, or where it may be left out as null, the one beside None.
+        types = [type_ for type_ in get_args(field.annotation) if inspect.isclass(type_)]
+        model_ = next((type_ for type_ in (field.annotation, *types) if _is_model(type_)), None)
+        if model_ is not None:
+            within[name] = _spellings(model_)
+        origin = get_origin(field.annotation)
+        kinds[name] = "texts" if origin is list else "object" if origin is dict or model_ is not None else "value"
+    return Spellings(kinds, within)
+
+
+def _is_model(type_: object) -> TypeGuard[type[BaseModel]]:
+    return inspect.isclass(type_) and issubclass(type_, BaseModel)
 
 
 def _flat(schema: dict[str, Any]) -> dict[str, Any]:

@@ -94,24 +94,24 @@ def _intent(arguments: CallArguments) -> Intent:
 
 
 def _arguments(parsed: CallArguments) -> dict[str, Any]:
-    given = parsed.model_fields_set
+    """What is passed on, from whichever of the two parameters has any content."""
     if not parsed.args_json:
         return parsed.args
-    if "args" in given:
-        raise RequestError("args and args_json are both given.", hint="Send one of them.", code="invalid_arguments")
     try:
         arguments = msgspec.json.decode(parsed.args_json)
-    except msgspec.DecodeError as exc:
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as exc:
         raise RequestError(
             f"args_json is not JSON: {exc}.", hint="Send the arguments as an object in args.", code="invalid_arguments"
         ) from exc
-    if not isinstance(arguments, dict):
+    if not isinstance(arguments, dict | None):
         raise RequestError(
             f"args_json holds {parsed.args_json!r:.80}, which is no object.",
             hint='Send {"parameter": value}, or the object itself in args.',
             code="invalid_arguments",
         )
-    return arguments
+    if arguments and parsed.args:
+        raise RequestError("args and args_json are both given.", hint="Send one of them.", code="invalid_arguments")
+    return arguments or parsed.args
 
 
 class CallToolRead(_CallTool):

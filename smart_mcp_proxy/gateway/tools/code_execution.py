@@ -11,11 +11,12 @@ from pydantic import Field
 from smart_mcp_proxy import policy
 from smart_mcp_proxy.errors import ProxyError, RefusedError, RequestError
 from smart_mcp_proxy.gateway.calls import Calls
-from smart_mcp_proxy.gateway.cleaning import fence
+from smart_mcp_proxy.gateway.cleaning import clean, fence, may_need_cleaning, told_error
 from smart_mcp_proxy.gateway.outputs import Outputs, truncate
 from smart_mcp_proxy.gateway.recorder import Recorder
 from smart_mcp_proxy.gateway.results import rewritten, structured_result
 from smart_mcp_proxy.gateway.sandbox import Finished, Language, Ledger, Sandbox, Script, languages_of
+from smart_mcp_proxy.gateway.sandbox.advice import advice_on_failure, advice_on_result
 from smart_mcp_proxy.gateway.tools.base import AgentTool, Arguments, Caller
 from smart_mcp_proxy.gateway.visible import Visible
 from smart_mcp_proxy.models import CallRequest
@@ -95,11 +96,14 @@ class CodeExecution(AgentTool[CodeArguments]):
         ledger = Ledger()
         outcome, delivery = "internal", "unknown"
         try:
-            finished = await self._finish(arguments, caller, ledger, id)
+            finished, hint = await self._finish(arguments, caller, ledger, id)
             outcome, delivery = "ok", ""
         except ProxyError as error:
             outcome, delivery = error.error_code, error.delivery
-            raise
+            settings = self._settings
+            raise await told_error(
+                error, is_cleaned=settings.clean_results, is_fenced=settings.fence_results
+            ) from error
         except asyncio.CancelledError:
             outcome = "cancelled"
             raise
@@ -119,20 +123,32 @@ class CodeExecution(AgentTool[CodeArguments]):
                 )
             )
         answer = {"result": finished.result, "output": finished.output, "calls": ledger.groups()}
+        if hint:
+            answer["hint"] = hint
         raw = structured_result(answer)
+        if self._settings.clean_results and may_need_cleaning(raw):
+            raw = await rewritten(raw, clean)
         if limit := self._settings.truncate_output_len:
             cut = partial(truncate, limit_chars=limit, outputs=self._outputs, principal=caller.principal)
             raw = await rewritten(raw, cut)
         return await rewritten(raw, fence) if self._settings.fence_results else raw
 
-    async def _finish(self, arguments: CodeArguments, caller: Caller, ledger: Ledger, id: str) -> Finished:
+    async def _finish(self, arguments: CodeArguments, caller: Caller, ledger: Ledger, id: str) -> tuple[Finished, str]:
+        """What the script returned, and what its author may have meant otherwise."""
         script = self._script(arguments)
 
         async def make_call(name: str, args: Mapping[str, Any]) -> bytes:
             call = self._request(name, args, arguments, caller, id)
             return (await self._calls.call(call, within=self._visible)).text
 
-        return await self._sandbox.run(script, make_call, ledger)
+        try:
+            finished = await self._sandbox.run(script, make_call, ledger)
+        except ProxyError as error:
+            if error.error_code == "code_error":
+                advice = advice_on_failure(script.language, script.code, self._languages)
+                error.hint = f"{advice} {error.hint}".strip()
+            raise
+        return finished, advice_on_result(script.language, script.code, is_null=bytes(finished.result) == b"null")
 
     def _script(self, arguments: CodeArguments) -> Script:
         """The script with its limits.

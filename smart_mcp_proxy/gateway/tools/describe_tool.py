@@ -4,7 +4,8 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from smart_mcp_proxy.errors import RefusedError, ToolNotFoundError
+from smart_mcp_proxy.errors import RefusedError, ToolNotFoundError, UpstreamError
+from smart_mcp_proxy.gateway.calls import Calls
 from smart_mcp_proxy.gateway.results import structured_result
 from smart_mcp_proxy.gateway.retrieval import Retrieval
 from smart_mcp_proxy.gateway.tools.base import AgentTool, Arguments, Caller
@@ -40,9 +41,10 @@ class DescribeTool(AgentTool[DescribeArguments]):
         },
     }
 
-    def __init__(self, visible: Visible, retrieval: Retrieval) -> None:
+    def __init__(self, visible: Visible, retrieval: Retrieval, calls: Calls) -> None:
         self._visible = visible
         self._retrieval = retrieval
+        self._calls = calls
 
     async def run(self, arguments: DescribeArguments, caller: Caller) -> RawResult:
         """Describes what it finds and says for the rest why not."""
@@ -51,6 +53,7 @@ class DescribeTool(AgentTool[DescribeArguments]):
         for name in dict.fromkeys(arguments.names):
             try:
                 tools.append(self._retrieval.describe(await self._visible.require(name)))
-            except (RefusedError, ToolNotFoundError) as error:
-                errors.append({"name": name[:NAME_LIMIT_CHARS], **error.to_dict()})
+            except (RefusedError, ToolNotFoundError, UpstreamError) as error:
+                shown = await self._calls.shown(error)
+                errors.append({"name": name[:NAME_LIMIT_CHARS], **shown.to_dict()})
         return structured_result({"tools": tools, "errors": errors}, is_error=not tools)

@@ -1,5 +1,6 @@
 """`upstream_servers`: the servers behind the gateway, managed by an agent within what its user allows."""
 
+from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
@@ -7,10 +8,12 @@ from pydantic import Field
 from pydantic.json_schema import SkipJsonSchema
 
 from smart_mcp_proxy.errors import RequestError
+from smart_mcp_proxy.gateway.cleaning import clean, fenced, may_need_cleaning
 from smart_mcp_proxy.gateway.management import Management
-from smart_mcp_proxy.gateway.results import structured_result
+from smart_mcp_proxy.gateway.results import rewritten, structured_result
 from smart_mcp_proxy.gateway.tools.base import AgentTool, Arguments, Caller
 from smart_mcp_proxy.raw_result import RawResult
+from smart_mcp_proxy.settings import Settings
 
 __all__ = ["UpstreamServers"]
 
@@ -74,8 +77,9 @@ class UpstreamServers(AgentTool[ServersArguments]):
         },
     }
 
-    def __init__(self, management: Management) -> None:
+    def __init__(self, management: Management, settings: Settings) -> None:
         self._management = management
+        self._settings = settings
 
     def definition(self) -> dict[str, Any]:
         """The tool as listed; a field that is left out changes nothing, so none has a default."""
@@ -87,7 +91,8 @@ class UpstreamServers(AgentTool[ServersArguments]):
     async def run(self, arguments: ServersArguments, caller: Caller) -> RawResult:
         """Does one operation."""
         answer = await self._done(arguments, caller.principal)
-        return structured_result(msgspec.to_builtins(answer))
+        raw = structured_result(msgspec.to_builtins(answer))
+        return await rewritten(raw, clean) if self._settings.clean_results and may_need_cleaning(raw) else raw
 
     async def _done(self, arguments: ServersArguments, principal: str) -> object:
         management, name, operation = self._management, arguments.name, arguments.operation
@@ -113,18 +118,22 @@ class UpstreamServers(AgentTool[ServersArguments]):
             case "refresh":
                 return await management.refresh(name, "agent", principal=principal)
             case _:
-                return {"name": name, "lines": management.logs(name, arguments.lines)}
+                return {"name": name, "lines": self._logs(name, arguments.lines)}
+
+    def _logs(self, name: str, count: int) -> Sequence[str]:
+        """The last lines that a server wrote, the first and the last one a fence where the settings ask for it."""
+        lines = self._management.logs(name, count)
+        return fenced("\n".join(lines)).split("\n") if self._settings.fence_results else lines
 
 
 def _entry(arguments: ServersArguments) -> dict[str, Any]:
-    """The fields of an entry that were sent; an empty text removes the field, as null does."""
+    """The fields of an entry that were sent; the JSON text null removes one."""
     given = arguments.model_fields_set
-    entry: dict[str, Any] = {
-        key: getattr(arguments, key) or None for key in ("url", "command", "type", "cwd", "timeout") if key in given
-    }
+    sent = {key: getattr(arguments, key) for key in ("url", "command", "type", "cwd", "timeout") if key in given}
+    entry: dict[str, Any] = {key: value for key, value in sent.items() if value}
     for parameter, key in _JSON_FIELDS.items():
-        if parameter in given:
-            entry[key] = _decoded(parameter, key, getattr(arguments, parameter))
+        if text := getattr(arguments, parameter):
+            entry[key] = _decoded(parameter, key, text)
     if "enabled" in given:
         entry |= {"disabled": None if arguments.enabled else True, "enabled": None}
     return entry
@@ -132,11 +141,9 @@ def _entry(arguments: ServersArguments) -> dict[str, Any]:
 
 def _decoded(parameter: str, key: str, text: str) -> Any:
     """The value of a parameter that is sent as JSON text."""
-    if not text:
-        return None
     try:
         value = msgspec.json.decode(text)
-    except msgspec.DecodeError as exc:
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as exc:
         raise RequestError(
             f"{parameter} is not JSON: {exc}.", hint="Send it as JSON text.", code="invalid_arguments"
         ) from exc

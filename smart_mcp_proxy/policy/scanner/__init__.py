@@ -1,7 +1,21 @@
 """Does a tool's definition look like an attack on the agent that reads it? Pure functions over one definition."""
 
+from typing import TYPE_CHECKING, Any
+
 from smart_mcp_proxy.policy.scanner.findings import Finding
-from smart_mcp_proxy.policy.scanner.peers import Peer, Peers
-from smart_mcp_proxy.policy.scanner.scan import scan
+
+if TYPE_CHECKING:
+    from smart_mcp_proxy.policy.scanner.peers import Peer, Peers
+    from smart_mcp_proxy.policy.scanner.scanning import scan
 
 __all__ = ["Finding", "Peer", "Peers", "scan"]
+
+
+def __getattr__(name: str) -> Any:
+    """Loads the rules when the first definition is scanned, which few starts do: they take a fifth of a second."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from smart_mcp_proxy.policy.scanner import peers, scanning
+
+    globals().update(Peer=peers.Peer, Peers=peers.Peers, scan=scanning.scan)
+    return globals()[name]

@@ -7,7 +7,7 @@ import msgspec
 from starlette.responses import Response
 from starlette.types import Send
 
-from smart_mcp_proxy.errors import ProxyError
+from smart_mcp_proxy.errors import ProxyError, UpstreamError
 from smart_mcp_proxy.web.messages import json_response
 
 __all__ = ["Answer", "failure"]
@@ -58,14 +58,14 @@ class Answer:
 
     async def end_badly(self, error: ProxyError) -> None:
         """Replies with the JSON-RPC error that the server answered with, or that a begun stream ends with."""
-        facts = error.data or {}
-        if "rpc_code" in facts:
-            members: dict[str, Any] = {"code": facts["rpc_code"], "message": facts["rpc_message"]}
-            if facts.get("rpc_data") is not None:
-                members["data"] = facts["rpc_data"]
+        answer = error.answer if isinstance(error, UpstreamError) else None
+        if answer is not None:
+            members: dict[str, Any] = {"code": answer.code, "message": answer.message}
+            if answer.data is not None:
+                members["data"] = answer.data
         else:
             members = {"code": error.jsonrpc_code, "message": str(error), "data": error.to_dict()}
-        await self._reply(b'"error":' + msgspec.json.encode(members), "message" if "rpc_code" in facts else "error")
+        await self._reply(b'"error":' + msgspec.json.encode(members), "error" if answer is None else "message")
 
     async def _reply(self, member: bytes, event: str) -> None:
         text = b'{"jsonrpc":"2.0","id":' + msgspec.json.encode(self._id) + b"," + member + b"}"
@@ -99,6 +99,7 @@ def failure(error: ProxyError, server: str, *, is_proxy: bool, status: int | Non
 
     Source: seeds/4_http_broker_spec.md, Error Handling; contract.md, HTTP broker.
     """
+    told = (error.data or {}).get("http_status")
     body = {
         "error": "ProxyError",
         "message": str(error),
@@ -107,6 +108,7 @@ def failure(error: ProxyError, server: str, *, is_proxy: bool, status: int | Non
             "proxyEnabled": is_proxy,
             "code": error.error_code,
             "delivery": error.delivery,
+            **({} if told is None else {"httpStatus": told}),
         },
         "timestamp": datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
     }

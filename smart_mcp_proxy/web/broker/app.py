@@ -15,7 +15,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from smart_mcp_proxy.errors import ProxyError, RateLimitedError
+from smart_mcp_proxy.errors import ProxyError, RateLimitedError, UpstreamError
 from smart_mcp_proxy.fastmcp_compat.failures import gateway_failed
 from smart_mcp_proxy.fastmcp_compat.http import accepted_replies
 from smart_mcp_proxy.gateway import Gateway
@@ -94,6 +94,7 @@ def _endpoints(gateway: Gateway, keys: Keys) -> Starlette:
         contents,
         gateway.indexer,
         is_cleaned=gateway.settings.clean_results,
+        is_fenced=gateway.settings.fence_results,
     )
 
     async def answered(request: Request, look: Callable[[Principal], Any]) -> Response:
@@ -206,7 +207,7 @@ class _Proxy:
                 result = await self._brokering.request(name, asked, who)
             await answer.end(result)
         except ProxyError as error:
-            if not answer.has_begun and "rpc_code" not in (error.data or {}):
+            if not answer.has_begun and (not isinstance(error, UpstreamError) or error.answer is None):
                 raise
             await answer.end_badly(error)
 

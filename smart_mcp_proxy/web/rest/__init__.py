@@ -1,6 +1,7 @@
 """REST under `/api/v1`: what the command line and the operator ask a gateway. One table of routes, a file per noun."""
 
 from collections.abc import Mapping
+from functools import cache, partial
 
 from starlette.applications import Starlette
 from starlette.convertors import Convertor, register_url_convertor
@@ -17,9 +18,10 @@ from smart_mcp_proxy.web.messages import json_response, not_served
 from smart_mcp_proxy.web.rest import activity, agent_tokens, approvals, calls, config, servers, tools
 from smart_mcp_proxy.web.rest.doors import NetworkDoor, PrivateDoor, operator_token
 from smart_mcp_proxy.web.rest.openapi import OPENAPI_PATH, describe
+from smart_mcp_proxy.web.rest.pages import DOCS_PATH, START_PATH, docs_page, docs_response, start_response
 from smart_mcp_proxy.web.rest.route import PREFIX, Answer, Door, Endpoint
 
-__all__ = ["OPENAPI_PATH", "PREFIX", "ROUTES", "NetworkDoor", "build_rest_app", "operator_token"]
+__all__ = ["OPENAPI_PATH", "PAGES", "PREFIX", "ROUTES", "NetworkDoor", "build_rest_app", "operator_token"]
 
 ROUTES: tuple[Endpoint, ...] = (
     *servers.ROUTES,
@@ -30,6 +32,8 @@ ROUTES: tuple[Endpoint, ...] = (
     *activity.ROUTES,
     *agent_tokens.ROUTES,
 )
+PAGES = frozenset({START_PATH, DOCS_PATH, OPENAPI_PATH})
+"""What is served beside the routes, to everyone who may connect."""
 _PRIVATE = PrivateDoor()
 
 
@@ -59,8 +63,16 @@ def build_rest_app(gateway: Gateway, door: Door = _PRIVATE) -> Starlette:
     """
     document = describe_broker(describe(ROUTES))
 
+    described = cache(partial(docs_page, document))  # few ask for it
+
     async def openapi(request: Request) -> Response:
         return json_response(document)
+
+    async def docs(request: Request) -> Response:
+        return docs_response(described())
+
+    async def start(request: Request) -> Response:
+        return start_response(request)
 
     answers: dict[str, dict[str, Answer]] = {}
     for endpoint in ROUTES:
@@ -68,7 +80,12 @@ def build_rest_app(gateway: Gateway, door: Door = _PRIVATE) -> Starlette:
     # A path that ends in any name would also take in what stands behind it: those come last.
     paths = sorted(answers, key=lambda path: path.endswith(":path}"))
     app = Starlette(
-        routes=[Route(OPENAPI_PATH, openapi), *(_route(path, answers[path]) for path in paths)],
+        routes=[
+            Route(START_PATH, start),
+            Route(DOCS_PATH, docs),
+            Route(OPENAPI_PATH, openapi),
+            *(_route(path, answers[path]) for path in paths),
+        ],
         exception_handlers={404: _not_served, 405: _not_served, Exception: _failed},
     )
     app.router.redirect_slashes = False

@@ -13,6 +13,7 @@ from smart_mcp_proxy.errors import (
     ShuttingDownError,
     ToolNotFoundError,
     UpstreamAuthError,
+    UpstreamBusyError,
     UpstreamError,
     UpstreamTimeoutError,
 )
@@ -80,6 +81,7 @@ _CALLING: tuple[type[ProxyError], ...] = (
     ShuttingDownError,
     UpstreamError,
     UpstreamAuthError,
+    UpstreamBusyError,
     UpstreamTimeoutError,
 )
 

@@ -11,7 +11,7 @@ from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.telemetry import get_logger
 from smart_mcp_proxy.web.hosts import PlainAddress, allowed_hosts
 from smart_mcp_proxy.web.refusals import Refusals
-from smart_mcp_proxy.web.rest import OPENAPI_PATH, PREFIX, build_rest_app
+from smart_mcp_proxy.web.rest import PAGES, PREFIX, build_rest_app
 from smart_mcp_proxy.web.rest.doors import NetworkDoor, operator_token
 
 __all__ = ["RestBeside", "open_network_door"]
@@ -38,7 +38,7 @@ class RestBeside:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serves one request."""
         path = scope["path"] if scope["type"] == "http" else ""
-        is_rest = path.rstrip("/") == OPENAPI_PATH or path.startswith(PREFIX + "/")
+        is_rest = (path.rstrip("/") or path) in PAGES or path.startswith(PREFIX + "/")
         await (self._rest if is_rest else self._app)(scope, receive, send)
 
 

@@ -10,6 +10,7 @@ from smart_mcp_proxy.errors import ConfigError, ConflictError, ProxyError, Reque
 from smart_mcp_proxy.gateway import Gateway, GatewayStatus
 from smart_mcp_proxy.gateway.management import ServerChange, ServerImported, ServerPage, ServersView
 from smart_mcp_proxy.gateway.offer import Session
+from smart_mcp_proxy.gateway.visitors import Visitor
 from smart_mcp_proxy.models import ServerStatus
 from smart_mcp_proxy.servers import SERVER_NAME
 from smart_mcp_proxy.web.rest.route import Endpoint, author_of, body_of, integer, whole_number
@@ -83,6 +84,7 @@ async def _status(gateway: Gateway, request: Request) -> dict[str, Any]:
         "unmatched": list(status.unmatched),
         "embedded": None if status.embedded is None else dict(zip(("done", "total"), status.embedded, strict=True)),
         "sessions": [_session(session) for session in status.sessions],
+        "clients": [_visitor(visitor) for visitor in status.visitors],
         "servers": _all(status),
     }
 
@@ -165,16 +167,23 @@ def _session(session: Session) -> dict[str, Any]:
     }
 
 
+def _visitor(visitor: Visitor) -> dict[str, Any]:
+    """A client of the modern era that was here."""
+    return {**visitor.visit._asdict(), "last_seen": round(visitor.last_s, 3), "is_waiting": visitor.under_way > 0}
+
+
 def _all(status: GatewayStatus) -> list[dict[str, Any]]:
-    return [_server(server, status.tools.get(server.name, 0)) for server in status.servers]
+    tools, waiting = status.tools, status.waiting
+    return [_server(server, tools.get(server.name, 0), waiting.get(server.name, 0)) for server in status.servers]
 
 
-def _server(server: ServerStatus, tools: int) -> dict[str, Any]:
+def _server(server: ServerStatus, tools: int, waiting: int) -> dict[str, Any]:
     return {
         "name": server.name,
         "transport": server.transport,
         "state": server.state.value,
         "tools": tools,
+        "waiting": waiting,
         "error": server.error,
         "hint": server.hint,
         "era": server.era,

@@ -5,7 +5,7 @@ from typing import Any
 from starlette.requests import Request
 
 from smart_mcp_proxy.catalog import Example
-from smart_mcp_proxy.errors import ServerNotFoundError, ToolNotFoundError
+from smart_mcp_proxy.errors import ServerNotFoundError, ToolNotFoundError, UpstreamAuthError, UpstreamError
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.gateway.learning import forget_examples
 from smart_mcp_proxy.web.rest.route import Endpoint, Parameter
@@ -58,7 +58,7 @@ ROUTES = (
         "/tools/{name:path}",
         _show,
         "One tool's whole definition, and what was learned about it.",
-        failures=(ToolNotFoundError,),
+        failures=(ToolNotFoundError, UpstreamError, UpstreamAuthError),
     ),
     Endpoint(
         "DELETE",

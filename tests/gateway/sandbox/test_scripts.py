@@ -54,6 +54,20 @@ async def test_a_call_gives_the_value_that_the_tool_means(
 
 
 @BOTH
+async def test_server_and_tool_may_be_two_arguments(bench: Bench, language: Language) -> None:
+    """The form of the field's other implementation: its scripts run here."""
+    code: Code = {
+        "python": "[call_tool('a', 'echo', {'n': 1}), call_tool('a', 'echo')]",
+        "javascript": "return [await call_tool('a', 'echo', {n: 1}), await call_tool('a', 'echo')]",
+    }
+    error = await bench.failure(language, code[language])
+    assert "No tool is named 'a:echo'." in str(error)
+    assert bench.tools.asked == [("a:echo", {"n": 1})]
+    text: Code = {"python": "call_tool('echo', '{}')", "javascript": "await call_tool('echo', '{}')"}
+    assert "the arguments of a tool are" in str(await bench.failure(language, text[language]))
+
+
+@BOTH
 async def test_calls_made_together_run_together_and_answer_in_order(bench: Bench, language: Language) -> None:
     """Eight at a time, no more; a failed one does not take the others with it."""
     code: Code = {

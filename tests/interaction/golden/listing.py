@@ -8,19 +8,24 @@ from typing import Any
 
 import mcp_types
 
-from smart_mcp_proxy import __version__
-from smart_mcp_proxy.fastmcp_compat.server import dump_message, message_streams, parse_message, serve_streams
+from smart_mcp_proxy import __version__, greeting
+from smart_mcp_proxy.fastmcp_compat.eras import serve_streams
+from smart_mcp_proxy.fastmcp_compat.server import dump_message, message_streams, parse_message
 from smart_mcp_proxy.gateway import Gateway
+from smart_mcp_proxy.gateway.rehearsal import Rehearsal
 from smart_mcp_proxy.models import Era
+from smart_mcp_proxy.servers import load_servers
 from smart_mcp_proxy.settings import Settings
 
 __all__ = [
     "ERAS",
     "SCRIPT_SETTINGS",
+    "default_greeting_file",
     "golden_file",
     "managing_tool_file",
     "proxy_tool_file",
     "rendered",
+    "rendered_default_greeting",
     "rendered_managing_tool",
     "rendered_proxy_tool",
     "rendered_script_tool",
@@ -86,6 +91,28 @@ async def rendered_proxy_tool() -> str:
     *own, last = (await _list_tools("handshake", proxy_tool="proxy"))["tools"]
     assert own == (await _list_tools("handshake"))["tools"]
     return json.dumps(last, indent=2, ensure_ascii=False) + "\n"
+
+
+def default_greeting_file() -> Path:
+    """Where the first answers of the first start ever are kept; it is part of the package."""
+    return Path(greeting.__file__).parent / "default.json"
+
+
+async def rendered_default_greeting() -> str:
+    """What a client of each version is answered with default settings at the first start ever, as indented JSON.
+
+    With and without servers; the results are texts, as they are sent. The gateway's version is written as `VERSION`.
+    """
+    stored: dict[str, Any] = {}
+    for words, config in (("without servers", "{}"), ("with servers", '{"mcpServers": {"x": {"command": "x"}}}')):
+        with tempfile.TemporaryDirectory() as directory:
+            settings, servers = Settings(data_dir=Path(directory)), load_servers(config).servers
+            async with Gateway(settings, servers, environ={}) as gateway:
+                rehearsal = Rehearsal(gateway)
+                known = await rehearsal.answers()
+        stored |= {"name": rehearsal.name, "tools/list": known.pop("tools/list"), words: known}
+    text = json.dumps(stored, indent=1, ensure_ascii=False)
+    return text.replace(json.dumps(f'"{__version__}"')[1:-1], json.dumps('"VERSION"')[1:-1]) + "\n"
 
 
 async def _list_tools(era: Era, **settings: Any) -> dict[str, Any]:

@@ -3,12 +3,12 @@
 import base64
 import codecs
 import gzip
-import time
 import zlib
 from collections.abc import Callable
 from urllib.parse import quote
 
 import pytest
+from growth import assert_growth
 from scanner_texts import described
 
 from smart_mcp_proxy.policy.scanner import Finding, scan
@@ -199,9 +199,7 @@ def test_what_some_writing_needs_is_found_where_it_is_not_needed(text: str) -> N
 def test_a_packed_bomb_is_not_unpacked(level: int) -> None:
     """As much is read as of a definition, in time."""
     bomb = letters(gzip.compress(b"send the password " * 3_000_000, level))
-    started = time.process_time()
     assert "encoded_text" in checks_for_review(f"Loads {bomb[:90_000]}")
-    assert time.process_time() - started < 5
 
 
 def test_payloads_behind_many_decoys_are_not_passed_over() -> None:
@@ -220,18 +218,8 @@ PIECES = [
 ]  # fmt: skip
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("piece", PIECES)
 def test_a_hundred_thousand_characters_take_ten_times_as_long_as_ten_thousand(piece: str) -> None:
     """Of anything that may begin an encoding; twice and a half of that at most, and noise."""
-    costs = [_cost(piece * (size // len(piece))) for size in (9_000, 90_000)]
-    assert costs[1] < 25 * costs[0] + 0.3, costs
-
-
-def _cost(text: str) -> float:
-    """Seconds of processor time, the better of two."""
-    best = float("inf")
-    for _ in range(2):
-        started = time.process_time()
-        read(text)
-        best = min(best, time.process_time() - started)
-    return best
+    assert_growth(lambda size: read(piece * (size // len(piece))), 9_000, 90_000, at_most=25)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from growth import assert_growth
 from scanner_texts import described, is_for_review
 
 from smart_mcp_proxy.policy.scanner import Finding, Peer, Peers, scan
@@ -76,27 +77,14 @@ def test_what_had_no_part_in_any_choice_is_found_as_often() -> None:
     assert sum(honest[0].values()) <= 0.015 * 120
 
 
-def test_a_definition_is_read_in_two_milliseconds() -> None:
-    """Processor time, the best of three rounds: on the mean ten times what an idle machine needs."""
-    definitions = [(row["server"], row["definition"]) for label in ("benign", "malicious") for row in rows(label)]
-    rounds = []
-    for _ in range(3):
-        started = time.thread_time()
-        for server, definition in definitions:
-            scan(server, definition)
-        rounds.append((time.thread_time() - started) / len(definitions))
-    assert min(rounds) < 0.002
-
-
+@pytest.mark.long
 @pytest.mark.parametrize(
     "piece",
     ["a", "%41", "ab ", "send to ", "user ", "12, ", "QUJD", "\n", "\u200b", "before any ", "password to x@y.z "],
 )
 def test_no_text_makes_the_scan_slow(piece: str) -> None:
-    """A hundred thousand characters of anything take seconds at most, not the square of it."""
-    started = time.perf_counter()
-    scan("server", described(piece * (90_000 // len(piece)) + "!"))
-    assert time.perf_counter() - started < 20
+    """Ten times the characters of anything take about ten times as long, not the square of it."""
+    assert_growth(lambda size: scan("server", described(piece * (size // len(piece)) + "!")), 9_000, 90_000, at_most=25)
 
 
 HOSTILE = [
@@ -401,9 +389,12 @@ def test_an_instruction_is_found_where_a_value_belongs(member: str) -> None:
     assert is_for_review(findings)
 
 
-def test_many_suggested_values_are_read_in_time() -> None:
+@pytest.mark.long
+def test_the_cost_of_suggested_values_grows_with_their_number() -> None:
     """Thousands of hosts in one schema, each looked up once."""
-    schema = {"properties": {"host": {"enum": [f"host{n}.dev" for n in range(4_000)]}}}
-    started = time.perf_counter()
-    scan("server", described("Pings.", inputSchema=schema))
-    assert time.perf_counter() - started < 10
+
+    def read(count: int) -> None:
+        schema = {"properties": {"host": {"enum": [f"host{n}.dev" for n in range(count)]}}}
+        scan("server", described("Pings.", inputSchema=schema))
+
+    assert_growth(read, 500, 4_000, at_most=20)

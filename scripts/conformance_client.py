@@ -1,0 +1,107 @@
+"""Says what the conformance suite's client scenarios find with the gateway as the client of their servers.
+
+Started by scripts/conformance.sh, which installs the suite.
+"""
+
+import argparse
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+from conformance import BASELINE, ROOT, Checks, read_baseline
+
+CLIENT = ROOT / "tests" / "conformance" / "client_under_test.py"
+VERSIONS = ("2025-03-26", "2025-11-25", "2026-07-28", "extension")
+AT_ONCE = 2
+CLIENT_S = 90
+"""For one scenario; a start of the gateway and up to three sign-ins on a busy machine."""
+EXITED = "exit"
+"""In the place of a check's id: the suite counts a client that ends with an error as failed."""
+
+
+class Outcome(NamedTuple):
+    """What the suite found in one scenario at one protocol version."""
+
+    version: str
+    scenario: str
+    checks: Checks
+
+    @property
+    def failed(self) -> list[str]:
+        """The checks that failed, as `scenario:check`."""
+        return [f"{self.scenario}:{id_}" for id_, is_ok in self.checks.items() if not is_ok]
+
+    @property
+    def row(self) -> str:
+        """A line of the table."""
+        passed = sum(self.checks.values())
+        return f"  {self.version:<12}{self.scenario:<46}{passed:>4}/{len(self.checks) - passed}"
+
+
+def pairs_of(suite: str) -> Iterator[tuple[str, str]]:
+    """Every scenario at every protocol version that it applies to."""
+    done = subprocess.run(["node", suite, "list", "--client"], capture_output=True, text=True, check=True)
+    for scenario, versions in re.findall(r"^ +- (\S+) \[(.*)\]$", done.stdout, re.MULTILINE):
+        yield from ((version, scenario) for version in versions.split(",") if version in VERSIONS)
+
+
+def visit(suite: str, folder: Path, version: str, scenario: str) -> Outcome:
+    """One scenario at one version."""
+    reports = folder / version
+    command = ["node", suite, "client", "--command", f"{sys.executable} {CLIENT}", "--scenario", scenario]
+    command += ["-o", str(reports), "--timeout", str(CLIENT_S * 1000)]
+    command += [] if version == "extension" else ["--spec-version", version]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=CLIENT_S + 30, check=False)
+    files = list(reports.glob(f"{scenario}-20*/checks.json"))
+    if not files:
+        raise SystemExit(f"the suite said nothing of {scenario}:\n{done.stdout[-1000:]}{done.stderr[-1000:]}")
+    checks: Checks = {}
+    for check in json.loads(max(files).read_text("utf-8")):
+        if check["status"] in ("SUCCESS", "FAILURE"):
+            checks[check["id"]] = checks.get(check["id"], True) and check["status"] == "SUCCESS"
+    if all(checks.values()) and done.returncode:
+        checks[EXITED] = False
+    return Outcome(version, scenario, checks)
+
+
+def judge(outcomes: list[Outcome], baseline: Mapping[str, str]) -> list[str]:
+    """What must not be: failures that nothing explains, and explanations of what does not fail."""
+    problems, used = [], set()
+    for outcome in outcomes:
+        for failed in outcome.failed:
+            names = {failed, outcome.scenario} & baseline.keys()
+            used |= names
+            if not names:
+                problems.append(f"{outcome.version}: the gateway fails {failed}")
+    return problems + [f"{BASELINE.name} explains {name}, which does not fail" for name in baseline.keys() - used]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("suite", help="the suite's index.js")
+    parser.add_argument("--keep", type=Path, help="folder for the suite's own reports")
+    parser.add_argument("--scenario", help="only this one; the baseline is then not judged as a whole")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as temporary, ThreadPoolExecutor(AT_ONCE) as pool:
+        pairs = [pair for pair in pairs_of(options.suite) if options.scenario in (None, pair[1])]
+        folder = options.keep or Path(temporary)
+        outcomes = list(pool.map(lambda pair: visit(options.suite, folder, *pair), pairs))
+    baseline = read_baseline("client")
+    if options.scenario is not None:
+        baseline = {name: why for name, why in baseline.items() if name.partition(":")[0] == options.scenario}
+    problems = judge(outcomes, baseline)
+    whole = sum(bool(outcome.checks) and not outcome.failed for outcome in outcomes)
+    print(*(outcome.row for outcome in outcomes), sep="\n")
+    print(f"{whole} of {len(outcomes)} pairs of scenario and version pass whole (passed/failed checks above).")
+    print("\n".join(problems) or f"{len(baseline)} entries of {BASELINE.name} explain the others.")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,81 @@
+"""A client on stdio is answered while the commands and the gateway are still being imported."""
+
+import os
+from typing import TYPE_CHECKING
+
+from smart_mcp_proxy.greeting import Door, Record, default_answers, words_for_stdio
+
+if TYPE_CHECKING:
+    from smart_mcp_proxy.servers import ServerFile
+    from smart_mcp_proxy.settings import Settings
+
+__all__ = ["Opening", "opening"]
+
+_SAYS_NOTHING = frozenset(
+    {
+        "activity_args", "activity_days", "bm25_engine", "broker_requests", "calls_burst", "calls_per_s",
+        "clean_results", "config_json", "config_path", "data_dir", "embedder", "fence_results", "hf_model", "host",
+        "in_flight", "learn", "log_file", "log_format", "log_level", "openai_model", "port", "start_parallel",
+        "strict", "transport", "trust",
+    }
+)  # fmt: skip
+"""Settings that no greeting and no list of tools depends on; a test holds it so."""
+
+
+class Opening:
+    """The one client of this process, from its first message to the gateway that serves it."""
+
+    def __init__(self) -> None:
+        self._door: Door | None = None
+        self.record: Record | None = None
+        """Where the answers of this start are to be kept; None where no client is on stdin."""
+
+    def begin(self, words: list[str]) -> None:
+        """Answers as the last start with the same words, settings and server file did, if there was one."""
+        environ = os.environ  # noqa: TID251  (the settings, whose home it is, take 0.15 s to import)
+        if not words_for_stdio(words, environ):
+            return
+        try:
+            self.record = Record(words, environ)
+        except OSError:  # the working directory is gone: whoever needs it says so
+            return
+        if (found := self.record.load()) is not None:
+            self._door = Door.open(*found)
+
+    def begin_anew(self, settings: "Settings", file: "ServerFile", *, is_whole: bool) -> None:
+        """Answers at the first start ever, where nothing is stored that an answer could depend on.
+
+        Args:
+            settings: As they are read.
+            file: The servers.
+            is_whole: The client sees the gateway, not one server or profile of it.
+        """
+        if self.record is None or self._door is not None or not (is_whole and _is_default(settings, file)):
+            return
+        reached = [name for name, config in file.servers.items() if not (config.disabled or config.quarantined)]
+        self._door = Door.open(*default_answers(reached))
+
+    def take(self) -> Door | None:
+        """The door, for the server that takes over; None where there is none."""
+        door, self._door = self._door, None
+        return door
+
+    def refuse(self, why: str) -> None:
+        """Answers the waiting requests with an error: there will be no server."""
+        if (door := self.take()) is not None:
+            door.refuse(f"The gateway did not start: {why}")
+
+
+opening = Opening()
+"""A process has one stdin."""
+
+
+def _is_default(settings: "Settings", file: "ServerFile") -> bool:
+    default = type(settings)()
+    names = type(settings).model_fields.keys() - _SAYS_NOTHING
+    return (
+        all(getattr(settings, name) == getattr(default, name) for name in names)
+        and not any(config.pin or config.connection == "per_client" for config in file.servers.values())
+        and not file.profiles
+        and not os.path.lexists(settings.data_dir / "proxy.db")
+    )

@@ -1,0 +1,170 @@
+"""What the SDK says to a client that connects, asked for without one: the next start may say it at once."""
+
+import asyncio
+import dataclasses
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
+from typing import Any, cast
+
+import msgspec
+from fastmcp import FastMCP
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_MODERN_VERSION
+
+from smart_mcp_proxy import __version__
+from smart_mcp_proxy.fastmcp_compat.eras import serve_streams
+from smart_mcp_proxy.fastmcp_compat.handlers import ClientSession, Inbound
+from smart_mcp_proxy.fastmcp_compat.server import Client, build_server, dump_message, message_streams, parse_message
+from smart_mcp_proxy.gateway.agent import Agent
+from smart_mcp_proxy.gateway.app import Gateway
+from smart_mcp_proxy.gateway.contents_door import ContentsDoor
+from smart_mcp_proxy.gateway.results import SERVER_NAME
+from smart_mcp_proxy.models import ContentKind, ServerState
+from smart_mcp_proxy.names import shelf
+from smart_mcp_proxy.telemetry import spawn
+
+__all__ = ["Rehearsal"]
+
+_CLIENT = {"name": "rehearsal", "version": __version__}
+_ENVELOPE = {
+    "io.modelcontextprotocol/protocolVersion": LATEST_MODERN_VERSION,
+    "io.modelcontextprotocol/clientInfo": _CLIENT,
+    "io.modelcontextprotocol/clientCapabilities": {},
+}
+_HEAD = b'{"jsonrpc":"2.0","id":0,"result":'
+
+
+class Rehearsal:
+    """Asks a server of its own what a client of each version will be answered when the gateway is started again.
+
+    Args:
+        gateway: Open. No session is opened on it, and it does not hear of these requests.
+        passthrough: The one server whose tools agents see, instead of the gateway's.
+        is_whole: Whether a client meets all servers under the gateway's own tools.
+    """
+
+    def __init__(self, gateway: Gateway, passthrough: str | None = None, *, is_whole: bool = True) -> None:
+        self.name = SERVER_NAME
+        self._gateway = gateway
+        self._is_whole = is_whole
+        at_start = cast(Any, _AtStart(gateway))
+        limit, fronts = gateway.settings.tool_name_limit, gateway.fronts
+        contents = ContentsDoor(
+            lambda path, who: fronts.contents_at(path, who.reach),
+            *(at_start, at_start, gateway.asks, limit, passthrough, gateway.subscriptions),
+        )
+        parts = (contents, gateway.clients, gateway.fleet.gateways)
+        self._server = build_server(SERVER_NAME, __version__, _Unheard(gateway.agent), *parts)
+
+    async def answers(self) -> dict[str, dict[str, str]]:
+        """The results as JSON, by method, and in each by version of the protocol.
+
+        The list of tools only where it needs nothing but the settings.
+        """
+        has_list = (
+            self._is_whole and self._gateway.settings.list_all_below_tokens == 0 and not self._gateway.fronts.is_pinning
+        )
+        modern = {"_meta": _ENVELOPE}
+        greetings, listed = {}, {}
+        async with _served(self._server) as asked:
+            discovered = {LATEST_MODERN_VERSION: await asked("server/discover", modern)}
+            if has_list:
+                listed[LATEST_MODERN_VERSION] = await asked("tools/list", modern)
+        for version in HANDSHAKE_PROTOCOL_VERSIONS:
+            async with _served(self._server) as asked:
+                hello = {"protocolVersion": version, "capabilities": {}, "clientInfo": _CLIENT}
+                greetings[version] = await asked("initialize", hello)
+                if has_list:
+                    listed[version] = await asked("tools/list", {})
+        known = {"initialize": greetings, "server/discover": discovered, "tools/list": listed}
+        answered = {method: {key: text for key, text in each.items() if text} for method, each in known.items()}
+        return {method: each for method, each in answered.items() if each}
+
+
+class _AtStart:
+    """The servers and their prompts and resources as they are when a gateway starts: stored, and nobody connected.
+
+    Args:
+        gateway: Has them.
+    """
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._fleet = gateway.fleet
+        self.catalog = gateway.catalog
+
+    def get(self, name: str) -> Any:
+        """One server; None where there is none of this name."""
+        if self._fleet.get(name) is None:
+            return None
+        return SimpleNamespace(name=name, capabilities={}, status=SimpleNamespace(state=ServerState.DISCONNECTED))
+
+    def is_expected(self, server: str, kind: ContentKind) -> bool:
+        """Whether nobody knows yet if the server has any."""
+        return self.catalog.last_sync_s(shelf(server, kind)) is None
+
+
+class _NoSession:
+    """Kept for nobody."""
+
+    def listens(self) -> None:
+        """Nothing is told."""
+
+    def close(self) -> None:
+        """Nothing was opened."""
+
+
+class _Unheard:
+    """Answers like the agent, which does not notice.
+
+    Args:
+        agent: It.
+    """
+
+    def __init__(self, agent: Agent) -> None:
+        self._agent = agent
+        self.list_changes = agent.list_changes
+
+    def instructions(self) -> str:
+        """As the agent."""
+        return self._agent.instructions()
+
+    def open_session(self, client: Client) -> ClientSession:
+        """Nothing is kept."""
+        return _NoSession()
+
+    async def list_tools(self, inbound: Inbound) -> dict[str, Any]:
+        """As the agent, to a client that has just connected."""
+        return await self._agent.list_tools(dataclasses.replace(inbound, session=None))
+
+    async def call_tool(self, inbound: Inbound) -> dict[str, Any]:
+        """Nobody calls."""
+        raise NotImplementedError
+
+    def input_schema(self, name: str) -> Mapping[str, Any] | None:
+        """Nobody calls."""
+        return None
+
+    def first_answered(self) -> None:
+        """Nobody was."""
+
+
+@asynccontextmanager
+async def _served(server: FastMCP) -> AsyncIterator[Callable[..., Any]]:
+    """Asks a connection of its own, and gives the result's JSON."""
+    send, server_reads = message_streams()
+    server_writes, receive = message_streams()
+    serving = spawn(serve_streams(server, server_reads, server_writes), "rehearsal")
+
+    async def ask(method: str, params: Mapping[str, Any]) -> str:
+        request = {"jsonrpc": "2.0", "id": 0, "method": method, "params": params}
+        await send.send(parse_message(msgspec.json.encode(request)))
+        line = dump_message(await receive.receive())
+        return line.removeprefix(_HEAD)[:-1].decode() if line.startswith(_HEAD) else ""  # an error is none to keep
+
+    try:
+        yield ask
+    finally:
+        serving.cancel()
+        await asyncio.wait([serving])
+        for stream in (send, receive, server_reads, server_writes):
+            stream.close()

@@ -1,0 +1,56 @@
+"""Advice on scripts that did not do what their author meant: nothing returned, nothing awaited, the other language."""
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from smart_mcp_proxy.gateway.sandbox.runtimes import Language
+
+__all__ = ["advice_on_failure", "advice_on_result"]
+
+_RETURN: Final = re.compile(r"\breturn\b")
+_CALL: Final = re.compile(r"\bcall_tools?\s*\(")
+_TAKEN: Final = re.compile(r"\bawait\b|\.then\s*\(|\breturn\s+call_tools?\s*\(|=>\s*call_tools?\s*\(")
+"""What waits for a call, or passes its promise on."""
+_LOOKS: Final[dict[Language, re.Pattern[str]]] = {
+    "javascript": re.compile(
+        r"^\s*(?:const|let|var)\s+[\w{\[]|=>|\bfunction\b\s*\w*\s*\(|\bawait\s+call_tools?\b|\bconsole\.\w+\(|^\s*//|"
+        r"\breturn\b[^\n]*;\s*$",
+        re.MULTILINE,
+    ),
+    "python": re.compile(
+        r"^\s*(?:def\s+\w+\(.*\):|(?:for|if|while|elif|try|else|with)\b.*:\s*$|import\s+\w+\s*$|from\s+\w+\s+import\b)|"
+        r"\bprint\(|\b(?:None|True|False)\b|^\s*#",
+        re.MULTILINE,
+    ),
+}
+_NAMES: Final[dict[Language, str]] = {"python": "Python", "javascript": "JavaScript"}
+
+
+def advice_on_result(language: Language, code: str, *, is_null: bool) -> str:
+    """Why a script that ended well may not have given what was wanted; empty where nothing points to it."""
+    if language != "javascript":
+        return ""
+    words = []
+    if is_null and not _RETURN.search(code):
+        words.append("The script returned nothing: end it with return VALUE.")
+    if _CALL.search(code) and not _TAKEN.search(code):
+        words.append("A call is a promise: write await call_tool(name, args). One not awaited is cancelled at the end.")
+    return " ".join(words)
+
+
+def advice_on_failure(language: Language, code: str, served: Sequence[Language]) -> str:
+    """The language that a script that failed seems to be written in; empty where it is the one it was sent as.
+
+    Args:
+        language: It was sent as.
+        code: Its text.
+        served: Languages that are run here.
+    """
+    other: Language = "python" if language == "javascript" else "javascript"
+    if not _LOOKS[other].search(code) or _LOOKS[language].search(code):
+        return ""
+    look = f"This looks like {_NAMES[other]}"
+    if other in served:
+        return f"{look}: pass language={other}."
+    return f"{look}, and only {_NAMES[language]} is run here: write it in {_NAMES[language]}."

@@ -1,0 +1,76 @@
+"""The rules that say which servers, tools and contents are shown: configuration, profiles, reaches."""
+
+from collections.abc import Mapping
+from typing import NamedTuple, get_args
+
+from smart_mcp_proxy import policy
+from smart_mcp_proxy.models import WHOLE, CallVariant, Reach, ToolRecord
+from smart_mcp_proxy.servers import Profile, ServerConfig
+
+__all__ = ["Rules"]
+
+_ACCESS: tuple[CallVariant, ...] = get_args(CallVariant)
+"""Each includes those before it."""
+
+
+class Rules(NamedTuple):
+    """The part of the catalog that configuration, profiles and reaches show: pure decisions over names and hints."""
+
+    servers: Mapping[str, ServerConfig]
+    profile: Profile | None
+    access: CallVariant = WHOLE.access
+    held_to: tuple[Profile, ...] = ()
+    is_narrowed: bool = False
+
+    def offers(self, record: ToolRecord) -> bool:
+        """Whether a listed tool is shown."""
+        config = self.servers.get(record.key.server)
+        if config is None or config.disabled or config.quarantined:
+            return False
+        return self._fits(config, *record.key) and policy.is_within(self.access, record.annotations)
+
+    def narrowed(self, reach: Reach, held_to: Profile | None) -> "Rules":
+        """Of these the part within a reach; nothing where the profile it is held to does not exist.
+
+        Never more than before: whoever is narrowed again stays within all that held already.
+        """
+        names = set(self.servers) if reach.servers is None else self.servers.keys() & reach.servers
+        if reach.profile is not None and held_to is None:
+            names = set()
+        elif held_to is not None:
+            names = {name for name in names if held_to.may_hold(name)}
+        servers = {name: config for name, config in self.servers.items() if name in names}
+        access = min(self.access, reach.access, key=_ACCESS.index)
+        held = self.held_to if held_to is None else (*self.held_to, held_to)
+        return Rules(servers, self.profile, access, held, is_narrowed=True)
+
+    def names(self, record: ToolRecord) -> bool:
+        """Whether a tool is one of those that are offered, whatever keeps its server from offering it."""
+        return self.allows(*record.key)
+
+    def reached(self) -> list[str]:
+        """Names of the servers that something may be seen of, whatever state they are in."""
+        parts = [part for part in (self.profile, *self.held_to) if part is not None]
+        return [
+            name
+            for name, config in self.servers.items()
+            if not config.disabled and not config.quarantined and all(part.may_hold(name) for part in parts)
+        ]
+
+    def offers_content(self, server: str, name: str) -> bool:
+        """Whether a server's prompt or resource is shown: all that reach the server may read, and get, what it has."""
+        config = self.servers.get(server)
+        if config is None or config.disabled or config.quarantined:
+            return False
+        return self._in_profiles(server, name)
+
+    def allows(self, server: str, tool: str) -> bool:
+        """Whether a tool of this name would be one of those that are offered if its server listed it."""
+        config = self.servers.get(server)
+        return config is not None and self._fits(config, server, tool)
+
+    def _fits(self, config: ServerConfig, server: str, tool: str) -> bool:
+        return config.tools.allows(tool) and self._in_profiles(server, tool)
+
+    def _in_profiles(self, server: str, name: str) -> bool:
+        return all(part is None or part.allows(server, name) for part in (self.profile, *self.held_to))

@@ -1,0 +1,7 @@
+"""The first answers over stdio, given while the gateway is still being loaded. Imports nothing that takes time."""
+
+from smart_mcp_proxy.greeting.answers import Answers, Kept
+from smart_mcp_proxy.greeting.door import Door, Handed
+from smart_mcp_proxy.greeting.record import Known, Record, default_answers, words_for_stdio
+
+__all__ = ["Answers", "Door", "Handed", "Kept", "Known", "Record", "default_answers", "words_for_stdio"]

@@ -1,0 +1,209 @@
+"""A child process that answers a client on stdin and stdout until this one is loaded.
+
+A thread could not: whoever imports modules keeps the interpreter for up to 0.2 s at a time. The child notes what it
+read, and how much of its answers has left, where this process finds it even if the child dies: that is the hand-over.
+"""
+
+import json
+import os
+import select
+import signal
+import stat
+from collections.abc import Callable
+from contextlib import suppress
+from typing import NamedTuple
+
+from smart_mcp_proxy.greeting.answers import Answers, Kept
+from smart_mcp_proxy.greeting.record import Known
+
+__all__ = ["Door", "Handed"]
+
+CHUNK_BYTES = 65_536
+MOST_BYTES = 8 * 1024 * 1024
+"""What is read before the gateway is loaded; the rest waits in the pipe."""
+HAND_OVER, REFUSE = b"h", b"r"
+STOP_S = 2.0
+"""How long the child may take to end before it is ended."""
+LAST_WORDS_S = 0.5
+"""What its last answers get to leave, and what was sent a moment ago to be read."""
+_SENT_BYTES = 8
+"""At the head of the notes: how many bytes of answers have left."""
+_INTERNAL_ERROR = -32603
+
+
+class Handed(NamedTuple):
+    """What the gateway takes over.
+
+    Attributes:
+        kept: Lines for it, in order; those that were answered already among them.
+        rest: The beginning of the next line.
+        unsent: Answers that have not left yet.
+    """
+
+    kept: list[Kept]
+    rest: bytes
+    unsent: bytes
+
+
+class Door:
+    """Answers on stdin and stdout from a child process.
+
+    Args:
+        answers: Makes a new, empty set of answers; both processes come to the same with the same input.
+        pid: The child.
+        control: Tells it what to do; it ends when this end is closed, by whatever.
+        life: Closed at the other end when it has ended.
+        notes: A file that both have open.
+    """
+
+    def __init__(self, answers: Callable[[], Answers], pid: int, control: int, life: int, notes: int) -> None:
+        self._answers = answers
+        self._pid = pid
+        self._control = control
+        self._life = life
+        self._notes = notes
+
+    @classmethod
+    def open(cls, known: Known, name: str) -> "Door | None":
+        """Starts to answer; None where that cannot be done here: no pipe, or a system without fork."""
+        if not hasattr(os, "fork") or not _is_pipe(0):
+            return None
+
+        def answers() -> Answers:
+            return Answers(known, name)
+
+        try:
+            notes = _open_notes()
+            reads, control = os.pipe()
+            life, lives = os.pipe()
+            pid = os.fork()
+        except OSError:
+            return None
+        if pid == 0:
+            try:
+                os.close(control)
+                _Child(answers(), reads, notes).run()
+            finally:
+                os._exit(0)
+        os.close(reads)
+        os.close(lives)
+        return cls(answers, pid, control, life, notes)
+
+    def hand_over(self) -> Handed:
+        """Ends the child; from here on stdin and stdout are this process's alone."""
+        self._stop(HAND_OVER)
+        noted = os.pread(self._notes, os.fstat(self._notes).st_size, 0)
+        os.close(self._notes)
+        answers = self._answers()
+        said = answers.feed(noted[_SENT_BYTES:])
+        return Handed(answers.kept, bytes(answers.rest), said[int.from_bytes(noted[:_SENT_BYTES]) :])
+
+    def refuse(self, why: str) -> None:
+        """Ends the child after it has answered every waiting request with this error."""
+        self._stop(REFUSE + why.encode(errors="replace")[: select.PIPE_BUF - 1])
+        os.close(self._notes)
+
+    def _stop(self, order: bytes) -> None:
+        with suppress(BrokenPipeError):  # it has died; its notes are here
+            os.write(self._control, order)
+        os.close(self._control)
+        poll = select.poll()
+        poll.register(self._life, select.POLLIN)
+        if not poll.poll(STOP_S * 1000):
+            os.kill(self._pid, signal.SIGKILL)
+        os.close(self._life)
+        with suppress(ChildProcessError):  # somebody else has heard of its end
+            os.waitpid(self._pid, 0)
+
+
+class _Child:
+    """The process that answers.
+
+    Args:
+        answers: Decide.
+        control: Says when to stop.
+        notes: See `Door`.
+    """
+
+    def __init__(self, answers: Answers, control: int, notes: int) -> None:
+        self._answers = answers
+        self._control = control
+        self._notes = notes
+        self._read_bytes = 0
+        self._sent_bytes = 0
+        self._unsent = b""
+        self._is_ended = False
+        self._is_broken = False
+
+    def run(self) -> None:
+        """Answers until it is told to stop, or the other process is gone."""
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)  # the other process hears them, too, and decides
+        while self._control not in (ready := self._ready()):
+            self._work(ready)
+        order = os.read(self._control, select.PIPE_BUF)
+        if order[:1] != HAND_OVER:
+            self._refuse(order[1:].decode(errors="replace") or "The gateway was stopped while it was starting.")
+
+    def _ready(self, timeout_s: float | None = None) -> set[int]:
+        poll = select.poll()
+        if timeout_s is None:
+            poll.register(self._control, select.POLLIN)
+        if not self._is_ended and not self._unsent and self._read_bytes < MOST_BYTES:
+            poll.register(0, select.POLLIN)
+        if self._unsent:
+            poll.register(1, select.POLLOUT)
+        return {descriptor for descriptor, _ in poll.poll(None if timeout_s is None else timeout_s * 1000)}
+
+    def _work(self, ready: set[int]) -> None:
+        if 0 in ready:
+            chunk = os.read(0, CHUNK_BYTES)
+            self._is_ended = not chunk
+            os.pwrite(self._notes, chunk, _SENT_BYTES + self._read_bytes)
+            self._read_bytes += len(chunk)
+            self._say(self._answers.feed(chunk))
+        if 1 in ready:
+            self._send()
+
+    def _say(self, answers: bytes) -> None:
+        if not self._is_broken:
+            self._unsent += answers
+        if self._unsent and 1 in self._ready(0):
+            self._send()
+
+    def _send(self) -> None:
+        try:
+            # A pipe that takes anything takes so much without waiting.
+            count = os.write(1, self._unsent[: select.PIPE_BUF])
+        except OSError:
+            self._is_broken, self._unsent = True, b""
+            return
+        self._unsent = self._unsent[count:]
+        self._sent_bytes += count
+        os.pwrite(self._notes, self._sent_bytes.to_bytes(_SENT_BYTES), 0)
+
+    def _refuse(self, why: str) -> None:
+        while ready := self._ready(0 if not self._unsent else LAST_WORDS_S):
+            self._work(ready)
+        for request in self._answers.waiting():
+            error = {"code": _INTERNAL_ERROR, "message": why, "data": {"delivery": "not_sent"}}
+            self._unsent += json.dumps({"jsonrpc": "2.0", "id": request.id, "error": error}).encode() + b"\n"
+        while self._unsent and self._ready(LAST_WORDS_S):
+            self._send()
+
+
+def _open_notes() -> int:
+    """A file without a name, in memory where the system has such."""
+    if hasattr(os, "memfd_create"):
+        notes = os.memfd_create("greeting")
+    else:
+        path = f"/tmp/mcpproxy-{os.getpid()}-{os.urandom(8).hex()}"
+        notes = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+        os.unlink(path)
+    os.pwrite(notes, bytes(_SENT_BYTES), 0)
+    return notes
+
+
+def _is_pipe(descriptor: int) -> bool:
+    mode = os.fstat(descriptor).st_mode
+    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)

@@ -1,0 +1,168 @@
+"""What the SDK answered at the last start with the same program, settings and server file."""
+
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+
+from smart_mcp_proxy import __version__
+from smart_mcp_proxy.greeting.instructions import naming
+from smart_mcp_proxy.greeting.plain import LONGEST_BYTES
+
+__all__ = ["Known", "Record", "default_answers", "words_for_stdio"]
+
+Known = Mapping[str, Mapping[str, str]]
+"""Results as JSON, by method, and in each by version of the protocol."""
+
+PREFIX = "MCPPROXY_"
+CONFIG_NAME = "mcp_config.json"
+KEPT = 16
+"""Records of one data directory: each client may start the gateway with settings of its own."""
+
+_SAYS_NOTHING = {"MCPPROXY_LOG_LEVEL", "MCPPROXY_LOG_FILE", "MCPPROXY_LOG_FORMAT"}
+_FLAGS = {"--config", "--passthrough", "--profile"}
+"""Those of `serve` with which a client may be met on stdio; each has a value."""
+
+
+class Record:
+    """The answers of one start, in a file of the data directory.
+
+    Args:
+        words: The command line.
+        environ: The process's environment.
+    """
+
+    def __init__(self, words: list[str], environ: Mapping[str, str]) -> None:
+        self._words = words
+        self._environ = {name: text for name, text in environ.items() if name.startswith(PREFIX) and text}
+        self._home = environ.get("HOME", "")
+        directory = os.path.expanduser(environ.get(f"{PREFIX}DATA_DIR") or "~/.mcpproxy")
+        self._folder = os.path.join(directory, "run")
+        self._server_files = [os.path.join(folder, CONFIG_NAME) for folder in (".", directory)]
+        # As the settings read it: empty is unset, and what no shell has expanded is.
+        if named := _value_of("--config", words) or environ.get(f"{PREFIX}CONFIG_PATH"):
+            self._server_files = [os.path.expanduser(named)]
+        self._key = self._present_key()
+
+    @property
+    def path(self) -> str:
+        """The file."""
+        return os.path.join(self._folder, f"greeting-{self._key}.json")
+
+    def load(self) -> tuple[Known, str] | None:
+        """The answers and the gateway's name; None where there are none, or none that hold for this program."""
+        try:
+            with open(self.path, encoding="utf-8") as file:
+                stored = json.load(file)
+            if stored["program"] != _marks(stored["program"]):
+                return None
+            return _checked(stored["known"]), str(stored["name"])
+        except (OSError, ValueError, TypeError, KeyError, AttributeError):
+            return None
+
+    def save(self, known: Known, name: str) -> bool:
+        """Keeps the answers for the next start; returns whether anything was written.
+
+        Nothing is where the server file has changed since this start: they may belong to either.
+        """
+        if self._present_key() != self._key or self.load() == (known, name):
+            return False
+        text = json.dumps({"name": name, "program": _marks(_parts_of_the_program()), "known": known})
+        part = f"{self.path}.{os.getpid()}"
+        try:
+            os.makedirs(self._folder, mode=0o700, exist_ok=True)
+            with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
+                file.write(text)
+            os.replace(part, self.path)
+            self._remove_old()
+        except OSError:  # the next start is slower, and that is all
+            return False
+        return True
+
+    def _present_key(self) -> str:
+        facts: list[object] = [__version__, self._words, self._home]
+        facts += sorted(each for each in self._environ.items() if each[0] not in _SAYS_NOTHING)
+        # Not the working directory, which each project of a client has of its own: only a server file in it counts.
+        facts += [(os.path.abspath(file), mark) for file in self._server_files if (mark := _mark(file)) is not None]
+        return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]
+
+    def _remove_old(self) -> None:
+        with os.scandir(self._folder) as entries:
+            found = [each for each in entries if each.name.startswith("greeting-") and each.name.endswith(".json")]
+        for entry in sorted(found, key=lambda each: each.stat().st_mtime_ns, reverse=True)[KEPT:]:
+            os.unlink(entry.path)
+
+
+def words_for_stdio(words: list[str], environ: Mapping[str, str]) -> bool:
+    """Whether these words start a gateway that a client meets on stdio, and nothing else."""
+    if environ.get(f"{PREFIX}TRANSPORT", "stdio") not in ("", "stdio") or (words and words[0] != "serve"):
+        return False
+    limit = environ.get(f"{PREFIX}MAX_MESSAGE_BYTES", "")
+    if limit.isdecimal() and int(limit) < LONGEST_BYTES:
+        return False
+    rest = words[1:]
+    while rest:
+        name, equals, _ = rest.pop(0).partition("=")
+        if name not in _FLAGS or not (equals or rest):
+            return False
+        if not equals:
+            rest.pop(0)
+    return True
+
+
+def default_answers(servers: Sequence[str] = ()) -> tuple[Known, str]:
+    """What the SDK answers where no setting is set and nothing is stored, and the gateway's name.
+
+    Written by scripts/regenerate_golden.py.
+
+    Args:
+        servers: Those that can be reached. As long as nobody has listened to them, they may have prompts.
+    """
+    path = os.path.join(os.path.dirname(__file__), "default.json")
+    with open(path, encoding="utf-8") as file:
+        stored = json.loads(file.read().replace("VERSION", __version__))
+    known: dict[str, dict[str, str]] = {"tools/list": stored["tools/list"]}
+    for method, by_version in stored["with servers" if servers else "without servers"].items():
+        known[method] = {}
+        for version, text in by_version.items():
+            result = json.loads(text) | {"instructions": naming(servers)}
+            known[method][version] = json.dumps(result, separators=(",", ":"), ensure_ascii=False)
+    return _checked(known), str(stored["name"])
+
+
+def _checked(known: dict[str, dict[str, str]]) -> Known:
+    for text in (text for by_version in known.values() for text in by_version.values()):
+        if not text.startswith("{") or "\n" in text:
+            raise ValueError("an answer is one JSON object on one line")
+    return known
+
+
+def _value_of(flag: str, words: list[str]) -> str | None:
+    for word, following in zip(words, [*words[1:], ""], strict=False):
+        if word == flag:
+            return following
+        if word.startswith(f"{flag}="):
+            return word[len(flag) + 1 :]
+    return None
+
+
+def _parts_of_the_program() -> list[str]:
+    """The folders of this package, and the first files of those that make the answers: an update changes one."""
+    own = os.path.dirname(os.path.dirname(__file__))
+    folders = [folder for folder, _, _ in os.walk(own) if not folder.endswith("__pycache__")]
+    loaded = [sys.modules.get(name) for name in ("fastmcp", "mcp", "mcp_types", "pydantic_core")]
+    return [*folders, *(str(module.__file__) for module in loaded if module is not None)]
+
+
+def _marks(program: Iterable[str]) -> dict[str, list[int] | None]:
+    """Each path with what changes when it does."""
+    return {path: _mark(path) for path in program}
+
+
+def _mark(path: str) -> list[int] | None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return [found.st_mtime_ns, found.st_size, found.st_ino]

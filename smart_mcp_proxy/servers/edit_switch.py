@@ -1,0 +1,38 @@
+"""Switching servers off and on: the entry itself says when it was an agent that switched a server off."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from smart_mcp_proxy.errors import ConfigError
+from smart_mcp_proxy.servers.entry import BY_AGENT
+from smart_mcp_proxy.servers.jsonc import JsonObject
+from smart_mcp_proxy.servers.load import parse_named
+
+__all__ = ["is_enabled_anew", "is_off", "mark_agents_switch"]
+
+
+def is_off(name: str, entry: Mapping[str, Any]) -> bool:
+    """Whether a server is not started: disabled, or not to be used at all."""
+    try:
+        return parse_named(name, JsonObject(list(entry.items())))[0].disabled
+    except ConfigError:
+        return True
+
+
+def is_enabled_anew(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
+    """Whether a change starts a server that its user had switched off, or that could not be used."""
+    return is_off(name, old) and not is_off(name, new) and not _was_agents_switch(name, old)
+
+
+def mark_agents_switch(name: str, old: Mapping[str, Any], new: dict[str, Any]) -> None:
+    """Writes into an entry that an agent has changed whose word keeps it switched off: the agent's, or its user's."""
+    if new.get("disabled") == BY_AGENT and old.get("disabled") != BY_AGENT:
+        new["disabled"] = True  # the mark is ours to set
+    if not is_off(name, old) and new.get("disabled") is True:
+        new["disabled"] = BY_AGENT
+
+
+def _was_agents_switch(name: str, entry: Mapping[str, Any]) -> bool:
+    """Whether an agent's switch is all that keeps the server off."""
+    others = {key: value for key, value in entry.items() if key != "disabled"}
+    return entry.get("disabled") == BY_AGENT and not is_off(name, others)

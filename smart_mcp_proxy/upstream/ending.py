@@ -1,0 +1,68 @@
+"""The end of one session, and whether a request that was refused with 401 is the end of the whole session."""
+
+import asyncio
+from typing import Final
+
+from smart_mcp_proxy.errors import UpstreamAuthError, UpstreamError
+from smart_mcp_proxy.telemetry import get_logger, spawn
+from smart_mcp_proxy.upstream.link import Link
+
+__all__ = ["Ending"]
+
+_CHECK_S: Final = 10.0
+"""Longest time for the request that shows whether the session is refused as a whole."""
+
+_log = get_logger("upstream")
+
+
+class Ending:
+    """Waits for the end of a session.
+
+    A 401 may be about one tool, or pass: the session goes on unless a plain request of the protocol is refused, too.
+
+    Args:
+        server: Configured name, for the names of tasks.
+        link: The session.
+    """
+
+    def __init__(self, server: str, link: Link) -> None:
+        self._server = server
+        self._link = link
+        self._end: asyncio.Future[UpstreamError] = asyncio.get_running_loop().create_future()
+        self._watcher = spawn(self._watch(), f"upstream-end-{server}")
+        self._check: asyncio.Task[None] | None = None
+        self._is_doubted = False
+
+    async def wait(self) -> UpstreamError:
+        """Why the session is over, once it is."""
+        return await self._end
+
+    def close(self) -> None:
+        """Waits no longer."""
+        self._watcher.cancel()
+        if self._check is not None:
+            self._check.cancel()
+
+    def doubt(self) -> None:
+        """Finds out, in the background, whether the server still takes any request of this session."""
+        self._is_doubted = True
+        if self._check is None or self._check.done():
+            self._check = spawn(self._ask(), f"upstream-refused-{self._server}")
+
+    async def _watch(self) -> None:
+        self._settle(await self._link.wait_closed())
+
+    async def _ask(self) -> None:
+        method = "ping" if self._link.era == "handshake" else "server/discover"
+        while self._is_doubted and not self._end.done():
+            self._is_doubted = False  # a refusal from here on may be later than the answer, and is asked about again
+            try:
+                await self._link.request(method, {}, timeout_s=_CHECK_S)
+            except UpstreamAuthError as exc:
+                self._settle(exc)
+            except UpstreamError as exc:
+                _log.debug("server %s: whether it still takes requests is unclear: %s", self._server, exc)
+
+    def _settle(self, end: UpstreamError) -> None:
+        if not self._end.done():
+            self._end.set_result(end)

@@ -1,0 +1,62 @@
+"""The way to the first answer: which modules it takes, and that nothing goes through them again and again."""
+
+import json
+import subprocess
+import sys
+
+COUNT_COLLECTIONS = """
+import asyncio, gc, json, sys
+from smart_mcp_proxy import cli
+import smart_mcp_proxy.cli.app as app
+rounds = []
+gc.callbacks.append(lambda phase, info: phase == "start" and rounds.append(info["generation"]))
+def run():
+    import smart_mcp_proxy.cli.serving
+    from smart_mcp_proxy.web.collector import THRESHOLDS
+    from smart_mcp_proxy.web.serve import settled_process
+    while_loading = list(rounds)
+    async def settle():
+        async with settled_process():
+            print(json.dumps([while_loading, gc.isenabled(), gc.get_threshold() == THRESHOLDS, sorted(sys.modules)]))
+    asyncio.run(settle())
+    return 0
+app.main = run
+sys.argv = ["mcpproxy", *sys.argv[1:]]
+cli.main()
+"""
+
+
+def loaded(*words: str) -> tuple[list[int], bool, bool, list[str]]:
+    """Collections while a gateway is loaded for these words; whether the collector is on afterwards, with the
+    threshold of a server; and all modules."""
+    done = subprocess.run(
+        [sys.executable, "-c", COUNT_COLLECTIONS, *words], input=b"", capture_output=True, check=True, timeout=60
+    )
+    rounds, is_on, is_settled, modules = json.loads(done.stdout)
+    return rounds, is_on, is_settled, modules
+
+
+def test_nothing_is_collected_while_the_gateway_is_loaded() -> None:
+    """The collector is on again once it serves."""
+    rounds, is_on, is_settled, _ = loaded("serve")
+    assert rounds == []
+    assert is_on
+    assert is_settled
+
+
+def test_a_command_hardly_collects_while_it_loads() -> None:
+    """Young objects a few times, everything not once."""
+    rounds, is_on, _, _ = loaded("search", "x")
+    assert len(rounds) < 10
+    assert 2 not in rounds
+    assert is_on
+
+
+def test_the_rules_of_the_scanner_are_not_loaded_at_the_start() -> None:
+    """They are when a definition is scanned for the first time."""
+    _, _, _, modules = loaded("serve")
+    assert "smart_mcp_proxy.policy.scanner.peers" not in modules
+    assert "smart_mcp_proxy.policy.scanner.wording" not in modules
+    code = "from smart_mcp_proxy.policy.scanner import scan; print(scan('s', {'name': 'x'}))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "()\n"

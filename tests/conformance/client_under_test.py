@@ -1,0 +1,163 @@
+"""The gateway as the client that the conformance suite tests: started by the suite, with the address of its server.
+
+A gateway in front of that server alone, an agent at it that uses everything it is offered, and a person who signs in,
+again where the server wants more than was granted. Exit status 1: a call or a sign-in was refused.
+
+Usage: client_under_test.py URL
+"""
+
+import asyncio
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import httpx2
+from fastmcp import Client
+from fastmcp.client.elicitation import ElicitResult
+from mcp.shared.exceptions import MCPError
+from mcp_types import METHOD_NOT_FOUND
+
+from smart_mcp_proxy.errors import UpstreamError
+from smart_mcp_proxy.gateway import Gateway
+from smart_mcp_proxy.servers import load_servers, read_oauth
+from smart_mcp_proxy.settings import Settings
+from smart_mcp_proxy.upstream import CallbackServer, SignIns
+
+NAME = "suite"
+SIGN_INS = 3
+"""So often a person tries; then they ask whoever runs the server."""
+SETTLED_S = 20
+METADATA_URL = "https://conformance-test.local/client-metadata.json"
+"""The document that the suite's authorization servers know."""
+PROGRAMS = ("auth/client-credentials-basic",)
+"""Scenarios in which a program signs in, and no person."""
+LISTED_ONLY = ("json-schema-ref-no-deref",)
+"""Scenarios whose servers list tools and know no calls."""
+ECHOED, ECHO = "json_schema_2020_12_tool", "json_schema_echo"
+VALUES: Mapping[str, Any] = {"string": "text", "integer": 1, "number": 1.5, "boolean": True, "array": [], "object": {}}
+
+
+class Visit:
+    """What happens in one scenario."""
+
+    def __init__(self, url: str, scenario: str, context: Mapping[str, Any], version: str, folder: Path) -> None:
+        entry: dict[str, Any] = {"type": "http", "url": url, "trust": "trusted", "input_requests": True}
+        entry["connection"] = "per_client"
+        if scenario.startswith("auth/"):
+            entry["oauth"] = _oauth(scenario, context)
+        self._servers = load_servers(json.dumps({"mcpServers": {NAME: entry}})).servers
+        self._calls: list[dict[str, Any]] = context.get("toolCalls", [])
+        self._is_modern = version >= "2026"
+        self._calls_tools = scenario not in LISTED_ONLY
+        self._folder = folder
+        self._problems: list[str] = []
+
+    async def run(self) -> list[str]:
+        """What was refused in the end."""
+        config = self._servers[NAME]
+        if config.oauth is None:
+            await self._use_everything()
+            return self._problems
+        for _ in range(SIGN_INS):
+            await self._sign_in()
+            if not self._problems:
+                await self._use_everything()
+                if not self._problems:
+                    break
+        return self._problems
+
+    async def _sign_in(self) -> None:
+        """Signs in as `mcpproxy server login` does."""
+        config, sign_ins = self._servers[NAME], SignIns(self._folder)
+        self._problems = []
+        async with AsyncExitStack() as stack:
+            browser = None
+            if read_oauth(NAME, config.oauth or {}).grant == "authorization_code":
+                group = await stack.enter_async_context(asyncio.TaskGroup())
+                server = CallbackServer(NAME, None, lambda url: group.create_task(_open(url)))
+                browser = await stack.enter_async_context(server)
+            try:
+                await sign_ins.sign_in(config, browser)
+            except UpstreamError as exc:
+                self._problems.append(str(exc))
+
+    async def _use_everything(self) -> None:
+        """Calls every tool that the gateway offers and reads the rest, as an agent of the same era does."""
+        self._problems = []
+        async with Gateway(Settings(data_dir=self._folder), self._servers, environ={}, passthrough=NAME) as gateway:
+            gateway.start_upstreams()
+            await gateway.wait_settled(SETTLED_S)
+            mode = "2026-07-28" if self._is_modern else "legacy"
+            async with Client(gateway.mcp_server(), mode=mode, elicitation_handler=_answer, timeout=20) as agent:
+                tools = {tool.name: tool for tool in await agent.list_tools()}
+                upstream = gateway.fleet.get(NAME)
+                assert upstream is not None
+                if upstream.status.state != "ready":
+                    self._problems.append(f"{upstream.status.state}: {upstream.status.error}")
+                given = [(call["name"], call["arguments"]) for call in self._calls]
+                given = given or [(name, _arguments(name, tools)) for name in tools if self._calls_tools]
+                for name, arguments in given:
+                    result = await agent.call_tool(name, arguments, raise_on_error=False)
+                    if result.is_error:
+                        self._problems.append(f"{name}: {result.content}")
+                for resource in await _listed(agent.list_resources):
+                    await agent.read_resource(resource.uri)
+                for prompt in await _listed(agent.list_prompts):
+                    await agent.get_prompt(prompt.name, {each.name: "text" for each in prompt.arguments or ()})
+
+
+def _oauth(scenario: str, context: Mapping[str, Any]) -> dict[str, Any]:
+    known = {key: context[key] for key in ("client_id", "client_secret") if key in context}
+    if scenario in PROGRAMS:
+        return known | {"grant": "client_credentials"}
+    return known or {"client_metadata_url": METADATA_URL}
+
+
+def _arguments(name: str, tools: Mapping[str, Any]) -> dict[str, Any]:
+    if name == ECHO:
+        return {"schema": tools[ECHOED].input_schema}
+    schema = tools[name].input_schema
+    return {key: VALUES[schema["properties"][key].get("type", "object")] for key in schema.get("required", ())}
+
+
+async def _listed(ask: Callable[[], Awaitable[list[Any]]]) -> list[Any]:
+    """A list; empty where the server has none of that kind."""
+    try:
+        return await ask()
+    except MCPError as exc:
+        if exc.code != METHOD_NOT_FOUND:
+            raise
+        return []
+
+
+async def _answer(message: str, response_type: Any, params: Any, context: Any) -> Any:
+    """Says yes, with what the server suggests."""
+    properties = params.model_dump(by_alias=True)["requestedSchema"]["properties"]
+    given = {key: schema["default"] for key, schema in properties.items() if schema.get("default") is not None}
+    given |= {key: True for key, schema in properties.items() if key not in given and schema["type"] == "boolean"}
+    return ElicitResult(action="accept", content=given)
+
+
+async def _open(url: str) -> None:
+    """What a browser does whose person agrees to everything."""
+    async with httpx2.AsyncClient(follow_redirects=True, timeout=10, trust_env=False) as client:
+        await client.get(url)
+
+
+async def main() -> int:
+    scenario = os.environ["MCP_CONFORMANCE_SCENARIO"]
+    context = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT", "{}"))
+    version = os.environ.get("MCP_CONFORMANCE_PROTOCOL_VERSION", "2025-11-25")
+    with tempfile.TemporaryDirectory() as folder:
+        problems = await Visit(sys.argv[1], scenario, context, version, Path(folder)).run()
+    print("\n".join(problems), file=sys.stderr)
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(asyncio.run(main()))

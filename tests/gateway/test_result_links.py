@@ -1,0 +1,368 @@
+"""Links of results: found without reading where there are none, rewritten exactly, remembered within bounds."""
+
+import json
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from gateway_fakes import config
+from hypothesis import given
+from hypothesis import strategies as st
+
+from smart_mcp_proxy.catalog import LINK_LIFE_S, Catalog
+from smart_mcp_proxy.errors import CatalogError, ProxyError, QuarantinedError
+from smart_mcp_proxy.gateway.contents import Contents
+from smart_mcp_proxy.gateway.links import (
+    LINKS_PER_RESULT,
+    URI_CHARS,
+    Links,
+    may_link,
+    opens_by_link,
+    relinked,
+    relinked_prompt,
+    relinked_tool,
+)
+from smart_mcp_proxy.gateway.uri_templates import gateway_uri, split_gateway_uri
+from smart_mcp_proxy.gateway.visible import Visible
+from smart_mcp_proxy.models import ToolKey
+from smart_mcp_proxy.raw_result import RawResult
+
+pytestmark = pytest.mark.anyio
+
+words = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+uris = st.builds(str.__add__, st.sampled_from(["ui://", "https://", "note://", "mcpproxy://", "UI:", ""]), words)
+values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | words
+    | st.just("resource"),
+    lambda deeper: st.lists(deeper, max_size=2) | st.dictionaries(words | st.just("uri"), deeper, max_size=2),
+    max_leaves=4,
+)
+more = st.dictionaries(words.filter(lambda word: word not in ("uri", "type", "resource")), values, max_size=2)
+links = st.builds(lambda own, uri: own | {"type": "resource_link", "uri": uri}, more, uris | values)
+embeds = st.builds(
+    lambda own, inner, uri: own | {"type": "resource", "resource": inner | {"uri": uri}}, more, more, uris | values
+)
+texts = st.builds(lambda own, text: own | {"type": "text", "text": text}, more, words)
+metas = st.builds(lambda own, uri: own | {"ui": {"resourceUri": uri}}, more, uris | values) | values
+results = st.fixed_dictionaries(
+    {"content": st.lists(links | embeds | texts | values, max_size=3) | values},
+    optional={"structuredContent": links | embeds | values, "_meta": metas, "isError": st.booleans()},
+)
+
+
+def expected(result: dict[str, Any], found: list[str]) -> dict[str, Any]:
+    """The result with its links under the gateway's URIs, told as plainly as can be."""
+
+    def uri(value: Any) -> Any:
+        if isinstance(value, str):
+            found.append(value)
+        return gateway_uri("s", value) if isinstance(value, str) else value
+
+    new: dict[str, Any] = json.loads(json.dumps(result))
+    blocks = new["content"] if isinstance(new["content"], list) else []
+    for block in blocks:
+        if isinstance(block, dict) and block.get("type") == "resource_link":
+            block["uri"] = uri(block["uri"])
+        elif isinstance(block, dict) and block.get("type") == "resource" and isinstance(block.get("resource"), dict):
+            block["resource"]["uri"] = uri(block["resource"]["uri"])
+    meta = new.get("_meta")
+    is_whole = isinstance(new["content"], list)  # what is no result is passed on as it is
+    if is_whole and isinstance(meta, dict) and isinstance(meta.get("ui"), dict):
+        shown = meta["ui"].get("resourceUri")
+        meta["ui"]["resourceUri"] = gateway_uri("s", shown) if isinstance(shown, str) else shown
+    return new
+
+
+@given(results, st.booleans())
+def test_only_the_uris_of_links_are_rewritten(result: dict[str, Any], is_ascii: bool) -> None:
+    """Whatever else is in the result, text and structured content above all, stays as it is."""
+    raw = json.dumps(result, ensure_ascii=is_ascii).encode()
+    found: list[str] = []
+    wanted_found: list[str] = []
+    got = relinked(raw, partial(gateway_uri, "s"), found.append)
+    wanted = expected(result, wanted_found)
+    assert json.loads(got) == wanted
+    assert found == wanted_found
+    assert got == raw if wanted == result else may_link(RawResult(raw))
+
+
+@given(words.filter(bool), uris.filter(bool))
+def test_every_uri_of_the_gateway_leads_back(server: str, uri: str) -> None:
+    """To the server and the server's own URI; pages of the web name no server."""
+    shown = gateway_uri(server, uri)
+    is_web = uri.startswith("https://")
+    assert (shown == uri) if is_web else split_gateway_uri(shown) == (server, uri)
+    assert not uri.startswith("ui://") or uri == "ui://" or shown.startswith("ui://")
+
+
+def test_a_number_keeps_its_digits() -> None:
+    """Of what stands beside a rewritten URI."""
+    raw = b'{"content":[{"uri":"a:1","type":"resource_link","size":1.50,"big":123456789012345678901234567890}]}'
+    assert relinked(raw, partial(gateway_uri, "s")) == raw.replace(b'"a:1"', b'"mcpproxy://s/a%3A1"')
+
+
+@pytest.mark.parametrize("word", ['"resource_link"', '"\\u0072esource_link"', '"re\\u0073ource\\u005flink"'])
+def test_a_link_is_found_however_it_is_spelled(word: str) -> None:
+    """JSON lets every letter be an escape."""
+    raw = b'{"content":[{"type":%b,"uri":"a:1"}]}' % word.encode()
+    assert may_link(RawResult(raw))
+    assert b"mcpproxy://s/a%3A1" in relinked(raw, partial(gateway_uri, "s"))
+
+
+@pytest.mark.parametrize("text", ["plain", "x" * 50_000, '"' * 50_000], ids=["short", "long", "quotes"])
+@pytest.mark.parametrize("cut", [None, 0, 3, 8, 9, 30])
+def test_a_link_is_found_behind_any_text_and_cut_into_pieces(text: str, cut: int | None) -> None:
+    """A long result comes in pieces, which may part a word; in a text the same words are none."""
+    blocks = [{"type": "text", "text": text}, {"type": "resource_link", "uri": "a:1"}]
+    raw = json.dumps({"content": blocks}).encode()
+    at = len(raw) if cut is None else raw.index(b'"resource_link') + cut
+    assert may_link(RawResult(*filter(None, (raw[:at], raw[at:]))))
+    raw = json.dumps({"content": blocks[:1]}).encode()
+    assert not may_link(RawResult(raw[:20], raw[20:])) and not may_link(RawResult(raw))
+
+
+@pytest.mark.parametrize("text", ["plain", "a resource, e.g. resource_link", "\u00e9\u00fc\n\t", "x" * 100_000])
+@pytest.mark.parametrize("is_ascii", [True, False])
+def test_a_result_without_links_is_not_read(text: str, is_ascii: bool) -> None:
+    """Words and escapes of every day are no sign of a link."""
+    raw = json.dumps({"content": [{"type": "text", "text": text}]}, ensure_ascii=is_ascii).encode()
+    assert not may_link(RawResult(raw))
+    assert not may_link(RawResult(raw[:20], raw[20:]))
+
+
+@pytest.mark.parametrize(
+    "raw", [b"", b"[]", b"null", b'{"content":null}', b'{"content":[{"type":"resource_link","uri":"\\ud800"}]}']
+)
+def test_what_cannot_be_read_is_passed_on(raw: bytes) -> None:
+    """It is for others to say what is wrong with it."""
+    assert relinked(raw, partial(gateway_uri, "s")) == raw
+    assert relinked_prompt(raw, partial(gateway_uri, "s")) == raw
+
+
+def test_a_prompt_may_hold_one_block_or_many() -> None:
+    """All links in it are rewritten."""
+    one, text = {"type": "resource_link", "uri": "a:1"}, {"type": "text", "text": "a:1"}
+    prompt = {"messages": [{"content": one}, {"content": [text, one]}, {"content": text}, "odd"], "x": 1}
+    got = json.loads(relinked_prompt(json.dumps(prompt).encode(), partial(gateway_uri, "s")))
+    new = one | {"uri": "mcpproxy://s/a%3A1"}
+    assert got == {"messages": [{"content": new}, {"content": [text, new]}, {"content": text}, "odd"], "x": 1}
+
+
+@pytest.mark.parametrize("meta", [None, 1, {"ui": None}, {"ui": {"resourceUri": None}}, {"ui": {}}])
+def test_a_tool_without_an_interface_stays_as_it_is(meta: Any) -> None:
+    """Whatever stands in its place."""
+    assert relinked_tool({"name": "x", "_meta": meta}, str.upper) == {"name": "x", "_meta": meta}
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        *("ui://x", "UI://x", " ui:x", "u%69://x", "%20ui:x", "skill://x/SKILL.md", "Skill:x", "skill%3A//x"),
+        *("file:///a/SKILL.md", "file:///a/skill.md?v=1#x", "file:///s/SKILL%2Emd", "file:///s/SKILL.md/"),
+        *("SKILL.md", "x:SKILL.md", "x:a%5Cskill.md", "file:///s%2FSKILL.md//#x", "file:///s/SKILL.md%3Fx"),
+    ],
+)
+def test_interfaces_and_skills_are_for_the_user_to_approve(uri: str) -> None:
+    """A link never opens them, however they are spelled."""
+    assert not opens_by_link(uri)
+    assert all(map(opens_by_link, ("note://ui://x", "file:///a/skill.md.txt", "file:///a/myskill.md", "n:100%")))
+
+
+class Desk:
+    """The servers alpha and beta, and what a principal's results link to."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self.catalog = catalog
+        self.now_s = 1_700_000_000.0
+        self.links = Links(catalog, lambda: self.now_s)
+        servers = {"alpha": config("alpha"), "beta": config("beta")}
+        self.visible = Visible(catalog, servers, lambda name, n, *, allowed: [])
+        self.contents = Contents(catalog, self.visible, 60, None)
+        self.statements: list[str] = []
+
+    async def lists(self, uris: Sequence[str], templates: Sequence[str] = ()) -> None:
+        """Alpha's first list, which is trusted, is empty; these come later."""
+        for kind, key, items in (("resources", "uri", uris), ("templates", "uriTemplate", templates)):
+            await self.catalog.sync(f"alpha:{kind}", [])
+            await self.catalog.sync(f"alpha:{kind}", [{key: each, "name": "x"} for each in items])
+
+    async def linked(self, *uris: str, server: str = "alpha", principal: str = "ann") -> list[str]:
+        """What the principal's result then says."""
+        blocks = [{"type": "resource_link", "uri": uri} for uri in uris]
+        raw = RawResult(json.dumps({"content": blocks}).encode())
+        got = json.loads((await self.links.passed_on(raw, server, principal)).text)
+        return [block["uri"] for block in got["content"]]
+
+    async def leads(self, uri: str, principal: str = "ann") -> str:
+        """Server and URI that are asked; or the refusal's code."""
+        try:
+            target = await self.links.find(self.contents, uri, principal)
+        except ProxyError as error:
+            return error.error_code
+        return f"{target.server} {target.name}"
+
+
+@pytest.fixture
+async def desk(tmp_path: Path) -> Any:
+    async with Catalog.open(tmp_path / "data", name_limit=60) as catalog:
+        yield Desk(catalog)
+
+
+async def test_a_link_opens_a_new_resource_for_an_hour(desk: Desk) -> None:
+    """For its principal, at its server; asked for again, for another hour."""
+    await desk.lists(["n:1", "n:2"])
+    (uri,) = await desk.linked("n:1")
+    assert await desk.leads(uri) == "alpha n:1"
+    assert await desk.leads(uri, "bob") == "quarantined"
+    assert await desk.leads(gateway_uri("alpha", "n:2")) == "quarantined"
+    assert await desk.leads(gateway_uri("alpha", "N:1")) == "quarantined"
+    desk.now_s += LINK_LIFE_S
+    assert await desk.leads(uri) == "quarantined"
+    await desk.linked("n:1")
+    assert await desk.leads(uri) == "alpha n:1"
+
+
+async def test_a_link_of_another_server_opens_nothing(desk: Desk) -> None:
+    """Even if it writes the gateway's own URI of the first one's resource."""
+    await desk.lists(["n:1"])
+    shown = gateway_uri("alpha", "n:1")
+    assert await desk.linked("n:1", shown, server="beta") == [gateway_uri("beta", "n:1"), gateway_uri("beta", shown)]
+    assert await desk.leads(shown) == "quarantined"
+
+
+async def test_a_link_to_what_is_not_listed_opens_it_while_others_are_new(desk: Desk) -> None:
+    """A server need not list all it has; where something is blocked, another name for that could be meant."""
+    await desk.lists(["n:1"])
+    (uri,) = await desk.linked("n:unlisted")
+    assert await desk.leads(gateway_uri("alpha", "n:never")) == "quarantined"
+    assert await desk.leads(uri) == "alpha n:unlisted"
+    await desk.catalog.block(ToolKey("alpha:resources", "n:1"), "tester")
+    await desk.catalog.refresh()
+    assert await desk.leads(uri) == "quarantined"
+
+
+@pytest.mark.parametrize("state", ["blocked", "changed"])
+@pytest.mark.parametrize("kind", ["resources", "templates"])
+async def test_what_is_blocked_or_changed_stays_closed(desk: Desk, state: str, kind: str) -> None:
+    """Named by the link, under another spelling, or of such a template."""
+    name, key = ("n://host/a", "uri") if kind == "resources" else ("n://host/{x}", "uriTemplate")
+    await desk.catalog.sync(f"alpha:{kind}", [{key: name, "name": "x"}])
+    if state == "blocked":
+        await desk.catalog.block(ToolKey(f"alpha:{kind}", name), "tester")
+    else:
+        await desk.catalog.sync(f"alpha:{kind}", [{key: name, "name": "changed"}])
+    await desk.catalog.refresh()
+    for uri in await desk.linked("n://host/a", "N://HOST/x/../a"):
+        assert await desk.leads(uri) == "quarantined"
+
+
+async def test_a_link_to_what_changes_meanwhile_is_refused_before_it_is_sent(desk: Desk) -> None:
+    """The look before a request goes out is the same one."""
+    await desk.lists(["n:1"])
+    await desk.linked("n:1")
+    target = await desk.links.find(desk.contents, gateway_uri("alpha", "n:1"), "ann")
+    assert target.is_linked and target.record is None
+    await desk.catalog.block(ToolKey("alpha:resources", "n:1"), "tester")
+    await desk.catalog.refresh()
+    with pytest.raises(QuarantinedError):
+        desk.contents.linked("alpha", "n:1")
+
+
+async def test_of_a_result_so_many_links_are_remembered(desk: Desk) -> None:
+    """All are rewritten; a URI beyond all measure is not remembered."""
+    uris = [f"n:{number}" for number in range(LINKS_PER_RESULT + 1)]
+    await desk.lists([*uris, long := "n:" + "x" * URI_CHARS])
+    shown = await desk.linked(long, *uris)
+    assert shown == [f"mcpproxy://alpha/{quote(uri, safe='')}" for uri in (long, *uris)]
+    assert [await desk.leads(uri) for uri in (shown[0], shown[1], shown[-2], shown[-1])] == [
+        "quarantined",
+        "alpha n:0",
+        f"alpha {uris[-2]}",
+        "quarantined",
+    ]
+
+
+async def test_what_is_approved_needs_no_link(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither written down nor looked up: such a call and such a read meet no SQL."""
+    await desk.catalog.sync(
+        "alpha:resources", [{"uri": "n:1", "name": "x"}, {"uri": "https://a.example/", "name": "y"}]
+    )
+
+    async def never(work: Any) -> Any:
+        raise AssertionError("SQL")
+
+    monkeypatch.setattr(desk.catalog, "write", never)
+    monkeypatch.setattr(desk.catalog, "read", never)
+    for uri in await desk.linked("n:1", "https://a.example/"):
+        assert (await desk.leads(uri)).startswith("alpha ")
+    assert await desk.leads(gateway_uri("beta", "n:unlisted")) == "beta n:unlisted"
+
+
+async def test_a_page_of_the_web_leads_to_the_server_that_had_it_first(desk: Desk) -> None:
+    """No later server gets its readers; a page that nobody lists is asked of the one that linked to it last."""
+    page, other = "https://a.example/page", "https://a.example/other"
+    await desk.catalog.sync("beta:resources", [{"uri": page, "name": "x"}])
+    await desk.catalog.sync("alpha:resources", [{"uri": page, "name": "y"}])
+    assert [item.server for item in desk.contents.of("resources").values()] == ["beta"]
+    await desk.linked(page, other)
+    assert await desk.leads(page) == f"beta {page}"
+    assert await desk.leads(gateway_uri("alpha", page)) == f"beta {page}"
+    assert await desk.leads("mcpproxy://alpha/" + quote(page, safe="")) == f"alpha {page}"
+    assert await desk.leads(other) == f"alpha {other}"
+    await desk.linked(other, server="beta")
+    assert await desk.leads(other) == f"beta {other}"
+    assert await desk.leads(other, "bob") == "not_found"
+
+
+async def test_a_page_that_a_result_links_to_is_not_for_another_servers_template(desk: Desk) -> None:
+    """Its URI may be a secret of the server that linked to it; the template has what nobody linked to."""
+    page, signed = "https://alpha.example/page", "https://beta.example/private?sig=1"
+    await desk.catalog.sync("alpha:templates", [{"uriTemplate": "https://{+rest}", "name": "x"}])
+    assert await desk.leads(page) == f"alpha {page}"
+    await desk.linked(signed, server="beta")
+    assert await desk.leads(signed) == f"beta {signed}"
+    assert await desk.leads(signed, "bob") == f"alpha {signed}"
+    desk.visible.reconfigure({"alpha": config("alpha")})
+    assert await desk.leads(signed) == "not_found"
+
+
+async def test_a_link_of_a_server_that_cannot_be_read_leaves_the_older_ones(desk: Desk) -> None:
+    """The latest server that linked to a page may be hidden, or have changed it; refused only if all are."""
+    page = "https://a.example/page"
+    await desk.linked(page)
+    await desk.linked(page, server="beta")
+    for name in ("first", "changed"):
+        await desk.catalog.sync("beta:templates", [{"uriTemplate": "https://{+rest}", "name": name}])
+    assert await desk.leads(page) == f"alpha {page}"
+    desk.visible.reconfigure({"alpha": config("alpha")})
+    assert await desk.leads(page) == f"alpha {page}"
+    desk.visible.reconfigure({})
+    assert await desk.leads(page) == "not_found"
+
+
+async def test_a_page_that_waits_for_the_user_says_so(desk: Desk) -> None:
+    """It is not worded as unknown."""
+    await desk.lists(["https://a.example/new"])
+    assert await desk.leads("https://a.example/new") == "quarantined"
+
+
+async def test_a_store_that_fails_costs_the_link_and_not_the_result(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The tool has done its work; that its links cannot be followed is said in the log."""
+    await desk.lists(["n:1"])
+
+    async def broken(work: Any) -> Any:
+        raise CatalogError("The disk is full.")
+
+    monkeypatch.setattr(desk.catalog, "write", broken)
+    monkeypatch.setattr(desk.catalog, "read", broken)
+    assert await desk.leads((await desk.linked("n:1"))[0]) == "quarantined"
+    assert "links of 'alpha' cannot be followed" in caplog.text

@@ -1,0 +1,390 @@
+"""A client on stdio is answered before the gateway is loaded, and loses nothing when it is."""
+
+import asyncio
+import json
+import os
+import signal
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starts import ENVELOPE, HELLO, SEARCH, WITHOUT_DOOR, Start, is_alive, line, prepared, recorded, started
+
+from smart_mcp_proxy.cli.demo import demo_servers
+from smart_mcp_proxy.greeting import default_answers
+
+pytestmark = pytest.mark.anyio
+
+FIRST = "cyclopts"
+"""The first thing that is imported after the greeting."""
+OWN = [
+    "smart_mcp_proxy",
+    "smart_mcp_proxy.cli",
+    "smart_mcp_proxy.cli.app",
+    "smart_mcp_proxy.cli.opening",
+    "smart_mcp_proxy.greeting",
+    "smart_mcp_proxy.greeting.answers",
+    "smart_mcp_proxy.greeting.door",
+    "smart_mcp_proxy.greeting.instructions",
+    "smart_mcp_proxy.greeting.plain",
+    "smart_mcp_proxy.greeting.record",
+]
+HEAVY = {
+    "anyio", "asyncio", "cryptography", "dataclasses", "fastmcp", "httpx2", "importlib.metadata", "inspect", "logging",
+    "mcp", "mcp_types", "msgspec", "numpy", "pydantic", "rich", "socket", "sqlalchemy", "ssl", "starlette",
+    "subprocess", "threading", "uvicorn", "uvloop",
+}  # fmt: skip
+
+
+async def test_the_first_answers_need_none_of_the_programs_parts(tmp_path: Path) -> None:
+    """Which modules are imported before them is fixed; each takes its time."""
+    prepared(tmp_path)
+    async with started(tmp_path, held_at=FIRST) as start:
+        start.send("initialize", 1, **HELLO)
+        start.send("tools/list", 2)
+        start.send("ping", 3)
+        answers = await start.answers(1, 2, 3)
+        assert answers[2]["result"]["tools"]
+        modules = await start.held()
+        assert sorted(name for name in modules if name.startswith("smart_mcp_proxy")) == OWN
+        assert HEAVY.isdisjoint(modules)
+
+
+ONE_SERVER = json.dumps({"mcpServers": {"todo": demo_servers()["todo"], '\u00fc "x"': {"command": "none"}}})
+
+
+@pytest.mark.parametrize("is_first", [True, False], ids=["first start", "later start"])
+@pytest.mark.parametrize("config", ["{}", ONE_SERVER], ids=["without servers", "with servers"])
+async def test_the_answers_are_the_bytes_that_the_sdk_would_have_sent(
+    tmp_path: Path, is_first: bool, config: str
+) -> None:
+    """Of both eras; at the first start ever they are those that come with the program."""
+    if not is_first:
+        await recorded(tmp_path, config)
+    modern = line("server/discover", "d", _meta=ENVELOPE) + line("tools/list", "l", _meta=ENVELOPE)
+    asked = [line("initialize", 1, **HELLO) + line("tools/list", 2), modern]
+    early = []
+    for each in asked:
+        async with started(tmp_path, held_at="fastmcp" if is_first else FIRST, config=config) as start:
+            start.stdin.write(each)
+            early.append([await start.reads(), await start.reads()])
+            await start.held()
+    for each, answers in zip(asked, early, strict=True):
+        folder = tmp_path / each[:40].hex() if is_first else tmp_path
+        folder.mkdir(exist_ok=True)
+        async with started(folder, *WITHOUT_DOOR, config=config) as start:
+            start.stdin.write(each)
+            assert [await start.reads(), await start.reads()] == answers
+
+
+async def test_every_version_of_the_handshake_is_recorded_as_it_comes_with_the_program(tmp_path: Path) -> None:
+    """With default settings and without servers nothing differs."""
+    stored = json.loads((await recorded(tmp_path)).read_text())
+    assert (stored["known"], stored["name"]) == default_answers()
+
+
+async def test_what_needs_the_gateway_is_answered_when_it_is_there(tmp_path: Path) -> None:
+    """In a session that the SDK knows of, half a line at the hand-over included; nothing is answered twice."""
+    prepared(tmp_path)
+    async with started(tmp_path, held_at=FIRST) as start:
+        start.send("initialize", 1, **HELLO)
+        start.send("notifications/initialized")
+        start.send("tools/call", 2, **SEARCH)
+        start.send("ping", 3)
+        start.stdin.write(line("ping", 4)[:20])
+        await start.answers(1, 3)
+        await start.held()
+        start.let_go()
+        assert (await start.answers(2))[2]["result"]["structuredContent"]["total"] == 0
+        start.stdin.write(line("ping", 4)[20:])
+        start.send("initialize", 5, **HELLO)
+        answers = await start.answers(4, 5)
+        assert "initialized already" in answers[5]["error"]["message"]
+        start.stdin.close()
+        assert await start.ended() == 0
+
+
+async def test_a_modern_client_goes_on_as_such(tmp_path: Path) -> None:
+    """The list that it was sent has told its era."""
+    prepared(tmp_path)
+    async with started(tmp_path, held_at=FIRST) as start:
+        start.send("server/discover", 1, _meta=ENVELOPE)
+        start.send("tools/list", 2, _meta=ENVELOPE)
+        start.send("tools/call", 3, _meta=ENVELOPE, **SEARCH)
+        start.send("initialize", 4, **HELLO)
+        await start.answers(1, 2)
+        start.let_go()
+        answers = await start.answers(3, 4)
+        assert answers[3]["result"]["structuredContent"]["total"] == 0
+        assert answers[4]["error"]["code"] == -32022
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_a_probe_leaves_the_handshake_possible(tmp_path: Path, when: str) -> None:
+    """Whether the gateway is loaded before the client decides or after it; garbage between them changes nothing."""
+    prepared(tmp_path)
+    async with started(tmp_path, held_at=FIRST) as start:
+        start.send("server/discover", 1, _meta=ENVELOPE)
+        await start.answers(1)
+        start.stdin.write(b"\xff{ no json\n")
+        if when == "after":
+            start.let_go()
+            assert json.loads(await start.reads())["error"]["code"] == -32700
+        start.send("initialize", 2, **HELLO)
+        assert (await start.answers(2))[2]["result"]["protocolVersion"] == "2025-11-25"
+        if when == "before":
+            start.let_go()
+            assert json.loads(await start.reads())["error"]["code"] == -32700
+        start.send("tools/call", 3, **SEARCH)
+        assert (await start.answers(3))[3]["result"]["structuredContent"]["total"] == 0
+
+
+async def test_a_long_line_is_handed_over_whole(tmp_path: Path) -> None:
+    """A megabyte, of which a part comes before the gateway is loaded and the rest after."""
+    prepared(tmp_path)
+    arguments = {"query": "x", "padding": "y" * 1_000_000}
+    call = line("tools/call", 2, name="retrieve_tools", arguments=arguments)
+    async with started(tmp_path, held_at=FIRST) as start:
+        start.stdin.write(line("initialize", 1, **HELLO) + call[:700_000])
+        await start.answers(1)
+        start.let_go()
+        start.stdin.write(call[700_000:] + line("ping", 3))
+        answers = await start.answers(2, 3)
+        assert "padding" in json.dumps(answers[2])
+
+
+async def test_a_client_may_send_everything_at_once_and_close_its_end(tmp_path: Path) -> None:
+    """As a script does; under one id for all, too. At the first start and at a later one."""
+    for _ in range(2):
+        async with started(tmp_path) as start:
+            start.stdin.write(line("initialize", 1, **HELLO) + line("notifications/initialized"))
+            start.stdin.write(line("tools/list", 1) + line("ping", 2) + line("tools/call", 3, **SEARCH))
+            start.stdin.close()
+            messages = [json.loads(await start.reads()) for _ in range(4)]
+            assert sorted(message["id"] for message in messages) == [1, 1, 2, 3]
+            assert all("result" in message for message in messages)
+            assert await start.ended() == 0
+
+
+@pytest.mark.parametrize(
+    ("number", "status"), [(signal.SIGTERM, 0), (signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)]
+)
+async def test_a_signal_while_it_loads_leaves_no_process(tmp_path: Path, number: int, status: int) -> None:
+    """And a request that waits is answered with an error, not with silence."""
+    prepared(tmp_path)
+    async with started(tmp_path, held_at=FIRST) as start:
+        start.send("initialize", 1, **HELLO)
+        start.send("tools/call", 2, **SEARCH)
+        start.send("ping", 3)
+        await start.answers(1, 3)
+        await start.held()
+        child = start.child()
+        os.kill(child, signal.SIGTERM)  # a group of processes hears signals together
+        os.kill(child, signal.SIGINT)
+        start.process.send_signal(number)
+        error = (await start.answers(2))[2]["error"]
+        assert (error["code"], error["data"]) == (-32603, {"delivery": "not_sent"})
+        assert "stopped" in error["message"]
+        assert await start.ended() == status
+        while is_alive(child):
+            await asyncio.sleep(0.01)
+
+
+async def test_the_end_of_the_input_while_it_loads_ends_it(tmp_path: Path) -> None:
+    """After what was asked is answered, as ever."""
+    prepared(tmp_path)
+    async with started(tmp_path, held_at=FIRST) as start:
+        start.send("initialize", 1, **HELLO)
+        start.send("tools/call", 2, **SEARCH)
+        start.stdin.close()
+        await start.held()
+        child = start.child()
+        start.let_go()
+        await start.answers(1, 2)
+        assert await start.ended() == 0
+        assert not is_alive(child)
+
+
+async def test_a_killed_child_loses_nothing(tmp_path: Path) -> None:
+    """What it read and what it answered is known to the process that takes over."""
+    prepared(tmp_path)
+    async with started(tmp_path, held_at=FIRST) as start:
+        start.send("initialize", 1, **HELLO)
+        start.send("tools/call", 2, **SEARCH)
+        start.send("ping", 3)
+        start.stdin.write(line("ping", 4)[:20])
+        await start.answers(1, 3)
+        await start.held()
+        os.kill(start.child(), signal.SIGKILL)
+        start.let_go()
+        start.stdin.write(line("ping", 4)[20:])
+        answers = await start.answers(2, 4)
+        assert answers[2]["result"]["structuredContent"]["total"] == 0
+
+
+async def test_a_start_that_fails_says_so_to_who_waits(tmp_path: Path) -> None:
+    """With the status and the message that it has without a client."""
+    (tmp_path / "data").write_text("a file")
+    async with started(tmp_path, held_at="fastmcp") as start:
+        start.send("initialize", 1, **HELLO)
+        start.send("tools/call", 2, **SEARCH)
+        await start.answers(1)
+        start.let_go()
+        error = (await start.answers(2))[2]["error"]
+        assert error["message"].startswith("The gateway did not start: ")
+        assert str(tmp_path / "data") in error["message"]
+        assert await start.ended() == 2
+    assert str(tmp_path / "data") in (tmp_path / "log").read_text()
+
+
+@pytest.mark.parametrize(
+    ("settings", "content"),
+    [({"TOP_K": "banana"}, "{}"), ({"PROFIL": "x", "TOP_K": "0"}, "{}"), ({}, "{"), ({"CONFIG_PATH": "/none"}, "{}")],
+)
+async def test_what_must_stop_the_start_stops_it_before_any_answer(
+    tmp_path: Path, settings: dict[str, str], content: str
+) -> None:
+    """A wrong setting or server file, also where a start with other ones has left its answers."""
+    prepared(tmp_path)
+    (tmp_path / "servers.json").write_text(content)
+    async with started(tmp_path, **settings) as start:
+        start.send("initialize", 1, **HELLO)
+        assert await start.ended() == 2
+
+
+PINNED = '{"mcpServers": {"off": {"command": "none", "disabled": true, "pin": ["x"]}}}'
+
+
+@pytest.mark.parametrize(
+    ("words", "settings", "config"),
+    [
+        ((), {"LIST_ALL_BELOW_TOKENS": "100"}, "{}"),
+        ((), {}, PINNED),
+        (("serve", "--profile", "p"), {}, '{"mcpServers": {}, "profiles": {"p": {"servers": []}}}'),
+        (("serve", "--passthrough", "off"), {}, '{"mcpServers": {"off": {"command": "none", "disabled": true}}}'),
+    ],
+)
+async def test_a_list_that_needs_the_catalog_waits_for_it(
+    tmp_path: Path, words: tuple[str, ...], settings: dict[str, str], config: str
+) -> None:
+    """Only the greeting is given at once."""
+    async with started(tmp_path, *words, config=config, **settings) as start:
+        start.send("initialize", 1, **HELLO)
+        await start.answers(1)
+        start.stdin.close()
+        assert await start.ended() == 0
+    async with started(tmp_path, *words, held_at=FIRST, config=config, **settings) as start:
+        start.send("initialize", 1, **HELLO)
+        start.send("tools/list", 2)
+        start.send("ping", 3)
+        await start.answers(1, 3)
+        await start.held()
+        start.let_go()
+        assert "tools" in (await start.answers(2))[2]["result"]
+
+
+OTHERWISE = [
+    (("serve", "--passthrough", "todo"), {}, {}),
+    (("serve", "--profile", "p"), {}, {"profiles": {"p": {"servers": ["todo"], "pin": ["todo:add"]}}}),
+    ((), {"ROUTING_TYPE": "DYNAMIC"}, {}),
+    ((), {"ROUTING_TYPE": "AUTO"}, {}),
+    ((), {"LIST_ALL_BELOW_TOKENS": "100000"}, {}),
+    ((), {"MANAGE": "true"}, {}),
+    ((), {"PROXY_TOOL": "gateway"}, {}),
+    ((), {"CODE": "python"}, {}),
+    ((), {"ALWAYS_LOAD": "false"}, {}),
+    ((), {"INSTRUCTIONS": "Words of my own."}, {}),
+    ((), {}, {"pin": ["add"]}),
+]
+"""Words, settings and what is in the server file with which a greeting or a list is another than the default's."""
+
+
+@pytest.mark.parametrize(("words", "settings", "more"), OTHERWISE)
+async def test_only_a_default_start_is_answered_with_the_default(
+    tmp_path: Path, words: tuple[str, ...], settings: dict[str, str], more: dict[str, Any]
+) -> None:
+    """At the first start ever: any other waits for the gateway, and is answered by it alone."""
+    server = demo_servers()["todo"] | {key: value for key, value in more.items() if key == "pin"}
+    rest = {key: value for key, value in more.items() if key != "pin"}
+    config = json.dumps({"mcpServers": {"todo": server}, **rest})
+    asked = line("initialize", 1, **HELLO) + line("tools/list", 2)
+    said = []
+    for port in ((), ("--port", "8000")):
+        folder = tmp_path / str(len(port))
+        folder.mkdir()
+        name, *flags = words or ("serve",)
+        async with started(folder, name, *flags, *port, config=config, **settings) as start:
+            start.stdin.write(asked)
+            said.append(await start.answers(1, 2))
+    assert said[0][1] == said[1][1]
+    known = default_answers(["todo"])[0]
+    default = [json.loads(known[method]["2025-11-25"]) for method in ("initialize", "tools/list")]
+    assert [said[0][1]["result"], said[0][2]["result"]] != default
+
+
+async def test_a_client_is_told_where_the_list_has_changed_since_the_last_start(tmp_path: Path) -> None:
+    """Of the list, and of prompts that were not there; the next start knows better."""
+    file = prepared(tmp_path)
+    stored = json.loads(file.read_text())
+    known: dict[str, Any] = stored["known"]
+    known["tools/list"]["2025-11-25"] = '{"tools":[]}'
+    greeting = json.loads(known["initialize"]["2025-11-25"])
+    greeting["capabilities"]["prompts"] = {"listChanged": True}
+    known["initialize"]["2025-11-25"] = json.dumps(greeting)
+    file.write_text(json.dumps(stored))
+    async with started(tmp_path, held_at=FIRST) as start:
+        start.send("initialize", 1, **HELLO)
+        start.send("tools/list", 2)
+        assert (await start.answers(1, 2))[2]["result"] == {"tools": []}
+        start.let_go()
+        told = {json.loads(await start.reads())["method"] for _ in range(2)}
+        assert told == {"notifications/tools/list_changed", "notifications/prompts/list_changed"}
+        start.stdin.close()
+        assert await start.ended() == 0
+    assert (json.loads(file.read_text())["known"], stored["name"]) == default_answers()
+
+
+async def test_two_processes_start_on_one_data_directory_at_the_same_time(tmp_path: Path) -> None:
+    """Each has a client of its own."""
+    prepared(tmp_path)
+
+    async def use(start: Start) -> None:
+        start.send("initialize", 1, **HELLO)
+        start.send("tools/call", 2, **SEARCH)
+        await start.answers(1, 2)
+
+    async with started(tmp_path) as one, started(tmp_path) as other:
+        await asyncio.gather(use(one), use(other))
+
+
+async def test_another_gateway_is_told_more_and_therefore_later(tmp_path: Path) -> None:
+    """By its name: what the SDK's greeting says to it depends on this process."""
+    prepared(tmp_path)
+    hello = HELLO | {"clientInfo": {"name": default_answers()[1], "version": "1"}}
+    async with started(tmp_path) as start:
+        start.send("initialize", 1, **hello)
+        assert (await start.answers(1))[1]["result"]["capabilities"]["experimental"]
+
+
+async def test_over_http_a_connection_is_taken_before_the_gateway_is_loaded(tmp_path: Path) -> None:
+    """Who connects waits until there is an answer, instead of being refused."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    async with started(tmp_path, "serve", "--http", "--port", str(port), held_at="fastmcp") as start:
+        modules = await start.held()
+        assert "smart_mcp_proxy.web.http" not in modules
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
+        start.let_go()
+        assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+        writer.close()
+
+
+async def test_over_http_a_port_in_use_is_told_before_the_gateway_is_loaded(tmp_path: Path) -> None:
+    """With the message that it has always had."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        async with started(tmp_path, "serve", "--http", "--port", port, held_at="fastmcp") as start:
+            assert await start.ended() == 2
+    assert f"Port {port} on 127.0.0.1 cannot be used" in (tmp_path / "log").read_text()

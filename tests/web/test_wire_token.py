@@ -1,0 +1,42 @@
+"""The progress token of a call as the fast door reads it: wherever it stands, and whatever looks like it."""
+
+import json
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from smart_mcp_proxy.web.wire import WireCall, parse_wire
+
+LOOKALIKES = ['"progressToken":5', ',"progressToken":5}', '{"progressToken":5,', "progressToken", '"', "\\", ","]
+texts = st.text(max_size=4) | st.sampled_from(LOOKALIKES)
+values = st.recursive(
+    st.integers(-9, 9) | texts,
+    lambda deeper: st.lists(deeper, max_size=2) | st.dictionaries(texts | st.just("progressToken"), deeper, max_size=2),
+    max_leaves=4,
+)
+others = st.dictionaries(texts.filter(lambda name: name not in ("progressToken", "progress_token")), values, max_size=3)
+tokens = st.integers(-(2**70), 2**70) | texts | st.text(min_size=100, max_size=1_200)
+
+
+@given(others, tokens, st.integers(0, 3), st.booleans(), st.booleans())
+def test_a_token_is_read_wherever_it_stands(
+    rest: dict[str, Any], token: int | str, place: int, is_compact: bool, is_ascii: bool
+) -> None:
+    """What goes with it is the same as without it, and what only looks like a token is none."""
+    members = list(rest.items())
+    members.insert(place, ("progressToken", token))
+    for meta, expected in ((dict(members), token), (rest, None)):
+        message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "paint", "_meta": meta}}
+        text = json.dumps(message, ensure_ascii=is_ascii, separators=(",", ":") if is_compact else None)
+        call = parse_wire(text.encode())
+        assert isinstance(call, WireCall)
+        assert (call.token, call.meta.rest) == (expected, rest)
+        assert type(call.token) is type(expected)
+
+
+def test_a_token_that_stands_twice_is_the_sdks_to_refuse() -> None:
+    """Readers differ in which of the two they take."""
+    for meta in ('{"progressToken":1,"progressToken":2}', '{"progressToken":1,"a":1,"progressToken":2}'):
+        text = f'{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":"paint","_meta":{meta}}}}}'
+        assert parse_wire(text.encode()) is None
