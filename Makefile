@@ -12,7 +12,7 @@ WORKERS ?= 2
 SOURCES := smart_mcp_proxy tests scripts
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test test-long test-torch lint check bench bench-search soak clean
+.PHONY: help install run test test-long test-clients test-torch lint check bench bench-search soak clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -35,6 +35,9 @@ test: $(INSTALLED) ## Run the tests that need nothing but this folder; WORKERS=0
 
 test-long: $(INSTALLED) ## Run the tests that kill, break and measure (some minutes)
 	$(BIN)/python -m pytest -m "long and not soak and not clients"
+
+test-clients: $(INSTALLED) ## Run the tests with real clients; those that need node are skipped without it
+	$(BIN)/python -m pytest -m clients
 
 test-torch: ## Run the tests of the embedders with torch; TORCH=torch==2.13.0 chooses a build of it
 	test -x $(TORCH_VENV)/bin/python || $(PYTHON) -m venv $(TORCH_VENV)

@@ -16,8 +16,8 @@ import httpx2
 from test_stop import HttpClient
 from worlds import UPSTREAM, World, end, is_alive, started, until
 
-CALL_S = 5
-"""Far more than any answer takes; a gateway that waits for something takes longer."""
+CALL_S = 20
+"""Far more than any answer takes, beside other work too; a gateway that waits for something takes longer."""
 
 
 class Front:
