@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote
@@ -201,7 +200,6 @@ async def open_api(
     settings: Settings,
     servers: Mapping[str, ServerConfig] | None = None,
     *,
-    only: str | None = None,
     is_stored_enough: "Callable[[Gateway], bool]" = _is_never,
     is_enough: "Callable[[Gateway], bool]" = _is_never,
 ) -> AsyncIterator[Api]:
@@ -210,7 +208,6 @@ async def open_api(
     Args:
         settings: Whose data directory and servers.
         servers: The configured servers, where they have been read already.
-        only: The one server that is of interest: a gateway of our own starts no other.
         is_stored_enough: Whether what the catalog holds will do, without any server being connected.
         is_enough: Whether enough servers are listed; otherwise all are waited for.
 
@@ -223,8 +220,6 @@ async def open_api(
             return
     if servers is None:
         servers = await read_servers(settings)
-    if only is not None and only in servers:
-        servers = {name: config if name == only else replace(config, disabled=True) for name, config in servers.items()}
     # Here and not above: importing the gateway takes a second, and a running one answers in a tenth of that.
     from smart_mcp_proxy.cli.own import open_own
 

@@ -2,30 +2,19 @@
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import httpx2
 
 from smart_mcp_proxy.cli.api import Api, Origin
+from smart_mcp_proxy.cli.one_start import start_environment
 from smart_mcp_proxy.cli.output import say
 from smart_mcp_proxy.cli.settle import SETTLE_S, settle
 from smart_mcp_proxy.gateway import Gateway
-from smart_mcp_proxy.servers import ServerConfig, find_config
-from smart_mcp_proxy.settings import Settings, environment
-from smart_mcp_proxy.upstream import marked
+from smart_mcp_proxy.servers import ServerConfig
+from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.web.rest import build_rest_app
 
-__all__ = ["api_of", "open_own", "start_environment"]
-
-
-def start_environment(settings: Settings) -> Mapping[str, str]:
-    """This process's environment with the mark by which servers that are gateways know whom they run under.
-
-    Raises:
-        ConfigError: The configured server file does not exist.
-    """
-    file = None if settings.config_json is not None else find_config(settings, Path.cwd())
-    return marked(environment(), file)
+__all__ = ["api_of", "open_own"]
 
 
 @asynccontextmanager

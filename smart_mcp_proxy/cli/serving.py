@@ -12,9 +12,10 @@ from pathlib import Path
 from anyio import to_thread
 
 from smart_mcp_proxy.cli.keep_greeting import keeping_greeting
+from smart_mcp_proxy.cli.one_start import start_environment
 from smart_mcp_proxy.cli.opening import opening
 from smart_mcp_proxy.cli.output import say, show_json
-from smart_mcp_proxy.cli.own import api_of, start_environment
+from smart_mcp_proxy.cli.own import api_of
 from smart_mcp_proxy.cli.render import waiting_text
 from smart_mcp_proxy.cli.report import Address, show_report, summarize
 from smart_mcp_proxy.cli.settle import SETTLE_S, settle, show_embedding

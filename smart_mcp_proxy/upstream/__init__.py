@@ -6,6 +6,7 @@ from smart_mcp_proxy.upstream.dial import Dialer
 from smart_mcp_proxy.upstream.fleet import Fleet
 from smart_mcp_proxy.upstream.http import TlsContext
 from smart_mcp_proxy.upstream.lineage import marked
+from smart_mcp_proxy.upstream.link import Link, OnEvent
 from smart_mcp_proxy.upstream.listing import ToolListing
 from smart_mcp_proxy.upstream.own import OwnConnection
 from smart_mcp_proxy.upstream.supervisor import Upstream
@@ -15,6 +16,8 @@ __all__ = [
     "CallbackServer",
     "Dialer",
     "Fleet",
+    "Link",
+    "OnEvent",
     "OwnConnection",
     "SignIns",
     "SignedOut",

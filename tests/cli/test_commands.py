@@ -183,6 +183,37 @@ def test_logs_of_one_server_start_no_other(home: Path, run: Run) -> None:
     assert not mark.exists()
 
 
+def test_logs_without_a_gateway_start_a_failing_server_once_and_say_so(home: Path, run: Run) -> None:
+    """Its lines stand once, and stderr says that it was tried just now, and how that ended."""
+    starts = home / "starts"
+    script = f"import sys; open({str(starts)!r}, 'a').write('x'); print('no database', file=sys.stderr); sys.exit(3)"
+    (home / "mcp_config.json").write_text(
+        json.dumps({"mcpServers": {"broken": {"command": sys.executable, "args": ["-S", "-c", script]}}})
+    )
+    done = run("server", "logs", "broken")
+    assert (done.status, done.out, starts.read_text()) == (0, "no database\n", "x")
+    assert "No gateway runs, so server 'broken' was tried once for this" in done.err
+    assert "exit code 3" in done.err
+
+
+def test_logs_without_a_gateway_of_a_server_that_works(project: Path, run: Run) -> None:
+    """It is asked in the handshake's words first, so one start does for either era; it is ended again."""
+    done = run("server", "logs", "todo", "--json")
+    assert (done.status, done.json["server"]) == (0, "todo")
+    assert "tried once for this, just now (ready). It was ready, and is ended again." in done.err
+
+
+def test_logs_do_not_start_a_server_that_is_off(home: Path, run: Run) -> None:
+    """Nor one that waits for a variable; each is said."""
+    off = {"command": "no-such-program", "disabled": True}
+    waits = {"command": "no-such-program", "env": {"A": "${NOT_SET_HERE}"}}
+    (home / "mcp_config.json").write_text(json.dumps({"mcpServers": {"off": off, "waits": waits}}))
+    assert "server 'off' was not started: it is disabled." in run("server", "logs", "off").err
+    told = run("server", "logs", "waits").err
+    assert "server 'waits' was not started: it is needs_env." in told
+    assert "NOT_SET_HERE" in told
+
+
 def test_a_question_does_not_empty_the_catalog(project: Path, run: Run) -> None:
     """MCPPROXY_RESET_DATA is for the server."""
     run("tool", "list")

@@ -1,0 +1,90 @@
+"""One server, connected to once for its lines alone: no gateway, no second try, nothing kept."""
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from smart_mcp_proxy.cli.api import PENDING_STATES
+from smart_mcp_proxy.errors import UpstreamError
+from smart_mcp_proxy.models import Era, ServerStatus
+from smart_mcp_proxy.servers import ServerConfig, find_config, with_inherited
+from smart_mcp_proxy.settings import Settings, environment
+from smart_mcp_proxy.upstream import Dialer, Fleet, Link, OnEvent, SignIns, TlsContext, marked
+
+__all__ = ["lines_of_one_start", "start_environment"]
+
+_ANSWER_S: Final = 30.0
+"""As long as one listing may take. Source: product.md, Upstreams (30 s discovery)."""
+
+
+def start_environment(settings: Settings) -> Mapping[str, str]:
+    """This process's environment with the mark by which servers that are gateways know whom they run under.
+
+    Raises:
+        ConfigError: The configured server file does not exist.
+    """
+    file = None if settings.config_json is not None else find_config(settings, Path.cwd())
+    return marked(environment(), file)
+
+
+async def lines_of_one_start(settings: Settings, config: ServerConfig, count: int) -> tuple[list[str], ServerStatus]:
+    """The last lines of a server that is connected to once and left again, and how far it came.
+
+    A server that is disabled or waits for approval is left alone.
+
+    Args:
+        settings: Whose data directory holds the sign-ins.
+        config: The server, not expanded.
+        count: At most so many lines.
+    """
+    environ = start_environment(settings)
+    came = asyncio.Event()
+    found: list[ServerStatus] = []
+
+    def note(status: ServerStatus) -> None:
+        if status.state not in PENDING_STATES and not came.is_set():
+            found.append(status)
+            came.set()
+
+    tls = TlsContext(environ)
+    async with Dialer(settings.max_message_bytes, SignIns(settings.data_dir, tls=tls), tls) as dialer:
+        fleet = Fleet(environ=environ, on_change=note, on_tools_changed=_ignore, open_link=_OneTry(dialer))
+        await fleet.apply(with_inherited({config.name: config}, settings.inherit_env))
+        (upstream,) = fleet
+        try:
+            await fleet.start()
+            await asyncio.wait_for(came.wait(), _ANSWER_S)
+        except TimeoutError:
+            found.append(upstream.status)
+        finally:
+            await fleet.close()
+        return upstream.logs(count), found[0]
+
+
+class _OneTry:
+    """Opens one session and refuses a second; a child is started once, not again for the other era.
+
+    Args:
+        dialer: Opens it.
+    """
+
+    def __init__(self, dialer: Dialer) -> None:
+        self._dialer = dialer
+        self._is_used = False
+
+    async def __call__(
+        self, config: ServerConfig, *, environ: Mapping[str, str], era: Era | None, on_event: OnEvent, **options: Any
+    ) -> Link:
+        """A session with the server; see `OpenLink`."""
+        if self._is_used:
+            raise UpstreamError(f"Server '{config.name}' was tried once.", delivery="not_sent")
+        self._is_used = True
+        # With `initialize` first, a child that ends is not started once more without the probe of the modern era; one
+        # that speaks no other era refuses, and is probed then.
+        first: Era | None = "handshake" if config.transport == "stdio" else era
+        return await self._dialer(config, environ=environ, era=first, on_event=on_event, **options)
+
+
+def _ignore(_: str) -> None:
+    """Nobody lists its tools."""
