@@ -6,7 +6,7 @@ from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
 from smart_mcp_proxy.cli.api import open_api, open_running, read_servers
-from smart_mcp_proxy.cli.output import clean, say, show, show_json
+from smart_mcp_proxy.cli.output import clean, indented, say, show, show_json
 from smart_mcp_proxy.cli.render import servers_table
 from smart_mcp_proxy.cli.server_edit import add_edits
 from smart_mcp_proxy.cli.server_login import add_sign_in
@@ -82,7 +82,7 @@ async def show_logs(
         for line in found:
             show(clean(line))
     if told:
-        say(clean(told).rstrip())
+        say(indented(clean(told)).rstrip())
 
 
 async def _of_one_start(settings: "Settings", name: str, count: int) -> tuple[list[str], str]:
