@@ -78,7 +78,9 @@ class _OneTry:
     ) -> Link:
         """A session with the server; see `OpenLink`."""
         if self._is_used:
-            raise UpstreamError(f"Server '{config.name}' was tried once.", delivery="not_sent")
+            raise UpstreamError(
+                f"Server '{config.name}' was tried once.", hint="Run the command again for one more try."
+            )
         self._is_used = True
         # With `initialize` first, a child that ends is not started once more without the probe of the modern era; one
         # that speaks no other era refuses, and is probed then.

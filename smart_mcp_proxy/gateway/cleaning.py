@@ -12,6 +12,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from smart_mcp_proxy.errors import ProxyError, RpcAnswer, UpstreamError
+from smart_mcp_proxy.gateway.error_data import fenced_data
 from smart_mcp_proxy.gateway.results import OFF_LOOP_BYTES, is_said, members_of
 from smart_mcp_proxy.policy.inputs import hidden
 from smart_mcp_proxy.policy.scanner.hidden import FLAG
@@ -119,12 +120,13 @@ def shown_error(error: ErrorT, *, is_cleaned: bool, is_fenced: bool) -> ErrorT:
     if error.data is not None:
         shown.data = {key: show(value) for key, value in error.data.items()}
         if is_fenced:
-            shown.data |= {key: _fenced_value(shown.data[key]) for key in _SAID_DATA & shown.data.keys()}
+            code, said_data = shown.data.get("rpc_code", 0), _SAID_DATA & shown.data.keys()
+            shown.data |= {key: fenced_data(code, shown.data[key], _fenced_value) for key in said_data}
     if isinstance(error, UpstreamError) and isinstance(shown, UpstreamError) and (answer := error.answer) is not None:
         words, data = show(answer.message), show(answer.data)
-        shown.answer = RpcAnswer(
-            answer.code, fenced(words) if is_fenced else words, _fenced_value(data) if is_fenced else data
-        )
+        if is_fenced:
+            words, data = fenced(words), fenced_data(answer.code, data, _fenced_value)
+        shown.answer = RpcAnswer(answer.code, words, data)
     return shown
 
 

@@ -281,7 +281,7 @@ def rpc_error(server: str, method: str, code: int, message: str, data: Any = Non
     """
     message, data = redact(message), _redacted_or_none(data)
     facts = {"rpc_code": code}
-    if (besides := _without(message, data)) is not None:
+    if (besides := _without(message, data)) not in (None, {}, []):
         facts["rpc_data"] = besides
     if code == MISSING_REQUIRED_CLIENT_CAPABILITY:
         hint = _NEEDS_INPUT
@@ -297,12 +297,17 @@ def rpc_error(server: str, method: str, code: int, message: str, data: Any = Non
 
 
 def _without(message: str, data: Any) -> Any:
-    """JSON data without the values that only repeat `message`; None where nothing is left."""
+    """JSON data without the values that only repeat `message`; None where nothing is left.
+
+    What was empty before says something: a capability is named by an empty object.
+    """
     if isinstance(data, dict):
         kept = {key: _without(message, value) for key, value in data.items() if value != message}
-        return {key: value for key, value in kept.items() if value is not None or data[key] is None} or None
+        left = {key: value for key, value in kept.items() if value is not None or data[key] is None}
+        return left if left or not data else None
     if isinstance(data, list):
-        return [_without(message, value) for value in data if value != message] or None
+        left_items = [_without(message, value) for value in data if value != message]
+        return left_items if left_items or not data else None
     return None if data == message else data
 
 

@@ -132,6 +132,60 @@ async def test_a_json_rpc_error_is_fenced_where_results_are(ready: Parts, data: 
     assert shown.message == error.message
 
 
+NEEDED = {"sampling": {}, "elicitation": {"form": {}}, "experimental": {"example.org/x": {"size": 3, "is": True}}}
+
+
+async def test_a_capability_that_is_missing_stays_readable_in_a_fence(ready: Parts) -> None:
+    """A client decides by it: only the words beside it are fenced, in the error and in a result alike."""
+    desk = Desk(ready, fence_results=True)
+    desk.alpha.answer = rpc_error("alpha", "x", -32021, "no", {"requiredCapabilities": NEEDED, "why": f"so {MARK}"})
+    error = await desk.failure()
+    assert isinstance(error, UpstreamError)
+    assert error.answer is not None
+    for data in (error.answer.data, (error.data or {})["rpc_data"]):
+        assert data["requiredCapabilities"] == NEEDED
+        assert [words for _, words in FENCE.findall(data["why"])] == [f"so {MARK}"]
+    assert FENCE.fullmatch(error.answer.message)
+
+
+@pytest.mark.parametrize(
+    ("code", "data"),
+    [
+        (-32002, {"uri": "mcpproxy://alpha/file%3A%2F%2F%2Fa"}),
+        (-32602, {"uri": "https://example.org/a?b=c#d"}),
+        (-32022, {"supported": ["2026-07-28", "2025-11-25"], "requested": "1999-01-01"}),
+        (-32042, {"elicitations": [{"mode": "url", "elicitationId": "e-1", "url": "https://example.org/?id=1"}]}),
+    ],
+)
+async def test_what_the_protocol_defines_of_an_errors_data_is_no_text(code: int, data: Any) -> None:
+    """URIs, versions and ids."""
+    shown = shown_error(rpc_error("alpha", "x", code, "no", data), is_cleaned=True, is_fenced=True)
+    assert shown.answer is not None
+    assert shown.answer.data == data
+
+
+@pytest.mark.parametrize(
+    ("code", "data"),
+    [
+        (-32021, {"requiredCapabilities": MARK}),
+        (-32021, {"requiredCapabilities": {MARK: {}}}),
+        (-32021, {"requiredCapabilities": {"sampling": {"why": [MARK]}}}),
+        (-32021, {"requiredCapabilities": {}, MARK: 1}),
+        (-32021, {"why": MARK}),
+        (-32002, {"uri": f"file:///{MARK}"}),
+        (-32042, {"elicitations": [{"mode": "url", "message": MARK}]}),
+        (-32000, {"requiredCapabilities": {"sampling": MARK}}),
+    ],
+)
+async def test_free_text_is_fenced_wherever_it_stands(code: int, data: Any) -> None:
+    """Also as a name, and where the protocol has something else."""
+    shown = shown_error(rpc_error("alpha", "x", code, "no", data), is_cleaned=True, is_fenced=True)
+    assert shown.answer is not None
+    said = shown.answer.data if isinstance(shown.answer.data, str) else json.dumps(shown.answer.data)
+    assert MARK not in FENCE.sub("", said.replace("\\n", "\n"))
+    assert MARK in said
+
+
 async def test_without_the_settings_an_error_is_as_its_server_wrote_it(ready: Parts) -> None:
     """As results are."""
     desk = Desk(ready, clean_results=False)
