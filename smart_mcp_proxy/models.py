@@ -9,6 +9,7 @@ import msgspec
 
 __all__ = [
     "LOCAL",
+    "PENDING_STATES",
     "WHOLE",
     "AskClient",
     "CallRequest",
@@ -335,6 +336,10 @@ class ServerState(StrEnum):
     NEEDS_AUTH = "needs_auth"
     QUARANTINED = "quarantined"
     DISABLED = "disabled"
+
+
+PENDING_STATES = frozenset({ServerState.CONNECTING, ServerState.DISCONNECTED, ServerState.AUTHENTICATING})
+"""States that a server leaves by itself: its first list may still come."""
 
 
 @dataclass(frozen=True, slots=True)

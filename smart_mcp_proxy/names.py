@@ -18,6 +18,7 @@ __all__ = [
     "identity_on",
     "listed_name",
     "listed_prefix",
+    "login_hint",
     "parse_canonical",
     "parse_content",
     "server_of",
@@ -133,6 +134,11 @@ def _cut(key: ToolKey, room: int) -> str:
 def listed_prefix(server: str) -> str:
     """The beginning of the listed names of a server's tools, where none had to be shortened."""
     return _ILLEGAL.sub("_", server) + _SEPARATOR
+
+
+def login_hint(server: str) -> str:
+    """The command that signs in to a server, as a sentence for people."""
+    return f"Sign in with: mcpproxy server login {shell_word(server)}"
 
 
 def shell_word(name: str) -> str:

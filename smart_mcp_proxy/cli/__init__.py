@@ -4,11 +4,9 @@ import os
 import sys
 
 from smart_mcp_proxy import __version__
+from smart_mcp_proxy.cli.exit_codes import EXIT_INTERRUPTED
 
-__all__ = ["EXIT_INTERRUPTED", "main"]
-
-EXIT_INTERRUPTED = 130
-"""Source: contract.md, exit codes."""
+__all__ = ["main"]
 
 LOADING_GC_THRESHOLD = 200_000
 """Allocations before a collection while modules are loaded: none of what they make is garbage, and going through it

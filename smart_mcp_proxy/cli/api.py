@@ -1,9 +1,9 @@
-"""The gateway as the commands see it: REST, of a running gateway if there is one, else of one opened for the moment."""
+"""The gateway as the commands see it: its REST API, and where running gateways are found."""
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 from urllib.parse import quote
 
 import httpx2
@@ -11,21 +11,15 @@ from anyio import to_thread
 
 from smart_mcp_proxy.cli.output import say, warn
 from smart_mcp_proxy.errors import ConfigError, ProxyError, UpstreamError
-from smart_mcp_proxy.models import ServerState
 from smart_mcp_proxy.names import parse_canonical
 from smart_mcp_proxy.servers import ServerConfig, configured_servers
 from smart_mcp_proxy.settings import Settings
 
-if TYPE_CHECKING:
-    from smart_mcp_proxy.gateway import Gateway
-
-__all__ = ["PENDING_STATES", "Api", "Origin", "open_api", "open_running", "read_servers", "running_gateways"]
+__all__ = ["Api", "Origin", "open_running", "read_servers", "running_gateways"]
 
 Origin = Literal["running", "stored", "own"]
 """Who answers: a running gateway, the stored catalog alone, or a gateway of our own with connected servers."""
 
-PENDING_STATES = frozenset({ServerState.CONNECTING, ServerState.DISCONNECTED, ServerState.AUTHENTICATING})
-"""States of a server that has not answered yet, one way or the other."""
 PROBE_S = 2.0
 """A gateway that does not answer for so long is taken for hung and left alone."""
 
@@ -189,42 +183,6 @@ def _error_in(reply: httpx2.Response) -> ProxyError:
         code=error["code"],
         retry_after_s=error.get("retry_after_s"),
     )
-
-
-def _is_never(_: "Gateway") -> bool:
-    return False
-
-
-@asynccontextmanager
-async def open_api(
-    settings: Settings,
-    servers: Mapping[str, ServerConfig] | None = None,
-    *,
-    is_stored_enough: "Callable[[Gateway], bool]" = _is_never,
-    is_enough: "Callable[[Gateway], bool]" = _is_never,
-) -> AsyncIterator[Api]:
-    """The newest gateway that runs on the data directory, else one of our own while open.
-
-    Args:
-        settings: Whose data directory and servers.
-        servers: The configured servers, where they have been read already.
-        is_stored_enough: Whether what the catalog holds will do, without any server being connected.
-        is_enough: Whether enough servers are listed; otherwise all are waited for.
-
-    Raises:
-        ConfigError: There is no running gateway, and no servers to open one for.
-    """
-    async with open_running(settings) as running:
-        if running is not None:
-            yield running
-            return
-    if servers is None:
-        servers = await read_servers(settings)
-    # Here and not above: importing the gateway takes a second, and a running one answers in a tenth of that.
-    from smart_mcp_proxy.cli.own import open_own
-
-    async with open_own(settings, servers, is_stored_enough=is_stored_enough, is_enough=is_enough) as api:
-        yield api
 
 
 @asynccontextmanager

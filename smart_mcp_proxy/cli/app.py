@@ -9,7 +9,7 @@ import sys
 from cyclopts import App, CycloptsError, Parameter
 
 from smart_mcp_proxy import __version__
-from smart_mcp_proxy.cli import EXIT_INTERRUPTED
+from smart_mcp_proxy.cli.exit_codes import EXIT_INTERRUPTED
 
 __all__ = ["build_app", "main"]
 

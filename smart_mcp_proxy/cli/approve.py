@@ -11,7 +11,8 @@ from anyio import to_thread
 from cyclopts import App, Parameter
 from rich.text import Text
 
-from smart_mcp_proxy.cli.api import Api, open_api
+from smart_mcp_proxy.cli.access import open_api
+from smart_mcp_proxy.cli.api import Api
 from smart_mcp_proxy.cli.failure import UsageError, next_step
 from smart_mcp_proxy.cli.output import indented, plural, say, show, show_json, table
 from smart_mcp_proxy.cli.start import open_settings

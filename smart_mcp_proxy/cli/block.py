@@ -2,7 +2,7 @@
 
 from cyclopts import App
 
-from smart_mcp_proxy.cli.api import open_api
+from smart_mcp_proxy.cli.access import open_api
 from smart_mcp_proxy.cli.output import say, show_json
 from smart_mcp_proxy.cli.start import open_settings
 from smart_mcp_proxy.telemetry import printable

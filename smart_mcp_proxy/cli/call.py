@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from anyio import to_thread
 from cyclopts import App, Parameter
 
-from smart_mcp_proxy.cli.api import open_api
+from smart_mcp_proxy.cli.access import open_api
 from smart_mcp_proxy.cli.arguments import coerce, parse_json_object, parse_pairs
 from smart_mcp_proxy.cli.failure import UsageError, next_step
 from smart_mcp_proxy.cli.output import clean, say, show, show_json

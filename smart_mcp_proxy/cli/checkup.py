@@ -10,7 +10,8 @@ from typing import Any, Literal
 from anyio import to_thread
 
 from smart_mcp_proxy.catalog import NO_ROOM_HINT, is_full, why_unwritable
-from smart_mcp_proxy.cli.api import open_api, running_gateways
+from smart_mcp_proxy.cli.access import open_api
+from smart_mcp_proxy.cli.api import running_gateways
 from smart_mcp_proxy.cli.output import plural
 from smart_mcp_proxy.errors import ConfigError, ProxyError
 from smart_mcp_proxy.names import shell_word

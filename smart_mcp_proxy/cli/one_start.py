@@ -5,9 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from smart_mcp_proxy.cli.api import PENDING_STATES
 from smart_mcp_proxy.errors import UpstreamError
-from smart_mcp_proxy.models import Era, ServerStatus
+from smart_mcp_proxy.models import PENDING_STATES, Era, ServerStatus
 from smart_mcp_proxy.servers import ServerConfig, find_config, with_inherited
 from smart_mcp_proxy.settings import Settings, environment
 from smart_mcp_proxy.upstream import Dialer, Fleet, Link, OnEvent, SignIns, TlsContext, marked

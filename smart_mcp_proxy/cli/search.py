@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
-from smart_mcp_proxy.cli.api import open_api
+from smart_mcp_proxy.cli.access import open_api
 from smart_mcp_proxy.cli.output import say, show, show_json
 from smart_mcp_proxy.cli.render import hits_table, search_remarks, tokens_line
 from smart_mcp_proxy.cli.start import open_settings

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
-from smart_mcp_proxy.cli.api import open_api, open_running, read_servers
+from smart_mcp_proxy.cli.access import open_api
+from smart_mcp_proxy.cli.api import open_running, read_servers
 from smart_mcp_proxy.cli.output import clean, indented, say, show, show_json
 from smart_mcp_proxy.cli.render import servers_table
 from smart_mcp_proxy.cli.server_edit import add_edits

@@ -8,11 +8,10 @@ from contextlib import contextmanager
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from smart_mcp_proxy.cli.api import PENDING_STATES
 from smart_mcp_proxy.cli.output import console, plural
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.gateway.embedding import Embedding
-from smart_mcp_proxy.models import ServerState
+from smart_mcp_proxy.models import PENDING_STATES, ServerState
 
 __all__ = ["SETTLE_S", "settle", "show_embedding"]
 

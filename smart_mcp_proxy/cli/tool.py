@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
-from smart_mcp_proxy.cli.api import open_api, open_running
+from smart_mcp_proxy.cli.access import open_api
+from smart_mcp_proxy.cli.api import open_running
 from smart_mcp_proxy.cli.failure import UsageError
 from smart_mcp_proxy.cli.output import indented, plural, say, show, show_json
 from smart_mcp_proxy.cli.render import tools_table

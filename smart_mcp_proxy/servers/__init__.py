@@ -24,7 +24,6 @@ from smart_mcp_proxy.servers.edit_servers import (
     require_named,
 )
 from smart_mcp_proxy.servers.expand import UnsetVariableError, expand, secrets_of
-from smart_mcp_proxy.servers.keyring_edge import store_secret, stored_secret
 from smart_mcp_proxy.servers.load import FILE_LIMIT_BYTES, configured_servers, find_config, load_servers
 from smart_mcp_proxy.servers.oauth import OAuthOptions, read_oauth
 
@@ -56,8 +55,6 @@ __all__ = [
     "require_named",
     "reviewed",
     "secrets_of",
-    "store_secret",
-    "stored_secret",
     "warnings_about",
     "with_inherited",
 ]

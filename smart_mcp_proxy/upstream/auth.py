@@ -11,7 +11,7 @@ import msgspec
 
 from smart_mcp_proxy.errors import UpstreamAuthError, UpstreamError
 from smart_mcp_proxy.servers import ServerConfig
-from smart_mcp_proxy.upstream.auth_address import addresses_of
+from smart_mcp_proxy.upstream.addresses import addresses_of
 from smart_mcp_proxy.upstream.auth_bearer import Bearer
 from smart_mcp_proxy.upstream.auth_flow import SignInFlow
 from smart_mcp_proxy.upstream.auth_http import AuthHttp, Resolve

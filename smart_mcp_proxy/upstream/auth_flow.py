@@ -17,6 +17,7 @@ from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
 from mcp_types.version import LATEST_HANDSHAKE_VERSION
 
 from smart_mcp_proxy.errors import UpstreamAuthError, UpstreamError
+from smart_mcp_proxy.names import login_hint
 from smart_mcp_proxy.servers import ServerConfig, read_oauth
 from smart_mcp_proxy.telemetry import printable
 from smart_mcp_proxy.upstream.auth_http import AuthHttp
@@ -28,7 +29,7 @@ from smart_mcp_proxy.upstream.auth_provider import (
     provider_after,
     to_sign_in,
 )
-from smart_mcp_proxy.upstream.auth_store import SignIn, login_hint
+from smart_mcp_proxy.upstream.auth_store import SignIn
 
 __all__ = ["EndedSignInError", "SignInFlow"]
 

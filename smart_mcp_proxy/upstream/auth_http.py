@@ -9,7 +9,7 @@ import httpx2
 
 from smart_mcp_proxy.errors import UpstreamAuthError, UpstreamError
 from smart_mcp_proxy.telemetry import printable
-from smart_mcp_proxy.upstream.auth_address import Reach, addresses_of, reach_of
+from smart_mcp_proxy.upstream.addresses import Reach, addresses_of, reach_of
 from smart_mcp_proxy.upstream.http import TlsContext, new_transport
 from smart_mcp_proxy.upstream.proxies import Proxy
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from smart_mcp_proxy.errors import ConfigError
-from smart_mcp_proxy.servers import store_secret, stored_secret
+from smart_mcp_proxy.servers.keyring_edge import store_secret, stored_secret
 
 __all__ = ["KEY_BYTES", "SignInKey", "UnusableFileError", "decode_key", "flocked", "read_private", "write_private"]
 

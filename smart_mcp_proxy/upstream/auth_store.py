@@ -16,10 +16,10 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from smart_mcp_proxy.errors import ConfigError, UpstreamAuthError
-from smart_mcp_proxy.names import shell_word
+from smart_mcp_proxy.names import login_hint
 from smart_mcp_proxy.upstream.auth_key import SignInKey, UnusableFileError, read_private, write_private
 
-__all__ = ["SignIn", "SignInStore", "login_hint"]
+__all__ = ["SignIn", "SignInStore"]
 
 _NONCE_BYTES: Final = 12
 """Source: NIST SP 800-38D, 8.2 (96 bits for GCM)."""
@@ -29,11 +29,6 @@ _LOCK_S: Final = 60.0
 
 Stamp = tuple[int, int, int] | None
 """Tells one state of a file from another; None where there is no file."""
-
-
-def login_hint(server: str) -> str:
-    """What to do about a server that needs a sign-in."""
-    return f"Sign in with: mcpproxy server login {shell_word(server)}"
 
 
 class SignIn(msgspec.Struct, frozen=True):

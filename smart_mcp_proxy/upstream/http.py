@@ -13,9 +13,8 @@ import httpx2
 import msgspec
 
 from smart_mcp_proxy.errors import Delivery, UpstreamAuthError, UpstreamBusyError, UpstreamError
-from smart_mcp_proxy.names import shell_word
+from smart_mcp_proxy.names import login_hint, shell_word
 from smart_mcp_proxy.telemetry import get_logger
-from smart_mcp_proxy.upstream.auth_store import login_hint
 from smart_mcp_proxy.upstream.proxies import Proxy, proxy_for
 
 __all__ = [

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from smart_mcp_proxy.errors import UpstreamError
-from smart_mcp_proxy.upstream.auth_address import Reach, reach_of
+from smart_mcp_proxy.upstream.addresses import Reach, reach_of
 
 __all__ = ["Proxy", "proxy_for", "tunnel"]
 

@@ -22,6 +22,7 @@ OWN = [
     "smart_mcp_proxy",
     "smart_mcp_proxy.cli",
     "smart_mcp_proxy.cli.app",
+    "smart_mcp_proxy.cli.exit_codes",
     "smart_mcp_proxy.cli.opening",
     "smart_mcp_proxy.greeting",
     "smart_mcp_proxy.greeting.answers",

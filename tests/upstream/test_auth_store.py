@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from smart_mcp_proxy.errors import ConfigError, UpstreamAuthError
-from smart_mcp_proxy.upstream.auth_address import Reach, reach_of
+from smart_mcp_proxy.upstream.addresses import Reach, reach_of
 from smart_mcp_proxy.upstream.auth_key import SignInKey
 from smart_mcp_proxy.upstream.auth_store import SignIn, SignInStore
 
