@@ -17,7 +17,8 @@ from smart_mcp_proxy.servers import load_servers
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.telemetry import configure_logging
 from smart_mcp_proxy.web.listening import bind
-from smart_mcp_proxy.web.serve import serve_http, settled_process, stop_signals
+from smart_mcp_proxy.web.serve import settled_process, stop_signals
+from smart_mcp_proxy.web.serve_http import serve_http
 from smart_mcp_proxy.web.stdio import serve_stdio
 
 SETTLE_S = 60.0

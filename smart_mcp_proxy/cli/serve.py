@@ -67,7 +67,7 @@ def serve(  # noqa: PLR0913  (one parameter per flag)
     flags: dict[str, Any] = {"transport": transport, "host": host, "port": port, "config_path": config}
     if check:
         # Here and below, not above: importing the gateway takes a second, and the command line is parsed before it.
-        from smart_mcp_proxy.cli.serving import check as check_servers
+        from smart_mcp_proxy.cli.serving_check import check as check_servers
 
         return run(check_servers(open_settings(**flags), passthrough=passthrough, as_json=json))
     settings = open_settings(is_serving=True, log_level="WARNING" if sys.stderr.isatty() else None, **flags)
@@ -113,7 +113,7 @@ async def serve_settings(
         return await serve_one_client(settings, passthrough=passthrough, profile=profile)
     # Before the gateway is imported: who connects meanwhile waits instead of being refused.
     with closing(bind(settings.host, settings.port)) as listener:
-        from smart_mcp_proxy.cli.serving import serve_agents_over_http
+        from smart_mcp_proxy.cli.serving_http import serve_agents_over_http
 
         return await serve_agents_over_http(
             settings, listener, is_sse=settings.transport == "sse", passthrough=passthrough, as_json=as_json

@@ -21,7 +21,7 @@ from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.gateway.results import SERVER_NAME
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.web.auth import Admission, Keys
-from smart_mcp_proxy.web.broker import BrokerBeside
+from smart_mcp_proxy.web.broker.app import BrokerBeside
 from smart_mcp_proxy.web.hosts import PlainAddress, allowed_hosts
 from smart_mcp_proxy.web.paths import Places, not_found
 from smart_mcp_proxy.web.refusals import Refusals

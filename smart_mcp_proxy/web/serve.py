@@ -1,4 +1,4 @@
-"""Running the doors: HTTP for agents, a private Unix socket for the command line, stdio; signals end them."""
+"""Running a door: a private Unix socket for the command line; signals end it."""
 
 import asyncio
 import contextlib
@@ -9,7 +9,6 @@ import socket
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
-from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -19,19 +18,13 @@ from starlette.types import ASGIApp
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.telemetry import get_logger, spawn
 from smart_mcp_proxy.web.collector import collecting
-from smart_mcp_proxy.web.http import build_app
 from smart_mcp_proxy.web.protocol import BoundedProtocol
 from smart_mcp_proxy.web.rest import build_rest_app
-from smart_mcp_proxy.web.rest.network import RestBeside, open_network_door
-from smart_mcp_proxy.web.sign_in import SignInDoor
-from smart_mcp_proxy.web.wire_protocol import WireProtocol
 
-__all__ = ["StopEvent", "open_socket", "serve_http", "settled_process", "socket_path", "stop_signals"]
+__all__ = ["StopEvent", "open_socket", "serving", "settled_process", "socket_path", "stop_signals"]
 
 GRACE_S = 1
 """Time that open streams get to end after the calls have."""
-LAST_ANSWERS_S = 0.1
-"""An ended call is not yet an answer on its way: over SSE the SDK has it for a few more turns of the loop."""
 SOCKET_PATH_LIMIT = 100
 """Characters of a Unix socket's path; Linux allows 107, macOS 103."""
 
@@ -60,10 +53,16 @@ class _Server(uvicorn.Server):
 
 
 @asynccontextmanager
-async def _serving(
+async def serving(
     app: ASGIApp, listener: socket.socket, protocol: Callable[..., BoundedProtocol] = BoundedProtocol
 ) -> AsyncIterator[None]:
-    """Serves `app` on `listener` while open; open streams get a moment to end."""
+    """Serves `app` on `listener` while open; open streams get a moment to end.
+
+    Args:
+        app: Answers.
+        listener: Listens already.
+        protocol: Reads what comes in.
+    """
     config = uvicorn.Config(
         app,
         http=cast(type[BoundedProtocol], protocol),
@@ -85,28 +84,6 @@ async def _serving(
         listener.close()
 
 
-@asynccontextmanager
-async def serve_http(
-    gateway: Gateway, listener: socket.socket, *, token: str | None, sign_in: SignInDoor | None = None
-) -> AsyncIterator[None]:
-    """Serves agents on `listener` while open.
-
-    Args:
-        gateway: Open.
-        listener: Listens already.
-        token: The gateway's own; None where it has none.
-        sign_in: Lets people sign in; None where they are not asked to.
-    """
-    is_over = asyncio.Event()
-    door = await open_network_door(gateway)
-    app, wire_door = build_app(gateway, token=token, is_over=is_over, sign_in=sign_in)
-    async with _serving(RestBeside(app, gateway, door), listener, partial(WireProtocol, door=wire_door)):
-        yield
-        await gateway.agent.drain()
-        await asyncio.sleep(LAST_ANSWERS_S)
-        is_over.set()
-
-
 def socket_path(data_dir: Path, pid: int) -> Path:
     """Where the gateway process `pid` serves its REST."""
     return data_dir / "run" / f"{pid}.sock"
@@ -124,7 +101,7 @@ async def open_socket(gateway: Gateway) -> AsyncIterator[Path | None]:
         yield None
         return
     try:
-        async with _serving(build_rest_app(gateway), listener):
+        async with serving(build_rest_app(gateway), listener):
             yield path
             await gateway.agent.drain()
     finally:

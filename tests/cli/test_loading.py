@@ -52,6 +52,30 @@ def test_a_command_hardly_collects_while_it_loads() -> None:
     assert is_on
 
 
+NOT_ON_STDIO = {
+    "fastmcp.server.auth.providers.jwt",
+    "smart_mcp_proxy.cli.report",
+    "smart_mcp_proxy.cli.serving_http",
+    "smart_mcp_proxy.web.broker.app",
+    "smart_mcp_proxy.web.http",
+    "smart_mcp_proxy.web.serve_http",
+    "smart_mcp_proxy.web.sign_in",
+    "smart_mcp_proxy.web.signed_tokens",
+    "smart_mcp_proxy.web.wire_http",
+    "smart_mcp_proxy.web.wire_protocol",
+}
+
+
+def test_the_door_for_agents_over_http_is_not_loaded_for_a_client_on_stdio() -> None:
+    """The command line's socket is there all the same, and with it the REST."""
+    _, _, _, modules = loaded("serve")
+    assert NOT_ON_STDIO.isdisjoint(modules), NOT_ON_STDIO.intersection(modules)
+    assert "smart_mcp_proxy.web.rest" in modules
+    code = f"import sys, smart_mcp_proxy.cli.serving_http; print({NOT_ON_STDIO!r} - sys.modules.keys())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, timeout=60, text=True)
+    assert done.stdout == "set()\n"
+
+
 def test_the_rules_of_the_scanner_are_not_loaded_at_the_start() -> None:
     """They are when a definition is scanned for the first time."""
     _, _, _, modules = loaded("serve")

@@ -6,7 +6,7 @@ from typing import Any
 
 import httpx2
 
-from smart_mcp_proxy.web.broker import describe_broker
+from smart_mcp_proxy.web.broker.openapi import describe_broker
 from smart_mcp_proxy.web.rest import ROUTES
 from smart_mcp_proxy.web.rest.openapi import describe
 

@@ -24,7 +24,7 @@ from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.servers import load_servers
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.web.listening import bind
-from smart_mcp_proxy.web.serve import serve_http
+from smart_mcp_proxy.web.serve_http import serve_http
 
 UPSTREAM = Path(__file__).parent / "odd_upstream.py"
 STDIO_COMMAND = (sys.executable, "-m", "smart_mcp_proxy", "serve")

@@ -33,7 +33,7 @@ from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.upstream import SignIns
 from smart_mcp_proxy.upstream.auth_store import SignIn
 from smart_mcp_proxy.web.listening import bind
-from smart_mcp_proxy.web.serve import serve_http
+from smart_mcp_proxy.web.serve_http import serve_http
 from smart_mcp_proxy.web.sign_in import Users, asks_for_sign_in
 from smart_mcp_proxy.web.sign_in_bounds import (
     PAGE_LIMIT_BYTES,

@@ -1,0 +1,41 @@
+"""Running the door for agents over HTTP, which a gateway on stdio does not load."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+
+from smart_mcp_proxy.gateway import Gateway
+from smart_mcp_proxy.web.http import build_app
+from smart_mcp_proxy.web.rest.network import RestBeside, open_network_door
+from smart_mcp_proxy.web.serve import serving
+from smart_mcp_proxy.web.sign_in import SignInDoor
+from smart_mcp_proxy.web.wire_protocol import WireProtocol
+
+__all__ = ["serve_http"]
+
+LAST_ANSWERS_S = 0.1
+"""An ended call is not yet an answer on its way: over SSE the SDK has it for a few more turns of the loop."""
+
+
+@asynccontextmanager
+async def serve_http(
+    gateway: Gateway, listener: socket.socket, *, token: str | None, sign_in: SignInDoor | None = None
+) -> AsyncIterator[None]:
+    """Serves agents on `listener` while open.
+
+    Args:
+        gateway: Open.
+        listener: Listens already.
+        token: The gateway's own; None where it has none.
+        sign_in: Lets people sign in; None where they are not asked to.
+    """
+    is_over = asyncio.Event()
+    door = await open_network_door(gateway)
+    app, wire_door = build_app(gateway, token=token, is_over=is_over, sign_in=sign_in)
+    async with serving(RestBeside(app, gateway, door), listener, partial(WireProtocol, door=wire_door)):
+        yield
+        await gateway.agent.drain()
+        await asyncio.sleep(LAST_ANSWERS_S)
+        is_over.set()
