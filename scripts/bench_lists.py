@@ -26,7 +26,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared._httpx_utils import create_mcp_http_client
 from mcp_types import Implementation
 
-from smart_mcp_proxy.cli.demo import demo_servers
+from smart_mcp_proxy.demo import demo_servers
 
 COMMAND = (sys.executable, "-m", "smart_mcp_proxy", "serve")
 LIMIT_MS = 20.0

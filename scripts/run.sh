@@ -98,8 +98,8 @@ fi
 if ((count < enough_servers)); then
     say "Only $count of them can be used, so the bundled demo servers join in."
     while read -r name; do
-        add "demo-$name" "$python" -m smart_mcp_proxy.cli.demo.server "$name"
-    done < <("$python" -c 'from smart_mcp_proxy.cli.demo import DEMO_NAMES; print(*DEMO_NAMES, sep="\n")')
+        add "demo-$name" "$python" -m smart_mcp_proxy.demo.server "$name"
+    done < <("$python" -c 'from smart_mcp_proxy.demo import DEMO_NAMES; print(*DEMO_NAMES, sep="\n")')
 fi
 
 export MCPPROXY_DATA_DIR=${MCPPROXY_DATA_DIR:-$work/data}

@@ -28,6 +28,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.add_cleanup(folder.cleanup)
     notes.path = Path(folder.name) / "notes"
     os.environ[run_wire.NOTES] = str(notes.path)
+    config.addinivalue_line("markers", "requirement(id): the line of interaction/requirements.toml that a test shows")
     config.addinivalue_line("markers", "seed(id): the line of tests/proxying/requirements.toml that a test shows")
 
 

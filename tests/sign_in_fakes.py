@@ -21,8 +21,8 @@ from run_wire import look_at
 
 from smart_mcp_proxy.servers import Limits, ServerConfig
 from smart_mcp_proxy.upstream import Dialer, SignIns
-from smart_mcp_proxy.upstream.auth_callback import CallbackServer
-from smart_mcp_proxy.upstream.link import Link
+from smart_mcp_proxy.upstream.oauth.auth_callback import CallbackServer
+from smart_mcp_proxy.upstream.protocol.session import Link
 
 METADATA = "/.well-known/oauth-authorization-server"
 RESOURCE = "/.well-known/oauth-protected-resource/mcp"

@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeGuard
 
 import pytest
 
-from smart_mcp_proxy.upstream.link import rpc_error
+from smart_mcp_proxy.upstream.protocol.session import rpc_error
 
 PACKAGE = Path(__file__).parents[1] / "smart_mcp_proxy"
 KINDS = {
@@ -35,36 +35,36 @@ LIFTED_BY = {
 """Who can lift a refusal, and the words of a hint that say so."""
 
 REFUSALS = {
-    "cli/approve.py:_decide": "caller",
-    "gateway/agent.py:_shutting_down": "caller",
-    "gateway/agent_tokens.py:create": "caller",
-    "gateway/approvals.py:approve": "caller",
-    "gateway/brokering.py:_require": "user",
-    "gateway/calls.py:_admit": "caller",
-    "gateway/calls.py:_definition_changed": "caller",
-    "gateway/clients.py:_refused": "caller",
-    "gateway/gates.py:_full": "caller",
-    "gateway/gates.py:_held": "caller",
-    "gateway/gates.py:_held_back": "caller",
-    "gateway/gates.py:_too_fast_a_caller": "operator",
-    "gateway/gates.py:_too_fast_for_server": "user",
-    "gateway/gates.py:_wait": "caller",
-    "gateway/inputs.py:_not_allowed": "user",
-    "gateway/inputs.py:_refused": "nobody",
-    "gateway/management.py:_working": "caller",
-    "gateway/refusals.py:content_changed": "caller",
-    "gateway/refusals.py:content_differs_here": "user",
-    "gateway/refusals.py:content_unlisted": "user",
-    "gateway/refusals.py:content_withheld": "user",
-    "gateway/refusals.py:server_disabled": "user",
-    "gateway/refusals.py:server_quarantined": "user",
-    "gateway/refusals.py:tool_differs_here": "user",
-    "gateway/refusals.py:tool_withheld": "user",
+    "cli/commands/catalog/approve.py:_decide": "caller",
+    "gateway/sessions/agent.py:_shutting_down": "caller",
+    "gateway/admin/agent_tokens.py:create": "caller",
+    "gateway/admin/approvals.py:approve": "caller",
+    "gateway/broker/brokering.py:_require": "user",
+    "gateway/calls/calls.py:_admit": "caller",
+    "gateway/calls/calls.py:_definition_changed": "caller",
+    "gateway/calls/client_sessions.py:_refused": "caller",
+    "gateway/calls/admission.py:_full": "caller",
+    "gateway/calls/admission.py:_held": "caller",
+    "gateway/calls/admission.py:_held_back": "caller",
+    "gateway/calls/admission.py:_too_fast_a_caller": "operator",
+    "gateway/calls/admission.py:_too_fast_for_server": "user",
+    "gateway/calls/admission.py:_wait": "caller",
+    "gateway/calls/inputs.py:_not_allowed": "user",
+    "gateway/calls/inputs.py:_refused": "nobody",
+    "gateway/admin/management.py:_working": "caller",
+    "gateway/shared/refusals.py:content_changed": "caller",
+    "gateway/shared/refusals.py:content_differs_here": "user",
+    "gateway/shared/refusals.py:content_unlisted": "user",
+    "gateway/shared/refusals.py:content_withheld": "user",
+    "gateway/shared/refusals.py:server_disabled": "user",
+    "gateway/shared/refusals.py:server_quarantined": "user",
+    "gateway/shared/refusals.py:tool_differs_here": "user",
+    "gateway/shared/refusals.py:tool_withheld": "user",
     "gateway/sandbox/run.py:_too_many_calls": "operator",
     "gateway/sandbox/sandbox.py:_take_slot": "operator",
-    "gateway/subscriptions.py:_too_many": "caller",
+    "gateway/sessions/subscriptions.py:_too_many": "caller",
     "gateway/tools/code_execution.py:_request": "caller",
-    "gateway/visible.py:_refuse_access": "operator",
+    "gateway/visibility/visibility.py:_refuse_access": "operator",
     "proxying/perform.py:_perform_batch": "caller",
     "servers/edit_file.py:change_entries": "caller",
     "servers/edit_servers.py:_check_name": "caller",
@@ -72,14 +72,14 @@ REFUSALS = {
     "servers/edit_servers.py:_refuse_own_keys": "caller",
     "servers/edit_servers.py:_require": "operator",
     "servers/edit_servers.py:approve_server": "user",
-    "upstream/own.py:_new_place": "user",
+    "upstream/per_client.py:_new_place": "user",
     "web/broker/app.py:_admitted": "caller",
     "web/broker/app.py:_place": "operator",
-    "web/messages.py:read_body": "caller",
-    "web/messages.py:require_json": "caller",
-    "web/refusals.py:refusal_of": "operator",
-    "web/rest/doors.py:admit": "operator",
-    "web/sign_in_bounds.py:take": "caller",
+    "web/common/messages.py:read_body": "caller",
+    "web/common/messages.py:require_json": "caller",
+    "web/common/refusals.py:refusal_of": "operator",
+    "web/rest/authorization.py:admit": "operator",
+    "web/auth/sign_in_bounds.py:take": "caller",
 }
 """Where each is made, and who can lift it."""
 
@@ -222,5 +222,5 @@ def test_a_refusal_is_not_made_of_what_it_refuses(place: str) -> None:
 def test_what_is_refused_for_a_while_says_for_how_long() -> None:
     """All that are about too much at once carry `retry_after_s`."""
     for place in REFUSALS:
-        if place.startswith("gateway/gates.py"):
+        if place.startswith("gateway/calls/admission.py"):
             assert all("retry_after_s" in refusal.keywords for refusal in FOUND[place]), place

@@ -34,7 +34,7 @@ class OurIndex:
 
     def __init__(self, rows: Iterable[Row], engine: str) -> None:
         from smart_mcp_proxy.search import Bm25fEngine, SearchIndex
-        from smart_mcp_proxy.search.rank_bm25 import RankBm25Engine
+        from smart_mcp_proxy.search.engines.rank_bm25 import RankBm25Engine
 
         self._index = SearchIndex({"bm25f": Bm25fEngine, "rank_bm25": RankBm25Engine}[engine]())
         self._index.update(_document(place, row) for place, row in enumerate(rows))
@@ -69,8 +69,8 @@ class OurHybrid:
 
     def __init__(self, rows: Iterable[Row]) -> None:
         from smart_mcp_proxy.search import Bm25fEngine, SearchIndex
-        from smart_mcp_proxy.search.fused import FusedEngine
-        from smart_mcp_proxy.search.vectors import VectorIndex
+        from smart_mcp_proxy.search.engines.fused import FusedEngine
+        from smart_mcp_proxy.search.vectors.vectors import VectorIndex
 
         documents = [_document(place, row) for place, row in enumerate(rows)]
         self._vectors = VectorIndex(self.dimension)

@@ -10,16 +10,16 @@ import os
 from pathlib import Path
 
 from bench.sampler import Sampler
-from smart_mcp_proxy import busy_poll
-from smart_mcp_proxy.cli.loop import run
+from smart_mcp_proxy.cli.support.loop import run
 from smart_mcp_proxy.gateway import Gateway
+from smart_mcp_proxy.io import busy_poll
 from smart_mcp_proxy.servers import load_servers
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.telemetry import configure_logging
 from smart_mcp_proxy.web.listening import bind
 from smart_mcp_proxy.web.serve import settled_process, stop_signals
 from smart_mcp_proxy.web.serve_http import serve_http
-from smart_mcp_proxy.web.stdio import serve_stdio
+from smart_mcp_proxy.web.stdio.stdio import serve_stdio
 
 SETTLE_S = 60.0
 

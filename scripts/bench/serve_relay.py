@@ -12,7 +12,7 @@ import os
 import sys
 from asyncio.subprocess import PIPE
 
-from smart_mcp_proxy.cli.loop import run
+from smart_mcp_proxy.cli.support.loop import run
 
 
 class Onward(asyncio.Protocol):

@@ -1,22 +1,22 @@
 """WHICH tools exist: the SQLite file in the data directory, and its picture in memory."""
 
-from smart_mcp_proxy.catalog.activity import FAILED, ActivityFilter, StoredActivity
-from smart_mcp_proxy.catalog.agent_tokens import (
+from smart_mcp_proxy.catalog.catalog import Catalog
+from smart_mcp_proxy.catalog.hashing import approval_digest, canonical_json, change_hash
+from smart_mcp_proxy.catalog.recovery.storage_space import NO_ROOM_HINT, is_full, why_unwritable
+from smart_mcp_proxy.catalog.snapshot import Diff, Snapshot
+from smart_mcp_proxy.catalog.store.database import DATABASE_NAME
+from smart_mcp_proxy.catalog.tables.activity import FAILED, ActivityFilter, StoredActivity
+from smart_mcp_proxy.catalog.tables.agent_tokens import (
     AgentToken,
     find_agent_tokens,
     note_token_use,
     revoke_agent_token,
     store_agent_token,
 )
-from smart_mcp_proxy.catalog.catalog import Catalog
-from smart_mcp_proxy.catalog.database import DATABASE_NAME
-from smart_mcp_proxy.catalog.examples import USES_NEEDED, Example, Lesson
-from smart_mcp_proxy.catalog.hashing import approval_digest, canonical_json, change_hash
-from smart_mcp_proxy.catalog.instances import INSTANCE_STALE_S, Instance
-from smart_mcp_proxy.catalog.links import LINK_LIFE_S, LINKS_PER_PRINCIPAL, linking_servers, store_links
-from smart_mcp_proxy.catalog.room import NO_ROOM_HINT, is_full, why_unwritable
-from smart_mcp_proxy.catalog.snapshot import Diff, Snapshot
-from smart_mcp_proxy.catalog.toolsets import KEPT_PER_PRINCIPAL, Toolset, find_toolset, store_toolset
+from smart_mcp_proxy.catalog.tables.feedback import USES_NEEDED, Example, Lesson
+from smart_mcp_proxy.catalog.tables.instances import INSTANCE_STALE_S, Instance
+from smart_mcp_proxy.catalog.tables.links import LINK_LIFE_S, LINKS_PER_PRINCIPAL, linking_servers, store_links
+from smart_mcp_proxy.catalog.tables.toolsets import KEPT_PER_PRINCIPAL, Toolset, find_toolset, store_toolset
 
 __all__ = [
     "DATABASE_NAME",

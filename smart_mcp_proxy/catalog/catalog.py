@@ -11,16 +11,16 @@ from typing import Any, Self, TypeVar
 
 from sqlalchemy import Connection
 
-from smart_mcp_proxy.catalog import approvals, instances, tools
-from smart_mcp_proxy.catalog.approvals import Standing, read_standing
-from smart_mcp_proxy.catalog.archive import Archive
-from smart_mcp_proxy.catalog.damage import is_blank
-from smart_mcp_proxy.catalog.database import Database, StorageError
-from smart_mcp_proxy.catalog.instances import Instance
-from smart_mcp_proxy.catalog.mark import read_mark
-from smart_mcp_proxy.catalog.remembered import FIRST_REMEMBERED_ID, Heard, remember, restore
-from smart_mcp_proxy.catalog.schema import is_latest, migrate
+from smart_mcp_proxy.catalog.recovery.damage import is_blank
+from smart_mcp_proxy.catalog.recovery.rollback_guard import read_mark
 from smart_mcp_proxy.catalog.snapshot import Diff, Snapshot
+from smart_mcp_proxy.catalog.store.database import Database, StorageError
+from smart_mcp_proxy.catalog.store.memory_fallback import FIRST_REMEMBERED_ID, Heard, remember, restore
+from smart_mcp_proxy.catalog.store.repository import Archive
+from smart_mcp_proxy.catalog.tables import approvals, instances, tools
+from smart_mcp_proxy.catalog.tables.approvals import Standing, read_standing
+from smart_mcp_proxy.catalog.tables.instances import Instance
+from smart_mcp_proxy.catalog.tables.schema import is_latest, migrate
 from smart_mcp_proxy.errors import CatalogError, ConfigError
 from smart_mcp_proxy.models import Review, ToolKey
 from smart_mcp_proxy.names import server_of

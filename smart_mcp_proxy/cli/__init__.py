@@ -30,7 +30,7 @@ def main() -> None:
         signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
         gc.disable()  # until everything is loaded, see web/collector.py
         # Before anything else is imported: the client is answered meanwhile, by a fork of what is here so far.
-        from smart_mcp_proxy.cli.opening import opening
+        from smart_mcp_proxy.cli.support.opening import opening
 
         opening.begin(words)
     else:

@@ -30,8 +30,23 @@ COMMANDS = {
     "config": "Show the settings in force and the file the servers come from.",
 }
 """Each command's summary; a test holds them equal to what the commands say themselves."""
-_MODULES = {"demo": "trial", "eval": "evaluate"}
-"""Where the file cannot have the command's name: `cli/demo/` holds the sample servers, `eval` is Python's."""
+MODULES = {
+    "serve": "operate.serve",
+    "demo": "operate.demo_command",
+    "search": "catalog.search",
+    "call": "catalog.call",
+    "tool": "catalog.tool",
+    "server": "servers.server",
+    "approve": "catalog.approve",
+    "block": "catalog.block",
+    "scan": "catalog.scan",
+    "token": "operate.token",
+    "eval": "catalog.evaluate",
+    "activity": "operate.activity",
+    "doctor": "operate.doctor",
+    "config": "servers.config",
+}
+"""Each command's module below `cli.commands`, imported when the command is typed."""
 
 _HELP = "One search tool in front of all your MCP servers."
 _EXAMPLES = """\
@@ -61,7 +76,7 @@ def build_app() -> App:
         result_action="return_value",
     )
     for place, (name, summary) in enumerate(COMMANDS.items()):
-        module = f"smart_mcp_proxy.cli.{_MODULES.get(name, name)}"
+        module = f"smart_mcp_proxy.cli.commands.{MODULES[name]}"
         app.command(f"{module}:app", name=name, help=summary, sort_key=place)
     return app
 
@@ -93,13 +108,13 @@ def _is_all_written() -> bool:
 
 def _run(words: list[str]) -> int:
     # Here and not above: the grammar alone answers --help.
-    from smart_mcp_proxy.cli.failure import UsageError, exit_status, report
-    from smart_mcp_proxy.cli.opening import opening
+    from smart_mcp_proxy.cli.support.failure import UsageError, exit_status, report
+    from smart_mcp_proxy.cli.support.opening import opening
     from smart_mcp_proxy.errors import ProxyError
 
     try:
         if not words:
-            from smart_mcp_proxy.cli.overview import run_without_command
+            from smart_mcp_proxy.cli.commands.operate.overview import run_without_command
 
             return run_without_command()
         try:

@@ -9,8 +9,8 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import methods as wire_methods
 from pydantic import ValidationError
 
+from smart_mcp_proxy.fastmcp_compat.client_channel import line_of
 from smart_mcp_proxy.fastmcp_compat.handlers import ClientHandlers, ClientSession
-from smart_mcp_proxy.fastmcp_compat.lines import line_of
 
 __all__ = ["ClientWords"]
 

@@ -28,12 +28,12 @@ from pydantic_core import PydanticSerializationError
 
 from smart_mcp_proxy.fastmcp_compat import list_changed
 from smart_mcp_proxy.fastmcp_compat.asking import Asking, input_of, is_askable
+from smart_mcp_proxy.fastmcp_compat.client_channel import Line, keep_line, line_of, standing_asking
 from smart_mcp_proxy.fastmcp_compat.client_words import ClientWords
 from smart_mcp_proxy.fastmcp_compat.failures import HideFailures
-from smart_mcp_proxy.fastmcp_compat.gateways import TellGateways
 from smart_mcp_proxy.fastmcp_compat.handlers import ClientHandlers, ClientSession, ContentHandlers, Inbound
-from smart_mcp_proxy.fastmcp_compat.lines import Line, keep_line, line_of, standing_asking
 from smart_mcp_proxy.fastmcp_compat.list_changed import ContentGroup, ListChangedHub
+from smart_mcp_proxy.fastmcp_compat.loop_detection import TellGateways
 from smart_mcp_proxy.fastmcp_compat.parameters import invalid_parameters
 from smart_mcp_proxy.fastmcp_compat.paths import principal, served_path
 from smart_mcp_proxy.fastmcp_compat.visits import NoteVisits, Visit

@@ -14,48 +14,48 @@ from fastmcp import FastMCP
 from smart_mcp_proxy import __version__
 from smart_mcp_proxy.errors import CatalogError, ConfigError, UpstreamError
 from smart_mcp_proxy.fastmcp_compat.server import build_server
-from smart_mcp_proxy.gateway.activity_log import opened_activity_log
-from smart_mcp_proxy.gateway.agent import Agent
-from smart_mcp_proxy.gateway.agent_tokens import AgentTokens
-from smart_mcp_proxy.gateway.approvals import Approvals
-from smart_mcp_proxy.gateway.asks import Asks
-from smart_mcp_proxy.gateway.calls import CallLimits, Calls
-from smart_mcp_proxy.gateway.clients import Clients
-from smart_mcp_proxy.gateway.conduct import Conduct
-from smart_mcp_proxy.gateway.contents_changes import ContentsChanges
-from smart_mcp_proxy.gateway.contents_door import ContentsDoor
-from smart_mcp_proxy.gateway.embedding import Embedding
+from smart_mcp_proxy.gateway.activity.activity_log import opened_activity_log
+from smart_mcp_proxy.gateway.activity.visitors import Visitors
+from smart_mcp_proxy.gateway.admin.agent_tokens import AgentTokens
+from smart_mcp_proxy.gateway.admin.approvals import Approvals
+from smart_mcp_proxy.gateway.admin.management import Management
+from smart_mcp_proxy.gateway.admin.status import GatewayStatus
+from smart_mcp_proxy.gateway.calls.admission import open_gates
+from smart_mcp_proxy.gateway.calls.calls import CallLimits, Calls
+from smart_mcp_proxy.gateway.calls.client_sessions import Clients
+from smart_mcp_proxy.gateway.calls.inputs import Inputs
+from smart_mcp_proxy.gateway.calls.request_states import RequestStates
+from smart_mcp_proxy.gateway.calls.requests import Asks
 from smart_mcp_proxy.gateway.engines import available, lexical_engine, vector_setup
-from smart_mcp_proxy.gateway.front import Front
-from smart_mcp_proxy.gateway.fronts import Fronts
-from smart_mcp_proxy.gateway.gates import open_gates
-from smart_mcp_proxy.gateway.hook import ListChangedHook
-from smart_mcp_proxy.gateway.indexer import Indexer
-from smart_mcp_proxy.gateway.inputs import Inputs
-from smart_mcp_proxy.gateway.learning import Learning, opened_learning
-from smart_mcp_proxy.gateway.links import Links
-from smart_mcp_proxy.gateway.management import Management
-from smart_mcp_proxy.gateway.offer import Offers, OneOffer, activity_of
-from smart_mcp_proxy.gateway.outputs import Outputs
-from smart_mcp_proxy.gateway.own_tools import own_tools
-from smart_mcp_proxy.gateway.passthrough import Passthrough
-from smart_mcp_proxy.gateway.presence import Presence
-from smart_mcp_proxy.gateway.request_states import RequestStates
-from smart_mcp_proxy.gateway.results import SERVER_NAME
-from smart_mcp_proxy.gateway.retrieval import Retrieval
-from smart_mcp_proxy.gateway.routing import Routing
+from smart_mcp_proxy.gateway.indexing.content_sync import Shelves
+from smart_mcp_proxy.gateway.indexing.embedding import Embedding
+from smart_mcp_proxy.gateway.indexing.learning import Learning, opened_learning
+from smart_mcp_proxy.gateway.indexing.tool_sync import Indexer
+from smart_mcp_proxy.gateway.indexing.unused_config import Unmatched
+from smart_mcp_proxy.gateway.results.outputs import Outputs
+from smart_mcp_proxy.gateway.results.results import SERVER_NAME
+from smart_mcp_proxy.gateway.retrieval.retrieval import Retrieval
 from smart_mcp_proxy.gateway.sandbox import Sandbox
-from smart_mcp_proxy.gateway.shelves import Shelves
-from smart_mcp_proxy.gateway.status import GatewayStatus
+from smart_mcp_proxy.gateway.sessions.agent import Agent
+from smart_mcp_proxy.gateway.sessions.content_handlers import ContentsDoor
+from smart_mcp_proxy.gateway.sessions.contents_changes import ContentsChanges
+from smart_mcp_proxy.gateway.sessions.list_changed_hook import ListChangedHook
+from smart_mcp_proxy.gateway.sessions.passthrough import Passthrough
+from smart_mcp_proxy.gateway.sessions.profile_surfaces import Fronts
+from smart_mcp_proxy.gateway.sessions.routing import Routing
+from smart_mcp_proxy.gateway.sessions.subscriptions import Subscriptions
+from smart_mcp_proxy.gateway.sessions.tool_surface import Front
+from smart_mcp_proxy.gateway.sessions.toolsets import Toolsets
+from smart_mcp_proxy.gateway.shared.client_behavior import Conduct
+from smart_mcp_proxy.gateway.shared.tool_offer import Offers, OneOffer, activity_of
 from smart_mcp_proxy.gateway.storage import opened_catalog
-from smart_mcp_proxy.gateway.subscriptions import Subscriptions
+from smart_mcp_proxy.gateway.tools.builtin_tools import own_tools
 from smart_mcp_proxy.gateway.tools.code_execution import CodeExecution
 from smart_mcp_proxy.gateway.tools.proxy import proxy_tools
 from smart_mcp_proxy.gateway.tools.upstream_servers import UpstreamServers
-from smart_mcp_proxy.gateway.toolsets import Toolsets
-from smart_mcp_proxy.gateway.unmatched import Unmatched
-from smart_mcp_proxy.gateway.visible import Visible
-from smart_mcp_proxy.gateway.visitors import Visitors
+from smart_mcp_proxy.gateway.visibility.links import Links
+from smart_mcp_proxy.gateway.visibility.presence import Presence
+from smart_mcp_proxy.gateway.visibility.visibility import Visible
 from smart_mcp_proxy.models import Principal, Reach, ServerStatus
 from smart_mcp_proxy.search import SearchIndex
 from smart_mcp_proxy.servers import Profile, ServerConfig, ServerEdits, with_inherited

@@ -4,15 +4,15 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from smart_mcp_proxy.errors import MissingExtraError
-from smart_mcp_proxy.gateway.embedding import VectorSetup
+from smart_mcp_proxy.gateway.indexing.embedding import VectorSetup
 from smart_mcp_proxy.gateway.sandbox import runnable
 from smart_mcp_proxy.search import Bm25fEngine, Engine
 from smart_mcp_proxy.search.embedders import open_embedder, reopen_embedder, require_packages
 from smart_mcp_proxy.search.embedding import Embedder
 from smart_mcp_proxy.search.engine import LexicalEngine
-from smart_mcp_proxy.search.fused import FusedEngine
-from smart_mcp_proxy.search.rank_bm25 import RankBm25Engine
-from smart_mcp_proxy.search.vectors import VectorIndex
+from smart_mcp_proxy.search.engines.fused import FusedEngine
+from smart_mcp_proxy.search.engines.rank_bm25 import RankBm25Engine
+from smart_mcp_proxy.search.vectors.vectors import VectorIndex
 from smart_mcp_proxy.settings import Settings
 
 __all__ = ["available", "lexical_engine", "missing_extras", "vector_engine", "vector_setup"]

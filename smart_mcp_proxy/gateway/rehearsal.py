@@ -15,10 +15,10 @@ from smart_mcp_proxy import __version__
 from smart_mcp_proxy.fastmcp_compat.eras import serve_streams
 from smart_mcp_proxy.fastmcp_compat.handlers import ClientSession, Inbound
 from smart_mcp_proxy.fastmcp_compat.server import Client, build_server, dump_message, message_streams, parse_message
-from smart_mcp_proxy.gateway.agent import Agent
 from smart_mcp_proxy.gateway.app import Gateway
-from smart_mcp_proxy.gateway.contents_door import ContentsDoor
-from smart_mcp_proxy.gateway.results import SERVER_NAME
+from smart_mcp_proxy.gateway.results.results import SERVER_NAME
+from smart_mcp_proxy.gateway.sessions.agent import Agent
+from smart_mcp_proxy.gateway.sessions.content_handlers import ContentsDoor
 from smart_mcp_proxy.models import ContentKind, ServerState
 from smart_mcp_proxy.names import shelf
 from smart_mcp_proxy.telemetry import spawn

@@ -6,7 +6,7 @@ from typing import Any, cast, get_args
 
 from smart_mcp_proxy.errors import RequestError
 from smart_mcp_proxy.proxying.metadata import ProxyAction, ProxyType
-from smart_mcp_proxy.spellings import SHOWN_CHARS, Kind, Spellings, shown
+from smart_mcp_proxy.proxying.spellings import SHOWN_CHARS, Kind, Spellings, shown
 
 __all__ = [
     "ACTIONS",

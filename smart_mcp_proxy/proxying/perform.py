@@ -11,7 +11,7 @@ from smart_mcp_proxy.proxying.call import prompt_result, resource_result, tool_r
 from smart_mcp_proxy.proxying.metadata import ProxyType, proxy_meta
 from smart_mcp_proxy.proxying.operation import Batch, Operation, parse_operation
 from smart_mcp_proxy.proxying.query import Listed, embedded, info_result, list_result
-from smart_mcp_proxy.spellings import shown
+from smart_mcp_proxy.proxying.spellings import shown
 
 __all__ = ["Source", "perform"]
 

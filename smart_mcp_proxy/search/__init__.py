@@ -1,7 +1,7 @@
 """Which tools answer a query. Derived from the catalog's definitions and always rebuildable."""
 
-from smart_mcp_proxy.search.bm25f import Bm25fEngine
 from smart_mcp_proxy.search.engine import Engine
+from smart_mcp_proxy.search.engines.bm25f import Bm25fEngine
 from smart_mcp_proxy.search.index import Answer, SearchIndex
 
 __all__ = ["Answer", "Bm25fEngine", "Engine", "SearchIndex"]

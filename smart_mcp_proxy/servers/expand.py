@@ -7,10 +7,10 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from smart_mcp_proxy.errors import ConfigError
+from smart_mcp_proxy.secrets.keyring_edge import KEYRING_SERVICE, stored_secret
 from smart_mcp_proxy.servers.config import ServerConfig
 from smart_mcp_proxy.servers.edit_masks import hidden_in, masked
 from smart_mcp_proxy.servers.fields import check_headers, check_text, check_url
-from smart_mcp_proxy.servers.keyring_edge import KEYRING_SERVICE, stored_secret
 from smart_mcp_proxy.servers.oauth import read_oauth
 
 __all__ = ["UnsetVariableError", "expand", "references", "secrets_of"]

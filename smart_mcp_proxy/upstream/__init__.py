@@ -1,14 +1,14 @@
 """Talking to servers: transports, one supervisor per server, raw relay of requests and results."""
 
-from smart_mcp_proxy.upstream.auth import SignedOut, SignIns
-from smart_mcp_proxy.upstream.auth_callback import LOGIN_TIMEOUT_S, CallbackServer
 from smart_mcp_proxy.upstream.dial import Dialer
 from smart_mcp_proxy.upstream.fleet import Fleet
-from smart_mcp_proxy.upstream.http import TlsContext
-from smart_mcp_proxy.upstream.lineage import marked
-from smart_mcp_proxy.upstream.link import Link, OnEvent
+from smart_mcp_proxy.upstream.http_failures import TlsContext
 from smart_mcp_proxy.upstream.listing import ToolListing
-from smart_mcp_proxy.upstream.own import OwnConnection
+from smart_mcp_proxy.upstream.oauth.auth import SignedOut, SignIns
+from smart_mcp_proxy.upstream.oauth.auth_callback import LOGIN_TIMEOUT_S, CallbackServer
+from smart_mcp_proxy.upstream.per_client import OwnConnection
+from smart_mcp_proxy.upstream.protocol.loop_detection import marked
+from smart_mcp_proxy.upstream.protocol.session import Link, OnEvent
 from smart_mcp_proxy.upstream.supervisor import Upstream
 
 __all__ = [

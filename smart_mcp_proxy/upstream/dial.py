@@ -4,16 +4,16 @@ from collections.abc import Mapping
 from typing import Final, Self
 
 from smart_mcp_proxy.errors import UpstreamAuthError
+from smart_mcp_proxy.io.watchdog import Watchdog
 from smart_mcp_proxy.models import Era
 from smart_mcp_proxy.servers import ServerConfig
-from smart_mcp_proxy.upstream.auth import SignIns
-from smart_mcp_proxy.upstream.auth_bearer import Bearer
-from smart_mcp_proxy.upstream.http import TlsContext
-from smart_mcp_proxy.upstream.link import Link, OnEvent, Peer
-from smart_mcp_proxy.upstream.raw_http import open_raw_http
-from smart_mcp_proxy.upstream.sdk import open_http
-from smart_mcp_proxy.upstream.stdio import open_stdio
-from smart_mcp_proxy.upstream.watchdog import Watchdog
+from smart_mcp_proxy.upstream.http.raw_http import open_raw_http
+from smart_mcp_proxy.upstream.http.sdk import open_http
+from smart_mcp_proxy.upstream.http_failures import TlsContext
+from smart_mcp_proxy.upstream.oauth.auth import SignIns
+from smart_mcp_proxy.upstream.oauth.auth_bearer import Bearer
+from smart_mcp_proxy.upstream.protocol.session import Link, OnEvent, Peer
+from smart_mcp_proxy.upstream.stdio.stdio import open_stdio
 
 __all__ = ["MAX_MESSAGE_BYTES", "Dialer"]
 

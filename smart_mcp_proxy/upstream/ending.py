@@ -5,7 +5,7 @@ from typing import Final
 
 from smart_mcp_proxy.errors import UpstreamAuthError, UpstreamError
 from smart_mcp_proxy.telemetry import get_logger, spawn
-from smart_mcp_proxy.upstream.link import Link
+from smart_mcp_proxy.upstream.protocol.session import Link
 
 __all__ = ["Ending"]
 

@@ -9,8 +9,8 @@ from typing import Final
 from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.telemetry import get_logger
 from smart_mcp_proxy.upstream.dial import Dialer
-from smart_mcp_proxy.upstream.lineage import Lineage
-from smart_mcp_proxy.upstream.link import OpenLink
+from smart_mcp_proxy.upstream.protocol.loop_detection import Lineage
+from smart_mcp_proxy.upstream.protocol.session import OpenLink
 from smart_mcp_proxy.upstream.supervisor import OnChange, OnToolsChanged, Upstream
 from smart_mcp_proxy.upstream.watching import OnResourceUpdated
 

@@ -9,10 +9,10 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from smart_mcp_proxy.errors import UpstreamError
-from smart_mcp_proxy.fastmcp_compat.screen import read_writable
+from smart_mcp_proxy.fastmcp_compat.message_guard import read_writable
 from smart_mcp_proxy.models import ContentKind
 from smart_mcp_proxy.raw_result import RawResult
-from smart_mcp_proxy.upstream.link import see_log, timeout_error
+from smart_mcp_proxy.upstream.protocol.session import see_log, timeout_error
 
 __all__ = ["Ask", "ToolListing", "fetch_contents", "fetch_tools"]
 

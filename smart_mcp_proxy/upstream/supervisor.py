@@ -16,9 +16,11 @@ from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.servers import ServerConfig, UnsetVariableError, expand, secrets_of
 from smart_mcp_proxy.telemetry import get_logger, redact, secrets_hidden, spawn
 from smart_mcp_proxy.upstream.ending import Ending
-from smart_mcp_proxy.upstream.http import MissingScopeError
-from smart_mcp_proxy.upstream.inheritance import network_hint
-from smart_mcp_proxy.upstream.link import (
+from smart_mcp_proxy.upstream.http_failures import MissingScopeError
+from smart_mcp_proxy.upstream.listing import ToolListing, fetch_contents, fetch_tools
+from smart_mcp_proxy.upstream.per_client import OwnConnections
+from smart_mcp_proxy.upstream.protocol.server_log import ServerLog
+from smart_mcp_proxy.upstream.protocol.session import (
     ContentsChanged,
     Link,
     LinkEvent,
@@ -29,10 +31,8 @@ from smart_mcp_proxy.upstream.link import (
     Revived,
     ToolsChanged,
 )
-from smart_mcp_proxy.upstream.listing import ToolListing, fetch_contents, fetch_tools
-from smart_mcp_proxy.upstream.own import OwnConnections
-from smart_mcp_proxy.upstream.server_log import ServerLog
 from smart_mcp_proxy.upstream.states import approve_hint, backoff_s, check_transition
+from smart_mcp_proxy.upstream.stdio.inheritance import network_hint
 from smart_mcp_proxy.upstream.watching import OnResourceUpdated, ResourceWatch
 
 __all__ = ["OnChange", "OnToolsChanged", "Upstream", "backoff_s"]

@@ -13,7 +13,8 @@ from typing import Any, Final, Protocol
 from smart_mcp_proxy.errors import UpstreamError
 from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.telemetry import get_logger, spawn
-from smart_mcp_proxy.upstream.link import (
+from smart_mcp_proxy.upstream.protocol.pending import SUBSCRIBE
+from smart_mcp_proxy.upstream.protocol.session import (
     Acknowledged,
     Link,
     LinkEvent,
@@ -23,7 +24,6 @@ from smart_mcp_proxy.upstream.link import (
     lost_error,
     timeout_error,
 )
-from smart_mcp_proxy.upstream.pending import SUBSCRIBE
 
 __all__ = ["OnResourceUpdated", "ResourceWatch"]
 

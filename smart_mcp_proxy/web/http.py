@@ -15,21 +15,21 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Mount, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from smart_mcp_proxy.fastmcp_compat.http import HttpApp
+from smart_mcp_proxy.fastmcp_compat.http.http import HttpApp
 from smart_mcp_proxy.fastmcp_compat.paths import principal, served_path
 from smart_mcp_proxy.gateway import Gateway
-from smart_mcp_proxy.gateway.results import SERVER_NAME
+from smart_mcp_proxy.gateway.results.results import SERVER_NAME
 from smart_mcp_proxy.settings import Settings
-from smart_mcp_proxy.web.auth import Admission, Keys
+from smart_mcp_proxy.web.auth.auth import Admission, Keys
+from smart_mcp_proxy.web.auth.sign_in import SignInDoor
+from smart_mcp_proxy.web.auth.signed_tokens import SCOPES, resource_url, signed_tokens
 from smart_mcp_proxy.web.broker.app import BrokerBeside
-from smart_mcp_proxy.web.hosts import PlainAddress, allowed_hosts
-from smart_mcp_proxy.web.paths import Places, not_found
-from smart_mcp_proxy.web.refusals import Refusals
-from smart_mcp_proxy.web.sign_in import SignInDoor
-from smart_mcp_proxy.web.signed_tokens import SCOPES, resource_url, signed_tokens
-from smart_mcp_proxy.web.streams import EndingStreams
-from smart_mcp_proxy.web.wire_http import WireHttp
-from smart_mcp_proxy.web.wire_protocol import WireDoor
+from smart_mcp_proxy.web.common.hosts import PlainAddress, allowed_hosts
+from smart_mcp_proxy.web.common.paths import Places, not_found
+from smart_mcp_proxy.web.common.refusals import Refusals
+from smart_mcp_proxy.web.common.streams import EndingStreams
+from smart_mcp_proxy.web.fast_path.wire_http import WireHttp
+from smart_mcp_proxy.web.fast_path.wire_protocol import WireDoor
 
 __all__ = ["build_app"]
 

@@ -18,8 +18,8 @@ from starlette.types import ASGIApp
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.telemetry import get_logger, spawn
 from smart_mcp_proxy.web.collector import collecting
-from smart_mcp_proxy.web.protocol import BoundedProtocol
 from smart_mcp_proxy.web.rest import build_rest_app
+from smart_mcp_proxy.web.server.protocol import BoundedProtocol
 
 __all__ = ["StopEvent", "open_socket", "serving", "settled_process", "socket_path", "stop_signals"]
 

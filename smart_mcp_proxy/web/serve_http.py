@@ -7,11 +7,11 @@ from contextlib import asynccontextmanager
 from functools import partial
 
 from smart_mcp_proxy.gateway import Gateway
+from smart_mcp_proxy.web.auth.sign_in import SignInDoor
+from smart_mcp_proxy.web.fast_path.wire_protocol import WireProtocol
 from smart_mcp_proxy.web.http import build_app
 from smart_mcp_proxy.web.rest.network import RestBeside, open_network_door
 from smart_mcp_proxy.web.serve import serving
-from smart_mcp_proxy.web.sign_in import SignInDoor
-from smart_mcp_proxy.web.wire_protocol import WireProtocol
 
 __all__ = ["serve_http"]
 

@@ -20,12 +20,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
 from smart_mcp_proxy.catalog import DATABASE_NAME, Catalog, approval_digest, change_hash
-from smart_mcp_proxy.catalog.mark import MARK_NAME
+from smart_mcp_proxy.catalog.recovery.rollback_guard import MARK_NAME
 from smart_mcp_proxy.errors import RefusedError, ToolNotFoundError
-from smart_mcp_proxy.gateway.calls import CallLimits, Calls
-from smart_mcp_proxy.gateway.indexer import Indexer
-from smart_mcp_proxy.gateway.outputs import Outputs
-from smart_mcp_proxy.gateway.visible import Visible
+from smart_mcp_proxy.gateway.calls.calls import CallLimits, Calls
+from smart_mcp_proxy.gateway.indexing.tool_sync import Indexer
+from smart_mcp_proxy.gateway.results.outputs import Outputs
+from smart_mcp_proxy.gateway.visibility.visibility import Visible
 from smart_mcp_proxy.models import CallRequest, ServerState, ServerStatus, Submission, ToolKey, WithheldState
 from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.servers import ServerConfig

@@ -213,8 +213,8 @@ async def test_a_lock_that_never_ends_is_a_catalog_error(
     open_catalog: OpenCatalog, tool: MakeTool, data_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Waiting is bounded, and the message says what holds it up."""
-    monkeypatch.setattr("smart_mcp_proxy.catalog.database._BUSY_TIMEOUT_S", 0.01)
-    monkeypatch.setattr("smart_mcp_proxy.catalog.database._PAUSE_S", 0.0)
+    monkeypatch.setattr("smart_mcp_proxy.catalog.store.database._BUSY_TIMEOUT_S", 0.01)
+    monkeypatch.setattr("smart_mcp_proxy.catalog.store.database._PAUSE_S", 0.0)
     async with open_catalog() as catalog:
         other = sqlite3.connect(data_dir / DATABASE_NAME, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")

@@ -20,7 +20,7 @@ from smart_mcp_proxy.catalog import (
     linking_servers,
     store_links,
 )
-from smart_mcp_proxy.catalog.migrations import MIGRATIONS
+from smart_mcp_proxy.catalog.tables.migrations import MIGRATIONS
 
 pytestmark = pytest.mark.anyio
 

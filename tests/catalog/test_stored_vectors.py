@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from smart_mcp_proxy.catalog import DATABASE_NAME, Catalog, vectors
+from smart_mcp_proxy.catalog import DATABASE_NAME, Catalog
+from smart_mcp_proxy.catalog.tables import vectors
 from smart_mcp_proxy.errors import CatalogError
 
 pytestmark = pytest.mark.anyio

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from smart_mcp_proxy.cli.demo import demo_servers
+from smart_mcp_proxy.demo import demo_servers
 
 PROGRAM = (sys.executable, "-m", "smart_mcp_proxy")
 TIMEOUT_S = 30

@@ -13,7 +13,7 @@ import pytest
 from cli_runs import PROGRAM, Run, environment, served
 
 from smart_mcp_proxy.catalog import Catalog
-from smart_mcp_proxy.gateway.journal import Journal
+from smart_mcp_proxy.gateway.activity.write_ahead_log import Journal
 from smart_mcp_proxy.telemetry import Activity
 
 AT_S = 1_700_000_000.0

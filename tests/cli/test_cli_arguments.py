@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from smart_mcp_proxy.cli.arguments import coerce, parse_json_object, parse_pairs
-from smart_mcp_proxy.cli.call import result_lines
-from smart_mcp_proxy.cli.failure import UsageError
-from smart_mcp_proxy.cli.output import clean
-from smart_mcp_proxy.cli.render import hits_table, tokens_line
+from smart_mcp_proxy.cli.commands.catalog.call import result_lines
+from smart_mcp_proxy.cli.support.arguments import coerce, parse_json_object, parse_pairs
+from smart_mcp_proxy.cli.support.failure import UsageError
+from smart_mcp_proxy.cli.support.output import clean
+from smart_mcp_proxy.cli.support.render import hits_table, tokens_line
 
 SCHEMA: dict[str, Any] = {
     "$defs": {"Count": {"type": "integer"}, "Loop": {"$ref": "#/$defs/Loop"}},

@@ -10,7 +10,7 @@ import pytest
 from cli_runs import PROGRAM, Done, Run, environment, run_process, some_servers
 from full_disks import full_disk
 
-from smart_mcp_proxy.cli.checkup import _server
+from smart_mcp_proxy.cli.commands.operate.doctor_checks import _server
 
 BAD_FILES = {
     "empty": "",

@@ -19,8 +19,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from smart_mcp_proxy.cli.demo import DEMO_NAMES, demo_servers
-from smart_mcp_proxy.cli.demo.server import serve
+from smart_mcp_proxy.demo import DEMO_NAMES, demo_servers
+from smart_mcp_proxy.demo.server import serve
 
 ERAS = ["handshake", "modern"]
 ENVELOPE = {
@@ -309,7 +309,7 @@ def test_no_arguments_bring_a_server_down(name: str, data: st.DataObject) -> Non
 
 def test_a_demo_server_starts_without_the_packages_of_the_gateway() -> None:
     """Nothing outside the standard library is imported, which is what makes the start quick."""
-    program = "import sys, smart_mcp_proxy.cli.demo.server; print(*{name.partition('.')[0] for name in sys.modules})"
+    program = "import sys, smart_mcp_proxy.demo.server; print(*{name.partition('.')[0] for name in sys.modules})"
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
     foreign = set(loaded.split()) - sys.stdlib_module_names - {"__main__", "smart_mcp_proxy"}
     assert not {name for name in foreign if not name.startswith(("_", "sitecustomize", "usercustomize"))}
@@ -334,7 +334,7 @@ def test_the_files_of_a_stopped_server_are_gone(tmp_path: Path) -> None:
 
 def test_an_unknown_server_name_is_a_usage_error() -> None:
     """The message lists the names and the exit status is that of a usage error."""
-    command = [sys.executable, "-m", "smart_mcp_proxy.cli.demo.server", "nope"]
+    command = [sys.executable, "-m", "smart_mcp_proxy.demo.server", "nope"]
     process = subprocess.run(command, capture_output=True, text=True, check=False)
     assert process.returncode == 2
     assert "calculator" in process.stderr

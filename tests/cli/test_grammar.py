@@ -10,7 +10,7 @@ import pytest
 from cli_runs import PROGRAM, Run, environment, run_process
 
 from smart_mcp_proxy import __version__
-from smart_mcp_proxy.cli.app import COMMANDS, build_app
+from smart_mcp_proxy.cli.app import COMMANDS, MODULES, build_app
 
 
 def test_the_version_is_one_line(tmp_path: Path) -> None:
@@ -59,7 +59,7 @@ def test_a_summary_is_what_the_command_says_itself(name: str) -> None:
     command = build_app()[name]
     stated = command.default_command.__doc__ if command.default_command else None
     if stated is None:
-        module = sys.modules[f"smart_mcp_proxy.cli.{name}"]
+        (module,) = (module for path, module in sys.modules.items() if path.endswith(f".commands.{MODULES[name]}"))
         stated = module.app.help
     assert stated.splitlines()[0] == COMMANDS[name]
 

@@ -11,7 +11,7 @@ import smart_mcp_proxy.cli.app as app
 rounds = []
 gc.callbacks.append(lambda phase, info: phase == "start" and rounds.append(info["generation"]))
 def run():
-    import smart_mcp_proxy.cli.serving
+    import smart_mcp_proxy.cli.commands.operate.serving
     from smart_mcp_proxy.web.collector import THRESHOLDS
     from smart_mcp_proxy.web.serve import settled_process
     while_loading = list(rounds)
@@ -54,15 +54,15 @@ def test_a_command_hardly_collects_while_it_loads() -> None:
 
 NOT_ON_STDIO = {
     "fastmcp.server.auth.providers.jwt",
-    "smart_mcp_proxy.cli.report",
-    "smart_mcp_proxy.cli.serving_http",
+    "smart_mcp_proxy.cli.support.report",
+    "smart_mcp_proxy.cli.commands.operate.serving_http",
     "smart_mcp_proxy.web.broker.app",
     "smart_mcp_proxy.web.http",
     "smart_mcp_proxy.web.serve_http",
-    "smart_mcp_proxy.web.sign_in",
-    "smart_mcp_proxy.web.signed_tokens",
-    "smart_mcp_proxy.web.wire_http",
-    "smart_mcp_proxy.web.wire_protocol",
+    "smart_mcp_proxy.web.auth.sign_in",
+    "smart_mcp_proxy.web.auth.signed_tokens",
+    "smart_mcp_proxy.web.fast_path.wire_http",
+    "smart_mcp_proxy.web.fast_path.wire_protocol",
 }
 
 
@@ -71,7 +71,9 @@ def test_the_door_for_agents_over_http_is_not_loaded_for_a_client_on_stdio() -> 
     _, _, _, modules = loaded("serve")
     assert NOT_ON_STDIO.isdisjoint(modules), NOT_ON_STDIO.intersection(modules)
     assert "smart_mcp_proxy.web.rest" in modules
-    code = f"import sys, smart_mcp_proxy.cli.serving_http; print({NOT_ON_STDIO!r} - sys.modules.keys())"
+    code = (
+        f"import sys, smart_mcp_proxy.cli.commands.operate.serving_http; print({NOT_ON_STDIO!r} - sys.modules.keys())"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, timeout=60, text=True)
     assert done.stdout == "set()\n"
 

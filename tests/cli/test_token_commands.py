@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from cli_runs import Run, some_servers
 
-from smart_mcp_proxy.cli.failure import UsageError
-from smart_mcp_proxy.cli.token import parse_life
+from smart_mcp_proxy.cli.commands.operate.token import parse_life
+from smart_mcp_proxy.cli.support.failure import UsageError
 
 
 @pytest.fixture

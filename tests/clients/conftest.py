@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from installed import GATEWAY, Installation, serving
 
-from smart_mcp_proxy.cli.demo import demo_servers
+from smart_mcp_proxy.demo import demo_servers
 
 
 @pytest.fixture(scope="session")

@@ -29,9 +29,9 @@ from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.upstream import Dialer, SignIns
+from smart_mcp_proxy.web.auth.sign_in_pages import open_sign_in
 from smart_mcp_proxy.web.listening import bind
 from smart_mcp_proxy.web.serve_http import serve_http
-from smart_mcp_proxy.web.sign_in_pages import open_sign_in
 
 pytestmark = [pytest.mark.anyio, pytest.mark.clients]
 

@@ -41,10 +41,10 @@ from starlette.datastructures import Headers
 from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from smart_mcp_proxy.fastmcp_compat.endings import free_ended_connections
 from smart_mcp_proxy.fastmcp_compat.eras import serve_streams
 from smart_mcp_proxy.fastmcp_compat.failures import HideFailures
-from smart_mcp_proxy.fastmcp_compat.http import HttpApp, HttpSession, owned_by, replying_with_json
+from smart_mcp_proxy.fastmcp_compat.http.endings import free_ended_connections
+from smart_mcp_proxy.fastmcp_compat.http.http import HttpApp, HttpSession, owned_by, replying_with_json
 from smart_mcp_proxy.fastmcp_compat.list_changed import ListChangedHub
 from smart_mcp_proxy.fastmcp_compat.paths import acting_for, serving_path
 from smart_mcp_proxy.fastmcp_compat.server import (
@@ -129,7 +129,7 @@ def foreign_private_names(file: Path) -> set[str]:
 
 def test_every_private_name_in_use_is_pinned_by_a_test() -> None:
     """A new one is added to the list together with what is expected of it."""
-    used = set[str]().union(*map(foreign_private_names, COMPAT.glob("*.py"))) - {"_meta"}  # a word of the protocol
+    used = set[str]().union(*map(foreign_private_names, COMPAT.rglob("*.py"))) - {"_meta"}  # a word of the protocol
     assert used - PINNED_FOR_CLIENTS == PINNED_HERE
 
 

@@ -12,9 +12,9 @@ from trusting import TrustingCatalog
 
 from smart_mcp_proxy.catalog import Catalog, approval_digest, change_hash
 from smart_mcp_proxy.errors import ProxyError, UpstreamError
-from smart_mcp_proxy.gateway.documents import document_of
-from smart_mcp_proxy.gateway.outputs import Outputs
-from smart_mcp_proxy.gateway.visible import Visible
+from smart_mcp_proxy.gateway.indexing.documents import document_of
+from smart_mcp_proxy.gateway.results.outputs import Outputs
+from smart_mcp_proxy.gateway.visibility.visibility import Visible
 from smart_mcp_proxy.models import ContentKind, OnMessage, OnProgress, ServerState, ServerStatus, ToolKey, ToolRecord
 from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.search import Bm25fEngine, SearchIndex

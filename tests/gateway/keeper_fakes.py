@@ -16,12 +16,12 @@ from trusting import TrustingCatalog
 
 from smart_mcp_proxy.catalog import Catalog
 from smart_mcp_proxy.errors import EmbeddingError
-from smart_mcp_proxy.gateway.embedding import Embedding, EmbeddingPace, VectorSetup
-from smart_mcp_proxy.gateway.indexer import Indexer, Pace
-from smart_mcp_proxy.gateway.visible import Visible
+from smart_mcp_proxy.gateway.indexing.embedding import Embedding, EmbeddingPace, VectorSetup
+from smart_mcp_proxy.gateway.indexing.tool_sync import Indexer, Pace
+from smart_mcp_proxy.gateway.visibility.visibility import Visible
 from smart_mcp_proxy.search import Bm25fEngine, SearchIndex
 from smart_mcp_proxy.search.embedding import Embedder
-from smart_mcp_proxy.search.vectors import VectorIndex
+from smart_mcp_proxy.search.vectors.vectors import VectorIndex
 
 DIMENSION = 32
 NEVER_S = 3600.0

@@ -13,11 +13,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from smart_mcp_proxy.fastmcp_compat.server import Client
-from smart_mcp_proxy.gateway.agent import Agent
-from smart_mcp_proxy.gateway.conduct import Conduct
-from smart_mcp_proxy.gateway.offer import OneOffer, Routed, Session
-from smart_mcp_proxy.gateway.tool_list import PooledTools
-from smart_mcp_proxy.gateway.tools.own import OwnTools
+from smart_mcp_proxy.gateway.sessions.agent import Agent
+from smart_mcp_proxy.gateway.sessions.tool_list import PooledTools
+from smart_mcp_proxy.gateway.shared.client_behavior import Conduct
+from smart_mcp_proxy.gateway.shared.own import OwnTools
+from smart_mcp_proxy.gateway.shared.tool_offer import OneOffer, Routed, Session
 from smart_mcp_proxy.models import LOCAL, Hit
 from smart_mcp_proxy.pool import Pool
 from smart_mcp_proxy.servers import Profile

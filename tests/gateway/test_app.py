@@ -8,7 +8,8 @@ from pathlib import Path
 import anyio
 import pytest
 
-from smart_mcp_proxy.catalog import DATABASE_NAME, database
+from smart_mcp_proxy.catalog import DATABASE_NAME
+from smart_mcp_proxy.catalog.store import database
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.servers import load_servers
 from smart_mcp_proxy.settings import Settings

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 
 from smart_mcp_proxy.catalog import Catalog, change_hash
 from smart_mcp_proxy.errors import ConflictError, QuarantinedError, ToolNotFoundError
-from smart_mcp_proxy.gateway.approvals import Approvals
-from smart_mcp_proxy.gateway.differences import differences
-from smart_mcp_proxy.gateway.indexer import Indexer, Pace
-from smart_mcp_proxy.gateway.retrieval import Question, Retrieval
-from smart_mcp_proxy.gateway.visible import Visible
+from smart_mcp_proxy.gateway.admin.approvals import Approvals
+from smart_mcp_proxy.gateway.admin.differences import differences
+from smart_mcp_proxy.gateway.indexing.tool_sync import Indexer, Pace
+from smart_mcp_proxy.gateway.retrieval.retrieval import Question, Retrieval
+from smart_mcp_proxy.gateway.visibility.visibility import Visible
 from smart_mcp_proxy.models import ServerState
 from smart_mcp_proxy.search import Bm25fEngine, SearchIndex
 from smart_mcp_proxy.servers import ServerConfig

@@ -12,7 +12,7 @@ from keeper_fakes import Desk, WordEmbedder, gone, opened_desk, vector_of
 
 from smart_mcp_proxy.errors import EmbeddingError, MissingExtraError
 from smart_mcp_proxy.search.embedding import Embedder, text_of
-from smart_mcp_proxy.search.sidecar import SIDECAR_NAME
+from smart_mcp_proxy.search.vectors.sidecar import SIDECAR_NAME
 
 pytestmark = pytest.mark.anyio
 

@@ -10,15 +10,15 @@ import pytest
 from gateway_fakes import FakeFleet, FakeUpstream, Parts, definition
 
 from smart_mcp_proxy.errors import MissingExtraError, ProxyError
-from smart_mcp_proxy.gateway.calls import CallLimits, Calls
+from smart_mcp_proxy.gateway.calls.calls import CallLimits, Calls
 from smart_mcp_proxy.gateway.engines import available
-from smart_mcp_proxy.gateway.outputs import META_KEY, Outputs
+from smart_mcp_proxy.gateway.results.outputs import META_KEY, Outputs
 from smart_mcp_proxy.gateway.sandbox import Sandbox, runnable
 from smart_mcp_proxy.gateway.tools import Caller
 from smart_mcp_proxy.gateway.tools.code_execution import CodeExecution
-from smart_mcp_proxy.gateway.visible import Visible
+from smart_mcp_proxy.gateway.visibility.visibility import Visible
+from smart_mcp_proxy.io.watchdog import Watchdog
 from smart_mcp_proxy.settings import Settings
-from smart_mcp_proxy.upstream.watchdog import Watchdog
 
 pytestmark = pytest.mark.anyio
 

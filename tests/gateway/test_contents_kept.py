@@ -8,9 +8,9 @@ from weakref import WeakSet
 import pytest
 from gateway_fakes import Parts
 
-from smart_mcp_proxy.gateway.contents import Contents
-from smart_mcp_proxy.gateway.contents_door import ContentsDoor
-from smart_mcp_proxy.gateway.visible import Narrowed, Visible
+from smart_mcp_proxy.gateway.sessions.content_handlers import ContentsDoor
+from smart_mcp_proxy.gateway.visibility.contents import Contents
+from smart_mcp_proxy.gateway.visibility.visibility import Narrowed, Visible
 from smart_mcp_proxy.models import LOCAL, Reach
 
 pytestmark = pytest.mark.anyio

@@ -3,7 +3,7 @@
 import pytest
 
 from smart_mcp_proxy.gateway.engines import lexical_engine, vector_engine
-from smart_mcp_proxy.search.vectors import VectorIndex
+from smart_mcp_proxy.search.vectors.vectors import VectorIndex
 from smart_mcp_proxy.settings import Settings
 
 

@@ -10,10 +10,10 @@ import pytest
 from gateway_fakes import FakeFleet, FakeUpstream, Parts, config, definition, opened_parts
 
 from smart_mcp_proxy.errors import RequestError, ToolNotFoundError, UpstreamError
-from smart_mcp_proxy.gateway.calls import CallLimits, Calls
-from smart_mcp_proxy.gateway.proxying import ContentReader
-from smart_mcp_proxy.gateway.tools.base import Caller
+from smart_mcp_proxy.gateway.calls.calls import CallLimits, Calls
+from smart_mcp_proxy.gateway.shared.base import Caller
 from smart_mcp_proxy.gateway.tools.proxy import Proxy
+from smart_mcp_proxy.gateway.tools.reader import ContentReader
 from smart_mcp_proxy.raw_result import RawResult
 
 pytestmark = pytest.mark.anyio

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from smart_mcp_proxy import policy
 from smart_mcp_proxy.errors import RefusedError, ToolNotFoundError
-from smart_mcp_proxy.gateway.visible import Narrowed
+from smart_mcp_proxy.gateway.visibility.visibility import Narrowed
 from smart_mcp_proxy.models import Reach
 from smart_mcp_proxy.servers import Profile
 

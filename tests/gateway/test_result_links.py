@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from smart_mcp_proxy.catalog import LINK_LIFE_S, Catalog
 from smart_mcp_proxy.errors import CatalogError, ProxyError, QuarantinedError
-from smart_mcp_proxy.gateway.contents import Contents
-from smart_mcp_proxy.gateway.links import (
+from smart_mcp_proxy.gateway.visibility.contents import Contents
+from smart_mcp_proxy.gateway.visibility.links import (
     LINKS_PER_RESULT,
     URI_CHARS,
     Links,
@@ -25,8 +25,8 @@ from smart_mcp_proxy.gateway.links import (
     relinked_prompt,
     relinked_tool,
 )
-from smart_mcp_proxy.gateway.uri_templates import gateway_uri, split_gateway_uri
-from smart_mcp_proxy.gateway.visible import Visible
+from smart_mcp_proxy.gateway.visibility.uri_templates import gateway_uri, split_gateway_uri
+from smart_mcp_proxy.gateway.visibility.visibility import Visible
 from smart_mcp_proxy.models import ToolKey
 from smart_mcp_proxy.raw_result import RawResult
 

@@ -12,20 +12,20 @@ import pytest
 from gateway_fakes import FakeFleet, FakeUpstream, Parts, definition
 
 from smart_mcp_proxy.errors import ProxyError, UpstreamError
-from smart_mcp_proxy.gateway.calls import CallLimits, Calls
-from smart_mcp_proxy.gateway.cleaning import fenced_notice, shown_error
-from smart_mcp_proxy.gateway.progress import shown_progress
-from smart_mcp_proxy.gateway.results import error_result
+from smart_mcp_proxy.gateway.calls.calls import CallLimits, Calls
+from smart_mcp_proxy.gateway.results.cleaning import fenced_notice, shown_error
+from smart_mcp_proxy.gateway.results.progress import shown_progress
+from smart_mcp_proxy.gateway.results.results import error_result
 from smart_mcp_proxy.gateway.sandbox import Sandbox
 from smart_mcp_proxy.gateway.tools import Caller
 from smart_mcp_proxy.gateway.tools.code_execution import CodeExecution
 from smart_mcp_proxy.gateway.tools.describe_tool import DescribeTool
+from smart_mcp_proxy.io.watchdog import Watchdog
 from smart_mcp_proxy.models import CallRequest, Progress
 from smart_mcp_proxy.settings import Settings
-from smart_mcp_proxy.upstream.codec import decode_messages
-from smart_mcp_proxy.upstream.link import rpc_error
-from smart_mcp_proxy.upstream.pending import PendingCall, PendingCalls
-from smart_mcp_proxy.upstream.watchdog import Watchdog
+from smart_mcp_proxy.upstream.protocol.codec import decode_messages
+from smart_mcp_proxy.upstream.protocol.pending import PendingCall, PendingCalls
+from smart_mcp_proxy.upstream.protocol.session import rpc_error
 
 pytestmark = pytest.mark.anyio
 

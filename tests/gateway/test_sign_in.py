@@ -15,7 +15,7 @@ from sign_in_fakes import Guarded, Person, guarded
 
 from smart_mcp_proxy.errors import UpstreamAuthError
 from smart_mcp_proxy.gateway import Gateway
-from smart_mcp_proxy.gateway.retrieval import Question
+from smart_mcp_proxy.gateway.retrieval.retrieval import Question
 from smart_mcp_proxy.models import CallRequest, ServerState
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.upstream import SignIns

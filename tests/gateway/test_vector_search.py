@@ -14,7 +14,7 @@ from gateway_fakes import NAME_LIMIT, definition
 from smart_mcp_proxy.catalog import Catalog
 from smart_mcp_proxy.errors import MissingExtraError
 from smart_mcp_proxy.gateway import Gateway
-from smart_mcp_proxy.gateway.retrieval import Question
+from smart_mcp_proxy.gateway.retrieval.retrieval import Question
 from smart_mcp_proxy.servers import load_servers
 from smart_mcp_proxy.settings import Settings
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from smart_mcp_proxy.catalog import Catalog
-from smart_mcp_proxy.gateway.evaluation import (
+from smart_mcp_proxy.evaluation import (
     LabelledQuery,
     Pool,
     Summary,

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from starts import ENVELOPE, HELLO, SEARCH, WITHOUT_DOOR, Start, is_alive, line, prepared, recorded, started
 
-from smart_mcp_proxy.cli.demo import demo_servers
+from smart_mcp_proxy.demo import demo_servers
 from smart_mcp_proxy.greeting import default_answers
 
 pytestmark = pytest.mark.anyio
@@ -23,7 +23,8 @@ OWN = [
     "smart_mcp_proxy.cli",
     "smart_mcp_proxy.cli.app",
     "smart_mcp_proxy.cli.exit_codes",
-    "smart_mcp_proxy.cli.opening",
+    "smart_mcp_proxy.cli.support",
+    "smart_mcp_proxy.cli.support.opening",
     "smart_mcp_proxy.greeting",
     "smart_mcp_proxy.greeting.answers",
     "smart_mcp_proxy.greeting.door",

@@ -25,10 +25,6 @@ from wires import LINE_LIMIT_BYTES, StdioWire, Wire, http_wire
 WIRES = [("stdio", "handshake"), ("stdio", "modern"), ("http", "handshake"), ("http", "modern")]
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "requirement(id): the line of requirements.toml that a test shows")
-
-
 @pytest.fixture(scope="session")
 def anyio_backend() -> str:
     """One event loop for all tests here, so that gateways and connections outlive a single test."""

@@ -3,12 +3,12 @@
 from collections.abc import Callable
 from typing import Any
 
-from smart_mcp_proxy.gateway.agent import Agent
-from smart_mcp_proxy.gateway.brokering import Brokering
-from smart_mcp_proxy.gateway.calls import Calls
-from smart_mcp_proxy.gateway.contents_door import ContentsDoor
-from smart_mcp_proxy.gateway.management import Management
-from smart_mcp_proxy.gateway.retrieval import Retrieval
+from smart_mcp_proxy.gateway.admin.management import Management
+from smart_mcp_proxy.gateway.broker.brokering import Brokering
+from smart_mcp_proxy.gateway.calls.calls import Calls
+from smart_mcp_proxy.gateway.retrieval.retrieval import Retrieval
+from smart_mcp_proxy.gateway.sessions.agent import Agent
+from smart_mcp_proxy.gateway.sessions.content_handlers import ContentsDoor
 
 WORD = "planted-bug"
 INSIDE = "what only the inside knows: /srv/gateway/secret"

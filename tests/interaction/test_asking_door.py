@@ -21,7 +21,7 @@ from pydantic import FileUrl
 
 from smart_mcp_proxy.catalog import ActivityFilter
 from smart_mcp_proxy.gateway import Gateway
-from smart_mcp_proxy.gateway.agent_tokens import Scope
+from smart_mcp_proxy.gateway.admin.agent_tokens import Scope
 from smart_mcp_proxy.web.serve import open_socket
 
 pytestmark = pytest.mark.anyio

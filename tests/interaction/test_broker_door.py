@@ -19,7 +19,7 @@ from fastmcp import Context, FastMCP
 
 from smart_mcp_proxy.catalog import ActivityFilter
 from smart_mcp_proxy.gateway import Gateway
-from smart_mcp_proxy.gateway.agent_tokens import Scope
+from smart_mcp_proxy.gateway.admin.agent_tokens import Scope
 
 pytestmark = pytest.mark.anyio
 

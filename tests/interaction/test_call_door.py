@@ -11,7 +11,7 @@ from agents import META, Agent
 from doors import CUT_CHARS
 from odd_content import CONTENT, LONG_TEXT
 
-from smart_mcp_proxy.gateway.uri_templates import gateway_uri
+from smart_mcp_proxy.gateway.visibility.uri_templates import gateway_uri
 
 pytestmark = pytest.mark.anyio
 

@@ -16,9 +16,9 @@ from wires import call_text, opening
 
 import smart_mcp_proxy
 from smart_mcp_proxy.gateway import Gateway
-from smart_mcp_proxy.web.stdio import _Client
-from smart_mcp_proxy.web.stdio_greeted import Greeted
-from smart_mcp_proxy.web.stdio_pipes import reader_of, writer_of
+from smart_mcp_proxy.web.stdio.stdio import _Client
+from smart_mcp_proxy.web.stdio.stdio_greeted import Greeted
+from smart_mcp_proxy.web.stdio.stdio_pipes import reader_of, writer_of
 
 pytestmark = pytest.mark.anyio
 

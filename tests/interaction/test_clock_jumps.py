@@ -14,7 +14,7 @@ from agents import Agent, wait_covered
 from doors import odd_server, on_stdio, opened_gateway, rest_at, spawned
 
 from smart_mcp_proxy.catalog import Catalog
-from smart_mcp_proxy.gateway.activity_log import steady
+from smart_mcp_proxy.gateway.activity.activity_log import steady
 
 pytestmark = pytest.mark.anyio
 

@@ -17,8 +17,8 @@ import pytest
 from agents import HANDSHAKE_VERSION
 from doors import opened_gateway, served
 
-from smart_mcp_proxy.fastmcp_compat.http import MAX_SESSIONS
-from smart_mcp_proxy.web.protocol import HEAD_LIMIT_BYTES, REQUEST_S, BoundedProtocol
+from smart_mcp_proxy.fastmcp_compat.http.http import MAX_SESSIONS
+from smart_mcp_proxy.web.server.protocol import HEAD_LIMIT_BYTES, REQUEST_S, BoundedProtocol
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("http-door")]
 

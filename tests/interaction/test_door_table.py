@@ -10,7 +10,7 @@ import pytest
 from agents import HANDSHAKE_VERSION, META, MODERN_VERSION
 from doors import odd_servers, opened_gateway, over_http, served
 
-from smart_mcp_proxy.gateway.agent_tokens import Scope
+from smart_mcp_proxy.gateway.admin.agent_tokens import Scope
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("door-table")]
 

@@ -16,7 +16,7 @@ from agents import Agent
 from doors import ENVIRON, LONGEST_LINE_BYTES, on_stdio, spawned
 from node_tools import SERVER_EVERYTHING, node_folder, npm_package
 
-from smart_mcp_proxy.upstream.inheritance import child_environment
+from smart_mcp_proxy.upstream.stdio.inheritance import child_environment
 
 pytestmark = [pytest.mark.anyio, pytest.mark.clients, pytest.mark.requirement("fidelity")]
 

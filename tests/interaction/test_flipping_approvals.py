@@ -19,7 +19,7 @@ from doors import SETTLED_S, opened_gateway, rest_at
 from httpx2 import HTTPStatusError
 
 from smart_mcp_proxy.catalog import change_hash
-from smart_mcp_proxy.cli.approve import approve
+from smart_mcp_proxy.cli.commands.catalog.approve import approve
 from smart_mcp_proxy.errors import ProxyError
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.models import ToolKey

@@ -17,7 +17,7 @@ from starlette.responses import JSONResponse
 
 from smart_mcp_proxy.errors import ConfigError
 from smart_mcp_proxy.settings import Settings
-from smart_mcp_proxy.web.auth import own_token
+from smart_mcp_proxy.web.auth.auth import own_token
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("http-door")]
 

@@ -17,7 +17,7 @@ from doors import DOORS, agent_at, in_memory, over_http, served, settled
 
 from smart_mcp_proxy.catalog import ActivityFilter
 from smart_mcp_proxy.gateway import Gateway
-from smart_mcp_proxy.gateway.agent_tokens import Scope
+from smart_mcp_proxy.gateway.admin.agent_tokens import Scope
 from smart_mcp_proxy.models import ToolKey
 from smart_mcp_proxy.web.rest import operator_token
 

@@ -21,7 +21,7 @@ from test_asking_door import asking_server
 from test_subscriptions_door import ERAS, LAST, LISTED, MEMOS, UPDATED, shown, watched
 
 from smart_mcp_proxy.gateway import Gateway
-from smart_mcp_proxy.gateway.agent_tokens import Scope
+from smart_mcp_proxy.gateway.admin.agent_tokens import Scope
 
 pytestmark = [pytest.mark.anyio, pytest.mark.long]
 

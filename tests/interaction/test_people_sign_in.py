@@ -25,24 +25,24 @@ from pydantic import SecretStr
 from sign_in_fakes import Person
 
 from smart_mcp_proxy.errors import ConfigError, UpstreamAuthError
-from smart_mcp_proxy.fastmcp_compat.sign_in import UNUSED_CLIENT_S, SignInProxy
-from smart_mcp_proxy.fastmcp_compat.signing_keys import RotatingKeyVerifier
+from smart_mcp_proxy.fastmcp_compat.auth.sign_in import UNUSED_CLIENT_S, SignInProxy
+from smart_mcp_proxy.fastmcp_compat.auth.signing_keys import RotatingKeyVerifier
 from smart_mcp_proxy.models import Reach
 from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.upstream import SignIns
-from smart_mcp_proxy.upstream.auth_store import SignIn
-from smart_mcp_proxy.web.listening import bind
-from smart_mcp_proxy.web.serve_http import serve_http
-from smart_mcp_proxy.web.sign_in import Users, asks_for_sign_in
-from smart_mcp_proxy.web.sign_in_bounds import (
+from smart_mcp_proxy.upstream.oauth.auth_store import SignIn
+from smart_mcp_proxy.web.auth.sign_in import Users, asks_for_sign_in
+from smart_mcp_proxy.web.auth.sign_in_bounds import (
     PAGE_LIMIT_BYTES,
     REGISTRATION_LIMIT_BYTES,
     REGISTRATIONS_AT_ONCE,
     SIGN_IN_PAGES_AT_ONCE,
 )
-from smart_mcp_proxy.web.sign_in_pages import open_sign_in
-from smart_mcp_proxy.web.sign_in_store import FOLDER
+from smart_mcp_proxy.web.auth.sign_in_pages import open_sign_in
+from smart_mcp_proxy.web.auth.sign_in_store import FOLDER
+from smart_mcp_proxy.web.listening import bind
+from smart_mcp_proxy.web.serve_http import serve_http
 
 pytestmark = [pytest.mark.anyio, pytest.mark.long, pytest.mark.requirement("people-sign-in")]
 

@@ -25,7 +25,7 @@ from personal_agents import (
     wait_until,
 )
 
-from smart_mcp_proxy.catalog.activity import ActivityFilter
+from smart_mcp_proxy.catalog.tables.activity import ActivityFilter
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.telemetry import Activity
 

@@ -15,7 +15,7 @@ from agents import HttpAgent
 from doors import odd_servers, opened_gateway, over_http, rest_at, served
 
 from smart_mcp_proxy.gateway import Gateway
-from smart_mcp_proxy.gateway.agent_tokens import Scope
+from smart_mcp_proxy.gateway.admin.agent_tokens import Scope
 from smart_mcp_proxy.web.serve import open_socket
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("principals")]

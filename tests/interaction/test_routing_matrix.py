@@ -14,7 +14,7 @@ from doors import DOORS, in_memory, odd_servers, on_stdio, over_http, over_sse, 
 from test_dynamic_door import OWN_TOOLS, found, settled
 from test_passthrough_door import CHANGED, GROWING, LIMIT_S, Announcements, listed
 
-from smart_mcp_proxy.gateway.changes import MERGE_S
+from smart_mcp_proxy.gateway.shared.changes import MERGE_S
 
 pytestmark = [pytest.mark.anyio, pytest.mark.long]
 

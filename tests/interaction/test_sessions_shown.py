@@ -10,7 +10,7 @@ from doors import in_memory, odd_servers, opened_gateway, over_http, rest_at, se
 from test_dynamic_door import LIMIT_S, settled
 
 from smart_mcp_proxy.catalog import ActivityFilter
-from smart_mcp_proxy.cli.checkup import examine
+from smart_mcp_proxy.cli.commands.operate.doctor_checks import examine
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.telemetry import Activity

@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from smart_mcp_proxy.fastmcp_compat.signing_keys import RotatingKeyVerifier
+from smart_mcp_proxy.fastmcp_compat.auth.signing_keys import RotatingKeyVerifier
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("signed-tokens")]
 

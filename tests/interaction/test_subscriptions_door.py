@@ -18,9 +18,10 @@ from hypothesis import strategies as st
 from test_passthrough_door import Announcements, listed
 
 from smart_mcp_proxy.catalog import ActivityFilter
-from smart_mcp_proxy.gateway import Gateway, subscriptions
-from smart_mcp_proxy.gateway.agent_tokens import Scope
-from smart_mcp_proxy.gateway.subscriptions import PER_CLIENT
+from smart_mcp_proxy.gateway import Gateway
+from smart_mcp_proxy.gateway.admin.agent_tokens import Scope
+from smart_mcp_proxy.gateway.sessions import subscriptions
+from smart_mcp_proxy.gateway.sessions.subscriptions import PER_CLIENT
 
 pytestmark = [pytest.mark.anyio, pytest.mark.long]
 

@@ -16,7 +16,7 @@ from sqlalchemy import delete
 from test_dynamic_door import LIMIT_S, found, settled
 from test_passthrough_door import listed
 
-from smart_mcp_proxy.catalog.schema import toolsets
+from smart_mcp_proxy.catalog.tables.schema import toolsets
 
 pytestmark = pytest.mark.anyio
 
@@ -89,7 +89,7 @@ async def test_a_toolset_that_another_process_has_dropped_is_served_no_more(
             for _ in range(3):
                 assert not (await own.call("new__look", entry=1)).get("isError")
             await gateway.catalog.write(lambda connection: connection.execute(delete(toolsets)))
-            monkeypatch.setattr("smart_mcp_proxy.gateway.toolsets.RECHECK_S", -1.0)  # it was asked for long ago
+            monkeypatch.setattr("smart_mcp_proxy.gateway.sessions.toolsets.RECHECK_S", -1.0)  # asked for long ago
             body = {"jsonrpc": "2.0", "id": 99, "method": "tools/call", "params": {"name": "new__look"}}
             body["params"] |= {"arguments": {"entry": 1}, "_meta": own._meta({})}
             reply = await own.http.post(f"{base}{place(toolset)}", json=body, headers=own._headers(body))

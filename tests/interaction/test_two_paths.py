@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from wires import ENVELOPE, SILENCE, Answer, HttpWire, StdioWire, Wire, call_text
 
-from smart_mcp_proxy.web.wire import WireCall, parse_wire
+from smart_mcp_proxy.web.fast_path.messages import WireCall, parse_wire
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("two-paths")]
 

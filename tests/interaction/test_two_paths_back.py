@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from test_two_paths import answers
 from wires import StdioWire, Wire, call_text, http_wire
 
-from smart_mcp_proxy.fastmcp_compat.screen import WRITABLE_DEPTH
+from smart_mcp_proxy.fastmcp_compat.message_guard import WRITABLE_DEPTH
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("two-paths")]
 

@@ -21,11 +21,11 @@ from mcp.server.connection import Connection
 from mcp.server.runner import ServerRunner
 from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 
-from smart_mcp_proxy.fastmcp_compat.event_stream import EventStream
-from smart_mcp_proxy.fastmcp_compat.http import HttpApp, HttpSession
+from smart_mcp_proxy.fastmcp_compat.http.event_stream import EventStream
+from smart_mcp_proxy.fastmcp_compat.http.http import HttpApp, HttpSession
 from smart_mcp_proxy.fastmcp_compat.server import CheckedClient, Client
-from smart_mcp_proxy.gateway.offer import Session
-from smart_mcp_proxy.gateway.tool_list import PooledTools
+from smart_mcp_proxy.gateway.sessions.tool_list import PooledTools
+from smart_mcp_proxy.gateway.shared.tool_offer import Session
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("sessions-freed")]
 

@@ -12,7 +12,7 @@ import pytest
 from agents import CLIENT, HANDSHAKE_VERSION
 from doors import SETTLED_S, spawned
 
-from smart_mcp_proxy.web.stdio_pipes import MOST_UNSENT_BYTES, UNSENT_BYTES
+from smart_mcp_proxy.web.stdio.stdio_pipes import MOST_UNSENT_BYTES, UNSENT_BYTES
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("unread-answers"), pytest.mark.long]
 

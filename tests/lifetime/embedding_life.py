@@ -22,10 +22,10 @@ sys.path += [str(Path(__file__).parents[1]), str(Path(__file__).parents[1] / "ga
 
 from keeper_fakes import SOON_S, Desk, opened_desk, vector_of
 
-from smart_mcp_proxy.gateway.embedding import EmbeddingPace
-from smart_mcp_proxy.search import sidecar
+from smart_mcp_proxy.gateway.indexing.embedding import EmbeddingPace
 from smart_mcp_proxy.search.embedding import text_hash, text_of
-from smart_mcp_proxy.search.faiss_edge import write_index
+from smart_mcp_proxy.search.vectors import sidecar
+from smart_mcp_proxy.search.vectors.faiss_edge import write_index
 
 DIMENSION = 384
 EMBEDDER_ID = "slow:384"

@@ -17,7 +17,7 @@ from worlds import ENVIRON, UPSTREAM
 
 from smart_mcp_proxy.errors import ProxyError
 from smart_mcp_proxy.gateway import Gateway
-from smart_mcp_proxy.gateway.retrieval import Question
+from smart_mcp_proxy.gateway.retrieval.retrieval import Question
 from smart_mcp_proxy.models import CallRequest, Intent
 from smart_mcp_proxy.servers import load_servers
 from smart_mcp_proxy.settings import Settings

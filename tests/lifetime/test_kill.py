@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 from worlds import ENVIRON, World, end, is_alive, until
 
-from smart_mcp_proxy.catalog.schema import LATEST_VERSION
-from smart_mcp_proxy.gateway.journal import FOLDER, left_behind, read_journal
+from smart_mcp_proxy.catalog.tables.schema import LATEST_VERSION
+from smart_mcp_proxy.gateway.activity.write_ahead_log import FOLDER, left_behind, read_journal
 
 pytestmark = [pytest.mark.anyio, pytest.mark.long]
 

@@ -18,7 +18,7 @@ import pytest
 from numpy.typing import NDArray
 from worlds import ENVIRON, is_alive, until
 
-from smart_mcp_proxy.search.sidecar import SIDECAR_NAME, load
+from smart_mcp_proxy.search.vectors.sidecar import SIDECAR_NAME, load
 
 pytestmark = [pytest.mark.anyio, pytest.mark.long]
 

@@ -8,8 +8,9 @@ import pytest
 from old_catalogs import FIRST_PROGRAM, version, write
 from sqlite_steps import stepping_connect
 
-from smart_mcp_proxy.catalog import Catalog, schema
-from smart_mcp_proxy.catalog.migrations import MIGRATIONS
+from smart_mcp_proxy.catalog import Catalog
+from smart_mcp_proxy.catalog.tables import schema
+from smart_mcp_proxy.catalog.tables.migrations import MIGRATIONS
 
 pytestmark = pytest.mark.anyio
 

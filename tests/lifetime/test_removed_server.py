@@ -12,7 +12,7 @@ from worlds import DEADLINE_S, ENVIRON, UPSTREAM, World, end, is_alive, until
 
 from smart_mcp_proxy.errors import ProxyError, UpstreamError
 from smart_mcp_proxy.gateway import Gateway
-from smart_mcp_proxy.gateway.retrieval import Question
+from smart_mcp_proxy.gateway.retrieval.retrieval import Question
 from smart_mcp_proxy.models import CallRequest
 from smart_mcp_proxy.servers import ServerConfig, load_servers
 from smart_mcp_proxy.settings import Settings

@@ -16,7 +16,7 @@ from worlds import DEADLINE_S, ENVIRON, UPSTREAM, World, end, until
 
 from smart_mcp_proxy.catalog import DATABASE_NAME
 from smart_mcp_proxy.gateway import Gateway
-from smart_mcp_proxy.gateway.retrieval import Question
+from smart_mcp_proxy.gateway.retrieval.retrieval import Question
 from smart_mcp_proxy.models import CallRequest, ToolKey
 from smart_mcp_proxy.servers import load_servers
 from smart_mcp_proxy.settings import Settings

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from smart_mcp_proxy.models import Document
-from smart_mcp_proxy.search.bm25f import Bm25fEngine
+from smart_mcp_proxy.search.engines.bm25f import Bm25fEngine
 from smart_mcp_proxy.search.index import SearchIndex
 
 HONEST = 5_000

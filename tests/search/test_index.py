@@ -8,7 +8,7 @@ import pytest
 from growth import assert_growth
 
 from smart_mcp_proxy.models import Document
-from smart_mcp_proxy.search.bm25f import Bm25fEngine
+from smart_mcp_proxy.search.engines.bm25f import Bm25fEngine
 from smart_mcp_proxy.search.index import Answer, SearchIndex
 
 

@@ -6,10 +6,10 @@ import pytest
 from growth import calls_of
 
 from smart_mcp_proxy.models import Document
-from smart_mcp_proxy.search.bm25f import Bm25fEngine
 from smart_mcp_proxy.search.engine import Engine
+from smart_mcp_proxy.search.engines.bm25f import Bm25fEngine
+from smart_mcp_proxy.search.engines.rank_bm25 import RankBm25Engine
 from smart_mcp_proxy.search.index import Answer, SearchIndex
-from smart_mcp_proxy.search.rank_bm25 import RankBm25Engine
 
 ENGINES = (Bm25fEngine, RankBm25Engine)
 

@@ -8,7 +8,8 @@ import pytest
 from keyring.backends import fail
 
 from smart_mcp_proxy.errors import ConfigError
-from smart_mcp_proxy.servers import ServerConfig, UnsetVariableError, expand, keyring_edge, secrets_of
+from smart_mcp_proxy.secrets import keyring_edge
+from smart_mcp_proxy.servers import ServerConfig, UnsetVariableError, expand, secrets_of
 
 ENVIRON = {"A": "alpha", "B": "${A}", "EMPTY": "", "HOME": "/home/user", "TOKEN": "hunter2"}
 

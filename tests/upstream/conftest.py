@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from upstream_fakes import fake_config
 
-from smart_mcp_proxy.upstream.link import LinkEvent
-from smart_mcp_proxy.upstream.stdio import StdioLink, open_stdio
+from smart_mcp_proxy.upstream.protocol.session import LinkEvent
+from smart_mcp_proxy.upstream.stdio.stdio import StdioLink, open_stdio
 
 OpenFake = Callable[..., Awaitable[StdioLink]]
 

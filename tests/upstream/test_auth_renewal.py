@@ -16,8 +16,8 @@ from sign_in_fakes import Guarded, Person, WallClock, call, guarded, linked
 from smart_mcp_proxy.errors import UpstreamAuthError, UpstreamError
 from smart_mcp_proxy.telemetry import redact
 from smart_mcp_proxy.upstream import SignIns
-from smart_mcp_proxy.upstream.auth_bearer import renewal_due_s
-from smart_mcp_proxy.upstream.auth_store import SignIn
+from smart_mcp_proxy.upstream.oauth.auth_bearer import renewal_due_s
+from smart_mcp_proxy.upstream.oauth.auth_store import SignIn
 
 pytestmark = [pytest.mark.anyio, pytest.mark.long]
 

@@ -17,8 +17,8 @@ from sign_in_fakes import METADATA, RESOURCE, SCOPES, Guarded, Nobody, Person, f
 
 from smart_mcp_proxy.errors import ConfigError, UpstreamAuthError, UpstreamError
 from smart_mcp_proxy.upstream import Dialer, SignIns
-from smart_mcp_proxy.upstream.auth_http import AuthHttp
-from smart_mcp_proxy.upstream.http import TlsContext
+from smart_mcp_proxy.upstream.http_failures import TlsContext
+from smart_mcp_proxy.upstream.oauth.auth_http import AuthHttp
 
 pytestmark = pytest.mark.anyio
 

@@ -11,7 +11,7 @@ from sign_in_fakes import Guarded, Person, call, guarded, linked
 
 from smart_mcp_proxy.errors import UpstreamAuthError, UpstreamError
 from smart_mcp_proxy.upstream import SignIns
-from smart_mcp_proxy.upstream.http import missing_scope
+from smart_mcp_proxy.upstream.http_failures import missing_scope
 
 pytestmark = pytest.mark.anyio
 

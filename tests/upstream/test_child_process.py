@@ -6,7 +6,7 @@ import anyio
 import pytest
 
 from smart_mcp_proxy.servers import ServerConfig
-from smart_mcp_proxy.upstream.process import ChildProcess
+from smart_mcp_proxy.upstream.stdio.process import ChildProcess
 
 pytestmark = pytest.mark.anyio
 

@@ -7,9 +7,9 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from smart_mcp_proxy.known_heads import KnownHeads
-from smart_mcp_proxy.upstream.connection import Connection
-from smart_mcp_proxy.upstream.exchange import Response
+from smart_mcp_proxy.io.header_cache import KnownHeads
+from smart_mcp_proxy.upstream.http.connection import Connection
+from smart_mcp_proxy.upstream.http.exchange import Response
 
 FIELDS = [
     b"Content-Type: application/json",

@@ -12,9 +12,9 @@ from smart_mcp_proxy.errors import UpstreamAuthError, UpstreamBusyError, Upstrea
 from smart_mcp_proxy.policy.breaker import is_failure
 from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.telemetry import secrets_hidden
-from smart_mcp_proxy.upstream.http import words_of
-from smart_mcp_proxy.upstream.link import Link
-from smart_mcp_proxy.upstream.raw_http import open_raw_http
+from smart_mcp_proxy.upstream.http.raw_http import open_raw_http
+from smart_mcp_proxy.upstream.http_failures import words_of
+from smart_mcp_proxy.upstream.protocol.session import Link
 
 pytestmark = pytest.mark.anyio
 

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from smart_mcp_proxy.gateway.cleaning import may_need_cleaning
+from smart_mcp_proxy.gateway.results.cleaning import may_need_cleaning
 from smart_mcp_proxy.raw_result import RawResult, is_clean, outline_of
-from smart_mcp_proxy.upstream.codec import BrokenMessage, Envelope, LongReply, cleaned, decode_messages
+from smart_mcp_proxy.upstream.protocol.codec import BrokenMessage, Envelope, LongReply, cleaned, decode_messages
 
 LONG = "x" * 20_000
 

@@ -28,11 +28,19 @@ from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.servers import Limits, ServerConfig
 from smart_mcp_proxy.telemetry import secrets_hidden
 from smart_mcp_proxy.upstream import Dialer, Upstream
-from smart_mcp_proxy.upstream.codec import Envelope
-from smart_mcp_proxy.upstream.conversation import _GONE, Conversation
-from smart_mcp_proxy.upstream.link import Link, OnEvent, Peer, ToolsChanged, lost_error, rpc_error, timeout_error
-from smart_mcp_proxy.upstream.own import LISTINGS, OwnConnection, OwnConnections
-from smart_mcp_proxy.upstream.stdio import open_stdio
+from smart_mcp_proxy.upstream.per_client import LISTINGS, OwnConnection, OwnConnections
+from smart_mcp_proxy.upstream.protocol.codec import Envelope
+from smart_mcp_proxy.upstream.protocol.server_requests import _GONE, Conversation
+from smart_mcp_proxy.upstream.protocol.session import (
+    Link,
+    OnEvent,
+    Peer,
+    ToolsChanged,
+    lost_error,
+    rpc_error,
+    timeout_error,
+)
+from smart_mcp_proxy.upstream.stdio.stdio import open_stdio
 
 pytestmark = pytest.mark.anyio
 

@@ -13,9 +13,9 @@ from starlette.responses import PlainTextResponse
 from upstream_fakes import served
 
 from smart_mcp_proxy.errors import UpstreamError
-from smart_mcp_proxy.upstream.auth_http import AuthHttp
-from smart_mcp_proxy.upstream.http import TlsContext, new_transport
-from smart_mcp_proxy.upstream.http_client import HttpClient
+from smart_mcp_proxy.upstream.http.http_client import HttpClient
+from smart_mcp_proxy.upstream.http_failures import TlsContext, new_transport
+from smart_mcp_proxy.upstream.oauth.auth_http import AuthHttp
 from smart_mcp_proxy.upstream.proxies import Proxy, proxy_for, tunnel
 
 pytestmark = pytest.mark.anyio

@@ -19,8 +19,8 @@ from smart_mcp_proxy.errors import RequestError, UpstreamAuthError, UpstreamErro
 from smart_mcp_proxy.models import Progress
 from smart_mcp_proxy.servers import Limits, ServerConfig
 from smart_mcp_proxy.upstream import Dialer
-from smart_mcp_proxy.upstream.link import LinkEvent, LogLine, ToolsChanged
-from smart_mcp_proxy.upstream.raw_http import RawHttpLink, open_raw_http
+from smart_mcp_proxy.upstream.http.raw_http import RawHttpLink, open_raw_http
+from smart_mcp_proxy.upstream.protocol.session import LinkEvent, LogLine, ToolsChanged
 
 pytestmark = pytest.mark.anyio
 

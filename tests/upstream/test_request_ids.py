@@ -20,10 +20,10 @@ from smart_mcp_proxy import request_ids
 from smart_mcp_proxy.errors import UpstreamError
 from smart_mcp_proxy.request_ids import next_request_id
 from smart_mcp_proxy.servers import Limits, ServerConfig
-from smart_mcp_proxy.upstream.http import TlsContext
-from smart_mcp_proxy.upstream.link import Link
-from smart_mcp_proxy.upstream.raw_http import open_raw_http
-from smart_mcp_proxy.upstream.sdk import open_http
+from smart_mcp_proxy.upstream.http.raw_http import open_raw_http
+from smart_mcp_proxy.upstream.http.sdk import open_http
+from smart_mcp_proxy.upstream.http_failures import TlsContext
+from smart_mcp_proxy.upstream.protocol.session import Link
 
 pytestmark = pytest.mark.anyio
 

@@ -16,7 +16,7 @@ from smart_mcp_proxy.errors import UpstreamError
 from smart_mcp_proxy.models import Era, ServerState, ServerStatus
 from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.upstream import Dialer, Upstream
-from smart_mcp_proxy.upstream.link import Link
+from smart_mcp_proxy.upstream.protocol.session import Link
 
 pytestmark = pytest.mark.anyio
 

@@ -13,8 +13,8 @@ from growth import NOISE_S
 
 from smart_mcp_proxy.errors import RequestError, RpcAnswer, UpstreamError, UpstreamTimeoutError
 from smart_mcp_proxy.models import Progress
-from smart_mcp_proxy.upstream.link import LinkEvent, LogLine, ToolsChanged
-from smart_mcp_proxy.upstream.stdio import StdioLink
+from smart_mcp_proxy.upstream.protocol.session import LinkEvent, LogLine, ToolsChanged
+from smart_mcp_proxy.upstream.stdio.stdio import StdioLink
 
 pytestmark = pytest.mark.anyio
 

@@ -19,7 +19,7 @@ from smart_mcp_proxy.models import ServerState, ServerStatus
 from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.servers import Limits, ServerConfig
 from smart_mcp_proxy.upstream import Dialer, Fleet, Upstream
-from smart_mcp_proxy.upstream.link import OnEvent, Revived
+from smart_mcp_proxy.upstream.protocol.session import OnEvent, Revived
 
 pytestmark = pytest.mark.anyio
 

@@ -12,13 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from smart_mcp_proxy.errors import UpstreamError, UpstreamTimeoutError
+from smart_mcp_proxy.io.lines import LineSplitter, OverlongLine
 from smart_mcp_proxy.models import ServerState
 from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.telemetry import secrets_hidden
-from smart_mcp_proxy.upstream.codec import cleaned, recovered_id
-from smart_mcp_proxy.upstream.handshake import server_label
-from smart_mcp_proxy.upstream.lines import LineSplitter, OverlongLine
 from smart_mcp_proxy.upstream.listing import ToolListing, fetch_tools
+from smart_mcp_proxy.upstream.protocol.codec import cleaned, recovered_id
+from smart_mcp_proxy.upstream.protocol.handshake import server_label
 from smart_mcp_proxy.upstream.states import TRANSITIONS, check_transition
 from smart_mcp_proxy.upstream.supervisor import backoff_s
 

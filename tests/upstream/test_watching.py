@@ -16,7 +16,7 @@ from upstream_fakes import served
 from smart_mcp_proxy.errors import UpstreamError
 from smart_mcp_proxy.servers import Limits, ServerConfig
 from smart_mcp_proxy.upstream import Dialer, Fleet, Upstream, watching
-from smart_mcp_proxy.upstream.link import (
+from smart_mcp_proxy.upstream.protocol.session import (
     Acknowledged,
     ResourceUpdated,
     UpdatesMissed,

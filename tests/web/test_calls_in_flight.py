@@ -8,8 +8,8 @@ import pytest
 
 from smart_mcp_proxy.models import LOCAL
 from smart_mcp_proxy.raw_result import RawResult
-from smart_mcp_proxy.web.wire import CallsInFlight, WireCall, parse_wire
-from smart_mcp_proxy.web.wire_http import TakenCall
+from smart_mcp_proxy.web.fast_path.messages import CallsInFlight, WireCall, parse_wire
+from smart_mcp_proxy.web.fast_path.wire_http import TakenCall
 
 pytestmark = pytest.mark.anyio
 

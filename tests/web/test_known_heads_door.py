@@ -11,9 +11,9 @@ from starlette.types import Receive, Scope, Send
 from uvicorn import Config
 from uvicorn.server import ServerState
 
-from smart_mcp_proxy.known_heads import KnownHeads
-from smart_mcp_proxy.web.wire import WireCancel
-from smart_mcp_proxy.web.wire_protocol import WireDoor, WireProtocol
+from smart_mcp_proxy.io.header_cache import KnownHeads
+from smart_mcp_proxy.web.fast_path.messages import WireCancel
+from smart_mcp_proxy.web.fast_path.wire_protocol import WireDoor, WireProtocol
 
 Heard = tuple[dict[bytes, bytes], bytes]
 

@@ -9,7 +9,7 @@ import pytest
 from fastmcp.server.auth import AccessToken, AuthProvider
 
 from smart_mcp_proxy.models import Reach
-from smart_mcp_proxy.web.signed_tokens import SignedTokens
+from smart_mcp_proxy.web.auth.signed_tokens import SignedTokens
 
 pytestmark = pytest.mark.anyio
 

@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from smart_mcp_proxy.web.wire import WireCall, parse_wire
+from smart_mcp_proxy.web.fast_path.messages import WireCall, parse_wire
 
 LOOKALIKES = ['"progressToken":5', ',"progressToken":5}', '{"progressToken":5,', "progressToken", '"', "\\", ","]
 texts = st.text(max_size=4) | st.sampled_from(LOOKALIKES)

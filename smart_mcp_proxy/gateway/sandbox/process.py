@@ -11,9 +11,9 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from smart_mcp_proxy.errors import ProxyError
+from smart_mcp_proxy.io.lines import LineSplitter, OverlongLine
+from smart_mcp_proxy.io.watchdog import Watchdog
 from smart_mcp_proxy.telemetry import spawn
-from smart_mcp_proxy.upstream.lines import LineSplitter, OverlongLine
-from smart_mcp_proxy.upstream.watchdog import Watchdog
 
 __all__ = ["LINE_BYTES", "ScriptProcess", "started"]
 

@@ -8,7 +8,7 @@ from smart_mcp_proxy.gateway.sandbox.ledger import Ledger
 from smart_mcp_proxy.gateway.sandbox.process import ScriptProcess, started
 from smart_mcp_proxy.gateway.sandbox.run import Finished, MakeCall, Run, Script
 from smart_mcp_proxy.gateway.sandbox.runtimes import command
-from smart_mcp_proxy.upstream.watchdog import Watchdog
+from smart_mcp_proxy.io.watchdog import Watchdog
 
 __all__ = ["Sandbox"]
 

@@ -10,15 +10,15 @@ from pydantic import Field
 
 from smart_mcp_proxy import policy
 from smart_mcp_proxy.errors import ProxyError, RefusedError, RequestError
-from smart_mcp_proxy.gateway.calls import Calls
-from smart_mcp_proxy.gateway.cleaning import clean, fence, may_need_cleaning, told_error
-from smart_mcp_proxy.gateway.outputs import Outputs, truncate
-from smart_mcp_proxy.gateway.recorder import Recorder
-from smart_mcp_proxy.gateway.results import rewritten, structured_result
+from smart_mcp_proxy.gateway.activity.recorder import Recorder
+from smart_mcp_proxy.gateway.calls.calls import Calls
+from smart_mcp_proxy.gateway.results.cleaning import clean, fence, may_need_cleaning, told_error
+from smart_mcp_proxy.gateway.results.outputs import Outputs, truncate
+from smart_mcp_proxy.gateway.results.results import rewritten, structured_result
 from smart_mcp_proxy.gateway.sandbox import Finished, Language, Ledger, Sandbox, Script, languages_of
 from smart_mcp_proxy.gateway.sandbox.advice import advice_on_failure, advice_on_result
-from smart_mcp_proxy.gateway.tools.base import AgentTool, Arguments, Caller
-from smart_mcp_proxy.gateway.visible import Visible
+from smart_mcp_proxy.gateway.shared.base import AgentTool, Arguments, Caller
+from smart_mcp_proxy.gateway.visibility.visibility import Visible
 from smart_mcp_proxy.models import CallRequest
 from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.settings import Settings

@@ -5,11 +5,11 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from smart_mcp_proxy.errors import RefusedError, ToolNotFoundError, UpstreamError
-from smart_mcp_proxy.gateway.calls import Calls
-from smart_mcp_proxy.gateway.results import structured_result
-from smart_mcp_proxy.gateway.retrieval import Retrieval
-from smart_mcp_proxy.gateway.tools.base import AgentTool, Arguments, Caller
-from smart_mcp_proxy.gateway.visible import NAME_LIMIT_CHARS, Visible
+from smart_mcp_proxy.gateway.calls.calls import Calls
+from smart_mcp_proxy.gateway.results.results import structured_result
+from smart_mcp_proxy.gateway.retrieval.retrieval import Retrieval
+from smart_mcp_proxy.gateway.shared.base import AgentTool, Arguments, Caller
+from smart_mcp_proxy.gateway.visibility.visibility import NAME_LIMIT_CHARS, Visible
 from smart_mcp_proxy.raw_result import RawResult
 
 __all__ = ["DescribeTool"]

@@ -10,13 +10,14 @@ from pydantic import ConfigDict
 from smart_mcp_proxy import policy
 from smart_mcp_proxy.catalog import Catalog
 from smart_mcp_proxy.errors import ProxyError
-from smart_mcp_proxy.gateway.asks import Asks
-from smart_mcp_proxy.gateway.calls import Calls
-from smart_mcp_proxy.gateway.contents import Contents
-from smart_mcp_proxy.gateway.proxying import CallerSource, ContentReader
-from smart_mcp_proxy.gateway.recorder import Recorder
-from smart_mcp_proxy.gateway.tools.base import AgentTool, Arguments, Caller
-from smart_mcp_proxy.gateway.visible import Visible
+from smart_mcp_proxy.gateway.activity.recorder import Recorder
+from smart_mcp_proxy.gateway.calls.calls import Calls
+from smart_mcp_proxy.gateway.calls.requests import Asks
+from smart_mcp_proxy.gateway.shared.base import AgentTool, Arguments, Caller
+from smart_mcp_proxy.gateway.tools.reader import ContentReader
+from smart_mcp_proxy.gateway.tools.source import CallerSource
+from smart_mcp_proxy.gateway.visibility.contents import Contents
+from smart_mcp_proxy.gateway.visibility.visibility import Visible
 from smart_mcp_proxy.proxying import DESCRIPTION, PARAMETERS, Batch, Operation, parse_operation, perform
 from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.settings import Settings

@@ -5,10 +5,10 @@ from typing import Annotated
 import msgspec
 from pydantic import Field
 
-from smart_mcp_proxy.gateway.cleaning import fenced
-from smart_mcp_proxy.gateway.outputs import Outputs
-from smart_mcp_proxy.gateway.results import structured_result
-from smart_mcp_proxy.gateway.tools.base import AgentTool, Arguments, Caller
+from smart_mcp_proxy.gateway.results.cleaning import fenced
+from smart_mcp_proxy.gateway.results.outputs import Outputs
+from smart_mcp_proxy.gateway.results.results import structured_result
+from smart_mcp_proxy.gateway.shared.base import AgentTool, Arguments, Caller
 from smart_mcp_proxy.raw_result import RawResult
 
 __all__ = ["ReadOutput"]

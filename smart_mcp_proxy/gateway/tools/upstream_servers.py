@@ -8,10 +8,10 @@ from pydantic import Field
 from pydantic.json_schema import SkipJsonSchema
 
 from smart_mcp_proxy.errors import RequestError
-from smart_mcp_proxy.gateway.cleaning import clean, fenced, may_need_cleaning
-from smart_mcp_proxy.gateway.management import Management
-from smart_mcp_proxy.gateway.results import rewritten, structured_result
-from smart_mcp_proxy.gateway.tools.base import AgentTool, Arguments, Caller
+from smart_mcp_proxy.gateway.admin.management import Management
+from smart_mcp_proxy.gateway.results.cleaning import clean, fenced, may_need_cleaning
+from smart_mcp_proxy.gateway.results.results import rewritten, structured_result
+from smart_mcp_proxy.gateway.shared.base import AgentTool, Arguments, Caller
 from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.settings import Settings
 

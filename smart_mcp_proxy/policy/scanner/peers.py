@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from smart_mcp_proxy.policy.scanner.findings import DECISIVE, Evidence, excerpt
-from smart_mcp_proxy.policy.scanner.lookalikes import LOOKALIKES
+from smart_mcp_proxy.policy.scanner.rules.lookalikes import LOOKALIKES
 from smart_mcp_proxy.policy.scanner.wording import Reading
 
 __all__ = ["Peer", "Peers"]

@@ -6,17 +6,17 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeVar
 
-from smart_mcp_proxy.policy.scanner.consent import CONSENT
-from smart_mcp_proxy.policy.scanner.data_words import ASKED_NAMES, PRIVATE, SECRET, WAYS_OUT, Words
 from smart_mcp_proxy.policy.scanner.findings import DECISIVE, Evidence, Passage, excerpt
-from smart_mcp_proxy.policy.scanner.handover import ABOUT_AGENTS, AGENT_DATA, HANDS_OVER
-from smart_mcp_proxy.policy.scanner.languages import COMMON_WORDS, LANGUAGES
-from smart_mcp_proxy.policy.scanner.lookalikes import LOOKALIKES
-from smart_mcp_proxy.policy.scanner.orders import ORDERS
-from smart_mcp_proxy.policy.scanner.phrases import MARKS, PLAIN_PURPOSE, Phrase
-from smart_mcp_proxy.policy.scanner.places import Searchable
-from smart_mcp_proxy.policy.scanner.secrecy import SECRECY
-from smart_mcp_proxy.policy.scanner.steering import STEERING
+from smart_mcp_proxy.policy.scanner.rules.consent import CONSENT
+from smart_mcp_proxy.policy.scanner.rules.data_words import ASKED_NAMES, PRIVATE, SECRET, WAYS_OUT, Words
+from smart_mcp_proxy.policy.scanner.rules.handover import ABOUT_AGENTS, AGENT_DATA, HANDS_OVER
+from smart_mcp_proxy.policy.scanner.rules.languages import COMMON_WORDS, LANGUAGES
+from smart_mcp_proxy.policy.scanner.rules.lookalikes import LOOKALIKES
+from smart_mcp_proxy.policy.scanner.rules.orders import ORDERS
+from smart_mcp_proxy.policy.scanner.rules.phrases import MARKS, PLAIN_PURPOSE, Phrase
+from smart_mcp_proxy.policy.scanner.rules.prefilter import Searchable
+from smart_mcp_proxy.policy.scanner.rules.secrecy import SECRECY
+from smart_mcp_proxy.policy.scanner.rules.steering import STEERING
 
 __all__ = ["Reading", "read", "wording"]
 

@@ -8,7 +8,7 @@ from starlette.responses import Response
 from starlette.types import Send
 
 from smart_mcp_proxy.errors import ProxyError, UpstreamError
-from smart_mcp_proxy.web.messages import json_response
+from smart_mcp_proxy.web.common.messages import json_response
 
 __all__ = ["Answer", "failure"]
 

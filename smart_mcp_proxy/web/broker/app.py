@@ -17,18 +17,18 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from smart_mcp_proxy.errors import ProxyError, RateLimitedError, UpstreamError
 from smart_mcp_proxy.fastmcp_compat.failures import gateway_failed
-from smart_mcp_proxy.fastmcp_compat.http import accepted_replies
+from smart_mcp_proxy.fastmcp_compat.http.http import accepted_replies
 from smart_mcp_proxy.gateway import Gateway
-from smart_mcp_proxy.gateway.agent import Agent
-from smart_mcp_proxy.gateway.broker_contents import BrokerContents
-from smart_mcp_proxy.gateway.brokering import Brokering, BrokerRequest
+from smart_mcp_proxy.gateway.broker.broker_contents import BrokerContents
+from smart_mcp_proxy.gateway.broker.brokering import Brokering, BrokerRequest
+from smart_mcp_proxy.gateway.sessions.agent import Agent
 from smart_mcp_proxy.models import Principal
-from smart_mcp_proxy.web.abandonment import Abandonment
-from smart_mcp_proxy.web.auth import Keys
+from smart_mcp_proxy.web.auth.auth import Keys
 from smart_mcp_proxy.web.broker.answer import Answer, failure
 from smart_mcp_proxy.web.broker.message import BrokerMessage, parse_message
-from smart_mcp_proxy.web.hosts import PlainAddress, allowed_hosts
-from smart_mcp_proxy.web.messages import (
+from smart_mcp_proxy.web.common.abandonment import Abandonment
+from smart_mcp_proxy.web.common.hosts import PlainAddress, allowed_hosts
+from smart_mcp_proxy.web.common.messages import (
     BODY_LIMIT_BYTES,
     UnauthorizedError,
     json_response,
@@ -36,7 +36,7 @@ from smart_mcp_proxy.web.messages import (
     read_body,
     require_json,
 )
-from smart_mcp_proxy.web.refusals import refusal_of
+from smart_mcp_proxy.web.common.refusals import refusal_of
 
 __all__ = ["BrokerBeside"]
 

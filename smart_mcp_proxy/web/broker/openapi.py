@@ -4,8 +4,8 @@ from typing import Any, Final
 
 import msgspec
 
-from smart_mcp_proxy.gateway.broker_status import BrokerStatus, Connections
-from smart_mcp_proxy.web.messages import json_content
+from smart_mcp_proxy.gateway.broker.broker_status import BrokerStatus, Connections
+from smart_mcp_proxy.web.common.messages import json_content
 
 __all__ = ["describe_broker"]
 

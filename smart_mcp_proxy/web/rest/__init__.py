@@ -14,9 +14,9 @@ from starlette.types import Receive, Scope, Send
 from smart_mcp_proxy.fastmcp_compat.failures import gateway_failed
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.web.broker.openapi import describe_broker
-from smart_mcp_proxy.web.messages import json_response, not_served
+from smart_mcp_proxy.web.common.messages import json_response, not_served
 from smart_mcp_proxy.web.rest import activity, agent_tokens, approvals, calls, config, servers, tools
-from smart_mcp_proxy.web.rest.doors import NetworkDoor, PrivateDoor, operator_token
+from smart_mcp_proxy.web.rest.authorization import NetworkDoor, PrivateDoor, operator_token
 from smart_mcp_proxy.web.rest.openapi import OPENAPI_PATH, describe
 from smart_mcp_proxy.web.rest.pages import DOCS_PATH, START_PATH, docs_page, docs_response, start_response
 from smart_mcp_proxy.web.rest.route import PREFIX, Answer, Door, Endpoint

@@ -6,7 +6,7 @@ from typing import get_args
 from starlette.requests import Request
 
 from smart_mcp_proxy.gateway import Gateway
-from smart_mcp_proxy.gateway.records import (
+from smart_mcp_proxy.gateway.activity.records import (
     PAGE_LIMIT,
     SINCE,
     ActivityPage,

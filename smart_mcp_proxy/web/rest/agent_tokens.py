@@ -8,7 +8,7 @@ from starlette.requests import Request
 from smart_mcp_proxy.catalog import AgentToken
 from smart_mcp_proxy.errors import ConflictError
 from smart_mcp_proxy.gateway import Gateway
-from smart_mcp_proxy.gateway.agent_tokens import (
+from smart_mcp_proxy.gateway.admin.agent_tokens import (
     LONGEST_LIFE_S,
     NAME_CHARS,
     SHORTEST_LIFE_S,

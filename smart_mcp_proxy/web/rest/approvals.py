@@ -10,7 +10,7 @@ from starlette.requests import Request
 
 from smart_mcp_proxy.errors import ConflictError, RequestError, ServerNotFoundError, ToolNotFoundError
 from smart_mcp_proxy.gateway import Gateway
-from smart_mcp_proxy.gateway.approvals import Waiting
+from smart_mcp_proxy.gateway.admin.approvals import Waiting
 from smart_mcp_proxy.policy.scanner import Finding
 from smart_mcp_proxy.web.rest.route import Endpoint, author_of, body_of
 

@@ -18,7 +18,7 @@ from smart_mcp_proxy.errors import (
     UpstreamTimeoutError,
 )
 from smart_mcp_proxy.gateway import Gateway
-from smart_mcp_proxy.gateway.retrieval import Question
+from smart_mcp_proxy.gateway.retrieval.retrieval import Question
 from smart_mcp_proxy.models import CallRequest
 from smart_mcp_proxy.web.rest.route import (
     COMMAND_LINE,

@@ -9,10 +9,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from smart_mcp_proxy.errors import ConfigError
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.telemetry import get_logger
-from smart_mcp_proxy.web.hosts import PlainAddress, allowed_hosts
-from smart_mcp_proxy.web.refusals import Refusals
+from smart_mcp_proxy.web.common.hosts import PlainAddress, allowed_hosts
+from smart_mcp_proxy.web.common.refusals import Refusals
 from smart_mcp_proxy.web.rest import PAGES, PREFIX, build_rest_app
-from smart_mcp_proxy.web.rest.doors import NetworkDoor, operator_token
+from smart_mcp_proxy.web.rest.authorization import NetworkDoor, operator_token
 
 __all__ = ["RestBeside", "open_network_door"]
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from smart_mcp_proxy import __version__
-from smart_mcp_proxy.web.messages import json_content
+from smart_mcp_proxy.web.common.messages import json_content
 from smart_mcp_proxy.web.rest.route import PREFIX, Endpoint, Parameter
 
 __all__ = ["OPENAPI_PATH", "describe"]

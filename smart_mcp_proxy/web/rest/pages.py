@@ -11,8 +11,8 @@ from typing import Any, Final
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
-from smart_mcp_proxy.gateway.results import SERVER_NAME
-from smart_mcp_proxy.web.messages import json_response
+from smart_mcp_proxy.gateway.results.results import SERVER_NAME
+from smart_mcp_proxy.web.common.messages import json_response
 from smart_mcp_proxy.web.rest.openapi import OPENAPI_PATH
 from smart_mcp_proxy.web.rest.route import PREFIX
 

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from smart_mcp_proxy.errors import CatalogError, ProxyError, RefusedError, RequestError
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.servers import Author
-from smart_mcp_proxy.web.messages import (
+from smart_mcp_proxy.web.common.messages import (
     TooLargeError,
     UnauthorizedError,
     UnsupportedTypeError,

@@ -8,9 +8,9 @@ from starlette.requests import Request
 
 from smart_mcp_proxy.errors import ConfigError, ConflictError, ProxyError, RequestError, ServerNotFoundError
 from smart_mcp_proxy.gateway import Gateway, GatewayStatus
-from smart_mcp_proxy.gateway.management import ServerChange, ServerImported, ServerPage, ServersView
-from smart_mcp_proxy.gateway.offer import Session
-from smart_mcp_proxy.gateway.visitors import Visitor
+from smart_mcp_proxy.gateway.activity.visitors import Visitor
+from smart_mcp_proxy.gateway.admin.management import ServerChange, ServerImported, ServerPage, ServersView
+from smart_mcp_proxy.gateway.shared.tool_offer import Session
 from smart_mcp_proxy.models import ServerStatus
 from smart_mcp_proxy.servers import SERVER_NAME
 from smart_mcp_proxy.web.rest.route import Endpoint, author_of, body_of, integer, whole_number

@@ -7,7 +7,7 @@ from starlette.requests import Request
 from smart_mcp_proxy.catalog import Example
 from smart_mcp_proxy.errors import ServerNotFoundError, ToolNotFoundError, UpstreamAuthError, UpstreamError
 from smart_mcp_proxy.gateway import Gateway
-from smart_mcp_proxy.gateway.learning import forget_examples
+from smart_mcp_proxy.gateway.indexing.learning import forget_examples
 from smart_mcp_proxy.web.rest.route import Endpoint, Parameter
 
 __all__ = ["ROUTES"]

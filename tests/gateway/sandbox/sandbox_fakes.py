@@ -10,7 +10,7 @@ from typing import Any
 
 from smart_mcp_proxy.errors import ProxyError, ToolNotFoundError
 from smart_mcp_proxy.gateway.sandbox import Language, Ledger, Sandbox, Script
-from smart_mcp_proxy.upstream.watchdog import Watchdog
+from smart_mcp_proxy.io.watchdog import Watchdog
 
 MIB = 1 << 20
 TIMEOUT_S = 20.0

@@ -7,7 +7,7 @@ import anyio
 import pytest
 
 from smart_mcp_proxy.gateway.sandbox.process import started
-from smart_mcp_proxy.upstream.watchdog import Watchdog
+from smart_mcp_proxy.io.watchdog import Watchdog
 
 pytestmark = pytest.mark.anyio
 

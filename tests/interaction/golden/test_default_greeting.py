@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from listing import default_greeting_file, rendered_default_greeting
 
-from smart_mcp_proxy.cli.opening import _SAYS_NOTHING
+from smart_mcp_proxy.cli.support.opening import _SAYS_NOTHING
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.gateway.rehearsal import Rehearsal
 from smart_mcp_proxy.greeting import default_answers

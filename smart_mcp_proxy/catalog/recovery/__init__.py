@@ -1,0 +1,1 @@
+"""Damaged, locked and full SQLite files, and the guard against lost approvals."""

@@ -1,0 +1,176 @@
+"""The mark beside the database: how many decisions about approvals its file must hold, so that a loss shows.
+
+A database that was emptied, removed, put back from an older copy or robbed of its journal is a sound file to SQLite.
+What tells it from a sound one is kept outside it, in `approvals.mark`: the random number that the file was born with,
+and how often its approvals, blocks and heard first lists have changed. The database counts that itself, by triggers,
+in the transaction of the change. The mark is written after the commit, so only three things can be seen at a start:
+
+- The file has the mark's number and counts as far or further (a process died between commit and mark): it is whole.
+- There is no mark: a new directory, or one of an earlier program; the file is taken as it is and marked. A directory
+  in which nothing was decided yet gets no mark, because nothing can be lost there.
+- Anything else, a mark that cannot be read included: decisions may be lost, a block among them, and what is left must
+  not be trusted either. The file is treated as a damaged one is, and the new one starts closed.
+
+A mark that cannot be written (disk full, read-only) counts as a database that cannot be written: what the servers list
+is served from memory, that is said, and both are tried again. The decision itself is in the database by then and the
+mark behind it, which is the first case above: a full disk closes no healthy gateway.
+
+Not seen is the loss of the database and the mark together, which is what a user does who starts anew.
+"""
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from sqlalchemy import Connection
+
+from smart_mcp_proxy.catalog.recovery.damage import alone
+
+__all__ = ["CATALOG_ID_KEY", "CLOSED_KEY", "COUNT_KEY", "MARK_NAME", "NO_MARK", "Mark", "MarkFile", "read_mark"]
+
+MARK_NAME: Final = "approvals.mark"
+CATALOG_ID_KEY: Final = "catalog_id"
+"""In `meta`: a random number that this file was born with."""
+CLOSED_KEY: Final = "approvals_closed"
+"""In `meta` where the record of approvals was lost with a damaged file: then no first list is trusted either."""
+COUNT_KEY: Final = "approvals_count"
+"""In `meta`: how often approvals, blocks and heard first lists have changed; grows only."""
+
+_FORMAT = re.compile(rb"catalog (-?\d{1,19})\napprovals (\d{1,19})\n")
+_LIMIT_BYTES = 128
+"""Longer than any mark."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """How far a database has come.
+
+    Attributes:
+        catalog_id: The random number it was born with; 0 for none.
+        count: How often its approvals, blocks and heard first lists have changed, >= 0.
+    """
+
+    catalog_id: int
+    count: int
+
+    def covers(self, other: "Mark") -> bool:
+        """Whether what is at this mark knows every decision that `other` counts."""
+        return self.catalog_id == other.catalog_id != 0 and self.count >= other.count
+
+
+NO_MARK: Final = Mark(0, 0)
+"""Where nothing can be made out: of a file, that it knows nothing; beside a file, that no file will do."""
+
+
+class MarkFile:
+    """The mark of a data directory; for use in the database's thread.
+
+    Args:
+        directory: With the database in it.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._path = directory / MARK_NAME
+        self._last: Mark | None = None
+
+    def read(self) -> Mark | None:
+        """The mark; None where there is none, `NO_MARK` where it cannot be made out."""
+        try:
+            with self._path.open("rb") as file:
+                found = _FORMAT.fullmatch(file.read(_LIMIT_BYTES))
+        except FileNotFoundError:
+            return None
+        except OSError:
+            return NO_MARK
+        return NO_MARK if found is None else Mark(int(found[1]), int(found[2]))
+
+    def find_loss(self, connection: Connection) -> str | None:
+        """How the database falls short of the mark; None where it does not, or is so new that it trusts nothing.
+
+        Args:
+            connection: Not in a transaction yet: what it sees must not be older than the mark.
+        """
+        # The mark first: whatever it says was committed before it was written.
+        mark = self.read()
+        while not (mark is None or _trusts_nothing(connection) or read_mark(connection).covers(mark)):
+            # Unless another process has put this file in the place of the lost one in between, and marked it.
+            if (again := self.read()) == mark:
+                break
+            mark = again
+        else:
+            return None
+        if mark == NO_MARK:
+            return f"{MARK_NAME} beside it cannot be read, so decisions about tools may be missing"
+        return f"{MARK_NAME} beside it knows decisions about tools that it does not hold"
+
+    def knows(self, mark: Mark) -> bool:
+        """Whether this process has raised the mark to this one last."""
+        return mark == self._last
+
+    def advance(self, mark: Mark, *, adopts: bool = False) -> None:
+        """Raises the mark to that of a database after its commit; a mark that is there already costs nothing.
+
+        Args:
+            mark: Of the database.
+            adopts: Whether the database takes the place of the one that the mark was of. Otherwise a mark of another
+                one stays: a process that has not noticed yet that its file was replaced must not speak for the new.
+
+        Raises:
+            OSError: It cannot be written.
+        """
+        if self.knows(mark) and not adopts:
+            return
+        with alone(self._path.parent) as directory:
+            if _is_due(self.read(), mark, adopts=adopts):
+                _replace(self._path, b"catalog %d\napprovals %d\n" % (mark.catalog_id, mark.count))
+                os.fsync(directory)
+        self._last = mark
+
+
+def read_mark(connection: Connection) -> Mark:
+    """How far a database has come; one without a count is at no mark."""
+    if not _has_table(connection, "meta"):
+        return NO_MARK
+    keys = (CATALOG_ID_KEY, COUNT_KEY)
+    rows = connection.exec_driver_sql("SELECT key, value FROM meta WHERE key IN (?, ?)", keys).all()
+    found: dict[str, int] = dict(rows)
+    return Mark(found[CATALOG_ID_KEY], found[COUNT_KEY]) if len(found) == len(keys) else NO_MARK
+
+
+def _is_due(standing: Mark | None, mark: Mark, *, adopts: bool) -> bool:
+    if standing is None:
+        return mark.count > 0
+    if standing.catalog_id != mark.catalog_id:
+        return adopts
+    return mark.count > standing.count
+
+
+def _trusts_nothing(connection: Connection) -> bool:
+    """Whether a file is one that was just begun in the place of a lost one: without tools, or closed and undecided."""
+    if not _has_table(connection, "approvals"):
+        return not _has_table(connection, "tools") or not _holds(connection, "tools")
+    is_closed = connection.exec_driver_sql("SELECT 1 FROM meta WHERE key = ?", (CLOSED_KEY,)).first() is not None
+    return is_closed and not _holds(connection, "approvals") and not _holds(connection, "baselines")
+
+
+def _has_table(connection: Connection, name: str) -> bool:
+    find = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?"
+    return connection.exec_driver_sql(find, (name,)).first() is not None
+
+
+def _holds(connection: Connection, table: str) -> bool:
+    return connection.exec_driver_sql(f"SELECT 1 FROM {table} LIMIT 1").first() is not None
+
+
+def _replace(path: Path, content: bytes) -> None:
+    """Puts `content` into the owner's own file, whole or not at all; for one process at a time."""
+    # One name: what a killed process leaves of it is overwritten by the next.
+    temporary = path.with_name(f".{path.name}.new")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(descriptor)
+    temporary.replace(path)

@@ -1,0 +1,73 @@
+"""The journal of the database and the journal's index: whether they are still those that all processes share."""
+
+import sqlite3
+import time
+from pathlib import Path
+from typing import Final
+
+from sqlalchemy import Engine
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+
+from smart_mcp_proxy.catalog.recovery.damage import COMPANIONS, FileId, file_id
+
+__all__ = ["await_companions", "companion_ids", "is_busy", "primary_code"]
+
+MOST_S: Final = 5.0
+"""Others look every other second whether theirs are still there, and make new ones."""
+PAUSE_S: Final = 0.05
+_BUSY_CODES: Final = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
+
+
+def primary_code(exc: SQLAlchemyError) -> int:
+    """SQLite's primary result code behind an error, 0 where there is none."""
+    origin = exc.orig if isinstance(exc, DBAPIError) else None
+    code: int = getattr(origin, "sqlite_errorcode", 0)
+    return code & 0xFF
+
+
+def is_busy(exc: SQLAlchemyError) -> bool:
+    """Whether it is only another connection that is in the way."""
+    return primary_code(exc) in _BUSY_CODES
+
+
+def companion_ids(path: Path) -> tuple[FileId | None, ...]:
+    """Which files the journal and its index are now, in this order; None for one that is not there.
+
+    Args:
+        path: Of the database.
+    """
+    return tuple(file_id(path.with_name(path.name + ending)) for ending in COMPANIONS)
+
+
+def await_companions(path: Path, engine: Engine) -> None:
+    """Returns when a new process may open the database: at once, unless its journal was removed under others.
+
+    They have what is missing: without it the database would be taken for one that lost decisions, or both would write.
+
+    Args:
+        path: Of the database.
+        engine: For it.
+
+    Raises:
+        TimeoutError: They did nothing about it.
+    """
+    if not path.stat().st_size:
+        return
+    until_s = time.monotonic() + MOST_S
+    while None in companion_ids(path) and not _is_alone(engine):
+        if time.monotonic() > until_s:
+            raise TimeoutError
+        time.sleep(PAUSE_S)
+
+
+def _is_alone(engine: Engine) -> bool:
+    """Whether no connection has the file open; then nothing of a journal is missing."""
+    try:
+        with engine.connect() as connection:
+            connection.exec_driver_sql("PRAGMA busy_timeout = 0")
+            connection.exec_driver_sql("PRAGMA locking_mode = EXCLUSIVE")
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
+            connection.connection.rollback()
+    except SQLAlchemyError as exc:
+        return not is_busy(exc)  # what else is wrong is found out by those who open it
+    return True

@@ -1,0 +1,398 @@
+"""The SQLite file: one thread, one connection, transactions that wait for other processes, errors in our words."""
+
+import asyncio
+import random
+import sqlite3
+import time
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import Literal, Self, TypeVar
+
+from sqlalchemy import URL, Connection, NullPool, create_engine
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+
+from smart_mcp_proxy.catalog.recovery.damage import FileId, file_id, find_damage, move_aside
+from smart_mcp_proxy.catalog.recovery.read_only import copy_in_memory
+from smart_mcp_proxy.catalog.recovery.rollback_guard import MARK_NAME, Mark, MarkFile
+from smart_mcp_proxy.catalog.recovery.storage_space import (
+    NO_ROOM_HINT,
+    create_private,
+    disk_full,
+    is_full,
+    is_read_only,
+    why_unwritable,
+)
+from smart_mcp_proxy.catalog.recovery.wal_files import await_companions, companion_ids, is_busy, primary_code
+from smart_mcp_proxy.catalog.tables.schema import refuse_newer
+from smart_mcp_proxy.errors import CatalogError, ConfigError
+from smart_mcp_proxy.telemetry import get_logger
+
+__all__ = ["DATABASE_NAME", "Database", "StorageError"]
+
+DATABASE_NAME = "proxy.db"
+"""Source: contract.md, SQL."""
+
+_BUSY_TIMEOUT_S = 5.0
+"""How long one statement waits for another process's transaction; the longest of ours takes under a second."""
+_ATTEMPTS = 10
+"""SQLite answers "busy" without waiting in a few races (switch to WAL, recovery, last close): those are tried again."""
+_PAUSE_S = 0.05
+"""Longest first pause before another attempt; it grows with each one. All pauses together stay below 2.5 s."""
+
+_UNUSABLE_CODES = frozenset({sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM})
+_DAMAGE_CODES = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+_STORAGE_CODES = _UNUSABLE_CODES | _DAMAGE_CODES | {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR}
+_PROBED_CODES = _UNUSABLE_CODES | {sqlite3.SQLITE_IOERR}
+"""What SQLite says, among other things, where it cannot create its files: the system knows why."""
+_DIRECTORY_HINT = "Set MCPPROXY_DATA_DIR to a directory that you can write to, or change its permissions."
+_HINTS = {
+    sqlite3.SQLITE_BUSY: "Another process holds the file; try again, or stop that process.",
+    sqlite3.SQLITE_FULL: NO_ROOM_HINT,
+    sqlite3.SQLITE_IOERR: "Check the disk, its free space and its quota.",
+    sqlite3.SQLITE_READONLY: _DIRECTORY_HINT,
+    sqlite3.SQLITE_CANTOPEN: _DIRECTORY_HINT,
+}
+
+T = TypeVar("T")
+
+_log = get_logger("catalog")
+
+
+class StorageError(CatalogError):
+    """The file itself is at fault, its disk or its permissions: what is in memory is all there is for now."""
+
+
+class _CutOffError(Exception):
+    """The journal that this process uses is not the one that others would find."""
+
+
+class Database:
+    """`proxy.db` in a data directory, opened by `async with Database.open(...)`.
+
+    All SQL runs in one thread of its own, so the event loop never waits for a disk and SQLite sees one connection
+    per process. `read` and `write` are for use inside that thread, which `run` enters.
+
+    The journal is WAL (readers and one writer at once) with `synchronous=FULL`: a committed write survives a power
+    cut. `NORMAL` would lose the last commits, and with them hand out again ids and generations that a side-car file
+    already refers to. It costs one fsync per commit, in a thread, and unchanged tool lists commit nothing.
+
+    Somebody may remove the journal (`-wal`) or its index (`-shm`) while processes use them. SQLite notices nothing:
+    they would go on in files without a name, and the next process would begin new ones beside them. So every
+    transaction looks whether they are the ones that were opened; if not, nothing is written, what the lost journal
+    holds is put into the database, and it is opened anew. A process that starts meanwhile waits for that. Who is killed
+    before it looks takes with it what no checkpoint has copied: records and lists of the last while. Decisions are
+    copied at once, see `fold_journal`; where a reader holds that back the mark tells that one is missing.
+    """
+
+    def __init__(self, path: Path, *, is_needed: bool = True) -> None:
+        self.path = path
+        self._is_needed = is_needed
+        self._mark = MarkFile(path.parent)
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="catalog")
+        self._engine = create_engine(
+            URL.create("sqlite", database=str(path)),
+            poolclass=NullPool,
+            isolation_level="AUTOCOMMIT",  # BEGIN is written out below: the driver's own is always deferred
+            connect_args={"timeout": _BUSY_TIMEOUT_S},
+            hide_parameters=True,
+        )
+        self._connection: Connection | None = None
+        self._file: FileId | None = None
+        self._companions: tuple[FileId | None, ...] = ()
+        self._is_suspect = False
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls, data_dir: Path, *, is_needed: bool = True) -> AsyncIterator[Self]:
+        """The database of a data directory; `connect` has to follow.
+
+        Args:
+            data_dir: Where.
+            is_needed: Whether a directory that cannot be used is an error of the user's, not one to live with.
+        """
+        database = cls(data_dir / DATABASE_NAME, is_needed=is_needed)
+        try:
+            yield database
+        finally:
+            closed = database._thread.submit(database._disconnect)
+            database._thread.shutdown(wait=False)
+            await asyncio.shield(asyncio.wrap_future(closed))
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """What `work` returns from the database's thread; it is done even if the caller is cancelled meanwhile."""
+        done = asyncio.get_running_loop().run_in_executor(self._thread, work)
+        done.add_done_callback(_take_note)
+        return await asyncio.shield(done)
+
+    def connect(self) -> None:
+        """Opens the file; it and its directory are created, for the owner only, where they do not exist.
+
+        A damaged file, or one that lacks decisions of the user's, is moved aside, with a message, and a new one takes
+        its place.
+
+        Raises:
+            ConfigError: The directory cannot be used, and is needed.
+            StorageError: The disk does not let us.
+            CatalogError: The file stays locked.
+        """
+        damage = self._connect(joins=True)
+        if damage is None:
+            return
+        seen = self._file
+        self._disconnect()  # first: closing a file that was moved would take the new one's journal for its own
+        try:
+            target = move_aside(self.path, seen)
+        except OSError as exc:
+            raise self._unusable(f"{damage}, and it cannot be moved: {exc.strerror}") from exc
+        if target is not None:
+            _log.warning(
+                "the catalog '%s' was damaged (%s). It is now '%s'; a new one is filled from the servers.",
+                self.path,
+                damage,
+                target.name,
+            )
+        if (damage := self._connect()) is not None:
+            raise StorageError(f"The catalog '{self.path}' is damaged: {damage}.", hint="Check the disk.")
+
+    def mend(self) -> None:
+        """Makes a file that failed usable again, if it needs more than another try; it may be another file then.
+
+        Raises:
+            As `connect`.
+        """
+        if self._connection is None or self._is_suspect or file_id(self.path) != self._file or self._is_cut_off():
+            self._save_journal()
+            self._disconnect()
+            self.connect()
+
+    def peek(self, work: Callable[[Connection], T]) -> T:
+        """What `work` returns, on a file that may refuse every write; what it writes is taken back.
+
+        For a start on a full disk: SQLite needs room for shared memory to open a file together with other processes.
+        Alone it needs none, and finds what a killed process left in the journal as well. Where it is not room that is
+        missing but the permission to write, a copy in memory is looked at.
+
+        Raises:
+            CatalogError: The file cannot be read, is damaged, or lacks decisions of the user's. It stays where it is.
+        """
+
+        def examine(connection: Connection) -> T:
+            refuse_newer(connection, self.path)
+            if damage := find_damage(connection) or self._mark.find_loss(connection):
+                raise self._damaged(damage)
+            return work(connection)
+
+        def attempt() -> T:
+            if is_read_only(self.path):
+                try:
+                    with copy_in_memory(self.path) as copy:
+                        return examine(copy)
+                except sqlite3.Error as exc:
+                    raise StorageError(f"The catalog '{self.path}' cannot be read: {exc}.") from exc
+            connection = self._connection or self._engine.connect()
+            try:
+                if connection is not self._connection:
+                    connection.exec_driver_sql("PRAGMA locking_mode = EXCLUSIVE")
+                    connection.exec_driver_sql("PRAGMA cache_spill = OFF")  # no page goes to the disk before a commit
+                connection.exec_driver_sql("BEGIN IMMEDIATE")
+                return examine(connection)
+            finally:
+                connection.rollback()
+                connection.connection.rollback()
+                if connection is not self._connection:
+                    connection.close()
+
+        # Once: whoever else holds the file was able to open it.
+        return self._retried(attempt, attempts=1)
+
+    def read(self, work: Callable[[Connection], T]) -> T:
+        """What `work` returns, all its queries seeing one state of the file."""
+        return self._transact("DEFERRED", work)
+
+    def write(self, work: Callable[[Connection], T]) -> T:
+        """What `work` returns, with all its writes committed, or none and an error. It may run more than once."""
+        return self._transact("IMMEDIATE", work)
+
+    def read_mark(self) -> Mark | None:
+        """How far the file must have come to be whole; None where nobody has said."""
+        return self._mark.read()
+
+    def advance_mark(self, mark: Mark, *, adopts: bool = False) -> None:
+        """Notes outside the file how far it has come, and folds its journal if it has; see `MarkFile.advance`.
+
+        Raises:
+            StorageError: The disk does not let us.
+        """
+        if not self._mark.knows(mark):
+            self.fold_journal()
+        try:
+            self._mark.advance(mark, adopts=adopts)
+        except OSError as exc:
+            where, reason = self.path.with_name(MARK_NAME), exc.strerror or type(exc).__name__
+            raise StorageError(f"'{where}' cannot be written: {reason}.") from exc
+
+    def fold_journal(self) -> None:
+        """Copies the journal into the file, but for what another process still reads an older state of."""
+        if self._connection is not None and not self._is_cut_off():
+            with suppress(SQLAlchemyError):  # the journal still has it
+                self._connection.exec_driver_sql("PRAGMA wal_checkpoint(PASSIVE)")
+
+    def _transact(self, mode: Literal["DEFERRED", "IMMEDIATE"], work: Callable[[Connection], T]) -> T:
+        connection = self._connection
+        if connection is None:
+            raise StorageError(f"The catalog '{self.path}' is not open.")
+        if file_id(self.path) != self._file:
+            raise StorageError(f"The catalog '{self.path}' was moved or removed.")
+
+        try:
+            return self._retried(partial(self._attempt, mode, work, connection))
+        except _CutOffError:
+            connection = self._rejoin()
+        return self._retried(partial(self._attempt, mode, work, connection))
+
+    def _attempt(self, mode: str, work: Callable[[Connection], T], connection: Connection) -> T:
+        try:
+            connection.exec_driver_sql(f"BEGIN {mode}")
+            if self._is_cut_off():  # with the lock in hand: what others have saved since then lacks nothing of ours
+                raise _CutOffError
+            result = work(connection)
+            connection.commit()
+        except BaseException:
+            connection.rollback()
+            # The driver's own as well: SQLAlchemy takes a commit that failed for the end of the transaction.
+            connection.connection.rollback()
+            raise
+        return result
+
+    def _is_cut_off(self) -> bool:
+        """Whether the journal or its index was removed or replaced since they were opened."""
+        return companion_ids(self.path) != self._companions
+
+    def _rejoin(self) -> Connection:
+        """Opens the file anew once its journal was removed or replaced; returns the new connection."""
+        _log.warning("the journal of the catalog '%s' was removed or replaced while in use: it begins anew", self.path)
+        self._save_journal()
+        self._disconnect()
+        try:
+            damage = self._connect()
+        except ConfigError as exc:  # a newer program has taken the file over: here that is one more way to lose it
+            raise StorageError(exc.message, hint=exc.hint) from exc
+        if damage is not None or self._connection is None:
+            self._is_suspect = True
+            raise self._damaged(damage)
+        return self._connection
+
+    def _damaged(self, damage: str | None) -> StorageError:
+        return StorageError(f"The catalog '{self.path}' is damaged: {damage}.", hint="Check the disk.")
+
+    def _save_journal(self) -> None:
+        """Puts what the lost journal holds into the database, if this process was in time."""
+        journal, index = companion_ids(self.path)
+        # An index of somebody else's counts another journal; one that is merely gone is made anew from the journal.
+        if self._connection is None or journal == self._companions[0] or index not in (None, self._companions[1]):
+            return
+        with suppress(SQLAlchemyError):  # then the new connection finds out what is missing
+            self._connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    def _await_others(self) -> None:
+        try:
+            await_companions(self.path, self._engine)
+        except TimeoutError as exc:
+            message = f"The journal of the catalog '{self.path}' was removed while other processes use it."
+            raise StorageError(message, hint="End those processes.") from exc
+
+    def _retried(self, attempt: Callable[[], T], attempts: int = _ATTEMPTS) -> T:
+        number = 1
+        while True:
+            try:
+                return attempt()
+            except SQLAlchemyError as exc:
+                if not is_busy(exc) or number == attempts:
+                    code, reason = self._diagnosis(exc)
+                    self._is_suspect |= code in _DAMAGE_CODES
+                    kind = StorageError if code in _STORAGE_CODES else CatalogError
+                    message = f"The catalog '{self.path}' cannot be used: {reason}."
+                    raise kind(message, hint=_HINTS.get(code, "")) from exc
+            time.sleep(random.uniform(0, _PAUSE_S * number))
+            number += 1
+
+    def _connect(self, *, joins: bool = False) -> str | None:
+        """Opens the file and returns what is wrong with it, None for a sound one.
+
+        Args:
+            joins: Whether those who have it open are waited for, if its journal is gone; it was this process's, too,
+                otherwise.
+        """
+        try:
+            create_private(self.path)
+        except FileExistsError as exc:
+            raise self._unusable("it is not a directory") from exc
+        except OSError as exc:
+            if is_full(exc):
+                message = f"The catalog '{self.path}' cannot be made: {disk_full(exc)}."
+                raise StorageError(message, hint=NO_ROOM_HINT) from exc
+            raise self._unusable(exc.strerror or str(exc)) from exc
+        if joins:
+            self._await_others()
+        # Before it is opened: what takes its place in between is then noticed as another file.
+        self._file = file_id(self.path)
+        try:
+            damage = self._retried(self._connect_once)
+        except CatalogError as exc:
+            cause = exc.__cause__
+            if not isinstance(cause, SQLAlchemyError):
+                raise
+            code, reason = self._diagnosis(cause)
+            if code in _UNUSABLE_CODES:
+                raise self._unusable(reason) from cause
+            if code not in _DAMAGE_CODES:
+                raise
+            damage = reason
+        self._is_suspect = damage is not None
+        return damage
+
+    def _connect_once(self) -> str | None:
+        connection = self._engine.connect()
+        try:
+            refuse_newer(connection, self.path)
+            connection.exec_driver_sql("PRAGMA journal_mode = WAL")
+            connection.exec_driver_sql("PRAGMA synchronous = FULL")
+            # A file that can be read but not written shows itself only when something is written.
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
+            connection.exec_driver_sql("PRAGMA application_id = 1")  # taken back with the rest
+            connection.rollback()
+            damage = find_damage(connection) or self._mark.find_loss(connection)
+        except BaseException:
+            connection.close()
+            raise
+        self._connection = connection
+        self._companions = companion_ids(self.path)
+        return damage
+
+    def _diagnosis(self, exc: SQLAlchemyError) -> tuple[int, str]:
+        """SQLite's code and words for an error, or better ones: it has several for a disk that is merely full."""
+        code = primary_code(exc)
+        refusal = why_unwritable(self.path.parent) if code in _PROBED_CODES else None
+        if refusal is None:
+            return code, str(exc.orig if isinstance(exc, DBAPIError) else exc)
+        if is_full(refusal):
+            return sqlite3.SQLITE_FULL, disk_full(refusal)
+        return code, refusal.strerror or str(refusal)
+
+    def _unusable(self, reason: str) -> ConfigError | StorageError:
+        kind = ConfigError if self._is_needed else StorageError
+        return kind(f"Data directory '{self.path.parent}' cannot be used: {reason}.", hint=_DIRECTORY_HINT)
+
+    def _disconnect(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+def _take_note(done: asyncio.Future[T]) -> None:
+    """Looks at the error of work whose caller has gone: asyncio would report it as forgotten."""
+    if not done.cancelled():
+        done.exception()

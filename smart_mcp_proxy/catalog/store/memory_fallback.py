@@ -1,0 +1,167 @@
+"""Tools without a file: what the catalog does while it cannot be stored, and how it is stored afterwards."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, insert, update
+
+from smart_mcp_proxy.catalog.hashing import approval_digest
+from smart_mcp_proxy.catalog.snapshot import Snapshot
+from smart_mcp_proxy.catalog.tables import approvals
+from smart_mcp_proxy.catalog.tables.approvals import Standing
+from smart_mcp_proxy.catalog.tables.schema import listed_names, meta
+from smart_mcp_proxy.catalog.tables.tools import PreparedTool, hints_in, prepare, store
+from smart_mcp_proxy.models import Review, Submission, ToolKey, ToolRecord, Withheld, WithheldState
+from smart_mcp_proxy.names import listed_name
+
+__all__ = ["FIRST_REMEMBERED_ID", "Heard", "remember", "restore"]
+
+FIRST_REMEMBERED_ID = 1 << 40
+"""Ids from here on belong to tools that no file holds yet; no file gets so far."""
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """A server's list that no file holds yet.
+
+    Attributes:
+        wanted: Its tools by name.
+        review: The server's policy; None where only the user approves.
+    """
+
+    wanted: Mapping[str, PreparedTool]
+    review: Review | None = None
+
+
+def remember(
+    snapshot: Snapshot, server: str, heard: Heard, standing: Standing, name_limit: int, ids: Iterator[int]
+) -> Snapshot:
+    """`snapshot` with the tools of `server` equal to its list: what `store` and `advance` do, without a file.
+
+    Args:
+        snapshot: Not changed.
+        server: Configured name.
+        heard: Its whole list.
+        standing: As it was last read.
+        name_limit: Longest listed name, in characters.
+        ids: For the tools that are new.
+    """
+    before = {record.key.tool: record for record in snapshot.tools_of(server)}
+    removed = [record.id for name, record in before.items() if name not in heard.wanted]
+    taken = {*snapshot.by_listed, *(each.record.listed_name for each in snapshot.withheld.values())}
+    records: list[ToolRecord] = []
+    withheld: list[Withheld] = []
+    for name, tool in heard.wanted.items():
+        known = before.get(name)
+        if known is not None and known.change_hash == tool.hash:
+            record = known
+        else:
+            record = _record(tool, known, name_limit, taken, ids)
+        judged = _judged(record, snapshot, heard, standing)
+        if isinstance(judged, ToolRecord) and judged is not snapshot.by_key.get(tool.key):
+            records.append(judged)
+        elif isinstance(judged, Withheld) and judged != snapshot.withheld.get(tool.key):
+            withheld.append(judged)
+    if not (records or removed or withheld):
+        return snapshot
+    return snapshot.replaced(snapshot.generation + 1, records, removed, withheld)
+
+
+def _record(
+    tool: PreparedTool, known: ToolRecord | None, name_limit: int, taken: set[str], ids: Iterator[int]
+) -> ToolRecord:
+    """A listed tool under the id and name that it had, or new ones."""
+    if known is None:
+        name = listed_name(tool.key, name_limit, taken)
+        taken.add(name)
+    return ToolRecord(
+        id=next(ids) if known is None else known.id,
+        key=tool.key,
+        listed_name=name if known is None else known.listed_name,
+        raw=tool.definition.encode(),
+        change_hash=tool.hash,
+        digest=approval_digest(tool.hash),
+        annotations=hints_in(tool.annotations),
+        examples=() if known is None else known.examples,
+    )
+
+
+def _judged(record: ToolRecord, snapshot: Snapshot, heard: Heard, standing: Standing) -> ToolRecord | Withheld:
+    """The tool itself if agents may see it: by what the memory knows of approvals, which may be less than there was."""
+    key = record.key
+    approved: bytes | None
+    if (shown := snapshot.by_key.get(key)) is not None:
+        approved, approved_hash = shown.raw, shown.change_hash
+    elif (kept_back := snapshot.withheld.get(key)) is not None:
+        approved, approved_hash = kept_back.approved, kept_back.approved_hash
+    else:
+        approved, approved_hash = None, ""
+    if key in standing.blocked:
+        return Withheld(record, WithheldState.BLOCKED, approved, approved_hash)
+    is_first = approved is None and standing.trusts_first_list(key.server)
+    if record.change_hash == approved_hash or (is_first and heard.review is None):
+        return record
+    before = None if approved is None else json.loads(approved)
+    # Of a server that was never heard it is certain that nothing was approved.
+    submission = Submission(key, record.change_hash, json.loads(record.raw), before, is_on_file=is_first)
+    if heard.review is not None and not standing.is_closed and heard.review(submission):
+        return record
+    return Withheld(record, WithheldState.CHANGED if approved_hash else WithheldState.PENDING, approved, approved_hash)
+
+
+def restore(
+    connection: Connection,
+    snapshot: Snapshot,
+    lists: Mapping[str, Heard],
+    standing: Standing,
+    name_limit: int,
+    *,
+    is_new_file: bool,
+    is_whole: bool,
+    now_s: float,
+) -> None:
+    """Stores what only the memory knows: the lists that were heard, in a new file all tools and decisions.
+
+    Of a memory that is not whole only blocks and heard first lists count: an approval may have been taken back.
+
+    Listed names stay as they are unless another process has given them away meanwhile. Generations and ids go on
+    from those of the snapshot. What became approved in memory is judged anew by what the file knows.
+    """
+    heard = dict(lists)
+    if is_new_file:
+        last_id = max((id_ for id_ in snapshot.ids() if id_ < FIRST_REMEMBERED_ID), default=0)
+        _skip_ids(connection, last_id)
+        for server in {key.server for key in (*snapshot.by_key, *snapshot.withheld)}:
+            definitions = [json.loads(record.raw) for record in snapshot.tools_of(server)]
+            heard.setdefault(server, Heard(prepare(server, definitions)))
+        approvals.recall(connection, standing, _approved(snapshot) if is_whole else (), now_s)
+    behind = update(meta).where(meta.c.key == "generation", meta.c.value < snapshot.generation)
+    connection.execute(behind.values(value=snapshot.generation))
+    for server, each in heard.items():
+        names = [
+            {"server_name": server, "name": record.key.tool, "listed_name": record.listed_name}
+            for record in snapshot.tools_of(server)
+        ]
+        if names:
+            connection.execute(insert(listed_names).prefix_with("OR IGNORE"), names)
+        written = store(connection, server, each.wanted, name_limit)
+        approvals.settle(connection, server, each.wanted, each.review, written=written, now_s=now_s)
+
+
+def _approved(snapshot: Snapshot) -> Iterator[tuple[ToolKey, str, str]]:
+    """Tool, change hash and definition of everything that the snapshot knows to be approved."""
+    for record in snapshot.by_id.values():
+        yield record.key, record.change_hash, record.raw.decode()
+    for each in snapshot.withheld.values():
+        if each.approved is not None:
+            yield each.record.key, each.approved_hash, each.approved.decode()
+
+
+def _skip_ids(connection: Connection, last_id: int) -> None:
+    """Marks all ids up to `last_id` as used."""
+    known = connection.exec_driver_sql("SELECT seq FROM sqlite_sequence WHERE name = 'tools'").scalar()
+    if known is None:
+        connection.exec_driver_sql("INSERT INTO sqlite_sequence (name, seq) VALUES ('tools', ?)", (last_id,))
+    elif known < last_id:
+        connection.exec_driver_sql("UPDATE sqlite_sequence SET seq = ? WHERE name = 'tools'", (last_id,))

@@ -1,0 +1,183 @@
+"""What a catalog's file keeps besides the tools: approvals, activity, lessons, vectors."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
+from typing import TypeVar
+
+from sqlalchemy import Connection
+
+from smart_mcp_proxy.catalog.recovery.rollback_guard import read_mark
+from smart_mcp_proxy.catalog.store.database import Database, StorageError
+from smart_mcp_proxy.catalog.tables import activity, approvals, tools, vectors
+from smart_mcp_proxy.catalog.tables import feedback as examples
+from smart_mcp_proxy.catalog.tables.activity import ActivityFilter, StoredActivity
+from smart_mcp_proxy.catalog.tables.feedback import Example, Lesson
+from smart_mcp_proxy.models import ToolKey
+from smart_mcp_proxy.telemetry import Activity, get_logger
+
+__all__ = ["Archive"]
+
+T = TypeVar("T")
+
+_log = get_logger("catalog")
+
+
+class Archive:
+    """The part of a catalog that lives in its file alone: nothing of it is done while the file fails.
+
+    Every method raises `CatalogError` then, unless it says otherwise: what is not on disk must not be taken for stored.
+    """
+
+    def __init__(self, database: Database, *, clock: Callable[[], float]) -> None:
+        self._database = database
+        self._clock = clock
+        self._lost: StorageError | None = None
+
+    async def write(self, work: Callable[[Connection], T]) -> T:
+        """What `work` returns; once it does, what it wrote survives whatever happens to this process."""
+        return await self._database.run(partial(self._write, work))
+
+    async def write_through(self, work: Callable[[Connection], T]) -> T:
+        """As `write`, for what should not hang on the journal either; see `Database.fold_journal`."""
+
+        def write_through() -> T:
+            result = self._write(work)
+            self._database.fold_journal()
+            return result
+
+        return await self._database.run(write_through)
+
+    async def approve(self, seen: Mapping[ToolKey, str], by: str, *, reopens: bool = False) -> frozenset[ToolKey]:
+        """Approves listed definitions in the user's name; returns those that still were what the user saw.
+
+        Once it returns they stay approved whatever happens to this process; `refresh` shows what became visible.
+
+        Args:
+            seen: The change hash that the user saw, by tool.
+            by: Who approves.
+            reopens: Whether first lists are trusted again, where the record of approvals was lost.
+        """
+        work = partial(approvals.approve, seen=seen, by=by, now_s=self._clock(), reopens=reopens)
+        return await self._database.run(partial(self._decide, work))
+
+    async def block(self, key: ToolKey, by: str) -> None:
+        """Keeps a tool from agents, whatever its definition becomes; `refresh` shows it."""
+        work = partial(approvals.block, key=key, by=by, now_s=self._clock())
+        await self._database.run(partial(self._decide, work))
+
+    async def unblock(self, key: ToolKey, by: str) -> bool:
+        """Lifts a block, whether there was one; what was approved before it is approved again."""
+        work = partial(approvals.unblock, key=key, by=by, now_s=self._clock())
+        return await self._database.run(partial(self._decide, work))
+
+    async def append_activity(self, batch: Sequence[Activity]) -> None:
+        """Adds records to the activity log, those left out that it has; once it returns they survive whatever happens
+        to this process."""
+        if batch:
+            await self._database.run(partial(self._write, partial(activity.append, batch=tuple(batch))))
+
+    async def activity_page(
+        self, wanted: ActivityFilter, limit: int, *, before: int | None = None, after: int | None = None
+    ) -> tuple[StoredActivity, ...]:
+        """Up to `limit` records of the activity log with their places in it, the newest ones first.
+
+        Args:
+            wanted: Which.
+            limit: At most so many, at least 1.
+            before: Only those stored before this place.
+            after: Only those stored after this place; then the oldest ones come first.
+        """
+        find = partial(activity.page, wanted=wanted, limit=limit, before=before, after=after)
+        return await self._database.run(partial(self._database.read, find))
+
+    async def last_activity_place(self) -> int:
+        """The place of the newest record in the activity log, 0 where there is none."""
+        return await self._database.run(partial(self._database.read, activity.last_place))
+
+    async def find_activity(self, record_id: str) -> Activity | None:
+        """The record with this id, or the newest one whose id ends so (6 characters at least); None if none does."""
+        return await self._database.run(partial(self._database.read, partial(activity.find, record_id=record_id)))
+
+    async def trim_activity(self, before_s: float) -> None:
+        """Removes records that are older than `before_s`, in seconds since the epoch."""
+        await self._database.run(partial(self._write, partial(activity.trim, before_s=before_s)))
+
+    async def learn(self, lessons: Sequence[Lesson]) -> None:
+        """Counts questions that led to a tool; `refresh` shows what became of it."""
+
+        def work(connection: Connection) -> None:
+            tools.mark_changed(connection, examples.learn(connection, lessons, now_s=self._clock()))
+
+        await self._database.run(partial(self._write, work))
+
+    async def examples_of(self, key: ToolKey) -> tuple[Example, ...]:
+        """Everything learned about a tool, most used first, candidates included; nothing while the file fails."""
+        try:
+            return await self._database.run(partial(self._database.read, partial(examples.of_tool, key=key)))
+        except StorageError:
+            return ()
+
+    async def forget_examples(self, key: ToolKey | None = None, words: str | None = None) -> int:
+        """Forgets what was learned, about one tool or all, one question or all; returns how many questions that were.
+
+        `refresh` shows what became of it.
+        """
+
+        def work(connection: Connection) -> int:
+            count, changed = examples.forget(connection, key, words)
+            tools.mark_changed(connection, changed)
+            return count
+
+        return await self._database.run(partial(self._write, work))
+
+    async def stored_vectors(self, embedder: str, hashes: Collection[str]) -> dict[str, bytes]:
+        """The vectors that an embedder made, by definition hash; those that nobody stored are absent."""
+        find = partial(vectors.stored, embedder=embedder, hashes=hashes)
+        return await self._database.run(partial(self._database.read, find))
+
+    async def vector_counts(self, hashes: Collection[str]) -> dict[str, int]:
+        """Of how many definitions each embedder's vectors are stored, most first; among equals the latest first."""
+        find = partial(vectors.counts, hashes=hashes)
+        return await self._database.run(partial(self._database.read, find))
+
+    async def store_vectors(self, embedder: str, made: Mapping[str, bytes]) -> None:
+        """Stores vectors by definition hash; once it returns they survive whatever happens to this process."""
+        store = partial(vectors.store, embedder=embedder, made=made, now_s=self._clock())
+        await self._database.run(partial(self._write, store))
+
+    async def tidy_vectors(self, embedder: str, hashes: Collection[str]) -> None:
+        """Notes that the vectors of these definitions are in use, and drops some that nobody used for 30 days."""
+
+        def work(connection: Connection) -> None:
+            vectors.note_use(connection, embedder, hashes, self._clock())
+            vectors.drop_unused(connection, self._clock())
+
+        await self._database.run(partial(self._write, work))
+
+    # From here on: in the database's thread.
+
+    def _lose(self, error: StorageError) -> None:
+        """Goes on in memory; said once, however many reads and writes fail until the file is back."""
+        if self._lost is None:
+            _log.warning("%s Tools are kept in memory until it can be written.", error)
+        self._lost = error
+
+    def _write(self, work: Callable[[Connection], T]) -> T:
+        """What `work` returns, committed; nothing is tried while the file is known to fail."""
+        if self._lost is not None:
+            raise self._lost
+        try:
+            return self._database.write(work)
+        except StorageError as exc:
+            self._lose(exc)
+            raise
+
+    def _decide(self, work: Callable[[Connection], T]) -> T:
+        """As `_write`, for what may change approvals: what is noted of them outside the file follows at once."""
+        result, mark = self._write(lambda connection: (work(connection), read_mark(connection)))
+        try:
+            self._database.advance_mark(mark)
+        except StorageError as exc:
+            self._lose(exc)
+            raise
+        return result

@@ -1,0 +1,1 @@
+"""The SQL of the catalog, one noun a module."""

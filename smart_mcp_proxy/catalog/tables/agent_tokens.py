@@ -1,0 +1,97 @@
+"""The SQL of agent tokens: who may come in with which token, and how far. Of a token only its hash is stored."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from sqlalchemy import Connection, bindparam, insert, select, update
+
+from smart_mcp_proxy.catalog.tables.schema import agent_tokens
+from smart_mcp_proxy.models import CallVariant
+
+__all__ = ["AgentToken", "find_agent_tokens", "note_token_use", "revoke_agent_token", "store_agent_token"]
+
+
+@dataclass(frozen=True, slots=True)
+class AgentToken:
+    """A token that an operator made for an agent. Times are in seconds since the epoch.
+
+    Attributes:
+        name: Chosen by the operator; of the tokens that are not revoked no two have the same.
+        hash: Hex SHA-256 of the token.
+        created_s: When it was made.
+        expires_s: When it ends; None for never.
+        servers: The servers it reaches; None for all.
+        access: The most that a tool called with it may do.
+        profile: The profile it is held to; None for none.
+        id: Never reused; 0 before it is stored.
+        last_used_s: When it was last used; None for never.
+        revoked_s: When it was revoked; None while it is not.
+    """
+
+    name: str
+    hash: str = field(repr=False)
+    created_s: float
+    expires_s: float | None
+    servers: tuple[str, ...] | None = None
+    access: CallVariant = "read"
+    profile: str | None = None
+    id: int = 0
+    last_used_s: float | None = None
+    revoked_s: float | None = None
+
+    @property
+    def principal_id(self) -> str:
+        """By which logs and sessions know its holder."""
+        return f"agent-{self.id}"
+
+
+def store_agent_token(connection: Connection, token: AgentToken) -> bool:
+    """Adds a token; False if one that is not revoked has its name."""
+    same = select(agent_tokens.c.id).where(agent_tokens.c.name == token.name, agent_tokens.c.revoked_s.is_(None))
+    if connection.execute(same).first() is not None:
+        return False
+    row = insert(agent_tokens).values(
+        name=token.name,
+        hash=token.hash,
+        servers=None if token.servers is None else json.dumps(token.servers),
+        access=token.access,
+        profile=token.profile,
+        created_s=token.created_s,
+        expires_s=token.expires_s,
+    )
+    connection.execute(row)
+    return True
+
+
+def find_agent_tokens(connection: Connection) -> tuple[AgentToken, ...]:
+    """All tokens that were ever made, oldest first."""
+    rows = connection.execute(select(agent_tokens).order_by(agent_tokens.c.id))
+    return tuple(
+        AgentToken(
+            id=row.id,
+            name=row.name,
+            hash=row.hash,
+            servers=None if row.servers is None else tuple(json.loads(row.servers)),
+            access=row.access,
+            profile=row.profile,
+            created_s=row.created_s,
+            expires_s=row.expires_s,
+            last_used_s=row.last_used_s,
+            revoked_s=row.revoked_s,
+        )
+        for row in rows
+    )
+
+
+def revoke_agent_token(connection: Connection, name: str, now_s: float) -> bool:
+    """Ends the token of that name for good; False if there is none that is not revoked."""
+    row = update(agent_tokens).where(agent_tokens.c.name == name, agent_tokens.c.revoked_s.is_(None))
+    return connection.execute(row.values(revoked_s=now_s)).rowcount > 0
+
+
+def note_token_use(connection: Connection, used: Mapping[int, float]) -> None:
+    """Stores when tokens were last used, by id."""
+    row = update(agent_tokens).where(agent_tokens.c.id == bindparam("token"))
+    uses = [{"token": id_, "at_s": at_s} for id_, at_s in used.items()]
+    connection.execute(row.values(last_used_s=bindparam("at_s")), uses)

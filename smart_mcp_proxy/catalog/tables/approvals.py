@@ -1,0 +1,227 @@
+"""The SQL of approvals: which definitions were agreed to, and what a server's first list is worth.
+
+The rule that nothing else is served stands where tools are read (`tools.advance`): a tool is visible while its row and
+its approval hold the same full hash. Here is only who may write an approval: a server's first list, its policy through
+a `Review`, or the user.
+"""
+
+import json
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from sqlalchemy import ColumnElement, Connection, delete, select, update
+from sqlalchemy.dialects.sqlite import insert
+
+from smart_mcp_proxy.catalog.recovery.rollback_guard import CLOSED_KEY, NO_MARK, Mark, read_mark
+from smart_mcp_proxy.catalog.tables.schema import approvals, baselines, meta
+from smart_mcp_proxy.catalog.tables.schema import tools as tools_table
+from smart_mcp_proxy.catalog.tables.tools import PreparedTool, mark_changed
+from smart_mcp_proxy.models import Review, Submission, ToolKey
+
+__all__ = ["Standing", "approve", "block", "read_standing", "recall", "settle", "settlement", "unblock"]
+
+BY_FIRST_LIST = "first list"
+BY_POLICY = "policy"
+BY_MEMORY = "memory of a running gateway"
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What is known of servers and of the user's blocks as a whole.
+
+    Attributes:
+        baselined: Servers whose first list was heard.
+        blocked: Tools that the user switched off.
+        is_closed: Whether the record of approvals was lost: no first list is trusted before the user says so.
+        mark: Which file this was read from, and how far it had come.
+    """
+
+    baselined: frozenset[str] = frozenset()
+    blocked: frozenset[ToolKey] = frozenset()
+    is_closed: bool = False
+    mark: Mark = NO_MARK
+
+    def trusts_first_list(self, server: str) -> bool:
+        """Whether the next list of `server` is its first, agreed to with its server unless its policy doubts."""
+        return not self.is_closed and server not in self.baselined
+
+
+@dataclass(frozen=True, slots=True)
+class Settlement:
+    """The approvals that a list brings about; false if there is nothing to write.
+
+    Attributes:
+        granted: Definitions that are approved.
+        by: Who approves them.
+        is_first: Whether the server was never heard before.
+    """
+
+    granted: tuple[PreparedTool, ...]
+    by: str
+    is_first: bool
+
+    def __bool__(self) -> bool:
+        return bool(self.granted) or self.is_first
+
+
+def read_standing(connection: Connection) -> Standing:
+    """What the file knows of servers and blocks."""
+    blocked = select(approvals.c.server_name, approvals.c.name).where(approvals.c.state == "blocked")
+    return Standing(
+        baselined=frozenset(connection.scalars(select(baselines.c.server_name))),
+        blocked=frozenset(ToolKey(server, name) for server, name in connection.execute(blocked)),
+        is_closed=connection.scalar(select(meta.c.value).where(meta.c.key == CLOSED_KEY)) is not None,
+        mark=read_mark(connection),
+    )
+
+
+def settlement(
+    connection: Connection, server: str, wanted: Mapping[str, PreparedTool], review: Review | None
+) -> Settlement:
+    """Which definitions of a server's list become approved with it.
+
+    Of a first list those that were never decided on, except what the server's policy holds back; of a later one those
+    that the policy approves; of one that is heard after the record was lost none. What the user blocked stays blocked.
+
+    Args:
+        connection: In a transaction.
+        server: Configured name.
+        wanted: Its whole list.
+        review: The server's policy; None where only the user approves.
+    """
+    is_heard = connection.scalar(select(baselines.c.at_s).where(baselines.c.server_name == server)) is not None
+    is_closed = connection.scalar(select(meta.c.value).where(meta.c.key == CLOSED_KEY)) is not None
+    of_server = select(approvals.c.name, approvals.c.state, approvals.c.hash).where(approvals.c.server_name == server)
+    decided = {name: (state, hash_) for name, state, hash_ in connection.execute(of_server)}
+    open_ = [tool for name, tool in wanted.items() if decided.get(name, ("", ""))[0] != "blocked"]
+    open_ = [tool for tool in open_ if decided.get(tool.key.tool, ("", ""))[1] != tool.hash]
+    if is_closed:
+        return Settlement((), "", not is_heard)
+    if not is_heard:
+        new = (tool for tool in open_ if tool.key.tool not in decided)
+        granted = (tool for tool in new if review is None or review(_submission(connection, tool)))
+        return Settlement(tuple(granted), BY_FIRST_LIST, True)
+    if review is None:
+        return Settlement((), "", False)
+    granted = (tool for tool in open_ if review(_submission(connection, tool)))
+    return Settlement(tuple(granted), BY_POLICY, False)
+
+
+def _submission(connection: Connection, tool: PreparedTool) -> Submission:
+    text = connection.scalar(select(approvals.c.definition).where(_is(tool.key)))
+    approved = None if text is None else json.loads(text)
+    return Submission(tool.key, tool.hash, json.loads(tool.definition), approved)
+
+
+def settle(
+    connection: Connection,
+    server: str,
+    wanted: Mapping[str, PreparedTool],
+    review: Review | None,
+    *,
+    written: Collection[str],
+    now_s: float,
+) -> None:
+    """Writes the approvals that a server's list brings about, in the transaction that stores the list.
+
+    Args:
+        connection: In a transaction that writes.
+        server: Configured name.
+        wanted: Its whole list.
+        review: The server's policy; None where only the user approves.
+        written: Names of the tools whose rows the list has changed.
+        now_s: Seconds since the epoch.
+    """
+    made = settlement(connection, server, wanted, review)
+    _write(connection, ((tool.key, tool.hash, tool.definition) for tool in made.granted), made.by, now_s)
+    mark_changed(connection, [tool.key for tool in made.granted if tool.key.tool not in written])
+    if made.is_first:
+        _note_heard(connection, [server], now_s)
+
+
+def approve(
+    connection: Connection, seen: Mapping[ToolKey, str], by: str, now_s: float, *, reopens: bool = False
+) -> frozenset[ToolKey]:
+    """Approves listed definitions in the user's name; returns those that still were what the user saw.
+
+    Args:
+        connection: In a transaction that writes.
+        seen: The change hash that the user saw, by tool. A block is lifted with it.
+        by: Who approves.
+        now_s: Seconds since the epoch.
+        reopens: Whether first lists are trusted again from now on.
+    """
+    found: list[tuple[ToolKey, str, str]] = []
+    for key, hash_ in seen.items():
+        same_tool = (tools_table.c.server_name == key.server) & (tools_table.c.name == key.tool)
+        row = connection.execute(select(tools_table.c.hash, tools_table.c.definition).where(same_tool)).first()
+        if row is not None and row.hash == hash_:
+            found.append((key, hash_, row.definition))
+    _write(connection, found, by, now_s)
+    if reopens:
+        connection.execute(delete(meta).where(meta.c.key == CLOSED_KEY))
+    approved = frozenset(key for key, _, _ in found)
+    mark_changed(connection, approved)
+    return approved
+
+
+def block(connection: Connection, key: ToolKey, by: str, now_s: float) -> None:
+    """Switches a tool off, whatever its definition becomes; what was approved of it is remembered."""
+    row = insert(approvals).values(server_name=key.server, name=key.tool, state="blocked", decided_by=by, at_s=now_s)
+    changes = {"state": row.excluded.state, "decided_by": row.excluded.decided_by, "at_s": row.excluded.at_s}
+    connection.execute(row.on_conflict_do_update(index_elements=["server_name", "name"], set_=changes))
+    mark_changed(connection, [key])
+
+
+def unblock(connection: Connection, key: ToolKey, by: str, now_s: float) -> bool:
+    """Lifts a block: what was approved before is approved again, anything else waits; whether there was a block."""
+    is_blocked = _is(key) & (approvals.c.state == "blocked")
+    was_approved = is_blocked & approvals.c.hash.is_not(None)
+    values = {"state": "approved", "decided_by": by, "at_s": now_s}
+    lifted = connection.execute(update(approvals).where(was_approved).values(values)).rowcount
+    lifted += connection.execute(delete(approvals).where(is_blocked)).rowcount
+    if lifted:
+        mark_changed(connection, [key])
+    return bool(lifted)
+
+
+def recall(connection: Connection, standing: Standing, known: Iterable[tuple[ToolKey, str, str]], now_s: float) -> None:
+    """Writes into a new file what the memory knows of approvals; what the file knows already stays.
+
+    Args:
+        connection: In a transaction that writes.
+        standing: As it was last read.
+        known: Tool, change hash and definition of what was approved.
+        now_s: Seconds since the epoch.
+    """
+    stored = insert(approvals).on_conflict_do_nothing()
+    open_ = [each for each in known if each[0] not in standing.blocked]
+    rows = [_row(key, "approved", hash_, text, BY_MEMORY, now_s) for key, hash_, text in open_]
+    rows += [_row(key, "blocked", None, None, BY_MEMORY, now_s) for key in standing.blocked]
+    if rows:
+        connection.execute(stored, rows)
+    _note_heard(connection, standing.baselined, now_s)
+
+
+def _write(connection: Connection, found: Iterable[tuple[ToolKey, str, str]], by: str, now_s: float) -> None:
+    rows = [_row(key, "approved", hash_, text, by, now_s) for key, hash_, text in found]
+    if not rows:
+        return
+    row = insert(approvals)
+    changes = {name: row.excluded[name] for name in ("state", "hash", "definition", "decided_by", "at_s")}
+    connection.execute(row.on_conflict_do_update(index_elements=["server_name", "name"], set_=changes), rows)
+
+
+def _note_heard(connection: Connection, servers: Collection[str], now_s: float) -> None:
+    rows = [{"server_name": server, "at_s": now_s} for server in servers]
+    if rows:
+        connection.execute(insert(baselines).on_conflict_do_nothing(), rows)
+
+
+def _row(key: ToolKey, state: str, hash_: str | None, text: str | None, by: str, now_s: float) -> dict[str, object]:
+    values = (key.server, key.tool, state, hash_, text, by, now_s)
+    return dict(zip(approvals.c.keys(), values, strict=True))
+
+
+def _is(key: ToolKey) -> ColumnElement[bool]:
+    return (approvals.c.server_name == key.server) & (approvals.c.name == key.tool)

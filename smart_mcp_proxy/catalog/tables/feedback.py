@@ -1,0 +1,143 @@
+"""The SQL of examples: questions that a tool answered before, learned from use."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from sqlalchemy import Connection, Select, delete, exists, func, literal, select, tuple_, update
+from sqlalchemy.dialects.sqlite import insert as upsert
+
+from smart_mcp_proxy.catalog.tables.schema import examples, tools
+from smart_mcp_proxy.models import ToolKey
+
+__all__ = ["USES_NEEDED", "Example", "Lesson", "by_tool_id", "forget", "learn", "of_tool"]
+
+USES_NEEDED: Final = 2
+"""A question is searched with from its second use on: once may be chance, or what a hostile text made an agent do."""
+_KEPT_PER_TOOL = 20
+"""Confirmed questions of one tool; as many again may wait for their second use. Beyond, a tool with many questions
+would look like a fit for every query."""
+_AHEAD_S = 3_600.0
+"""What was used later than now by more was stored while the clock was ahead: it would leave last, and what is new at
+once. So it goes behind that."""
+_KEPT = 10_000
+"""In all, some 2 MB; the least recently used leave first."""
+
+_KEY = (examples.c.server_name, examples.c.name, examples.c.words)
+
+
+@dataclass(frozen=True, slots=True)
+class Lesson:
+    """A question that was followed by a successful call of a tool it had found.
+
+    Attributes:
+        key: The tool.
+        question: As it was asked, cleaned.
+        words: Its search terms: two wordings with the same ones are one question.
+        at_s: When, in seconds since the epoch.
+    """
+
+    key: ToolKey
+    question: str
+    words: str
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A question that a tool answered.
+
+    Attributes:
+        question: As it was first asked.
+        uses: How often the tool was called after it.
+        last_used_s: When it was last, in seconds since the epoch.
+    """
+
+    question: str
+    uses: int
+    last_used_s: float
+
+    @property
+    def is_confirmed(self) -> bool:
+        """Whether searches use it."""
+        return self.uses >= USES_NEEDED
+
+
+def learn(connection: Connection, lessons: Sequence[Lesson], now_s: float) -> set[ToolKey]:
+    """Counts lessons about tools that exist, within the limits; returns the tools whose confirmed questions changed."""
+    is_ahead = examples.c.last_used_s > now_s + _AHEAD_S
+    connection.execute(update(examples).where(is_ahead).values(last_used_s=now_s - _AHEAD_S))
+    changed = {lesson.key for lesson in lessons if _count(connection, lesson) == USES_NEEDED}
+    keys_newest_first = select(*_KEY).order_by(examples.c.last_used_s.desc(), examples.c.words)
+    for server, name in {lesson.key for lesson in lessons}:
+        own = keys_newest_first.where(examples.c.server_name == server, examples.c.name == name)
+        for group in (examples.c.uses >= USES_NEEDED, examples.c.uses < USES_NEEDED):
+            changed |= _drop(connection, own.where(group).offset(_KEPT_PER_TOOL))
+    if connection.execute(select(func.count()).select_from(examples)).scalar_one() > _KEPT:
+        changed |= _drop(connection, keys_newest_first.offset(_KEPT))
+    return changed
+
+
+def _count(connection: Connection, lesson: Lesson) -> int:
+    """How often the question has led to its tool now; 0 if the tool has left."""
+    server, name = lesson.key
+    is_known = exists().where(tools.c.server_name == server, tools.c.name == name)
+    values = (server, name, lesson.words, lesson.question, 1, lesson.at_s)
+    row = upsert(examples).from_select(
+        [column.name for column in examples.columns], select(*map(literal, values)).where(is_known)
+    )
+    counted = row.on_conflict_do_update(
+        index_elements=_KEY,
+        set_={
+            "uses": examples.c.uses + 1,
+            "last_used_s": func.max(examples.c.last_used_s, row.excluded.last_used_s),
+        },
+    ).returning(examples.c.uses)
+    return connection.execute(counted).scalar() or 0
+
+
+def _drop(connection: Connection, keys: Select[str, str, str]) -> set[ToolKey]:
+    """Deletes these rows; returns the tools that lost a confirmed one."""
+    gone = delete(examples).where(tuple_(*_KEY).in_(keys)).returning(*_KEY, examples.c.uses)
+    return {ToolKey(row.server_name, row.name) for row in connection.execute(gone) if row.uses >= USES_NEEDED}
+
+
+def forget(connection: Connection, key: ToolKey | None, words: str | None) -> tuple[int, set[ToolKey]]:
+    """Deletes what was learned; returns how many questions that were, and the tools whose confirmed ones changed.
+
+    Args:
+        connection: Writing.
+        key: Of this tool; None for all.
+        words: Only the question with these search terms; None for all.
+    """
+    gone = delete(examples).returning(examples.c.server_name, examples.c.name, examples.c.uses)
+    if key is not None:
+        gone = gone.where(examples.c.server_name == key.server, examples.c.name == key.tool)
+    if words is not None:
+        gone = gone.where(examples.c.words == words)
+    rows = connection.execute(gone).all()
+    return len(rows), {ToolKey(row.server_name, row.name) for row in rows if row.uses >= USES_NEEDED}
+
+
+def of_tool(connection: Connection, key: ToolKey) -> tuple[Example, ...]:
+    """Everything learned about a tool, most used first, what is not confirmed yet included."""
+    rows = connection.execute(
+        select(examples)
+        .where(examples.c.server_name == key.server, examples.c.name == key.tool)
+        .order_by(examples.c.uses.desc(), examples.c.last_used_s.desc(), examples.c.words)
+    )
+    return tuple(Example(row.question, row.uses, row.last_used_s) for row in rows)
+
+
+def by_tool_id(connection: Connection, tool_ids: Select[int]) -> dict[int, tuple[str, ...]]:
+    """The confirmed questions of these tools; tools without any are absent."""
+    rows = connection.execute(
+        select(tools.c.id, examples.c.question)
+        .join(examples, (examples.c.server_name == tools.c.server_name) & (examples.c.name == tools.c.name))
+        .where(tools.c.id.in_(tool_ids), examples.c.uses >= USES_NEEDED)
+        .order_by(tools.c.id, examples.c.words)
+    )
+    found: dict[int, tuple[str, ...]] = {}
+    for id_, question in rows:
+        found[id_] = (*found.get(id_, ()), question)
+    return found

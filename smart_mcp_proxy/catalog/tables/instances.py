@@ -1,0 +1,80 @@
+"""The SQL of instances: which gateway processes live on this data directory, and which servers they use."""
+
+import json
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, delete, func, insert, select
+from sqlalchemy.dialects.sqlite import insert as upsert
+
+from smart_mcp_proxy.catalog.tables.schema import instances
+
+__all__ = ["INSTANCE_STALE_S", "UNREGISTERED", "Instance", "beat", "live_instances", "register", "unregister"]
+
+UNREGISTERED = 0
+"""Id of an instance that no file knows yet; stored ones begin at 1."""
+INSTANCE_STALE_S = 30.0
+"""A process that has not been heard of for so long is taken for dead: three missed beats of 10 s."""
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """A gateway process on this data directory.
+
+    Attributes:
+        id: Never reused.
+        pid: Process id.
+        started_s: When it registered, in seconds since the epoch.
+        heartbeat_s: When it was last heard of, in seconds since the epoch.
+        servers: Names of the servers it uses.
+    """
+
+    id: int
+    pid: int
+    started_s: float
+    heartbeat_s: float
+    servers: tuple[str, ...]
+
+
+def register(connection: Connection, pid: int, servers: Collection[str], now_s: float) -> Instance:
+    """A new instance, heard of now."""
+    names = tuple(sorted(servers))
+    row = insert(instances).values(pid=pid, started=now_s, heartbeat=now_s, servers=json.dumps(names))
+    id_: int = connection.execute(row.returning(instances.c.id)).scalar_one()
+    return Instance(id_, pid, now_s, now_s, names)
+
+
+def beat(connection: Connection, instance: Instance) -> None:
+    """Stores `instance` as it is, even if it had been taken for dead, and drops those that are."""
+    row = upsert(instances).values(
+        id=instance.id,
+        pid=instance.pid,
+        started=instance.started_s,
+        heartbeat=instance.heartbeat_s,
+        servers=json.dumps(instance.servers),
+    )
+    connection.execute(
+        row.on_conflict_do_update(
+            index_elements=[instances.c.id],
+            set_={"heartbeat": row.excluded.heartbeat, "servers": row.excluded.servers},
+        )
+    )
+    age_s = func.abs(instances.c.heartbeat - instance.heartbeat_s)
+    connection.execute(delete(instances).where(age_s >= INSTANCE_STALE_S))
+
+
+def live_instances(connection: Connection, now_s: float) -> tuple[Instance, ...]:
+    """The processes heard of within the last 30 s, oldest first.
+
+    A heartbeat far in the future is as stale as one far in the past: the clock was set back and its writer is gone,
+    or it would have written again.
+    """
+    rows = connection.execute(
+        select(instances).where(func.abs(instances.c.heartbeat - now_s) < INSTANCE_STALE_S).order_by(instances.c.id)
+    )
+    return tuple(Instance(row.id, row.pid, row.started, row.heartbeat, tuple(json.loads(row.servers))) for row in rows)
+
+
+def unregister(connection: Connection, instance: Instance) -> None:
+    """Removes an instance that ends."""
+    connection.execute(delete(instances).where(instances.c.id == instance.id))

@@ -1,0 +1,43 @@
+"""The SQL of links: to which resources a server's results have lately linked, kept for the principal that got them."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from sqlalchemy import Connection, delete, insert, select
+
+from smart_mcp_proxy.catalog.tables.schema import links
+
+__all__ = ["LINKS_PER_PRINCIPAL", "LINK_LIFE_S", "linking_servers", "store_links"]
+
+LINKS_PER_PRINCIPAL: Final = 1_000
+"""The oldest leave first. Source: contract.md, Results and errors."""
+LINK_LIFE_S: Final = 3_600.0
+"""Source: the same."""
+
+
+def store_links(connection: Connection, principal: str, server: str, uris: Sequence[str], now_s: float) -> None:
+    """Keeps the links of one result for an hour; the principal's oldest ones leave, and all that are over.
+
+    Args:
+        connection: In a transaction.
+        principal: The one that got the result.
+        server: The one that sent it.
+        uris: As the server writes them, each once.
+        now_s: Seconds since the epoch.
+    """
+    own = links.c.principal == principal
+    connection.execute(delete(links).where(own, links.c.server_name == server, links.c.uri.in_(uris)))
+    expires_s = now_s + LINK_LIFE_S
+    rows = [{"principal": principal, "server_name": server, "uri": uri, "expires_s": expires_s} for uri in uris]
+    connection.execute(insert(links), rows)
+    newest = select(links.c.id).where(own).order_by(links.c.id.desc()).limit(LINKS_PER_PRINCIPAL)
+    connection.execute(delete(links).where(own, links.c.id.not_in(newest)))
+    connection.execute(delete(links).where(links.c.expires_s <= now_s))
+
+
+def linking_servers(connection: Connection, principal: str, uri: str, now_s: float) -> tuple[str, ...]:
+    """The servers that linked to a resource in a result of this principal within the last hour, the latest first."""
+    # A clock that was set back makes nothing last longer.
+    is_alive = (links.c.expires_s > now_s) & (links.c.expires_s <= now_s + LINK_LIFE_S)
+    found = select(links.c.server_name).where(links.c.principal == principal, links.c.uri == uri, is_alive)
+    return tuple(connection.execute(found.order_by(links.c.id.desc())).scalars())

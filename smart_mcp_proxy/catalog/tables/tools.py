@@ -1,0 +1,324 @@
+"""The SQL of tools: what a server's list changes, and what changed since a snapshot."""
+
+import json
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from types import MappingProxyType
+from typing import Any
+
+from sqlalchemy import Connection, bindparam, case, delete, func, insert, select, update
+from sqlalchemy.dialects.sqlite import insert as upsert
+
+from smart_mcp_proxy.catalog.hashing import approval_digest, change_hash, json_text
+from smart_mcp_proxy.catalog.snapshot import Snapshot
+from smart_mcp_proxy.catalog.tables.feedback import by_tool_id
+from smart_mcp_proxy.catalog.tables.schema import approvals, listed_names, meta, servers, tools
+from smart_mcp_proxy.models import ToolKey, ToolRecord, Withheld, WithheldState
+from smart_mcp_proxy.names import identity_on, listed_name
+from smart_mcp_proxy.telemetry import get_logger
+
+__all__ = [
+    "PreparedTool",
+    "advance",
+    "clear",
+    "delete_servers",
+    "hints_in",
+    "is_unstored",
+    "known_servers",
+    "last_syncs",
+    "mark_changed",
+    "note_syncs",
+    "prepare",
+    "shorten_listed_names",
+    "store",
+]
+
+_KNOWN_HINTS = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
+"""Source: MCP specification, ToolAnnotations."""
+_HINT_COMBINATIONS = 81
+"""Each of the four hints is true, false or absent."""
+
+_log = get_logger("catalog")
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedTool:
+    """A tool as a server lists it now, ready to be stored.
+
+    Attributes:
+        key: Server and tool name.
+        description: For people who read the table; None where the definition has no text there.
+        definition: JSON text of the definition.
+        hash: Its change hash.
+        annotations: JSON text of its known hints.
+    """
+
+    key: ToolKey
+    description: str | None
+    definition: str
+    hash: str
+    annotations: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """The writes that make the stored tools of one server equal to its list."""
+
+    added: tuple[PreparedTool, ...]
+    changed: tuple[tuple[int, PreparedTool], ...]
+    removed: tuple[int, ...]
+
+    def __bool__(self) -> bool:
+        return bool(self.added or self.changed or self.removed)
+
+
+def prepare(server: str, definitions: Sequence[Mapping[str, Any]]) -> dict[str, PreparedTool]:
+    """The tools of a server's list by name; of two with one name the first, none that JSON or UTF-8 cannot write."""
+    prepared: dict[str, PreparedTool] = {}
+    identity = identity_on(server)
+    for definition in definitions:
+        name = definition[identity]
+        if name in prepared:
+            continue
+        try:
+            name.encode()
+            prepared[name] = _prepared(ToolKey(server, name), definition)
+        except (TypeError, ValueError, RecursionError) as exc:
+            _log.warning("tool %r of server %s is left out: its definition is not plain JSON: %s", name, server, exc)
+    return prepared
+
+
+def _prepared(key: ToolKey, definition: Mapping[str, Any]) -> PreparedTool:
+    description, annotations = definition.get("description"), definition.get("annotations")
+    hints = annotations if isinstance(annotations, Mapping) else {}
+    return PreparedTool(
+        key=key,
+        description=description.encode("utf-8", "replace").decode() if isinstance(description, str) else None,
+        definition=json_text(dict(definition)),
+        hash=change_hash(key.server, definition),
+        annotations=json_text({hint: hints[hint] for hint in _KNOWN_HINTS if isinstance(hints.get(hint), bool)}),
+    )
+
+
+def is_unstored(connection: Connection, server: str, wanted: Mapping[str, PreparedTool]) -> bool:
+    """Whether the stored tools of `server` differ from `wanted`."""
+    return bool(_plan(connection, server, wanted))
+
+
+def _plan(connection: Connection, server: str, wanted: Mapping[str, PreparedTool]) -> _Plan:
+    rows = connection.execute(select(tools.c.name, tools.c.id, tools.c.hash).where(tools.c.server_name == server))
+    return _plan_from({name: (id_, hash_) for name, id_, hash_ in rows.all()}, wanted)
+
+
+def _plan_from(stored: Mapping[str, tuple[int, str]], wanted: Mapping[str, PreparedTool]) -> _Plan:
+    return _Plan(
+        added=tuple(tool for name, tool in wanted.items() if name not in stored),
+        changed=tuple(
+            (stored[name][0], tool) for name, tool in wanted.items() if name in stored and stored[name][1] != tool.hash
+        ),
+        removed=tuple(id_ for name, (id_, _) in stored.items() if name not in wanted),
+    )
+
+
+def store(connection: Connection, server: str, wanted: Mapping[str, PreparedTool], name_limit: int) -> frozenset[str]:
+    """Makes the stored tools of `server` equal to `wanted`; returns the names of those that were new or changed."""
+    plan = _plan(connection, server, wanted)
+    if not plan:
+        return frozenset()  # another process was faster
+    generation = _next_generation(connection)
+    if plan.removed:
+        connection.execute(
+            delete(tools).where(tools.c.id == bindparam("row_id")), [{"row_id": id_} for id_ in plan.removed]
+        )
+    if plan.changed:
+        connection.execute(
+            update(tools).where(tools.c.id == bindparam("row_id")),
+            [{"row_id": id_, **_columns(tool, generation)} for id_, tool in plan.changed],
+        )
+    if plan.added:
+        names = _names_for(connection, server, [tool.key.tool for tool in plan.added], name_limit)
+        connection.execute(
+            insert(tools),
+            [
+                {
+                    "server_name": server,
+                    "name": tool.key.tool,
+                    "listed_name": names[tool.key.tool],
+                    **_columns(tool, generation),
+                }
+                for tool in plan.added
+            ],
+        )
+        connection.execute(update(tools).where(tools.c.faiss_vector_id.is_(None)).values(faiss_vector_id=tools.c.id))
+    return frozenset(tool.key.tool for tool in (*plan.added, *(tool for _, tool in plan.changed)))
+
+
+def _columns(tool: PreparedTool, generation: int) -> dict[str, Any]:
+    return {
+        "description": tool.description,
+        "hash": tool.hash,
+        "definition": tool.definition,
+        "digest": approval_digest(tool.hash),
+        "annotations": tool.annotations,
+        "generation": generation,
+    }
+
+
+def _next_generation(connection: Connection) -> int:
+    bump = update(meta).where(meta.c.key == "generation").values(value=meta.c.value + 1).returning(meta.c.value)
+    return int(connection.execute(bump).scalar_one())
+
+
+def _names_for(connection: Connection, server: str, names: Sequence[str], limit: int) -> dict[str, str]:
+    """Listed names of a server's tools: those they ever had, new ones for the rest, which are then theirs for good."""
+    of_server = select(listed_names.c.name, listed_names.c.listed_name).where(listed_names.c.server_name == server)
+    given: dict[str, str] = dict(connection.execute(of_server).all())
+    unnamed = [name for name in names if name not in given]
+    if unnamed:
+        taken = set(connection.scalars(select(listed_names.c.listed_name)).all())
+        for name in unnamed:
+            given[name] = listed_name(ToolKey(server, name), limit, taken)
+            taken.add(given[name])
+        rows = [{"server_name": server, "name": name, "listed_name": given[name]} for name in unnamed]
+        connection.execute(insert(listed_names), rows)
+    return given
+
+
+def shorten_listed_names(connection: Connection, limit: int) -> None:
+    """Gives names within `limit` to the tools whose stored one is longer; shorter ones stay as they are."""
+    too_long = connection.execute(select(listed_names).where(func.length(listed_names.c.listed_name) > limit)).all()
+    if not too_long:
+        return
+    generation = _next_generation(connection)
+    taken = set(connection.scalars(select(listed_names.c.listed_name)).all())
+    for row in too_long:
+        name = listed_name(ToolKey(row.server_name, row.name), limit, taken)
+        taken.add(name)
+        for table, extra in ((listed_names, {}), (tools, {"generation": generation})):
+            same_tool = (table.c.server_name == row.server_name) & (table.c.name == row.name)
+            connection.execute(update(table).where(same_tool).values(listed_name=name, **extra))
+
+
+def advance(connection: Connection, snapshot: Snapshot) -> Snapshot:
+    """The newest snapshot: `snapshot` itself if no process has written a tool or an approval since.
+
+    Here, where a tool enters the memory, it is decided whether agents may see it: only if its definition and the
+    approved one have the same full hash. Anything else about it, be it in doubt, leads to `withheld`.
+    """
+    generation = connection.execute(select(meta.c.value).where(meta.c.key == "generation")).scalar_one()
+    if generation == snapshot.generation:
+        return snapshot
+    is_newer = tools.c.generation > snapshot.generation
+    is_same = (approvals.c.server_name == tools.c.server_name) & (approvals.c.name == tools.c.name)
+    rows = connection.execute(
+        select(
+            tools.c.id,
+            tools.c.server_name,
+            tools.c.name,
+            tools.c.listed_name,
+            tools.c.definition,
+            tools.c.hash,
+            tools.c.digest,
+            tools.c.annotations,
+            approvals.c.state,
+            approvals.c.hash,
+            # Most are equal: the text need not be read twice.
+            case((approvals.c.hash != tools.c.hash, approvals.c.definition)),
+        )
+        .join(approvals, is_same, isouter=True)
+        .where(is_newer)
+    )
+    learned = by_tool_id(connection, select(tools.c.id).where(is_newer))
+    records, withheld = [], []
+    for *tool, state, approved_hash, approved in rows.all():
+        record = _record(tool, learned)
+        if state == "approved" and approved_hash == record.change_hash:
+            records.append(record)
+        else:
+            withheld.append(_withheld(record, state, approved_hash, approved))
+    standing = set(connection.scalars(select(tools.c.id)).all())
+    return snapshot.replaced(generation, records, snapshot.ids() - standing, withheld)
+
+
+def _withheld(record: ToolRecord, state: str | None, approved_hash: str | None, approved: str | None) -> Withheld:
+    if approved_hash is None:
+        reason = WithheldState.BLOCKED if state == "blocked" else WithheldState.PENDING
+        return Withheld(record, reason)
+    reason = WithheldState.BLOCKED if state == "blocked" else WithheldState.CHANGED
+    text = record.raw if approved is None else approved.encode()
+    return Withheld(record, reason, text, approved_hash)
+
+
+def _record(row: Sequence[Any], learned: Mapping[int, tuple[str, ...]]) -> ToolRecord:
+    id_, server, name, listed, definition, hash_, digest, annotations = row
+    return ToolRecord(
+        id=id_,
+        key=ToolKey(sys.intern(server), name),
+        listed_name=listed,
+        raw=definition.encode(),
+        change_hash=hash_,
+        digest=digest,
+        annotations=hints_in(annotations),
+        examples=learned.get(id_, ()),
+    )
+
+
+def mark_changed(connection: Connection, keys: Collection[ToolKey]) -> None:
+    """Lets every process read these tools anew."""
+    if not keys:
+        return
+    generation = _next_generation(connection)
+    for server, name in keys:
+        same_tool = (tools.c.server_name == server) & (tools.c.name == name)
+        connection.execute(update(tools).where(same_tool).values(generation=generation))
+
+
+@lru_cache(maxsize=_HINT_COMBINATIONS)
+def hints_in(text: str) -> Mapping[str, bool]:
+    """The hints that `text` holds: one shared object per combination, of which there are few."""
+    return MappingProxyType(json.loads(text))
+
+
+def clear(connection: Connection) -> None:
+    """Forgets all tools and servers; listed names and used ids stay."""
+    connection.execute(delete(tools))
+    connection.execute(delete(servers))
+    _next_generation(connection)
+
+
+def known_servers(connection: Connection) -> set[str]:
+    """Names of the servers that have tools or were ever listed."""
+    named = select(servers.c.name).union(select(tools.c.server_name))
+    return set(connection.scalars(named))
+
+
+def delete_servers(connection: Connection, names: Collection[str]) -> None:
+    """Forgets these servers and their tools."""
+    if connection.execute(delete(tools).where(tools.c.server_name.in_(names))).rowcount:
+        _next_generation(connection)
+    connection.execute(delete(servers).where(servers.c.name.in_(names)))
+
+
+def last_syncs(connection: Connection) -> dict[str, float]:
+    """When each server was last listed, in seconds since the epoch."""
+    return {row.name: row.last_sync_s for row in connection.execute(select(servers))}
+
+
+def note_syncs(connection: Connection, at_s: Mapping[str, float]) -> None:
+    """Stores when these servers were last listed, with the number of tools they have."""
+    if not at_s:
+        return
+    counted = (
+        select(tools.c.server_name, func.count()).where(tools.c.server_name.in_(at_s)).group_by(tools.c.server_name)
+    )
+    counts: dict[str, int] = dict(connection.execute(counted).all())
+    row = upsert(servers)
+    connection.execute(
+        row.on_conflict_do_update(
+            index_elements=[servers.c.name],
+            set_={"last_sync_s": row.excluded.last_sync_s, "tool_count": row.excluded.tool_count},
+        ),
+        [{"name": name, "last_sync_s": at, "tool_count": counts.get(name, 0)} for name, at in at_s.items()],
+    )

@@ -1,0 +1,90 @@
+"""The SQL of vectors: what an embedder made of a text, so that nobody has to make it again."""
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+from itertools import islice
+from typing import TypeVar
+
+from sqlalchemy import ColumnElement, Connection, Integer, and_, delete, func, literal_column, select, update
+from sqlalchemy.dialects.sqlite import insert as upsert
+
+from smart_mcp_proxy.catalog.tables.schema import vectors
+
+__all__ = ["DROPPED_ROWS", "counts", "drop_unused", "note_use", "store", "stored"]
+
+DROPPED_ROWS = 2_000
+"""Dropped at a time: 3 MB of vectors of 384 components, a transaction of some 20 ms."""
+
+_NOTED_S = 86_400.0
+"""A use is noted once a day: what is in use is not written again at every start."""
+_KEPT_S = 30 * 86_400.0 + _NOTED_S
+"""Vectors that nobody used for 30 days are dropped."""
+_ASKED_ROWS = 500
+"""Keys in one statement; SQLite takes at least 999."""
+_ROW_ID = literal_column("rowid", Integer)
+
+T = TypeVar("T")
+
+
+def stored(connection: Connection, embedder: str, hashes: Collection[str]) -> dict[str, bytes]:
+    """The vectors that `embedder` made, by definition hash; those that are not stored are absent."""
+    found: dict[str, bytes] = {}
+    for some in _parts(hashes):
+        rows = select(vectors.c.definition_hash, vectors.c.vector).where(_are(embedder, some))
+        found.update(connection.execute(rows).all())
+    return found
+
+
+def counts(connection: Connection, hashes: Collection[str]) -> dict[str, int]:
+    """Of how many definitions each embedder's vectors are stored, most first; among equals the latest first."""
+    found: Counter[str] = Counter()
+    latest: dict[str, int] = {}
+    embedder, row_id = vectors.c.embedder, func.max(_ROW_ID)
+    for some in _parts(hashes):
+        are_these = vectors.c.definition_hash.in_(some)
+        rows = select(embedder, func.count(), row_id).where(are_these).group_by(embedder)
+        for id, count, last in connection.execute(rows):
+            found[id] += count
+            latest[id] = max(last, latest.get(id, 0))
+    return dict(sorted(found.items(), key=lambda pair: (pair[1], latest[pair[0]]), reverse=True))
+
+
+def store(connection: Connection, embedder: str, made: Mapping[str, bytes], now_s: float) -> None:
+    """Stores vectors by definition hash, in the place of those it had."""
+    if not made:
+        return
+    row = upsert(vectors)
+    connection.execute(
+        row.on_conflict_do_update(
+            index_elements=[vectors.c.definition_hash, vectors.c.embedder],
+            set_={"used_s": row.excluded.used_s, "vector": row.excluded.vector},
+        ),
+        [
+            {"definition_hash": hash_, "embedder": embedder, "used_s": now_s, "vector": vector}
+            for hash_, vector in made.items()
+        ],
+    )
+
+
+def note_use(connection: Connection, embedder: str, hashes: Collection[str], now_s: float) -> None:
+    """Marks the vectors of tools that are there as used now, unless that was done within a day."""
+    for some in _parts(hashes):
+        is_due = vectors.c.used_s < now_s - _NOTED_S
+        connection.execute(update(vectors).where(_are(embedder, some) & is_due).values(used_s=now_s))
+
+
+def drop_unused(connection: Connection, now_s: float) -> int:
+    """Drops up to 2,000 vectors that nobody used for 30 days, whoever made them; how many."""
+    old = select(_ROW_ID).where(vectors.c.used_s < now_s - _KEPT_S).limit(DROPPED_ROWS)
+    return connection.execute(delete(vectors).where(_ROW_ID.in_(old))).rowcount
+
+
+def _are(embedder: str, hashes: Collection[str]) -> ColumnElement[bool]:
+    return and_(vectors.c.embedder == embedder, vectors.c.definition_hash.in_(hashes))
+
+
+def _parts(values: Collection[T]) -> Iterator[list[T]]:
+    """`values` in lists that one statement takes."""
+    rest = iter(values)
+    while part := list(islice(rest, _ASKED_ROWS)):
+        yield part

@@ -1,0 +1,1 @@
+"""Commands about tools: search, call, approve, evaluate."""

@@ -1,0 +1,294 @@
+"""`mcpproxy approve`: what waits for the user, what it says, and the decision."""
+
+import hashlib
+import json as json_text
+import re
+import sys
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+from anyio import to_thread
+from cyclopts import App, Parameter
+from rich.text import Text
+
+from smart_mcp_proxy.cli.support.access import open_api
+from smart_mcp_proxy.cli.support.api import Api
+from smart_mcp_proxy.cli.support.failure import UsageError, next_step
+from smart_mcp_proxy.cli.support.output import indented, plural, say, show, show_json, table
+from smart_mcp_proxy.cli.support.start import open_settings
+from smart_mcp_proxy.errors import ConflictError, ProxyError, ToolNotFoundError
+from smart_mcp_proxy.names import shell_word
+from smart_mcp_proxy.telemetry import printable
+
+__all__ = ["app"]
+
+app = App(
+    name="approve",
+    help_epilogue="""\
+The tools of a server's first list are agreed to by configuring the server. A
+tool that comes later, or whose definition changes in any way, is kept from
+agents until you approve it here. Where "trust" in the server's entry, or
+MCPPROXY_TRUST, is "scan", that holds for each tool in which the scanner finds
+something, those of the first list too; where it is "trusted", for none. A tool
+that calls itself less dangerous than before waits for you in any case. A tool
+that you blocked stays blocked until you approve it by name.
+
+A server may list another definition at any moment. What you approve is what you
+were shown: the question shows it first, and --yes takes the digest that --diff
+prints below it. If it is another by now, nothing is approved.
+
+Examples:
+  mcpproxy approve                             what waits
+  mcpproxy approve github:create_issue         show this definition, ask, approve it
+  mcpproxy approve github                      the same for all that waits of a server
+  mcpproxy approve github:create_issue --diff  what changed, and the digest for --yes
+  mcpproxy approve --all --diff                the same for everything that waits
+  mcpproxy approve --all --yes --digest sha256:...""",
+)
+
+_STYLES = {"removed": "red strike", "added": "green", "same": ""}
+_MARKS = {"removed": ("[-", "-]"), "added": ("{+", "+}"), "same": ("", "")}
+"""Off a terminal, where there is no colour: as `git diff --word-diff` writes it."""
+SHOWN_FIELDS = 3
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+"""Whole, unlike the one that agents send back: a server can prepare two definitions that share 64 bits."""
+_SHORT_CHARS = 16
+"""Source: contract.md, Results and errors."""
+
+
+@app.default
+async def approve(
+    name: str | None = None,
+    /,
+    *,
+    every: Annotated[bool, Parameter(name="--all")] = False,
+    list_only: Annotated[bool, Parameter(name="--list")] = False,
+    diff: bool = False,
+    yes: bool = False,
+    digest: str | None = None,
+    fresh: bool = False,
+    json: bool = False,
+) -> None:
+    """Show and approve tools that wait for you.
+
+    Args:
+        name: SERVER:TOOL, or a server for all its tools that wait.
+        every: Approve everything that waits.
+        list_only: Only show what waits, as without a name.
+        diff: Only show what changed, word by word, and the digest of it.
+        yes: Approve without asking what has this digest.
+        digest: Of what was looked at, as --diff prints it; anything else is not approved.
+        fresh: Connect to the servers first instead of trusting the stored catalog.
+        json: Print what waits, or what was approved, as one object.
+    """
+    if every and name is not None:
+        raise UsageError("Name one tool or server, or say --all.")
+    _require_digest(name, digest, every=every, yes=yes)
+    async with open_api(open_settings(), is_stored_enough=lambda _: not fresh) as api:
+        found = await api.approvals()
+        await _require_known(api, found["tools"], name)
+        chosen = _chosen(found["tools"], name, every=every)
+        reopens = every and found["is_closed"]
+        if diff:
+            await _show_changes(api, chosen, _words(name, every=every), reopens=reopens, json=json)
+        elif list_only or (name is None and not every):
+            _show_list({**found, "tools": _named(found["tools"], name)}, json=json)
+        elif not chosen and not reopens:
+            _say_nothing_waits(name, json=json)
+        else:
+            with next_step(f"{_words(name, every=every)} --diff"):
+                await _decide(api, chosen, digest, reopens=reopens, yes=yes, json=json)
+
+
+def digest_of(tools: Sequence[dict[str, Any]], *, reopens: bool = False) -> str:
+    """Digest of definitions as they were shown: of one tool its hash, of several one over the names and hashes of all.
+
+    Args:
+        tools: Each with `name` and `hash`.
+        reopens: Whether approving them also ends the distrust after a loss of the record.
+    """
+    if len(tools) == 1 and not reopens:
+        return f"sha256:{tools[0]['hash']}"
+    pairs = sorted([tool["name"], tool["hash"]] for tool in tools)
+    text = json_text.dumps({"reopens": reopens, "tools": pairs}, separators=(",", ":"))
+    return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
+
+
+def _words(name: str | None, *, every: bool) -> str:
+    """The command that approves these, as far as they are named."""
+    return f"mcpproxy approve {shell_word(name)}" if name is not None else f"mcpproxy approve{' --all' * every}"
+
+
+def _require_digest(name: str | None, digest: str | None, *, every: bool, yes: bool) -> None:
+    """Pass where nothing is approved unseen.
+
+    Raises:
+        UsageError: It is not asked, and not said what was looked at; or that is no digest.
+    """
+    if digest is not None and _DIGEST.fullmatch(digest):
+        return
+    if digest is not None:
+        error = UsageError(
+            f"--digest is {digest[:100]!r}.", hint='Give it whole, as --diff prints it: "sha256:" and 64 digits.'
+        )
+    elif yes and (every or name is not None):
+        hint = "Look at what waits first; the command for it is printed below."
+        error = UsageError("--yes approves what you have looked at, and needs its --digest.", hint=hint)
+    else:
+        return
+    error.add_note(f"{_words(name, every=every)} --diff")
+    raise error
+
+
+async def _require_known(api: Api, tools: Sequence[dict[str, Any]], name: str | None) -> None:
+    """Passes for everything that may be named; raises what the gateway says of a server that there is none of."""
+    if name is not None and ":" not in name and not _named(tools, name):
+        await api.approvals(name)
+
+
+def _named(tools: Sequence[dict[str, Any]], name: str | None) -> list[dict[str, Any]]:
+    return [tool for tool in tools if name in (None, tool["name"], tool["server"])]
+
+
+def _chosen(tools: Sequence[dict[str, Any]], name: str | None, *, every: bool) -> list[dict[str, Any]]:
+    """The tools that are meant; a blocked one only where it is named itself.
+
+    Raises:
+        ToolNotFoundError: A tool is named that does not wait.
+    """
+    chosen = [tool for tool in _named(tools, name) if tool["state"] != "blocked" or tool["name"] == name]
+    if name is not None and not every and not chosen and ":" in name:
+        error = ToolNotFoundError(
+            f"Tool {name!r} does not wait for approval: it is approved, or its server does not list it.",
+            hint="See what waits with: mcpproxy approve --list",
+        )
+        error.add_note("mcpproxy approve --list")
+        raise error
+    return chosen
+
+
+def _say_nothing_waits(name: str | None, *, json: bool) -> None:
+    if json:
+        show_json({"approved": [], "moved": []})
+    say(f"Nothing of {name} waits for approval." if name else "Nothing waits for approval.")
+
+
+def _show_list(found: dict[str, Any], *, json: bool) -> None:
+    if json:
+        show_json({**found, "tools": [{**tool, "digest": digest_of([tool])} for tool in found["tools"]]})
+        return
+    if found["is_closed"]:
+        say("The record of what you approved was lost with a damaged catalog. Nothing is trusted before you say so:")
+        say("  mcpproxy approve --all", style="bold")
+    if not found["tools"]:
+        say("Nothing waits for approval.")
+        return
+    rows: list[list[str | Text]] = [
+        [printable(tool["name"]), _state(tool), _fields(tool), _doubts(tool), _short(tool)] for tool in found["tools"]
+    ]
+    show(table(["Tool", "State", "What differs", "Scanner", "Digest"], rows))
+    say("See what changed with: mcpproxy approve SERVER:TOOL --diff", style="dim")
+
+
+def _state(tool: dict[str, Any]) -> Text:
+    styles = {"pending": "yellow", "changed": "red", "blocked": "dim"}
+    return Text(tool["state"], style=styles[tool["state"]])
+
+
+def _fields(tool: dict[str, Any]) -> str:
+    if not tool["approved_hash"]:
+        return "new tool"
+    fields = tool["fields"]
+    more = f" and {len(fields) - SHOWN_FIELDS} more" if len(fields) > SHOWN_FIELDS else ""
+    return (", ".join(fields[:SHOWN_FIELDS]) or "nothing") + more
+
+
+def _doubts(tool: dict[str, Any]) -> str:
+    grave = [finding for finding in tool["findings"] if finding["severity"] == "review"]
+    if not grave:
+        return "nothing found"
+    return f"{grave[0]['reason']} ({grave[0]['place']})" + (f" +{len(grave) - 1}" if len(grave) > 1 else "")
+
+
+def _short(tool: dict[str, Any]) -> str:
+    """The beginning of the digest, as agents get it: enough for eyes to see that a definition is another one."""
+    return digest_of([tool])[: len("sha256:") + _SHORT_CHARS]
+
+
+async def _show_changes(api: Api, chosen: Sequence[dict[str, Any]], words: str, *, reopens: bool, json: bool) -> None:
+    details = [await api.approval(tool["name"]) for tool in chosen]
+    # Of what is shown, which may be another than what was listed a moment ago.
+    digest = digest_of([detail["approval"] for detail in details], reopens=reopens)
+    if json:
+        show_json({"tools": details, "digest": digest})
+        return
+    if not details:
+        say("Nothing waits for approval.")
+    for detail in details:
+        show(_page(detail))
+    if details or reopens:
+        show(f"Approve {'this' if len(details) == 1 else 'these'} as shown: {words} --yes --digest {digest}")
+
+
+def _page(detail: dict[str, Any]) -> Text:
+    """A tool's changes, removed words struck out in red and added ones in green."""
+    tool = detail["approval"]
+    page = Text.assemble((printable(tool["name"]), "bold"), f" ({tool['state']})\n")
+    for change in detail["changes"]:
+        page.append(f"  {printable(change['path'])}: ", style="dim")
+        for words in change["words"]:
+            opening, closing = ("", "") if sys.stdout.isatty() else _MARKS[words["kind"]]
+            page.append(f"{opening}{indented(words['text'])}{closing}", style=_STYLES[words["kind"]])
+        page.append("\n")
+    for finding in tool["findings"]:
+        remark = printable(f"{finding['reason']} ({finding['place']})")
+        page.append(f"  scanner, {finding['severity']}: {remark}\n", style="yellow")
+    return page
+
+
+async def _decide(
+    api: Api, chosen: Sequence[dict[str, Any]], digest: str | None, *, reopens: bool, yes: bool, json: bool
+) -> None:
+    agreed = chosen if yes else await _shown(api, chosen)
+    if digest not in (None, digest_of(agreed, reopens=reopens)):
+        raise ConflictError("What waits is no longer what was looked at.", hint="Nothing is approved. Look again.")
+    if not yes and not await _is_agreed(f"Approve {plural(len(agreed), 'tool')}?"):
+        say("Nothing was approved.")
+        return
+    await _approve(api, agreed, reopens=reopens, json=json)
+
+
+async def _shown(api: Api, chosen: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The definitions that are asked about: what is shown now, not what was listed a moment ago."""
+    if not sys.stdin.isatty():
+        raise UsageError(
+            "This asks before it approves, and there is no terminal to ask on.",
+            hint="Approve without being asked what --diff shows: with --yes and the --digest that it prints.",
+        )
+    details = [await api.approval(tool["name"]) for tool in chosen]
+    for detail in details:
+        show(_page(detail))
+    return [detail["approval"] for detail in details]
+
+
+async def _approve(api: Api, chosen: Sequence[dict[str, Any]], *, reopens: bool, json: bool) -> None:
+    decided = await api.approve({tool["name"]: tool["hash"] for tool in chosen}, reopens=reopens)
+    digests = {tool["name"]: digest_of([tool]) for tool in chosen if tool["name"] in decided["approved"]}
+    if json:
+        show_json({**decided, "digests": digests})
+    else:
+        show(table(["Approved", "Digest"], [[printable(name), digest] for name, digest in digests.items()]))
+        say(f"Approved {plural(len(digests), 'tool')}; agents see them within two seconds.")
+    if decided["moved"]:
+        names = ", ".join(decided["moved"][:SHOWN_FIELDS])
+        raise ProxyError(
+            f"{plural(len(decided['moved']), 'tool')} changed meanwhile and wait still: {names}.",
+            hint="Look at them again.",
+            code="conflict",
+        )
+
+
+async def _is_agreed(question: str) -> bool:
+    say(f"{question} [y/N]", style="bold")
+    answer = await to_thread.run_sync(sys.stdin.readline)
+    return answer.strip().lower() in ("y", "yes")

@@ -1,0 +1,136 @@
+"""How the figures of an evaluation look, in a terminal and as JSON."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.table import Table
+
+from smart_mcp_proxy.cli.support.output import clean, plural, say, show, table
+from smart_mcp_proxy.evaluation import MEASURES, Difference, Figures, NothingFits, Summary
+
+__all__ = ["figures_json", "show_figures"]
+
+
+def figures_json(
+    summaries: Sequence[Summary], differences: Sequence[Difference], *, tools: int, is_raw: bool
+) -> dict[str, Any]:
+    """All figures as one object; shares are fractions, not percent."""
+    return {
+        "path": "raw" if is_raw else "product",
+        "tools": tools,
+        "systems": [_summary_json(summary) for summary in summaries],
+        "differences": [
+            {
+                "measure": difference.measure,
+                "system": difference.system,
+                "baseline": difference.baseline,
+                "mean": _rounded(difference.interval.mean),
+                "interval_95": [_rounded(difference.interval.low), _rounded(difference.interval.high)],
+            }
+            for difference in differences
+        ],
+    }
+
+
+def show_figures(summaries: Sequence[Summary], differences: Sequence[Difference], *, tools: int, is_raw: bool) -> None:
+    """Writes the figures to stdout and the remarks to stderr."""
+    for place, summary in enumerate(summaries):
+        if place:
+            show("")
+        path = "the engine alone" if is_raw else "what an agent gets"
+        show(f"{summary.system}: {path}, {plural(tools, 'tool')}")
+        _show_summary(summary)
+    if differences:
+        show("")
+        show(_differences_table(differences))
+    say(
+        "Figures are means of the means of each source and style. Tokens are an estimate: UTF-8 bytes / 4.", style="dim"
+    )
+
+
+def _summary_json(summary: Summary) -> dict[str, Any]:
+    return {
+        "system": summary.system,
+        "overall": _figures_json(summary.overall),
+        "styles": {style: _figures_json(figures) for style, figures in summary.styles.items()},
+        "strata": [
+            {"source": source, "style": style, **(_figures_json(figures) or {})}
+            for (source, style), figures in summary.strata.items()
+        ],
+        "servers": _figures_json(summary.servers),
+        "unanswerable": _figures_json(summary.unanswerable),
+        "nothing_fits": [{**row._asdict(), "empty": _rounded(row.empty)} for row in summary.nothing_fits],
+        "tools_sent": _rounded(summary.tools_sent),
+        "tokens": _rounded(summary.tokens),
+        "latency_ms": {"p50": _rounded(summary.p50_ms), "p95": _rounded(summary.p95_ms)},
+        "degraded": list(summary.problems),
+    }
+
+
+def _figures_json(figures: Figures | None) -> dict[str, Any] | None:
+    if figures is None:
+        return None
+    return {"queries": figures.queries, **{name: _rounded(value) for name, value in figures.values.items()}}
+
+
+def _rounded(value: float) -> float:
+    return round(value, 4)
+
+
+def _show_summary(summary: Summary) -> None:
+    if summary.overall is not None:
+        show(_measures_table(summary.overall, summary.styles))
+    if summary.servers is not None:
+        found = ", ".join(f"{name} {value:.3f}" for name, value in summary.servers.values.items())
+        show(f"Any tool of the right server, {_queries(summary.servers.queries)}: {found}")
+    if summary.unanswerable is not None:
+        share = summary.unanswerable.values["empty"]
+        show(f"No tool is right, {_queries(summary.unanswerable.queries)}: answered with nothing {share:.3f}")
+    if summary.nothing_fits:
+        show(_nothing_fits_table(summary.nothing_fits))
+    show(
+        f"An answer: {summary.tools_sent:.2f} tools, {summary.tokens:.0f} tokens; "
+        f"p50 {summary.p50_ms:.2f} ms, p95 {summary.p95_ms:.2f} ms"
+    )
+    for problem in summary.problems:
+        say(clean(f"{summary.system}: {problem}"), style="yellow")
+
+
+def _measures_table(overall: Figures, styles: Mapping[str, Figures]) -> Table:
+    rows = [("all", overall)]
+    if len(styles) > 1:
+        rows += [(style or "(no style)", figures) for style, figures in styles.items()]
+    return table(
+        ["style", "queries#", *(f"{name}#" for name in MEASURES)],
+        [
+            [style, f"{figures.queries:,}", *(f"{figures.values[name]:.3f}" for name in MEASURES)]
+            for style, figures in rows
+        ],
+    )
+
+
+def _nothing_fits_table(rows: Sequence[NothingFits]) -> Table:
+    return table(
+        ["nothing fits: queries of", "among tools", "tools#", "queries#", "empty#"],
+        [[row.source, row.pool, f"{row.tools:,}", f"{row.queries:,}", f"{row.empty:.3f}"] for row in rows],
+    )
+
+
+def _differences_table(differences: Sequence[Difference]) -> Table:
+    return table(
+        ["gain", "over", "measure", "mean#", "95 % interval#"],
+        [
+            [
+                difference.system,
+                difference.baseline,
+                difference.measure,
+                f"{difference.interval.mean:+.3f}",
+                f"{difference.interval.low:+.3f} .. {difference.interval.high:+.3f}",
+            ]
+            for difference in differences
+        ],
+    )
+
+
+def _queries(count: int) -> str:
+    return f"{count:,} {'query' if count == 1 else 'queries'}"

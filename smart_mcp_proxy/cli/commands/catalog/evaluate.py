@@ -1,0 +1,117 @@
+"""`mcpproxy eval`: how good the answers are, on queries whose right tools are known."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal, cast, get_args
+
+from cyclopts import App, Parameter
+
+from smart_mcp_proxy.cli.support.failure import UsageError
+from smart_mcp_proxy.cli.support.start import open_settings
+
+__all__ = ["app"]
+
+SystemName = Literal["BM25", "RANK_BM25", "HF", "OPENAI", "HYBRID"]
+"""MCPPROXY_EMBEDDER's values, and the other lexical engine."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """Parts of the files, by where their lines come from.
+
+    Attributes:
+        source: Only queries of this source; may be repeated.
+        only_source: Search only tools of this source; may be repeated.
+        without_source: Leave out the tools of this source; may be repeated.
+    """
+
+    source: tuple[str, ...] = ()
+    only_source: tuple[str, ...] = ()
+    without_source: tuple[str, ...] = ()
+
+
+ALL_SOURCES = Sources()
+
+app = App(
+    name="eval",
+    help_epilogue="""\
+QUERIES has one JSON object a line; "gold" lists the right tools:
+  {"id": "q1", "query": "report a bug", "gold": ["github:create_issue"]}
+  {"id": "q2", "query": "book a flight", "gold": []}
+No gold means that nothing fits. Optional: "alt" {right tool: [equally right
+ones]}; "source" and "style", by which the figures are averaged; "server"
+instead of "gold" where any tool of one server is right.
+TOOLS has "server", "name", "description", "input_schema" a line, and
+optionally "source".
+
+Measured is what an agent gets: at most 5 tools, 10 for recall@10 and MRR.
+Where tools and queries carry sources, the queries of each are also asked
+where their right tools are not, and "empty" is the share of them that was
+rightly answered with nothing.
+
+Examples:
+  mcpproxy eval queries.jsonl
+  mcpproxy eval queries.jsonl --tools tools.jsonl --compare BM25,HYBRID
+  mcpproxy eval queries.jsonl --tools tools.jsonl --only-source acme
+  mcpproxy eval queries.jsonl --rankings rankings.jsonl --json > figures.json""",
+)
+
+
+@app.default
+async def evaluate(
+    queries: Path,
+    /,
+    *,
+    tools: Path | None = None,
+    embedder: SystemName | None = None,
+    compare: str | None = None,
+    sources: Annotated[Sources, Parameter(name="*")] = ALL_SOURCES,
+    rankings: Path | None = None,
+    raw: bool = False,
+    json: bool = False,
+) -> None:
+    """Measure how good the answers are.
+
+    Args:
+        queries: Queries with their right tools.
+        tools: Search these instead of the tools in the data directory.
+        embedder: BM25, RANK_BM25, HF, OPENAI or HYBRID (MCPPROXY_EMBEDDER).
+        compare: Several of them, as in BM25,HYBRID: what each gains over the first.
+        sources: What is left of both files.
+        rankings: Write what was found for each query to this file.
+        raw: Measure the engine alone: no exact names first, no floor, no cut.
+        json: Print the figures as one object.
+    """
+    if embedder and compare:
+        raise UsageError("--embedder and --compare are both given.", hint="Name all systems in --compare.")
+    names = _names(compare) if compare else (embedder,) if embedder else ()
+    settings = open_settings()
+    # Here and not above: a mistyped option is answered without waiting for the gateway.
+    from smart_mcp_proxy.cli.commands.catalog.eval_command import Choice, measure
+
+    await measure(
+        Choice(
+            queries=queries,
+            tools=tools,
+            systems=names,
+            query_sources=frozenset(sources.source),
+            only_sources=frozenset(sources.only_source),
+            without_sources=frozenset(sources.without_source),
+            rankings=rankings,
+            is_raw=raw,
+        ),
+        settings,
+        as_json=json,
+    )
+
+
+def _names(text: str) -> tuple[SystemName, ...]:
+    """The systems of a comma-separated list, at least two."""
+    known = get_args(SystemName)
+    names = tuple(dict.fromkeys(name.strip().upper() for name in text.split(",") if name.strip()))
+    for name in names:
+        if name not in known:
+            raise UsageError(f"--compare names {name!r}.", hint=f"Known: {', '.join(known)}.")
+    if len(names) < 2:
+        raise UsageError(f"--compare is {text!r}.", hint="Name at least two, as in BM25,HYBRID.")
+    return cast("tuple[SystemName, ...]", names)

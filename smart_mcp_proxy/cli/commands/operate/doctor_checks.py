@@ -1,0 +1,213 @@
+"""What `mcpproxy doctor` looks at, each as a list of findings."""
+
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Literal
+
+from anyio import to_thread
+
+from smart_mcp_proxy.catalog import NO_ROOM_HINT, is_full, why_unwritable
+from smart_mcp_proxy.cli.support.access import open_api
+from smart_mcp_proxy.cli.support.api import running_gateways
+from smart_mcp_proxy.cli.support.output import plural
+from smart_mcp_proxy.errors import ConfigError, ProxyError
+from smart_mcp_proxy.names import shell_word
+from smart_mcp_proxy.servers import ServerFile, configured_servers, expand
+from smart_mcp_proxy.settings import Settings, environment
+from smart_mcp_proxy.web.auth.sign_in import asks_for_sign_in
+from smart_mcp_proxy.web.auth.signed_tokens import signed_tokens
+from smart_mcp_proxy.web.listening import bind
+
+__all__ = ["Finding", "examine"]
+
+_DATA_DIR = "data directory"
+_INSTALL = {
+    "npx": "Install Node.js, which brings npx and npm.",
+    "npm": "Install Node.js, which brings npx and npm.",
+    "node": "Install Node.js.",
+    "uvx": "Install uv, which brings uvx: pip install uv",
+    "uv": "Install uv: pip install uv",
+    "docker": "Install Docker.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at.
+
+    Attributes:
+        subject: What: config, a server's name, ...
+        outcome: Whether it is as it should be; a warning does not make the check fail.
+        message: What was found.
+        hint: What to do about it.
+        command: The command that helps if it fails.
+    """
+
+    subject: str
+    outcome: Literal["ok", "warning", "fail"]
+    message: str
+    hint: str = ""
+    command: str = "mcpproxy config show --origin"
+
+
+async def examine(settings: Settings) -> list[Finding]:
+    """Looks at everything; connects to the servers unless a running gateway already has."""
+    running = [status for _, status in await running_gateways(settings.data_dir)]
+    findings = [*_address(settings, is_running=bool(running)), *_instances(running), _data_dir(settings.data_dir)]
+    try:
+        file = await to_thread.run_sync(configured_servers, settings, Path.cwd())
+    except ConfigError as error:
+        return [Finding("config", "fail", error.message, error.hint, "mcpproxy config path"), *findings]
+    findings = [*_config(file), *findings, *await to_thread.run_sync(_packages, settings)]
+    has_place = all(one.outcome != "fail" for one in findings if one.subject == _DATA_DIR)
+    if not running and not (file.servers and has_place):
+        return findings
+    missing = await to_thread.run_sync(_missing_programs, file)
+    return [*findings, *await _servers(settings, file, missing)]
+
+
+def _config(file: ServerFile) -> Iterator[Finding]:
+    if file.source:
+        yield Finding("config", "ok", f"{file.source}: {plural(len(file.servers), 'server')}")
+    for problem in file.problems:
+        outcome: Literal["warning", "fail"] = "fail" if problem.severity == "error" else "warning"
+        yield Finding(problem.server or "config", outcome, problem.message, problem.hint, "mcpproxy config path")
+
+
+def _data_dir(data_dir: Path) -> Finding:
+    subject = _DATA_DIR
+    try:
+        data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        refusal = why_unwritable(data_dir)
+    except OSError as exc:
+        refusal = exc
+    if refusal is None:
+        return Finding(subject, "ok", f"{data_dir} can be written")
+    hint = NO_ROOM_HINT if is_full(refusal) else "Set MCPPROXY_DATA_DIR to a directory that you can write to."
+    return Finding(subject, "fail", f"{data_dir} cannot be written: {refusal.strerror}.", hint)
+
+
+def _address(settings: Settings, *, is_running: bool) -> Iterator[Finding]:
+    """Whether HTTP could be served; a failure only where the settings ask for HTTP."""
+    outcome: Literal["warning", "fail"] = "warning" if settings.transport == "stdio" or is_running else "fail"
+    place = f"{settings.host}:{settings.port}"
+    try:
+        bind(settings.host, settings.port).close()
+    except ConfigError as error:
+        hint = "The running gateway may be what uses it." if is_running else error.hint
+        yield Finding("address", outcome, error.message, hint)
+    else:
+        yield Finding("address", "ok", f"{place} is free")
+    try:
+        signed_tokens(settings)
+        asks_for_sign_in(settings)
+    except ConfigError as error:
+        yield Finding("sign-in", outcome, error.message, error.hint)
+
+
+def _packages(settings: Settings) -> list[Finding]:
+    """What the settings ask for and is not installed."""
+    # Here and not above: importing them takes a while that other commands are spared.
+    from smart_mcp_proxy.gateway.engines import missing_extras
+
+    command = "mcpproxy config show --origin"
+    return [
+        Finding("packages", "fail", error.message, error.hint, command)
+        for error in missing_extras(settings, environment())
+    ]
+
+
+def _instances(running: list[dict[str, Any]]) -> Iterator[Finding]:
+    for status in running:
+        words = f"process {status['pid']}, version {status['version']}, {plural(len(status['servers']), 'server')}"
+        yield Finding("running gateway", "ok", words)
+        if embedded := status.get("embedded"):  # a gateway of an earlier version does not say it
+            yield Finding("search", "ok", f"{embedded['done']} of {plural(embedded['total'], 'tool')} embedded")
+        for reason in status["degraded"]:
+            yield Finding("search", "warning", f"{reason}.")
+        for session in status.get("sessions", ()):  # a gateway of an earlier version has none
+            name = f"{session['client'] or 'a client without a name'} {session['version']}".rstrip()
+            yield Finding("client", "ok", f"{name} gets {session['route']}: {session['reason']}")
+        for client in status.get("clients", ()):  # likewise
+            yield Finding("client", "ok", _visit(client))
+    if not running:
+        yield Finding("running gateway", "ok", "none")
+
+
+def _visit(client: Mapping[str, Any]) -> str:
+    """A client of the modern era, which has no session, as it was last seen."""
+    name = f"{client['client'] or 'a client without a name'} {client['version']}".rstrip()
+    place = f" at /mcp/{client['path']}" if client["path"] else ""
+    seen = "is there now" if client["is_waiting"] else f"was last seen {_moment(client['last_seen'])}"
+    return f"{name} ({client['protocol_version']}, {client['transport']}{place}) has no session; it {seen}"
+
+
+def _moment(at_s: float) -> str:
+    """A time of the past, for people."""
+    return datetime.fromtimestamp(at_s).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _missing_programs(file: ServerFile) -> dict[str, str]:
+    """The programs of stdio servers that cannot be found, by server."""
+    environ = environment()
+    missing = {}
+    for server in file.servers.values():
+        if server.transport != "stdio" or server.disabled or server.quarantined:
+            continue
+        try:
+            expanded = expand(server, environ)
+        except ConfigError:
+            continue  # its state says so
+        if shutil.which(expanded.command, path=expanded.env.get("PATH", environ.get("PATH"))) is None:
+            missing[server.name] = expanded.command
+    return missing
+
+
+async def _servers(settings: Settings, file: ServerFile, missing: Mapping[str, str]) -> list[Finding]:
+    """Each server's state, as the running gateway or one of our own sees it."""
+    try:
+        async with open_api(settings, file.servers) as api:
+            status = await api.status()
+            approvals = await api.approvals()
+    except ProxyError as error:
+        return [Finding("gateway", "fail", error.message, error.hint)]
+    servers = (_server(server, missing.get(server["name"], "")) for server in status["servers"])
+    # A gateway of an earlier version does not say what is unmatched.
+    unmatched = (Finding("config", "warning", sentence) for sentence in status.get("unmatched", ()))
+    return [*servers, *unmatched, _waiting(approvals)]
+
+
+def _waiting(approvals: Mapping[str, Any]) -> Finding:
+    """What waits for the user's approval."""
+    count = sum(tool["state"] != "blocked" for tool in approvals["tools"])
+    if not count:
+        return Finding("approvals", "ok", "nothing waits")
+    words = f"{plural(count, 'tool')} {'waits' if count == 1 else 'wait'} for you; agents do not see them"
+    return Finding("approvals", "warning", words, "Look at what is new or changed.", "mcpproxy approve --list")
+
+
+def _server(server: Mapping[str, Any], missing_program: str) -> Finding:
+    name, state = server["name"], server["state"]
+    if state == "ready" and server["breaker"] != "closed":
+        message = f"ready, but {server['error'][:1].lower()}{server['error'][1:]}"
+        return Finding(name, "warning", message, server["hint"], f"mcpproxy server logs {shell_word(name)}")
+    if state == "ready":
+        outcome: Literal["ok", "warning"] = "ok"
+        message = f"ready, {plural(server['tools'], 'tool')}"
+        if count := server.get("waiting", 0):  # a gateway of an earlier version does not say it
+            outcome, message = "warning", f"{message} in use, and {count} {'waits' if count == 1 else 'wait'} for you"
+        return Finding(name, outcome, message, "", f"mcpproxy approve {shell_word(name)} --diff")
+    if state == "disabled":
+        return Finding(name, "ok", "disabled")
+    if state == "quarantined":
+        message = "quarantined: it waits for your approval and is not started"
+        return Finding(name, "warning", message, server["hint"], f"mcpproxy server approve {shell_word(name)}")
+    hint = server["hint"]
+    # Only where it was not found by who started it, which may have another PATH than this shell.
+    if missing_program and f"command '{missing_program}' not found" in server["error"]:
+        hint = _INSTALL.get(Path(missing_program).name, hint)
+    message = f"{state}: {server['error']}" if server["error"] else str(state)
+    return Finding(name, "fail", message, hint, f"mcpproxy server logs {shell_word(name)}")

@@ -1,0 +1,83 @@
+"""`mcpproxy` alone: an overview for a person at a terminal, the gateway for a client that starts it."""
+
+import asyncio
+import sys
+from collections import Counter
+from pathlib import Path
+
+from smart_mcp_proxy import __version__
+from smart_mcp_proxy.cli.commands.operate.serve import greet_anew, serve_settings
+from smart_mcp_proxy.cli.support.loop import run
+from smart_mcp_proxy.cli.support.output import clean, plural, show
+from smart_mcp_proxy.cli.support.start import open_settings
+from smart_mcp_proxy.errors import ProxyError
+from smart_mcp_proxy.servers import ServerFile, configured_servers
+from smart_mcp_proxy.settings import Settings
+
+__all__ = ["run_without_command"]
+
+
+def run_without_command() -> int:
+    """Shows the overview if stdin is a terminal, else serves; returns the exit status."""
+    if not sys.stdin.isatty():
+        settings = open_settings(is_serving=True)
+        greet_anew(settings, is_whole=True)
+        return run(serve_settings(settings))
+    for line in asyncio.run(_overview(open_settings())):
+        show(clean(line))
+    return 0
+
+
+async def _overview(settings: Settings) -> list[str]:
+    # Here and not above: a client that starts the gateway waits for its first answer, and needs neither.
+    from smart_mcp_proxy.cli.support.api import running_gateways
+
+    lines = [f"mcpproxy {__version__}: one search tool in front of all your MCP servers", ""]
+    running = await running_gateways(settings.data_dir)
+    try:
+        file = configured_servers(settings, Path.cwd())
+    except ProxyError as error:
+        return [*lines, f"Config   {error}", "", *_next("doctor", "demo")]
+    if file.source:
+        lines.append(f"Config   {file.source}: {plural(len(file.servers), 'server')}")
+    else:
+        lines.append(f"Config   none: neither ./mcp_config.json nor {settings.data_dir / 'mcp_config.json'} exists")
+    lines += [f"         {problem}" for problem in file.problems if file.source]
+    for _, status in running:
+        states = Counter(server["state"] for server in status["servers"])
+        counted = ", ".join(f"{count} {state}" for state, count in states.most_common()) or "no servers"
+        lines.append(f"Running  process {status['pid']}: {counted}; {plural(status['tools'], 'tool')}")
+        if count := sum(server.get("waiting", 0) for server in status["servers"]):
+            lines.append(
+                f"         {plural(count, 'tool')} {'waits' if count == 1 else 'wait'} for you: mcpproxy approve"
+            )
+    if not running:
+        known = await _stored_tools(settings, file)
+        lines += ["Running  no gateway on this data directory", f"Catalog  {plural(known, 'tool')} known"]
+    return [*lines, "", *(_next("search", "serve", "doctor") if file.servers else _next("demo", "config"))]
+
+
+async def _stored_tools(settings: Settings, file: ServerFile) -> int:
+    """How many tools of the configured servers the catalog remembers; looking creates nothing."""
+    # Here and not above: see _overview.
+    from smart_mcp_proxy.catalog import DATABASE_NAME, Catalog
+
+    if not (settings.data_dir / DATABASE_NAME).is_file():
+        return 0
+    async with Catalog.open(settings.data_dir, name_limit=settings.tool_name_limit) as catalog:
+        return sum(record.key.server in file.servers for record in catalog.snapshot.by_id.values())
+
+
+_STEPS = {
+    "demo": ('mcpproxy demo "mix two colors"', "try a search on bundled servers, nothing to set up"),
+    "config": ("mcpproxy config path", "which server file is used"),
+    "search": ('mcpproxy search "what you need"', "what an agent would find"),
+    "serve": ("mcpproxy serve --http", "one endpoint for all your servers"),
+    "doctor": ("mcpproxy doctor", "check the whole set-up"),
+}
+
+
+def _next(*steps: str) -> list[str]:
+    chosen = [_STEPS[step] for step in steps]
+    lines = [f"{command:<34} {purpose}" for command, purpose in chosen]
+    return [f"{'Next' if place == 0 else '':<8} {line}" for place, line in enumerate(lines)]

@@ -1,0 +1,120 @@
+"""`mcpproxy serve`: the gateway, over stdio or HTTP."""
+
+import sys
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from cyclopts import App, Parameter
+from cyclopts.validators import Number
+
+from smart_mcp_proxy.cli.support.failure import UsageError
+from smart_mcp_proxy.cli.support.loop import run
+from smart_mcp_proxy.cli.support.opening import opening
+from smart_mcp_proxy.cli.support.output import say
+from smart_mcp_proxy.cli.support.start import open_settings
+from smart_mcp_proxy.servers import configured_servers
+from smart_mcp_proxy.web.listening import bind
+
+if TYPE_CHECKING:
+    from smart_mcp_proxy.settings import Settings
+
+__all__ = ["app", "greet_anew", "serve_settings"]
+
+app = App(
+    name="serve",
+    help_epilogue="""\
+The file that the servers come from is followed: what changes in it is
+applied, and only that is restarted. A broken file changes nothing.
+
+Examples:
+  mcpproxy serve                           stdio, for a client that starts it
+  mcpproxy serve --http --port 9000        one endpoint for many clients
+  mcpproxy serve --passthrough github      one server's own tools, guarded
+  mcpproxy serve --config servers.json --check""",
+)
+
+
+@app.default
+def serve(  # noqa: PLR0913  (one parameter per flag)
+    *,
+    http: bool = False,
+    sse: bool = False,
+    host: str | None = None,
+    port: Annotated[int | None, Parameter(validator=Number(gte=0, lte=65535))] = None,
+    config: Path | None = None,
+    passthrough: str | None = None,
+    profile: str | None = None,
+    check: bool = False,
+    json: bool = False,
+) -> int:
+    """Start the gateway, over stdio or HTTP.
+
+    Args:
+        http: Serve streamable HTTP instead of MCPPROXY_TRANSPORT.
+        sse: Serve HTTP for clients that only know the older SSE transport.
+        host: Address to listen on (MCPPROXY_HOST).
+        port: Port to listen on, 0 for a free one (MCPPROXY_PORT).
+        config: File that names the servers (MCPPROXY_CONFIG_PATH).
+        passthrough: Show the tools of this one server under their own names, and nothing else.
+        profile: Over stdio: only what this profile of the server file has. Over HTTP it is served at /mcp/p/NAME.
+        check: Connect and list every server, report, and end; the exit status is 1 if one of them fails.
+        json: With --check or HTTP: report as one JSON object on stdout.
+    """
+    if http and sse:
+        raise UsageError("--http and --sse are both given.", hint="Use one: --http also serves clients of SSE.")
+    transport: Literal["streamable-http", "sse"] | None = "sse" if sse else "streamable-http" if http else None
+    flags: dict[str, Any] = {"transport": transport, "host": host, "port": port, "config_path": config}
+    if check:
+        # Here and below, not above: importing the gateway takes a second, and the command line is parsed before it.
+        from smart_mcp_proxy.cli.commands.operate.serving_check import check as check_servers
+
+        return run(check_servers(open_settings(**flags), passthrough=passthrough, as_json=json))
+    settings = open_settings(is_serving=True, log_level="WARNING" if sys.stderr.isatty() else None, **flags)
+    if json and settings.transport == "stdio":
+        raise UsageError(
+            "--json does not go with stdio: stdout belongs to the protocol.", hint="Add --http or --check."
+        )
+    if profile is not None and passthrough is not None:
+        raise UsageError("--profile and --passthrough are both given.", hint="Use one of them.")
+    if profile is not None and settings.transport != "stdio":
+        raise UsageError("--profile goes with stdio.", hint=f"Over HTTP connect to /mcp/p/{profile} instead.")
+    greet_anew(settings, is_whole=passthrough is None and profile is None)
+    return run(serve_settings(settings, passthrough=passthrough, profile=profile, as_json=json))
+
+
+def greet_anew(settings: "Settings", *, is_whole: bool) -> None:
+    """Lets a client on stdio be answered before the gateway is imported, if this is the first start ever.
+
+    Args:
+        settings: As they are read.
+        is_whole: The client sees the gateway, not one server or profile of it, for which nobody can answer yet.
+
+    Raises:
+        ConfigError: The configuration cannot be read as a whole.
+    """
+    if opening.record is not None:
+        opening.begin_anew(settings, configured_servers(settings, Path.cwd()), is_whole=is_whole)
+
+
+async def serve_settings(
+    settings: "Settings", *, passthrough: str | None = None, profile: str | None = None, as_json: bool = False
+) -> int:
+    """Serves on the transport that the settings name; returns the exit status.
+
+    Raises:
+        ConfigError: The configuration, the address or the data directory cannot be used.
+    """
+    if settings.transport == "stdio":
+        from smart_mcp_proxy.cli.commands.operate.serving import serve_one_client
+
+        if sys.stdin.isatty():
+            say("Waiting for an MCP client on stdin. For many clients: mcpproxy serve --http")
+        return await serve_one_client(settings, passthrough=passthrough, profile=profile)
+    # Before the gateway is imported: who connects meanwhile waits instead of being refused.
+    with closing(bind(settings.host, settings.port)) as listener:
+        from smart_mcp_proxy.cli.commands.operate.serving_http import serve_agents_over_http
+
+        return await serve_agents_over_http(
+            settings, listener, is_sse=settings.transport == "sse", passthrough=passthrough, as_json=as_json
+        )

@@ -1,0 +1,83 @@
+"""The gateway at work: its configuration followed, one client served, its end in good order."""
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from anyio import to_thread
+
+from smart_mcp_proxy.cli.support.keep_greeting import keeping_greeting
+from smart_mcp_proxy.cli.support.one_start import start_environment
+from smart_mcp_proxy.cli.support.opening import opening
+from smart_mcp_proxy.cli.support.wait_ready import show_embedding
+from smart_mcp_proxy.cli.support.watch import follow_config
+from smart_mcp_proxy.errors import ConfigError
+from smart_mcp_proxy.fastmcp_compat.paths import serving_path
+from smart_mcp_proxy.gateway import Gateway
+from smart_mcp_proxy.io.open_files import raise_limit
+from smart_mcp_proxy.servers import ServerFile, configured_servers
+from smart_mcp_proxy.settings import Settings
+from smart_mcp_proxy.telemetry import get_logger, spawn
+from smart_mcp_proxy.web.serve import StopEvent, open_socket, settled_process, stop_signals
+from smart_mcp_proxy.web.stdio.stdio import serve_stdio
+
+__all__ = ["followed_servers", "opened_gateway", "serve_one_client", "status_at"]
+
+log = get_logger("serve")
+
+
+async def serve_one_client(settings: Settings, *, passthrough: str | None = None, profile: str | None = None) -> int:
+    """Serves the client on stdin and stdout until it leaves or a signal comes; returns the exit status.
+
+    Raises:
+        ConfigError: The configuration or the data directory cannot be used, or does not know the profile.
+    """
+    file = await followed_servers(settings)
+    if profile is not None and profile not in file.profiles:
+        raise ConfigError(
+            f"Profile {profile!r} is not configured.", hint=f"Known: {', '.join(sorted(file.profiles)) or 'none'}."
+        )
+    with stop_signals() as stop, serving_path("" if profile is None else f"p/{profile}"):
+        async with opened_gateway(settings, file, passthrough) as gateway:
+            showing = spawn(show_embedding(gateway), "embedding bar")
+            async with keeping_greeting(gateway, opening.record, passthrough, profile):
+                try:
+                    await serve_stdio(gateway, stop, opening.take())
+                finally:
+                    showing.cancel()
+    return status_at(stop)
+
+
+async def followed_servers(settings: Settings, *, is_logged: bool = True) -> ServerFile:
+    """The configured servers; what is wrong with single ones is logged."""
+    file = await to_thread.run_sync(configured_servers, settings, Path.cwd())
+    for problem in file.problems if is_logged else ():
+        log.warning("%s", problem)
+    return file
+
+
+@asynccontextmanager
+async def opened_gateway(settings: Settings, file: ServerFile, passthrough: str | None) -> AsyncIterator[Gateway]:
+    """A gateway that the command line can reach and that follows its configuration."""
+    raise_limit()
+    async with (
+        Gateway(
+            settings, file.servers, profiles=file.profiles, environ=start_environment(settings), passthrough=passthrough
+        ) as gateway,
+        open_socket(gateway),
+    ):
+        following = follow_config(settings, Path.cwd(), file, gateway.apply, on_follow=gateway.management.apply_with)
+        watching = spawn(following, "config watch")
+        try:
+            async with settled_process():
+                yield gateway
+        finally:
+            watching.cancel()
+            await asyncio.wait([watching])
+
+
+def status_at(stop: StopEvent) -> int:
+    """130 after Ctrl-C, as a shell expects it; an end that was asked for in another way is a success."""
+    return 128 + signal.SIGINT if stop.number == signal.SIGINT else 0

@@ -1,0 +1,44 @@
+"""A gateway that is opened to see whether its servers can be used."""
+
+from smart_mcp_proxy.cli.commands.operate.serving import followed_servers
+from smart_mcp_proxy.cli.support.local_gateway import api_of
+from smart_mcp_proxy.cli.support.one_start import start_environment
+from smart_mcp_proxy.cli.support.output import say, show_json
+from smart_mcp_proxy.cli.support.render import waiting_text
+from smart_mcp_proxy.cli.support.report import show_report, summarize
+from smart_mcp_proxy.cli.support.wait_ready import SETTLE_S, settle
+from smart_mcp_proxy.gateway import Gateway
+from smart_mcp_proxy.settings import Settings
+
+__all__ = ["check"]
+
+
+async def check(settings: Settings, *, passthrough: str | None = None, as_json: bool = False) -> int:
+    """Connects and lists every server, reports, and ends; returns 0 if all of them can be used, else 1.
+
+    A tool that waits for approval cannot be used.
+
+    Raises:
+        ConfigError: The configuration as a whole, or the data directory, cannot be used.
+    """
+    file = await followed_servers(settings, is_logged=False)
+    async with Gateway(settings, file.servers, environ=start_environment(settings), passthrough=passthrough) as gateway:
+        gateway.start_upstreams()
+        await settle(gateway, SETTLE_S)
+        async with api_of(gateway) as api:
+            summary = await summarize(api)
+    problems = [problem for problem in file.problems if problem.severity == "error"]
+    unfit = [server["name"] for server in summary["servers"] if server["state"] not in ("ready", "disabled")]
+    waiting = list(filter(None, map(waiting_text, summary["servers"])))
+    is_ok = bool(file.servers) and not (unfit or problems or waiting)
+    if as_json:
+        facts = [{"server": one.server, "message": one.message, "severity": one.severity} for one in file.problems]
+        show_json({"ok": is_ok, "config": file.source, **summary, "problems": facts})
+        return 0 if is_ok else 1
+    show_report(summary, None, to_stdout=True)
+    for problem in file.problems:
+        say(f"{problem.severity}: {problem}")
+    say("All servers can be used." if is_ok else "Not everything can be used.")
+    if not is_ok:
+        say("Next: mcpproxy approve" if waiting and not (unfit or problems) else "Next: mcpproxy doctor")
+    return 0 if is_ok else 1

@@ -1,0 +1,100 @@
+"""The gateway at work over HTTP: its door opened, people told of it."""
+
+import json
+import socket
+import sys
+
+from smart_mcp_proxy.cli.commands.operate.serving import followed_servers, opened_gateway, status_at
+from smart_mcp_proxy.cli.support.local_gateway import api_of
+from smart_mcp_proxy.cli.support.output import say, show_json
+from smart_mcp_proxy.cli.support.report import Address, show_report, summarize
+from smart_mcp_proxy.cli.support.wait_ready import SETTLE_S, settle, show_embedding
+from smart_mcp_proxy.gateway import Gateway
+from smart_mcp_proxy.settings import Settings
+from smart_mcp_proxy.telemetry import get_logger, spawn
+from smart_mcp_proxy.web.auth.auth import OwnToken, own_token
+from smart_mcp_proxy.web.auth.sign_in import SignInDoor, asks_for_sign_in
+from smart_mcp_proxy.web.auth.signed_tokens import signed_tokens
+from smart_mcp_proxy.web.serve import stop_signals
+from smart_mcp_proxy.web.serve_http import serve_http
+
+__all__ = ["serve_agents_over_http"]
+
+log = get_logger("serve")
+
+
+async def serve_agents_over_http(
+    settings: Settings,
+    listener: socket.socket,
+    *,
+    is_sse: bool = False,
+    passthrough: str | None = None,
+    as_json: bool = False,
+) -> int:
+    """Serves HTTP until a signal comes, and tells people what is there; returns the exit status.
+
+    Args:
+        settings: Frozen settings.
+        listener: Listens already.
+        is_sse: Whether people are told of the older transport's address.
+        passthrough: The one server whose tools agents see, instead of the gateway's.
+        as_json: Whether the report is one JSON object on stdout.
+
+    Raises:
+        ConfigError: The configuration or the data directory cannot be used.
+    """
+    file = await followed_servers(settings)
+    sign_in = await _sign_in(settings)
+    token = own_token(settings, has_signed=signed_tokens(settings) is not None or sign_in is not None)
+    with stop_signals() as stop:
+        address = Address(settings.host, listener.getsockname()[1], is_sse=is_sse, has_token=token.value is not None)
+        async with (
+            opened_gateway(settings, file, passthrough) as gateway,
+            serve_http(gateway, listener, token=token.value, sign_in=sign_in),
+        ):
+            gateway.start_upstreams()
+            _tell_token(token, settings)
+            telling = spawn(_tell(gateway, address, as_json=as_json), "start report")
+            await stop.wait()
+            telling.cancel()
+    if settings.log_format == "console":
+        say("Stopped.")
+    return status_at(stop)
+
+
+async def _sign_in(settings: Settings) -> SignInDoor | None:
+    if not asks_for_sign_in(settings):
+        return None
+    # Here and not above: it takes a quarter of a second that all others are spared.
+    from smart_mcp_proxy.web.auth.sign_in_pages import open_sign_in
+
+    return await open_sign_in(settings)
+
+
+def _tell_token(token: OwnToken, settings: Settings) -> None:
+    """Says where a token that was made here is; the person who started the gateway on a terminal sees it once."""
+    if token.file is None:
+        return
+    if settings.log_format != "console":
+        log.info("agents must send the token in %s", token.file)
+        return
+    say(f"Other machines can reach {settings.host}, so agents must send the token in {token.file}")
+    if token.is_new and sys.stderr.isatty():
+        say(f"Shown this once: {token.value}")
+
+
+async def _tell(gateway: Gateway, address: Address, *, as_json: bool) -> None:
+    """Says that the gateway listens, and once the servers have answered what it has to offer."""
+    is_for_people = gateway.settings.log_format == "console"
+    if is_for_people:
+        say(f"Listening on {address.url}")
+    await settle(gateway, SETTLE_S)
+    async with api_of(gateway) as api:
+        summary = await summarize(api)
+    if as_json:
+        show_json({"url": address.url, "health": address.health_url, **summary})
+    elif is_for_people:
+        show_report(summary, address)
+        await show_embedding(gateway)
+    else:
+        log.info("serving %s: %s", address.url, json.dumps({row["name"]: row["state"] for row in summary["servers"]}))

@@ -1,0 +1,1 @@
+"""Commands about servers and the configuration."""

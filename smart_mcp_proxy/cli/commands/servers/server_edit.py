@@ -1,0 +1,395 @@
+"""`mcpproxy server add|remove|patch|...`: changes to the servers, through a running gateway or in the file itself."""
+
+import json as json_text
+import os
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import quote
+
+from anyio import to_thread
+from cyclopts import App, Parameter
+
+from smart_mcp_proxy.cli.support.api import open_running
+from smart_mcp_proxy.cli.support.arguments import parse_json_object, parse_pairs
+from smart_mcp_proxy.cli.support.failure import UsageError
+from smart_mcp_proxy.cli.support.output import clean, plural, say, show, show_json, warn
+from smart_mcp_proxy.cli.support.start import open_settings
+from smart_mcp_proxy.errors import ProxyError, RequestError
+from smart_mcp_proxy.names import shell_word
+from smart_mcp_proxy.servers import FILE_LIMIT_BYTES, ServerEdit, ServerEdits, require_named, reviewed, warnings_about
+
+__all__ = ["add_edits"]
+
+_TEXTS = ("env.", "headers.")
+"""What is below these keys is text, also where it looks like a number."""
+_Repeated = Annotated[list[str] | None, Parameter(negative=())]
+
+
+def add_edits(app: App) -> None:
+    """Adds the commands that change servers to `mcpproxy server`."""
+    for command, name, example in (
+        (show_server, "show", "mcpproxy server show github"),
+        (add_server, "add", _ADD_EXAMPLES),
+        (patch_server, "patch", _PATCH_EXAMPLES),
+        (remove_server, "remove", "mcpproxy server remove github"),
+        (enable_server, "enable", "mcpproxy server enable github"),
+        (disable_server, "disable", "mcpproxy server disable github"),
+        (approve_server, "approve", _APPROVE_EXAMPLES),
+        (restart_server, "restart", "mcpproxy server restart github"),
+        (refresh_server, "refresh", "mcpproxy server refresh github"),
+        (import_servers, "import", "mcpproxy server import ~/.cursor/mcp.json\n  mcpproxy server import - < servers"),
+    ):
+        app.command(command, name=name, help_epilogue=f"Examples:\n  {example}")
+
+
+_ADD_EXAMPLES = """\
+mcpproxy server add time -- uvx mcp-server-time
+  mcpproxy server add github --env 'TOKEN=${env:GITHUB_TOKEN}' -- npx -y server-github
+  mcpproxy server add docs --url https://example.com/mcp --header 'Authorization: Bearer ${env:DOCS_TOKEN}'"""
+_APPROVE_EXAMPLES = """\
+mcpproxy server approve github
+  mcpproxy server show github
+  mcpproxy server approve github --yes --revision sha256:..."""
+_PATCH_EXAMPLES = """\
+mcpproxy server patch github timeout=30000 env.LEVEL=debug
+  mcpproxy server patch github env.LEVEL=null
+  mcpproxy server patch github --input-json '{"args": ["-y", "server-github@2"]}'"""
+
+
+async def show_server(name: str, /, *, json: bool = False) -> None:
+    """Show a server's entry, and its state if a gateway runs.
+
+    Secrets are hidden; but of a server that waits for your approval you see in full what would run.
+
+    Args:
+        name: Server name.
+        json: Print it as one object.
+    """
+    shown = await _shown(name)
+    if json:
+        show_json(shown)
+        return
+    if shown["state"] is not None:
+        say(clean(f"{shown['state']}, {plural(shown['tools'], 'tool')}. {shown['error']} {shown['hint']}").rstrip())
+    show(_written(shown["config"]))
+    _warn_about(shown["config"])
+    if shown["config"].get("quarantined") is True and shown["revision"]:
+        command = f"mcpproxy server approve {shell_word(name)} --yes --revision {shown['revision']}"
+        say(f"Approve it as shown: {command}")
+
+
+async def add_server(
+    name: str,
+    /,
+    *command: Annotated[str, Parameter(allow_leading_hyphen=True)],
+    url: str | None = None,
+    header: _Repeated = None,
+    env: _Repeated = None,
+    cwd: str | None = None,
+    type_: Annotated[str | None, Parameter(name="--type")] = None,
+    timeout: int | None = None,
+    json: bool = False,
+) -> None:
+    """Add a server: a command to start, after `--`, or the address of one that runs.
+
+    Args:
+        name: Server name.
+        command: Program and its arguments.
+        url: Address of a server that runs elsewhere.
+        header: 'NAME: VALUE' to send with every request; may be repeated.
+        env: NAME=VALUE for the program; may be repeated.
+        cwd: Its working directory.
+        type_: http or sse, where the address does not say it.
+        timeout: Milliseconds until a call is given up.
+        json: Print what was done as one object.
+    """
+    if command and command[0].casefold().startswith(("http://", "https://")):
+        hint = f"Write: mcpproxy server add {shell_word(name)} --url ADDRESS"
+        raise UsageError(f"The command of server '{name}' is an address.", hint=hint)
+    entry: dict[str, Any] = {"command": command[0] if command else None, "args": list(command[1:]) or None}
+    entry |= {"url": url, "type": type_, "cwd": cwd, "timeout": timeout}
+    entry |= {"env": _variables(env) if env else None, "headers": _headers(header) if header else None}
+    entry = {key: value for key, value in entry.items() if value is not None}
+    body = {"name": name, "config": entry}
+    done = await _changed("POST", "servers", body, lambda edits: edits.add(name, entry, "operator"))
+    _report(done, as_json=json)
+
+
+async def patch_server(
+    name: str, /, *fields: str, input_json: str | None = None, revision: str | None = None, json: bool = False
+) -> None:
+    """Change fields of a server's entry and leave the others as they are.
+
+    Args:
+        name: Server name.
+        fields: FIELD=VALUE, with dots where it is inside another; null removes it.
+        input_json: The change as a JSON object, merged into the entry: null removes, lists replace.
+        revision: Fail if the server file has another revision by now, as `show --json` and others name it.
+        json: Print what was done as one object.
+    """
+    if bool(fields) == (input_json is not None):
+        raise UsageError("Say what to change, either as FIELD=VALUE or with --input-json.")
+    patch = parse_json_object(input_json) if input_json is not None else _nested(parse_pairs(fields))
+    body = {"config": patch, "revision": revision}
+    done = await _changed(
+        "PATCH", _path(name), body, lambda edits: edits.patch(name, patch, "operator", based_on=revision)
+    )
+    _report(done, as_json=json)
+
+
+async def remove_server(name: str, /, *, json: bool = False) -> None:
+    """Remove a server from the server file.
+
+    Args:
+        name: Server name.
+        json: Print what was done as one object.
+    """
+    _report(await _changed("DELETE", _path(name), None, lambda edits: edits.remove(name, "operator")), as_json=json)
+
+
+async def enable_server(name: str, /, *, json: bool = False) -> None:
+    """Let a disabled server run again.
+
+    Args:
+        name: Server name.
+        json: Print what was done as one object.
+    """
+    await _switch(name, is_enabled=True, as_json=json)
+
+
+async def disable_server(name: str, /, *, json: bool = False) -> None:
+    """Stop a server and leave it out until it is enabled.
+
+    Args:
+        name: Server name.
+        json: Print what was done as one object.
+    """
+    await _switch(name, is_enabled=False, as_json=json)
+
+
+async def approve_server(name: str, /, *, yes: bool = False, revision: str | None = None, json: bool = False) -> None:
+    """Let a server run that somebody else added or changed.
+
+    The tools of its first list are agreed to with it. Where "trust" in its entry, or MCPPROXY_TRUST, is "scan", those
+    in which the scanner finds something wait for `mcpproxy approve`; so does, in any case, a tool that later calls
+    itself less dangerous than before.
+
+    Args:
+        name: Server name.
+        yes: Do not ask first; takes the revision of what was looked at.
+        revision: Fail if the server file has another revision by now than the one that `server show` named.
+        json: Print what was done as one object.
+    """
+    if yes and revision is None:
+        error = UsageError(
+            "--yes approves what you have looked at, and needs its --revision.",
+            hint="Look at the entry first; the command for it is printed below.",
+        )
+        error.add_note(f"mcpproxy server show {shell_word(name)}")
+        raise error
+    shown = await _shown(name)
+    if not yes:
+        say(_written(shown["config"]))
+    _warn_about(shown["config"])
+    if not yes:
+        _confirm(
+            f"Let the gateway start and use '{name}' as it is shown above?", f"mcpproxy server show {shell_word(name)}"
+        )
+        revision = revision or shown["revision"] or None  # what is approved is what was shown
+    path = f"{_path(name)}/approve" + (f"?revision={quote(revision)}" if revision else "")
+    done = await _changed("POST", path, None, lambda edits: edits.approve_server(name, "operator", based_on=revision))
+    _report(done, as_json=json)
+
+
+async def restart_server(name: str, /, *, json: bool = False) -> None:
+    """Connect a server of the running gateway anew.
+
+    Args:
+        name: Server name.
+        json: Print what was done as one object.
+    """
+    _report(await _changed("POST", f"{_path(name)}/restart", None, _needs_gateway), as_json=json)
+
+
+async def refresh_server(name: str, /, *, json: bool = False) -> None:
+    """List a server's tools again, in the running gateway.
+
+    Args:
+        name: Server name.
+        json: Print what was done as one object.
+    """
+    _report(await _changed("POST", f"{_path(name)}/refresh", None, _needs_gateway), as_json=json)
+
+
+async def import_servers(file: Annotated[str, Parameter(allow_leading_hyphen=True)], /, *, json: bool = False) -> None:
+    """Add the servers of another client's configuration.
+
+    Args:
+        file: Its path, `-` for standard input.
+        json: Print {"added", "skipped"} and more.
+    """
+    text = await to_thread.run_sync(_text_of, file)
+    settings = open_settings()
+    async with open_running(settings) as running:
+        if running is not None:
+            done = await running.manage("POST", "servers/import", {"text": text})
+        else:
+            found = await to_thread.run_sync(ServerEdits(settings, Path.cwd()).import_text, text, "operator")
+            done = {
+                "added": list(found.added),
+                "skipped": dict(found.skipped),
+                "quarantined": found.is_quarantined,
+                "message": f"Added {plural(len(found.added), 'server')}.",
+                "revision": found.revision,
+            }
+    if json:
+        show_json(done)
+        return
+    for name, reason in done["skipped"].items():
+        warn(f"{name}: {reason}")
+    say(clean(f"Added {plural(len(done['added']), 'server')}: {', '.join(done['added']) or 'none'}."))
+
+
+# --- the parts of these
+
+
+async def _shown(name: str) -> dict[str, Any]:
+    """A server as the running gateway has it, else as the file has it, see `reviewed`."""
+    settings = open_settings()
+    async with open_running(settings) as running:
+        if running is not None:
+            return await running.manage("GET", _path(name))
+    found = await to_thread.run_sync(ServerEdits(settings, Path.cwd()).read)
+    require_named(name, found.entries)
+    return {"name": name, "state": None, "config": reviewed(found.entries[name]), "revision": found.revision}
+
+
+def _warn_about(config: Mapping[str, Any]) -> None:
+    for warning in warnings_about(config):
+        warn(warning)
+
+
+def _written(config: Mapping[str, Any]) -> str:
+    """As JSON in which no character is hidden: two entries that look alike are alike."""
+    text = json_text.dumps(config, indent=2, ensure_ascii=False)
+    return "".join(char if char.isprintable() or char == "\n" else json_text.dumps(char)[1:-1] for char in text)
+
+
+async def _switch(name: str, *, is_enabled: bool, as_json: bool) -> None:
+    path = f"{_path(name)}/{'enable' if is_enabled else 'disable'}"
+    done = await _changed("POST", path, None, lambda edits: edits.switch(name, "operator", is_enabled=is_enabled))
+    _report(done, as_json=as_json)
+
+
+async def _changed(
+    method: str, path: str, body: Mapping[str, Any] | None, on_file: Callable[[ServerEdits], ServerEdit]
+) -> dict[str, Any]:
+    """What a change did: by the running gateway, which has it in force at once, else in the file."""
+    settings = open_settings()
+    async with open_running(settings) as running:
+        if running is not None:
+            done: dict[str, Any] = await running.manage(method, path, body)
+            return done
+    edit = await to_thread.run_sync(on_file, ServerEdits(settings, Path.cwd()))
+    outcome = "is removed" if edit.entry is None else "is saved" if edit.changed else "is as it was"
+    return {
+        "name": edit.name,
+        "state": "removed" if edit.entry is None else None,
+        "changed": list(edit.changed),
+        "quarantined": edit.is_quarantined,
+        "message": f"Server '{edit.name}' {outcome}.",
+        "revision": edit.revision,
+        "config": edit.entry,
+        "warnings": list(edit.warnings),
+    }
+
+
+def _report(done: Mapping[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        show_json(done)
+        return
+    for warning in done["warnings"]:
+        warn(warning)
+    changed = f" Fields: {', '.join(done['changed'])}." if done["changed"] and done["config"] is not None else ""
+    say(clean(f"{done['message']}{changed}"))
+
+
+def _needs_gateway(edits: ServerEdits) -> ServerEdit:
+    error = RequestError("No gateway runs on this data directory.", hint="A start reads and connects all servers.")
+    error.add_note("mcpproxy serve")
+    raise error
+
+
+def _confirm(question: str, look: str) -> None:
+    if not sys.stdin.isatty():
+        hint = "Look at the server first; below what is shown stands the command that does not ask."
+        error = UsageError("This asks before it approves, and there is no terminal to ask on.", hint=hint)
+        error.add_note(look)
+        raise error
+    say(f"{question} [y/N]")
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise ProxyError("Nothing is changed.", code="cancelled")
+
+
+def _path(name: str) -> str:
+    return f"servers/{quote(name, safe='')}"
+
+
+def _variables(written: list[str]) -> dict[str, str]:
+    for pair in written:
+        if pair.find("=") < 1:
+            raise UsageError(f"--env is {pair!r}.", hint="Write it as NAME=VALUE.")
+    return parse_pairs(written)
+
+
+def _headers(written: list[str]) -> dict[str, str]:
+    headers: dict[str, str] = {}
+    for header in written:
+        name, colon, value = header.partition(":")
+        if not colon:
+            raise UsageError(f"{name!r} is not a header.", hint="Write it as 'NAME: VALUE'.")
+        headers[name.strip()] = value.strip()
+    return headers
+
+
+def _nested(pairs: Mapping[str, str]) -> dict[str, Any]:
+    """`env.A` as `{"env": {"A": ...}}`; values are JSON where they can be read as such."""
+    patch: dict[str, Any] = {}
+    for path, text in pairs.items():
+        # What is inside env and headers is a name of its own, dots included.
+        steps = path.split(".", 1) if path.startswith(_TEXTS) else path.split(".")
+        inner = patch
+        for step in steps[:-1]:
+            inner = inner.setdefault(step, {})
+            if not isinstance(inner, dict):
+                raise UsageError(f"{path!r} is inside a field that is given as well.", hint="Give one of them.")
+        if steps[-1] in inner:
+            raise UsageError(f"{path!r} is given, and a field inside it as well.", hint="Give one of them.")
+        inner[steps[-1]] = _value(path, text)
+    return patch
+
+
+def _value(path: str, text: str) -> Any:
+    try:
+        value = json_text.loads(text)
+    except ValueError:
+        return text
+    return text if path.startswith(_TEXTS) and value is not None else value
+
+
+def _text_of(file: str) -> str:
+    try:
+        if file == "-":
+            text = sys.stdin.read(FILE_LIMIT_BYTES + 1)
+        else:
+            # Not `Path.expanduser`, which fails where it knows no such user; then the path itself is not found.
+            with open(os.path.expanduser(file), encoding="utf-8-sig") as stream:
+                text = stream.read(FILE_LIMIT_BYTES + 1)
+    except (OSError, UnicodeDecodeError) as exc:
+        reason = (exc.strerror or exc) if isinstance(exc, OSError) else "it is not UTF-8 text"
+        raise UsageError(f"{file} cannot be read: {reason}.", hint="Give the path of a server list.") from exc
+    if len(text) > FILE_LIMIT_BYTES:
+        raise UsageError(f"{file} is larger than {FILE_LIMIT_BYTES} bytes.", hint="Give the path of a server list.")
+    return text

@@ -1,0 +1,50 @@
+"""Access to a gateway for one command: one that runs on the data directory, else a local one opened for it."""
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from smart_mcp_proxy.cli.support.api import Api, open_running, read_servers
+from smart_mcp_proxy.servers import ServerConfig
+from smart_mcp_proxy.settings import Settings
+
+if TYPE_CHECKING:
+    from smart_mcp_proxy.gateway import Gateway
+
+__all__ = ["open_api"]
+
+
+def _is_never(_: "Gateway") -> bool:
+    return False
+
+
+@asynccontextmanager
+async def open_api(
+    settings: Settings,
+    servers: Mapping[str, ServerConfig] | None = None,
+    *,
+    is_stored_enough: "Callable[[Gateway], bool]" = _is_never,
+    is_enough: "Callable[[Gateway], bool]" = _is_never,
+) -> AsyncIterator[Api]:
+    """The newest gateway that runs on the data directory, else one of our own while open.
+
+    Args:
+        settings: Whose data directory and servers.
+        servers: The configured servers, where they have been read already.
+        is_stored_enough: Whether what the catalog holds will do, without any server being connected.
+        is_enough: Whether enough servers are listed; otherwise all are waited for.
+
+    Raises:
+        ConfigError: There is no running gateway, and no servers to open one for.
+    """
+    async with open_running(settings) as running:
+        if running is not None:
+            yield running
+            return
+    if servers is None:
+        servers = await read_servers(settings)
+    # Here and not above: importing the gateway takes a second, and a running one answers in a tenth of that.
+    from smart_mcp_proxy.cli.support.local_gateway import open_own
+
+    async with open_own(settings, servers, is_stored_enough=is_stored_enough, is_enough=is_enough) as api:
+        yield api

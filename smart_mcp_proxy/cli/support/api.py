@@ -1,0 +1,249 @@
+"""The gateway as the commands see it: its REST API, and where running gateways are found."""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import quote
+
+import httpx2
+from anyio import to_thread
+
+from smart_mcp_proxy.cli.support.output import say, warn
+from smart_mcp_proxy.errors import ConfigError, ProxyError, UpstreamError
+from smart_mcp_proxy.names import parse_canonical
+from smart_mcp_proxy.servers import ServerConfig, configured_servers
+from smart_mcp_proxy.settings import Settings
+
+__all__ = ["Api", "Origin", "open_running", "read_servers", "running_gateways"]
+
+Origin = Literal["running", "stored", "own"]
+"""Who answers: a running gateway, the stored catalog alone, or a gateway of our own with connected servers."""
+
+PROBE_S = 2.0
+"""A gateway that does not answer for so long is taken for hung and left alone."""
+
+
+class Api:
+    """Questions to one gateway.
+
+    Args:
+        client: Speaks to it; `base_url` is where its REST begins.
+        origin: Who answers.
+    """
+
+    def __init__(self, client: httpx2.AsyncClient, origin: Origin) -> None:
+        self._client = client
+        self.origin = origin
+
+    async def status(self) -> dict[str, Any]:
+        """The gateway and its servers."""
+        status: dict[str, Any] = await self._ask("GET", "status")
+        return status
+
+    async def logs(self, server: str, lines: int) -> list[str]:
+        """The last lines that a server wrote for people."""
+        answer = await self._ask("GET", f"servers/{quote(server, safe='')}/logs", {"lines": lines})
+        found: list[str] = answer["lines"]
+        return found
+
+    async def tools(self, server: str | None = None) -> list[dict[str, Any]]:
+        """All visible tools in a few words each, of one server if it is named."""
+        tools: list[dict[str, Any]] = await self._ask("GET", "tools", {"server": server} if server else {})
+        return tools
+
+    async def tool(self, name: str) -> dict[str, Any]:
+        """One tool's whole definition.
+
+        Raises:
+            ProxyError: There is none of that name; if that may be because its server is not ready, it says so.
+        """
+        try:
+            tool: dict[str, Any] = await self._ask("GET", f"tools/{quote(name, safe='')}")
+        except ProxyError as error:
+            wanted = parse_canonical(name)
+            for server in (await self.status())["servers"]:
+                if wanted and server["name"] == wanted.server and server["error"]:
+                    reason = f"Server '{wanted.server}' is not ready ({server['state']}): {server['error']}"
+                    raise UpstreamError(f"{error.message} {reason}", hint=server["hint"]) from error
+            raise
+        return tool
+
+    async def search(
+        self,
+        query: str,
+        *,
+        limit: int | None = None,
+        detail: str = "compact",
+        servers: Sequence[str] = (),
+        explain: bool = False,
+    ) -> dict[str, Any]:
+        """The answer of `retrieve_tools`; with `explain`, each tool says why it was found."""
+        params: dict[str, Any] = {"q": query, "detail": detail, "server": list(servers)}
+        if limit is not None:
+            params["limit"] = limit
+        if explain:
+            params["why"] = "true"
+        answer: dict[str, Any] = await self._ask("GET", "search", params)
+        return answer
+
+    async def call(self, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """The result of calling a tool, a failure of the tool's own included."""
+        result: dict[str, Any] = await self._ask("POST", "call", body={"name": name, "arguments": dict(arguments)})
+        return result
+
+    async def forget_examples(self, name: str | None, question: str | None) -> int:
+        """Forgets questions learned from use, of all tools if none is named; returns how many that were."""
+        params = {"tool": name, "question": question}
+        answer = await self._ask("DELETE", "examples", {key: text for key, text in params.items() if text is not None})
+        count: int = answer["forgotten"]
+        return count
+
+    async def manage(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """What an operation on the servers did, as REST answers it."""
+        done: dict[str, Any] = await self._ask(method, path, body=body)
+        return done
+
+    async def approvals(self, server: str | None = None) -> dict[str, Any]:
+        """What waits for the user, of one server if it is named, and whether the record of approvals was lost."""
+        answer: dict[str, Any] = await self._ask("GET", "approvals", None if server is None else {"server": server})
+        return answer
+
+    async def approval(self, name: str) -> dict[str, Any]:
+        """A tool that waits, with every difference from what was approved."""
+        answer: dict[str, Any] = await self._ask("GET", f"approvals/{quote(name, safe='')}")
+        return answer
+
+    async def approve(self, seen: Mapping[str, str], *, reopens: bool = False) -> dict[str, Any]:
+        """Approves exactly the definitions that were looked at, by name and hash; which were, and which had changed."""
+        tools = [{"name": name, "hash": hash_} for name, hash_ in seen.items()]
+        answer: dict[str, Any] = await self._ask("POST", "approvals/approve", body={"tools": tools, "reopens": reopens})
+        return answer
+
+    async def block(self, name: str) -> str:
+        """Keeps a tool from agents; its full name."""
+        answer = await self._ask("POST", "approvals/block", body={"name": name})
+        return str(answer["name"])
+
+    async def unblock(self, name: str) -> str:
+        """Lifts a block; the tool's full name."""
+        answer = await self._ask("POST", "approvals/unblock", body={"name": name})
+        return str(answer["name"])
+
+    async def create_token(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """A new token for an agent, shown this once."""
+        made: dict[str, Any] = await self._ask("POST", "tokens", body=body)
+        return made
+
+    async def tokens(self) -> list[dict[str, Any]]:
+        """All tokens that were made for agents, oldest first."""
+        answer = await self._ask("GET", "tokens")
+        tokens: list[dict[str, Any]] = answer["tokens"]
+        return tokens
+
+    async def revoke_token(self, name: str) -> None:
+        """Ends a token for good."""
+        await self._ask("DELETE", f"tokens/{quote(name, safe='')}")
+
+    async def activity(self, words: Mapping[str, str]) -> dict[str, Any]:
+        """A page of the activity log: items, next, last. The words are those of GET /api/v1/activity."""
+        page: dict[str, Any] = await self._ask("GET", "activity", words)
+        return page
+
+    async def activity_record(self, record_id: str) -> dict[str, Any]:
+        """One record of the activity log, by its id or the end of it."""
+        record: dict[str, Any] = await self._ask("GET", f"activity/{quote(record_id, safe='')}")
+        return record
+
+    async def _ask(self, method: str, path: str, params: Mapping[str, Any] | None = None, body: Any = None) -> Any:
+        try:
+            reply = await self._client.request(method, path, params=params, json=body)
+        except httpx2.HTTPError as exc:
+            raise ProxyError(
+                f"The running gateway stopped answering: {exc or type(exc).__name__}.",
+                hint="It may have been stopped meanwhile; try again.",
+                delivery="unknown",
+            ) from exc
+        if reply.is_error:
+            raise _error_in(reply)
+        return reply.json()
+
+
+def _error_in(reply: httpx2.Response) -> ProxyError:
+    """The error as the gateway raised it."""
+    try:
+        error = reply.json()["error"]
+    except (ValueError, KeyError):
+        return ProxyError(f"The gateway answered with HTTP {reply.status_code}.")
+    return ProxyError(
+        error["message"],
+        hint=error["hint"],
+        delivery=error["delivery"],
+        data=error.get("data"),
+        code=error["code"],
+        retry_after_s=error.get("retry_after_s"),
+    )
+
+
+@asynccontextmanager
+async def open_running(settings: Settings) -> AsyncIterator[Api | None]:
+    """The newest gateway that runs on the data directory; None if none does."""
+    found = await running_gateways(settings.data_dir)
+    if not found:
+        yield None
+        return
+    socket, status = found[0]
+    async with _client(socket, timeout_s=None) as client:
+        say(f"Answered by the running gateway (process {status['pid']}).", style="dim")
+        yield Api(client, "running")
+
+
+async def read_servers(settings: Settings) -> Mapping[str, ServerConfig]:
+    """The configured servers; what is wrong with single ones is told.
+
+    Raises:
+        ConfigError: The configuration cannot be read, or names no usable server.
+    """
+    file = await to_thread.run_sync(configured_servers, settings, Path.cwd())
+    if not file.servers:
+        problem = file.problems[0]
+        error = ConfigError(problem.message, hint=problem.hint)
+        error.add_note("mcpproxy demo")
+        raise error
+    for problem in file.problems:
+        warn(str(problem))
+    return file.servers
+
+
+async def running_gateways(data_dir: Path) -> list[tuple[Path, dict[str, Any]]]:
+    """The sockets of the gateways that run on a data directory, newest first, each with its status.
+
+    What a killed process left behind is removed.
+    """
+    found = []
+    for socket in sorted((data_dir / "run").glob("*.sock"), key=_made_s, reverse=True):
+        try:
+            async with _client(socket, timeout_s=PROBE_S) as client:
+                reply = await client.get("status")
+                found.append((socket, reply.raise_for_status().json()))
+        except httpx2.ConnectError:
+            with suppress(OSError):
+                socket.unlink()
+        except (httpx2.HTTPError, ValueError):
+            continue
+    return found
+
+
+def _made_s(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def _client(socket: Path, *, timeout_s: float | None) -> httpx2.AsyncClient:
+    """A client of one gateway's socket. Without a timeout: the gateway has its own for every call."""
+    transport = httpx2.AsyncHTTPTransport(uds=str(socket))
+    return httpx2.AsyncClient(
+        transport=transport, base_url="http://gateway/api/v1/", timeout=timeout_s, trust_env=False
+    )

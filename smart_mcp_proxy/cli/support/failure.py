@@ -1,0 +1,93 @@
+"""What the command line says when something fails: what, why, and the next command to type."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from smart_mcp_proxy.cli.support.output import OutputError, indented, say, show_json
+from smart_mcp_proxy.errors import ConfigError, ProxyError, RequestError
+from smart_mcp_proxy.names import shell_word
+
+__all__ = ["UsageError", "exit_status", "next_step", "report"]
+
+_NEXT = {
+    "config_invalid": "mcpproxy doctor",
+    "token_exists": "mcpproxy token list",
+    "token_not_found": "mcpproxy token list",
+    "server_exists": "mcpproxy server list",
+    "revision_conflict": "mcpproxy server list",
+    "tool_not_found": "mcpproxy tool list",
+    "server_not_found": "mcpproxy server list",
+    "upstream_failed": "mcpproxy server list",
+    "upstream_auth": "mcpproxy server list",
+    "upstream_timeout": "mcpproxy server list",
+}
+"""The command that helps after each kind of error."""
+
+
+class UsageError(RequestError):
+    """The command line cannot be understood; exit code 2."""
+
+    code = "usage"
+
+
+@contextmanager
+def next_step(command: str) -> Iterator[None]:
+    """Names the command that helps if what is done inside fails."""
+    try:
+        yield
+    except ProxyError as error:
+        error.add_note(command)
+        raise
+
+
+def exit_status(error: ProxyError) -> int:
+    """2 where the user's words, settings or files are at fault, else 1."""
+    return 2 if isinstance(error, ConfigError | UsageError) else 1
+
+
+def report(error: ProxyError, *, as_json: bool) -> None:
+    """Says on stderr what failed, with the next command as its last line; as JSON on stdout too if asked for."""
+    if as_json:
+        with suppress(OutputError):  # it is told on stderr all the same
+            show_json({"error": error.to_dict()})
+    say(f"error: {indented(error.message)}", style="red")
+    if hint := _hint(error):
+        say(indented(hint))
+    if isinstance(schema := (error.data or {}).get("input_schema"), Mapping):
+        for line in _parameters(schema):
+            say(f"  {indented(line)}")
+    say(f"Next: {_next_command(error)}")
+
+
+def _hint(error: ProxyError) -> str:
+    """What to do, where the gateway's own words are meant for an agent in a person's."""
+    if error.error_code == "invalid_arguments":
+        return "The server was not called. Its parameters:"
+    if error.error_code == "tool_not_found" and "did_you_mean" not in (error.data or {}):
+        return ""
+    return error.hint
+
+
+def _next_command(error: ProxyError) -> str:
+    near = (error.data or {}).get("did_you_mean")
+    if near:
+        return f"mcpproxy tool show {shell_word(near[0])}"
+    notes: list[str] = getattr(error, "__notes__", [])
+    return notes[0] if notes else _NEXT.get(error.error_code, "mcpproxy doctor")
+
+
+def _parameters(schema: Mapping[str, Any]) -> list[str]:
+    """One line for each parameter that a tool takes."""
+    properties = schema.get("properties")
+    required = schema.get("required")
+    if not isinstance(properties, Mapping):
+        return []
+    lines = []
+    for name, value in properties.items():
+        facts = value if isinstance(value, Mapping) else {}
+        need = "required" if isinstance(required, list) and name in required else "optional"
+        kind = facts.get("type")
+        kinds = ", ".join(str(one) for one in (kind if isinstance(kind, list) else [kind, need]) if one)
+        lines.append(f"{name} ({kinds})  {facts.get('description') or ''}".rstrip())
+    return lines

@@ -1,0 +1,61 @@
+"""A gateway of our own, open as long as a command needs it, behind the same REST as a running one."""
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+
+import httpx2
+
+from smart_mcp_proxy.cli.support.api import Api, Origin
+from smart_mcp_proxy.cli.support.one_start import start_environment
+from smart_mcp_proxy.cli.support.output import say
+from smart_mcp_proxy.cli.support.wait_ready import SETTLE_S, settle
+from smart_mcp_proxy.gateway import Gateway
+from smart_mcp_proxy.servers import ServerConfig
+from smart_mcp_proxy.settings import Settings
+from smart_mcp_proxy.web.rest import build_rest_app
+
+__all__ = ["api_of", "open_own"]
+
+
+@asynccontextmanager
+async def api_of(gateway: Gateway, origin: Origin = "own") -> AsyncIterator[Api]:
+    """The REST of an open gateway in this process."""
+    transport = httpx2.ASGITransport(build_rest_app(gateway))
+    async with httpx2.AsyncClient(transport=transport, base_url="http://gateway/api/v1/", timeout=None) as client:
+        yield Api(client, origin)
+
+
+@asynccontextmanager
+async def open_own(
+    settings: Settings,
+    servers: Mapping[str, ServerConfig],
+    *,
+    is_stored_enough: Callable[[Gateway], bool],
+    is_enough: Callable[[Gateway], bool],
+) -> AsyncIterator[Api]:
+    """The REST of a gateway that is opened for the moment.
+
+    Args:
+        settings: Its settings, except that nothing is reset: a question must not empty the catalog.
+        servers: Its servers.
+        is_stored_enough: Whether the stored catalog will do; then no server is connected.
+        is_enough: Whether enough servers are listed; otherwise all are waited for.
+    """
+    kept = settings.model_copy(update={"reset_data": False})
+    async with Gateway(kept, servers, environ=start_environment(settings)) as gateway:
+        await gateway.indexer.loaded.wait()
+        is_stored = is_stored_enough(gateway)
+        if is_stored:
+            say(_from_the_store(gateway), style="dim")
+        else:
+            gateway.start_upstreams()
+            await settle(gateway, SETTLE_S, is_enough)
+        async with api_of(gateway, "stored" if is_stored else "own") as api:
+            yield api
+
+
+def _from_the_store(gateway: Gateway) -> str:
+    enabled = [name for name, config in gateway.visible.servers.items() if not config.disabled]
+    unknown = [name for name in enabled if gateway.catalog.last_sync_s(name) is None]
+    missing = f" Not listed yet: {', '.join(unknown)}." if unknown else ""
+    return f"From the stored catalog.{missing} Add --fresh to connect to the servers first."

@@ -1,0 +1,111 @@
+"""How servers, tools and search answers look in a terminal."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from smart_mcp_proxy.cli.support.output import clean, plural, table
+from smart_mcp_proxy.names import shell_word
+from smart_mcp_proxy.telemetry import printable
+
+__all__ = ["hits_table", "search_remarks", "servers_table", "state_text", "tokens_line", "tools_table", "waiting_text"]
+
+_STATE_STYLES = {"ready": "green", "error": "red", "needs_env": "red", "needs_auth": "yellow", "disabled": "dim"}
+_FIELD_NAMES = {"exact": "exact name", "clones": "same as"}
+
+
+def state_text(state: str) -> Text:
+    """A server's state, colored where that is possible."""
+    return Text(state, style=_STATE_STYLES.get(state, "yellow"))
+
+
+def servers_table(servers: Iterable[Mapping[str, Any]]) -> Table:
+    """Servers with state, number of tools, and what is wrong."""
+    rows = [
+        [
+            server["name"],
+            server["transport"],
+            state_text(server["state"]),
+            f"{server['tools']:,}",
+            " ".join(filter(None, (server["error"], server["hint"], waiting_text(server)))) or server["server_info"],
+        ]
+        for server in servers
+    ]
+    return table(["server", "transport", "state", "tools#", "remarks"], rows)
+
+
+def waiting_text(server: Mapping[str, Any]) -> str:
+    """How many of a server's tools wait for the user, and the command that shows them; empty where none do."""
+    count = server.get("waiting", 0)  # a gateway of an earlier version does not say it
+    if not count:
+        return ""
+    waits = f"{plural(count, 'tool')} {'waits' if count == 1 else 'wait'} for you"
+    return f"{waits}: mcpproxy approve {shell_word(server['name'])} --diff"
+
+
+def tools_table(tools: Iterable[Mapping[str, Any]]) -> Table:
+    """Tools with their parameters and what they do."""
+    rows = [[printable(tool["name"]), printable(tool["signature"]), tool["description"]] for tool in tools]
+    return table(["tool", "parameters", "description"], rows)
+
+
+def hits_table(answer: Mapping[str, Any], *, is_explained: bool) -> Table:
+    """What a search found, best first, with the reasons or with the descriptions."""
+    rows = [
+        [
+            str(place),
+            printable(_own_name(tool)),
+            tool["server"],
+            f"{tool['score']:.2f}",
+            _why(tool["why"]) if is_explained else tool["description"],
+        ]
+        for place, tool in enumerate(answer["tools"], start=1)
+    ]
+    return table(["##", "tool", "server", "score#", "why" if is_explained else "description"], rows)
+
+
+def tokens_line(answer: Mapping[str, Any]) -> str:
+    """What the answer saves against listing every tool."""
+    catalog, sent = answer["tokens"]["catalog"], answer["tokens"]["sent"]
+    saving = f"{1 - sent / catalog:.1%} less, " if catalog > sent else ""
+    return (
+        f"Listing every tool costs about {catalog:,} tokens; this answer about {sent:,} "
+        f"({saving}estimate: UTF-8 bytes / 4)."
+    )
+
+
+def search_remarks(answer: Mapping[str, Any], *, is_stored: bool) -> list[str]:
+    """What else there is to know about an answer: nothing found, servers left out, a worse engine than asked for."""
+    remarks = []
+    if not answer["tools"]:
+        remarks.append(answer["hint"])
+        if near := ", ".join(f"{miss['name']} ({miss['score']:.2f})" for miss in answer["near_misses"]):
+            remarks.append(f"Closest: {near}")
+    remarks += [
+        f"Left out: {tool['name']} ({tool['score']:.2f}), {tool['reason']}" for tool in answer.get("left_out", ())
+    ]
+    if answer["not_covered"] and not is_stored:
+        remarks.append(
+            "Not covered: " + ", ".join(f"{row['server']} ({row['state']})" for row in answer["not_covered"])
+        )
+    remarks += answer["degraded"]
+    return [clean(remark) for remark in remarks]
+
+
+def _own_name(tool: Mapping[str, Any]) -> str:
+    """The tool's name without its server's."""
+    name: str = tool["name"]
+    return name.removeprefix(f"{tool['server']}:")
+
+
+def _why(why: Mapping[str, Any]) -> str:
+    """`name: create, issue · description: repository`."""
+    matched = why.get("matched", {})
+    parts = [f"{field}: {', '.join(words)}" for field, words in matched.items()]
+    for fact, name in _FIELD_NAMES.items():
+        if fact in why:
+            value = why[fact]
+            parts.insert(0, f"{name}: {', '.join(value) if isinstance(value, list) else value}")
+    return " · ".join(parts)

@@ -1,0 +1,19 @@
+"""Small MCP servers that come with the package, so that a first try needs no network and no configuration.
+
+One server per file: its tools as data beside the functions that carry them out. `server.py` speaks the protocol for
+all of them, with the standard library alone, so that eight of them start in well under a second.
+"""
+
+import sys
+from typing import Any
+
+__all__ = ["DEMO_NAMES", "demo_servers"]
+
+DEMO_NAMES = ("calculator", "clock", "colors", "contacts", "files", "notes", "text", "todo")
+
+
+def demo_servers() -> dict[str, dict[str, Any]]:
+    """The bundled servers as the `mcpServers` mapping of a configuration file."""
+    return {
+        name: {"command": sys.executable, "args": ["-m", "smart_mcp_proxy.demo.server", name]} for name in DEMO_NAMES
+    }

@@ -1,0 +1,183 @@
+"""Asks every query of an evaluation, the way an agent would, and keeps what came back."""
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import msgspec
+from anyio import to_thread
+
+from smart_mcp_proxy.evaluation.files import LabelledQuery
+from smart_mcp_proxy.evaluation.pool import Pool
+from smart_mcp_proxy.evaluation.systems import OnStep, System
+from smart_mcp_proxy.gateway.retrieval.retrieval import estimate_tokens, summary_of
+from smart_mcp_proxy.models import Hit, ToolRecord
+from smart_mcp_proxy.search import Answer, SearchIndex
+
+__all__ = ["DEEP_LIMIT", "SHOWN_LIMIT", "NothingFits", "Outcome", "Run", "run_queries", "run_unanswerable"]
+
+SHOWN_LIMIT = 5
+"""Tools that an agent is sent unless it asks for more (the default of MCPPROXY_TOP_K)."""
+DEEP_LIMIT = 10
+"""The longest list that is measured, for recall@10 and the reciprocal rank."""
+_TOGETHER = 16
+"""Queries between two looks at the keyboard, a fraction of a second."""
+
+Search = Callable[[str, int], Answer]
+"""The answer to a query with at most so many tools."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one query got.
+
+    Attributes:
+        query: The query.
+        shown: Names of the tools in the answer that an agent would get, best first, at most 5.
+        ranked: Names in an answer of at most 10 tools.
+        scores: Their scores in [0, 1].
+        tokens: Estimated tokens of `shown` as a compact answer.
+        latency_ms: What the search for `shown` took.
+    """
+
+    query: LabelledQuery
+    shown: tuple[str, ...]
+    ranked: tuple[str, ...]
+    scores: tuple[float, ...]
+    tokens: int
+    latency_ms: float
+
+
+class NothingFits(NamedTuple):
+    """Queries asked where no tool can be right, and the share of them that was answered with nothing."""
+
+    source: str
+    pool: str
+    tools: int
+    queries: int
+    empty: float
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Everything that one system answered.
+
+    Attributes:
+        system: Its name.
+        outcomes: One for each query, in their order.
+        nothing_fits: Sets of queries that have no right tool, made of sources.
+        problems: Why the system ranked worse than it should.
+    """
+
+    system: str
+    outcomes: tuple[Outcome, ...]
+    nothing_fits: tuple[NothingFits, ...] = ()
+    problems: tuple[str, ...] = ()
+
+
+async def run_queries(
+    system: System, queries: Sequence[LabelledQuery], pool: Pool, on_step: OnStep, *, is_raw: bool = False
+) -> Run:
+    """Asks `queries` of a pool.
+
+    Each query is searched for twice: once as an agent does, which is timed, and once for ten tools. The second list
+    need not begin with the first: what an answer leaves out depends on its length.
+
+    Args:
+        system: Ranks.
+        queries: At least one.
+        pool: Where the right tools are.
+        on_step: Told of progress.
+        is_raw: Whether to take the engine's ranking as it is: no exact names, no floor, no cut, no room for others.
+
+    Raises:
+        EmbeddingError: The embedder failed where vectors alone rank.
+    """
+    filled = await system.build(pool)
+    total = len(pool.records)
+
+    def rank(text: str, limit: int) -> Answer:
+        hits = tuple(filled.engine.rank(text, limit, None))
+        return Answer(hits, total=total, degraded=(problem,) if (problem := filled.engine.problem) else ())
+
+    def search(text: str, limit: int) -> Answer:
+        return filled.index.search(text, limit=limit)
+
+    asked = rank if is_raw else search
+    by_id = {record.id: record for record in pool.records}
+
+    def answer_all(chunk: Sequence[LabelledQuery]) -> list[tuple[Outcome, Answer]]:
+        return [_outcome(query, asked, by_id) for query in chunk]
+
+    outcomes: list[Outcome] = []
+    problems: dict[str, None] = {}
+    for chunk in _chunks(queries):
+        answered = await to_thread.run_sync(answer_all, chunk)
+        for outcome, answer in answered:
+            outcomes.append(outcome)
+            problems |= dict.fromkeys(answer.degraded)
+        on_step(f"Asking {system.name}", len(outcomes), len(queries))
+    return Run(system.name, tuple(outcomes), problems=tuple(problems))
+
+
+async def run_unanswerable(
+    system: System, queries: Sequence[LabelledQuery], pool: Pool, on_step: OnStep
+) -> tuple[NothingFits, ...]:
+    """Asks queries where their right tools are not: for every source of both queries and tools, its queries are asked
+    of all other tools, and of the tools of each other such source alone."""
+    sources = sorted({query.source for query in queries} & pool.sources)
+    plan = [(source, f"without {source}", pool.without({source})) for source in sources]
+    plan += [
+        (source, f"only {other}", pool.only({other})) for source in sources for other in sources if other != source
+    ]
+    found = []
+    for source, label, tools in plan:
+        asked = [query for query in queries if query.source == source]
+        index = (await system.build(tools)).index
+
+        def count_empty(chunk: Sequence[LabelledQuery], index: SearchIndex = index) -> int:
+            return sum(not index.search(query.text, limit=SHOWN_LIMIT).hits for query in chunk)
+
+        empty = done = 0
+        for chunk in _chunks(asked):
+            empty += await to_thread.run_sync(count_empty, chunk)
+            done += len(chunk)
+            on_step(f"Asking {system.name} of tools {label}", done, len(asked))
+        found.append(NothingFits(source, label, len(tools.records), len(asked), empty / len(asked)))
+    return tuple(found)
+
+
+def _outcome(query: LabelledQuery, asked: Search, by_id: Mapping[int, ToolRecord]) -> tuple[Outcome, Answer]:
+    started = time.perf_counter()
+    shown = asked(query.text, SHOWN_LIMIT)
+    latency_ms = (time.perf_counter() - started) * 1000
+    deep = asked(query.text, DEEP_LIMIT)
+    outcome = Outcome(
+        query=query,
+        shown=_names(shown.hits, by_id),
+        ranked=_names(deep.hits, by_id),
+        scores=tuple(hit.score for hit in deep.hits),
+        tokens=_tokens(query, shown, by_id),
+        latency_ms=latency_ms,
+    )
+    return outcome, shown
+
+
+def _names(hits: Sequence[Hit], by_id: Mapping[int, ToolRecord]) -> tuple[str, ...]:
+    return tuple(str(by_id[hit.id].key) for hit in hits)
+
+
+def _tokens(query: LabelledQuery, answer: Answer, by_id: Mapping[int, ToolRecord]) -> int:
+    """Estimated tokens of what `retrieve_tools` says of tools; the few fields around them are the same every time."""
+    said = {
+        "query": query.text,
+        "tools": [{**summary_of(by_id[hit.id], is_stale=False), "score": round(hit.score, 3)} for hit in answer.hits],
+        "near_misses": [{"name": str(by_id[hit.id].key), "score": round(hit.score, 3)} for hit in answer.near_misses],
+    }
+    return estimate_tokens(len(msgspec.json.encode(said)))
+
+
+def _chunks(queries: Sequence[LabelledQuery]) -> Iterator[Sequence[LabelledQuery]]:
+    for start in range(0, len(queries), _TOGETHER):
+        yield queries[start : start + _TOGETHER]

@@ -1,0 +1,161 @@
+"""From what every query got to the figures of a system, and from two systems to what lies between them."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+
+from smart_mcp_proxy.evaluation.metrics import (
+    Interval,
+    is_full_set,
+    macro_mean,
+    ndcg,
+    paired_difference,
+    recall,
+    reciprocal_rank,
+)
+from smart_mcp_proxy.evaluation.run import NothingFits, Outcome, Run
+from smart_mcp_proxy.names import parse_canonical
+
+__all__ = ["MEASURES", "Difference", "Figures", "Summary", "compare", "summarize"]
+
+K = TypeVar("K")
+Measure = Callable[[Outcome], float]
+
+MEASURES: Mapping[str, Measure] = {
+    "recall@1": lambda outcome: recall(outcome.shown, outcome.query.gold, 1),
+    "recall@5": lambda outcome: recall(outcome.shown, outcome.query.gold, 5),
+    "recall@10": lambda outcome: recall(outcome.ranked, outcome.query.gold, 10),
+    "nDCG@5": lambda outcome: ndcg(outcome.shown, outcome.query.gold, 5),
+    "MRR": lambda outcome: reciprocal_rank(outcome.ranked, outcome.query.gold),
+    "full-set-hit@5": lambda outcome: is_full_set(outcome.shown, outcome.query.gold, 5),
+    "empty": lambda outcome: not outcome.shown,
+}
+"""What is measured where tools are right. `empty`: the share of queries that were answered with nothing."""
+
+_SERVER_MEASURES: Mapping[str, Measure] = {
+    "hit@1": lambda outcome: _has_server(outcome, 1),
+    "hit@5": lambda outcome: _has_server(outcome, 5),
+    "empty": lambda outcome: not outcome.shown,
+}
+_NOTHING_RIGHT: Mapping[str, Measure] = {"empty": lambda outcome: not outcome.shown}
+
+_COMPARED = ("recall@5", "nDCG@5")
+
+
+class Figures(NamedTuple):
+    """The measures of some queries, each a macro mean over their (source, style) strata."""
+
+    queries: int
+    values: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """A system's figures.
+
+    Attributes:
+        system: Its name.
+        overall: Of all queries for which tools are right; None where there are none.
+        styles: The same by style.
+        strata: The same by source and style.
+        servers: Of queries for which any tool of one server is right.
+        unanswerable: Of queries for which no tool is right.
+        nothing_fits: Of queries asked where their right tools are not.
+        tools_sent: Mean length of an answer.
+        tokens: Mean estimate of an answer's tokens.
+        p50_ms: Median time of a search.
+        p95_ms: What 95 % of the searches stay below.
+        problems: Why the system ranked worse than it should.
+    """
+
+    system: str
+    overall: Figures | None
+    styles: Mapping[str, Figures]
+    strata: Mapping[tuple[str, str], Figures]
+    servers: Figures | None
+    unanswerable: Figures | None
+    nothing_fits: tuple[NothingFits, ...]
+    tools_sent: float
+    tokens: float
+    p50_ms: float
+    p95_ms: float
+    problems: tuple[str, ...]
+
+
+class Difference(NamedTuple):
+    """What one system measures more than another, on the same queries."""
+
+    measure: str
+    system: str
+    baseline: str
+    interval: Interval
+
+
+def summarize(run: Run) -> Summary:
+    """The figures of a run of at least one query."""
+    outcomes = run.outcomes
+    with_tools = [outcome for outcome in outcomes if outcome.query.gold]
+    latencies = [outcome.latency_ms for outcome in outcomes]
+    p50_ms, p95_ms = np.percentile(latencies, [50, 95])
+    return Summary(
+        system=run.system,
+        overall=_figures(with_tools, MEASURES),
+        styles=_by(with_tools, lambda outcome: outcome.query.style),
+        strata=_by(with_tools, lambda outcome: outcome.query.stratum),
+        servers=_figures((outcome for outcome in outcomes if outcome.query.server), _SERVER_MEASURES),
+        unanswerable=_figures((outcome for outcome in outcomes if outcome.query.is_unanswerable), _NOTHING_RIGHT),
+        nothing_fits=run.nothing_fits,
+        tools_sent=float(np.mean([len(outcome.shown) for outcome in outcomes])),
+        tokens=float(np.mean([outcome.tokens for outcome in outcomes])),
+        p50_ms=float(p50_ms),
+        p95_ms=float(p95_ms),
+        problems=run.problems,
+    )
+
+
+def compare(baseline: Run, other: Run) -> tuple[Difference, ...]:
+    """What `other` measures more than `baseline`, where tools are right; nothing if they are nowhere.
+
+    Args:
+        baseline: One run.
+        other: A run of the same queries in the same order.
+    """
+    pairs = [(a, b) for a, b in zip(baseline.outcomes, other.outcomes, strict=True) if a.query.gold]
+    if not pairs:
+        return ()
+    strata = [outcome.query.stratum for outcome, _ in pairs]
+    return tuple(
+        Difference(
+            name,
+            other.system,
+            baseline.system,
+            paired_difference(
+                [MEASURES[name](before) for before, _ in pairs], [MEASURES[name](after) for _, after in pairs], strata
+            ),
+        )
+        for name in _COMPARED
+    )
+
+
+def _figures(outcomes: Iterable[Outcome], measures: Mapping[str, Measure]) -> Figures | None:
+    rows = list(outcomes)
+    if not rows:
+        return None
+    values = {
+        name: macro_mean(rows, lambda outcome: outcome.query.stratum, measure) for name, measure in measures.items()
+    }
+    return Figures(len(rows), values)
+
+
+def _by(outcomes: Sequence[Outcome], key: Callable[[Outcome], K]) -> dict[K, Figures]:
+    groups: dict[K, list[Outcome]] = {}
+    for outcome in outcomes:
+        groups.setdefault(key(outcome), []).append(outcome)
+    return {group: made for group, rows in groups.items() if (made := _figures(rows, MEASURES)) is not None}
+
+
+def _has_server(outcome: Outcome, k: int) -> bool:
+    keys = map(parse_canonical, outcome.shown[:k])
+    return any(key is not None and key.server == outcome.query.server for key in keys)

@@ -1,0 +1,281 @@
+"""FastMCP's proxy to an OpenID Connect provider, with what it leaves open.
+
+Clients register at the gateway and sign in at the provider; what they get is a token of the gateway's that stands for
+the provider's. Relied on: `_jti_mapping_store` and `_upstream_token_store`, which lead from the one to the other;
+`_client_store`, which keeps a registration for good; `_try_transparent_refresh`, which renews what is at its end.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from fastmcp.server.auth import AccessToken, TokenVerifier
+from fastmcp.server.auth.oauth_proxy.models import UpstreamTokenSet
+from fastmcp.server.auth.oidc_proxy import OIDCProxy
+from joserfc.errors import JoseError
+from key_value.aio.protocols import AsyncKeyValue
+from mcp.server.auth.provider import AccessToken as GrantedToken
+from mcp.server.auth.provider import AuthorizationCode, RefreshToken, RegistrationError, TokenError
+from mcp.server.auth.routes import REVOCATION_PATH, cors_middleware
+from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from smart_mcp_proxy.fastmcp_compat.auth.signing_keys import RotatingKeyVerifier
+
+__all__ = ["UNUSED_CLIENT_S", "SignInProxy"]
+
+UNUSED_CLIENT_S: Final = 24 * 3600
+"""For so long a client is kept with which nobody has signed in yet: one that comes later registers again."""
+_GIVEN_BACK: Final = "given-back-sign-ins"
+_GIVEN_BACK_S: Final = 3600
+"""For so long it is remembered that a sign-in was given back: no renewal under way then takes longer."""
+
+
+_REDEEMED: Final = "redeemed-codes"
+_REDEEMED_S: Final = 3600
+"""For so long it is remembered what a code was exchanged for; its own time is five minutes."""
+
+
+class SignInProxy(OIDCProxy):
+    """Lets people sign in at a provider: refuses whoever is not let in, forgets what is given back or never used.
+
+    Making one asks the provider for its configuration: in a thread.
+
+    Args:
+        config_url: The provider's discovery address.
+        client_id: Ours there.
+        client_secret: Its secret; None for a client without one.
+        scopes: To ask for.
+        algorithm: That the provider signs with.
+        base_url: The gateway's public address.
+        store: Keeps clients and tokens.
+        signing_key: Of the gateway's own tokens, 32 bytes.
+        is_let_in: Whether the holder of a provider's token may use the gateway.
+
+    Attributes:
+        on_forgotten: Told that a sign-in was given back.
+
+    Raises:
+        ValueError: The addresses or the provider's configuration cannot be used.
+        httpx2.HTTPError: The provider cannot be asked.
+    """
+
+    def __init__(  # noqa: PLR0913  (each is a setting of its own)
+        self,
+        *,
+        config_url: str,
+        client_id: str,
+        client_secret: str | None,
+        scopes: Sequence[str],
+        algorithm: str,
+        base_url: str,
+        store: AsyncKeyValue,
+        signing_key: bytes,
+        is_let_in: Callable[[AccessToken], bool],
+    ) -> None:
+        super().__init__(
+            config_url=config_url,
+            client_id=client_id,
+            client_secret=client_secret,
+            algorithm=algorithm,
+            required_scopes=list(scopes),
+            # Every provider signs this one, and only this one says for certain that it was made for us.
+            verify_id_token=True,
+            base_url=base_url,
+            client_storage=store,
+            jwt_signing_key=signing_key,
+            token_endpoint_auth_method=None if client_secret else "none",
+            # Our address as `resource` is nothing to the provider, and some refuse what they do not know.
+            forward_resource=False,
+            require_authorization_consent=True,
+        )
+        self._is_let_in = is_let_in
+        self._in_exchange: dict[str, bool] = {}
+        """Codes that are being exchanged, and whether they have come a second time meanwhile."""
+        self._store = store
+        self.on_forgotten: Callable[[], None] = lambda: None
+
+    async def exchange_authorization_code(
+        self, client: OAuthClientInformationFull, authorization_code: AuthorizationCode
+    ) -> OAuthToken:
+        """The tokens for a client whose user has signed in and is let in.
+
+        Raises:
+            TokenError: That user is not, or the code is not good.
+        """
+        code = authorization_code.code
+        if code in self._in_exchange:
+            self._in_exchange[code] = True
+            raise _used_twice()
+        self._in_exchange[code] = False
+        try:
+            tokens = await self._exchanged(client, authorization_code)
+            redeemed = {"client_id": client.client_id, "access_token": tokens.access_token}
+            await self._store.put(code, redeemed, collection=_REDEEMED, ttl=_REDEEMED_S)
+        finally:
+            has_come_again = self._in_exchange.pop(code)
+        if has_come_again:
+            await self._give_back(self._claims(tokens.access_token))
+            raise _used_twice()
+        return tokens
+
+    async def _exchanged(self, client: OAuthClientInformationFull, code: AuthorizationCode) -> OAuthToken:
+        tokens = await super().exchange_authorization_code(client, code)
+        found = await self.verify_token(tokens.access_token)
+        if found is None or not self._is_let_in(found):
+            await self._forget(self._claims(tokens.access_token))
+            raise TokenError(
+                "invalid_grant",
+                "Signed in, but not as somebody who may use this gateway. Whoever runs it can add them to "
+                "MCPPROXY_OIDC_USERS.",
+            )
+        await self._keep_client(client.client_id, None)
+        return tokens
+
+    async def load_authorization_code(
+        self, client: OAuthClientInformationFull, authorization_code: str
+    ) -> AuthorizationCode | None:
+        """A code that can be exchanged; None for any other.
+
+        The sign-in of one that was exchanged already ends: of the two who had it, one has stolen it.
+
+        Source: RFC 6749, section 4.1.2.
+        """
+        found = await super().load_authorization_code(client, authorization_code)
+        if found is None and authorization_code in self._in_exchange:
+            self._in_exchange[authorization_code] = True
+        elif found is None:
+            redeemed = await self._store.get(authorization_code, collection=_REDEEMED)
+            if redeemed is not None and redeemed["client_id"] == client.client_id:
+                await self._give_back(self._claims(redeemed["access_token"]))
+        return found
+
+    def get_token_verifier(
+        self,
+        *,
+        algorithm: str | None = None,
+        audience: str | None = None,
+        required_scopes: list[str] | None = None,
+        timeout_seconds: int | None = None,
+    ) -> TokenVerifier:
+        """Checks the provider's tokens, by its keys of the moment."""
+        return RotatingKeyVerifier(
+            jwks_uri=str(self.oidc_config.jwks_uri),
+            issuer=str(self.oidc_config.issuer),
+            algorithm=algorithm,
+            audience=audience,
+            required_scopes=required_scopes,
+        )
+
+    async def register_client(self, client_info: OAuthClientInformationFull) -> None:
+        """Keeps a client, at first for a day: anybody who reaches the gateway may register any number of them.
+
+        Raises:
+            RegistrationError: Codes would go to an address with a fragment. Source: RFC 6749, section 3.1.2.
+        """
+        if any("#" in str(address) for address in client_info.redirect_uris or ()):
+            raise RegistrationError("invalid_redirect_uri", "An address in redirect_uris has a fragment (#).")
+        await super().register_client(client_info)
+        await self._keep_client(client_info.client_id, UNUSED_CLIENT_S)
+
+    async def _keep_client(self, client_id: str | None, seconds: float | None) -> None:
+        """Keeps a registered client for so long, or for good; one that brings its own document is not kept at all."""
+        if client_id is not None and (client := await self._client_store.get(key=client_id)) is not None:
+            await self._client_store.put(key=client_id, value=client, ttl=seconds)
+
+    async def exchange_refresh_token(
+        self, client: OAuthClientInformationFull, refresh_token: RefreshToken, scopes: list[str]
+    ) -> OAuthToken:
+        """New tokens of the same sign-in.
+
+        Raises:
+            TokenError: The sign-in was given back, be it while the provider was asked.
+        """
+        jti = str(self._claims(refresh_token.token).get("jti", ""))
+        mapping = await self._jti_mapping_store.get(key=jti)
+        tokens = await super().exchange_refresh_token(client, refresh_token, scopes)
+        if mapping is not None:
+            await self._require_not_given_back(mapping.upstream_token_id)
+        return tokens
+
+    async def _try_transparent_refresh(self, upstream_token_set: UpstreamTokenSet) -> UpstreamTokenSet:
+        renewed = await super()._try_transparent_refresh(upstream_token_set)
+        await self._require_not_given_back(renewed.upstream_token_id)
+        return renewed
+
+    async def _require_not_given_back(self, sign_in: str) -> None:
+        """Passes if a sign-in that was just written anew was not given back meanwhile; else forgets it again.
+
+        It is noted first that a sign-in is given back, then it is deleted: whoever writes and then looks for the note
+        either finds it or was before the deletion. So it holds between processes too.
+        """
+        if await self._store.get(sign_in, collection=_GIVEN_BACK) is None:
+            return
+        given = await self._upstream_token_store.get(key=sign_in)
+        await self._upstream_token_store.delete(key=sign_in)
+        await self._end(given)
+        raise TokenError("invalid_grant", "This sign-in was given back. Sign in again.")
+
+    def get_routes(self, mcp_path: str | None = None) -> list[Route]:
+        """The pages of the sign-in, with a revocation of our own."""
+        answer = cors_middleware(self._answer_revocation, ["POST", "OPTIONS"])
+        revocation = Route(REVOCATION_PATH, answer, methods=["POST", "OPTIONS"])
+        routes = super().get_routes(mcp_path)
+        return [revocation if route.path == REVOCATION_PATH else route for route in routes]
+
+    async def _answer_revocation(self, request: Request) -> Response:
+        """Gives a token back; one that is not known, or is another client's, is no error.
+
+        The SDK's answer wants a secret, which no client has here, and takes an access token for the provider's: that is
+        nobody's here. Our own tells by itself whose it is, and who holds it may give it back.
+
+        Source: RFC 7009, sections 2.1 and 2.2.
+        """
+        form = await request.form()
+        token, client_id = form.get("token"), form.get("client_id")
+        if not isinstance(token, str) or not isinstance(client_id, str):
+            told = {"error": "invalid_request", "error_description": "Send a form with token and client_id."}
+            return JSONResponse(told, 400)
+        claims = self._claims(token)
+        if claims.get("client_id") == client_id:
+            await self._give_back(claims)
+        return Response(headers={"cache-control": "no-store"})
+
+    async def _give_back(self, claims: dict[str, Any]) -> None:
+        """Ends the sign-in that one of our tokens belongs to, here first and then at the provider if it takes it."""
+        await self._end(await self._forget(claims))
+
+    async def _end(self, given: UpstreamTokenSet | None) -> None:
+        """Has every token looked at anew, and takes what is forgotten here back to the provider."""
+        self.on_forgotten()
+        if given is not None:
+            token = given.refresh_token or given.access_token
+            # A refresh token would be looked up as one of ours; this is sent as it is.
+            await super().revoke_token(GrantedToken(token=token, client_id=given.client_id, scopes=[]))
+
+    async def _forget(self, claims: dict[str, Any]) -> UpstreamTokenSet | None:
+        """What the provider gave for one of our tokens, forgotten: no token of that sign-in stands for anything now."""
+        jti = str(claims.get("jti", ""))
+        mapping = await self._jti_mapping_store.get(key=jti)
+        if mapping is None:
+            return None
+        sign_in = mapping.upstream_token_id
+        await self._store.put(sign_in, {}, collection=_GIVEN_BACK, ttl=_GIVEN_BACK_S)
+        given = await self._upstream_token_store.get(key=sign_in)
+        await self._upstream_token_store.delete(key=sign_in)
+        await self._jti_mapping_store.delete(key=jti)
+        return given
+
+    def _claims(self, token: str) -> dict[str, Any]:
+        """What one of our tokens says of itself; nothing if it is not ours or no longer good."""
+        for use in ("access", "refresh"):
+            try:
+                return self.jwt_issuer.verify_token(token, expected_token_use=use)
+            except (JoseError, ValueError):
+                continue
+        return {}
+
+
+def _used_twice() -> TokenError:
+    return TokenError("invalid_grant", "This code was used twice, so its sign-in has ended. Sign in again.")

@@ -1,0 +1,1 @@
+"""The libraries' HTTP transport."""

@@ -1,0 +1,397 @@
+"""FastMCP's HTTP apps, with the two things they do not offer: a reply form per request, and a look at a session."""
+
+import asyncio
+import contextvars
+import math
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, asynccontextmanager, contextmanager
+from functools import lru_cache, partial
+from http import HTTPStatus
+from operator import itemgetter
+from typing import Any, cast
+
+import mcp_types
+from fastmcp import FastMCP
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
+from mcp.server.auth.provider import AccessToken
+from mcp.server.streamable_http import GET_STREAM_KEY, StreamableHTTPServerTransport, check_accept_headers
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp.shared.dispatcher import coerce_request_id
+from mcp_types import DEFAULT_NEGOTIATED_VERSION
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
+from starlette.authentication import AuthCredentials
+from starlette.datastructures import Headers
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from smart_mcp_proxy.fastmcp_compat.handlers import ClientSession
+from smart_mcp_proxy.fastmcp_compat.http.endings import free_ended_connections
+from smart_mcp_proxy.fastmcp_compat.http.event_stream import EventStream, begun_anew
+from smart_mcp_proxy.fastmcp_compat.message_guard import refuse, refuse_used_id, request_id_of
+from smart_mcp_proxy.fastmcp_compat.paths import principal, served_path
+from smart_mcp_proxy.fastmcp_compat.server import CheckedClient, askable_sessions, checked_clients
+from smart_mcp_proxy.models import LOCAL, Principal
+
+__all__ = ["HttpApp", "HttpSession", "accepted_replies", "owned_by", "replying_with_json"]
+
+_ROOM_S = 5
+"""Most calls are over by then, and the session of one of them gives way."""
+MAX_SESSIONS = 1_000
+"""Open at a time. For one more the session that has been idle longest ends, as it would have after half an hour: its
+client is told that it is not found, and begins anew. A session takes 50 KB."""
+KNOWN_VALUES = 256
+"""Of a header; clients differ in it and send the same with every request."""
+_replies_json: contextvars.ContextVar[bool] = contextvars.ContextVar("replies_json", default=False)
+
+
+@contextmanager
+def replying_with_json(choice: bool) -> Iterator[None]:
+    """While open, handshake-era requests of this context are answered with one JSON body, or with a stream."""
+    token = _replies_json.set(choice)
+    try:
+        yield
+    finally:
+        _replies_json.reset(token)
+
+
+@lru_cache(KNOWN_VALUES)
+def accepted_replies(accept: bytes) -> tuple[bool, bool]:
+    """Whether a client with this Accept header takes a JSON body, and whether it takes a stream."""
+    return check_accept_headers(Request({"type": "http", "headers": [(b"accept", accept)]}))
+
+
+def owned_by(scope: Scope, who: Principal) -> Scope:
+    """The request with the user by whom the SDK tells the owners of its sessions apart, on both transports."""
+    if who == LOCAL:
+        return scope
+    reach = who.reach
+    servers = None if reach.servers is None else sorted(reach.servers)
+    # Of one who comes back with another reach the session is another one's.
+    token = AccessToken(token="", client_id=who.id, scopes=[], subject=repr((servers, reach.access, reach.profile)))
+    return {**scope, "user": AuthenticatedUser(token), "auth": AuthCredentials()}
+
+
+class HttpSession(StreamableHTTPServerTransport):
+    """Handshake-era session that decides per request whether the reply is one JSON body or a stream.
+
+    The SDK decides once per server. A stream costs a millisecond and is needed only where something may come before
+    the answer, that is, where the request carries a progress token.
+    """
+
+    path: str
+    """Where it was opened, see `served_path`."""
+    principal: Principal
+    """On whose behalf; nobody else is let in."""
+    client: CheckedClient | None
+    """Who is at the other end, once the SDK has let it call a tool."""
+    stream: EventStream
+    """Of what the client is told without having asked."""
+    _ids_in_use: set[int | str]
+
+    @property
+    def is_json_response_enabled(self) -> bool:
+        """Whether the request being served is answered with a JSON body."""
+        return _replies_json.get()
+
+    @is_json_response_enabled.setter
+    def is_json_response_enabled(self, value: bool) -> None:
+        """The SDK's per-server choice; not used."""
+
+    @asynccontextmanager
+    async def connect(self) -> AsyncIterator[Any]:
+        """The session's streams; its router must not inherit the choice made for the opening request."""
+        _replies_json.set(False)
+        async with super().connect() as streams:
+            yield streams
+
+    async def listen(self, answer: Callable[[], Awaitable[None]]) -> None:
+        """Answers a request for the stream of what the client is told without having asked."""
+        await self.stream.serve(answer, end=partial(self._clean_up_memory_streams, GET_STREAM_KEY))
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the session still takes requests."""
+        return not self._terminated and not (self.idle_scope is not None and self.idle_scope.cancel_called)
+
+    def begin(self) -> None:
+        """Takes over what the SDK made for the present request, which does not know of these."""
+        self.path = served_path()
+        self.principal = principal()
+        self.client = None
+        self.stream = EventStream()
+        self._ids_in_use = set()
+
+    def is_of(self, path: str, who: Principal) -> bool:
+        """Whether requests that come in there on that behalf belong to this session."""
+        return self.path == path and self.principal == who
+
+    def is_serving(self, request_id: int | str) -> bool:
+        """Whether a request with this id has not been answered yet; the SDK takes 7 and "7" for one."""
+        return coerce_request_id(request_id) in self._ids_in_use
+
+    @contextmanager
+    def serving(self, request_id: int | str) -> Iterator[None]:
+        """Keeps the id in use while open."""
+        self.begin_request(request_id, is_past_sdk=False)
+        try:
+            yield
+        finally:
+            self.end_request(request_id, is_past_sdk=False)
+
+    def begin_request(self, request_id: int | str, *, is_past_sdk: bool) -> None:
+        """A request is being served; past the SDK that keeps the session from idling out, as `handle_request` does."""
+        self._ids_in_use.add(coerce_request_id(request_id))
+        if is_past_sdk and self.idle_scope is not None and self._idle_timeout is not None:
+            self._requests_in_flight += 1
+            if self._requests_in_flight == 1:
+                self.idle_scope.deadline = math.inf
+
+    def end_request(self, request_id: int | str, *, is_past_sdk: bool) -> None:
+        """It is answered."""
+        self._ids_in_use.discard(coerce_request_id(request_id))
+        if is_past_sdk and self.idle_scope is not None and self._idle_timeout is not None:
+            self._requests_in_flight -= 1
+            if not self._requests_in_flight:
+                # Not anyio's clock, which is the same one: it answers to tasks only, and this may be a callback.
+                self.idle_scope.deadline = asyncio.get_running_loop().time() + self._idle_timeout
+
+
+class HttpApp:
+    """The ASGI app that serves a FastMCP server at one path, Host and Origin checked.
+
+    Args:
+        server: Serves.
+        path: Where.
+        is_sse: The older transport with two endpoints instead of streamable HTTP.
+        allowed_hosts: Host names besides the loopback ones.
+        middleware: Stands behind the check of Host and Origin and in front of the endpoints.
+        refuse_place: The answer to a request whose sender, known by then, is served nothing at its path; None for
+            all others.
+        max_sessions: Open at a time; see `MAX_SESSIONS`.
+    """
+
+    def __init__(
+        self,
+        server: FastMCP,
+        path: str,
+        *,
+        is_sse: bool = False,
+        allowed_hosts: Sequence[str] = (),
+        middleware: Sequence[Middleware] = (),
+        refuse_place: Callable[[], Response | None] = lambda: None,
+        max_sessions: int = MAX_SESSIONS,
+    ) -> None:
+        free_ended_connections()
+        self._max_sessions = max_sessions
+        self._refuse_place = refuse_place
+        self._is_sse = is_sse
+        self._checked = checked_clients(server)
+        self._askable = askable_sessions(server)
+        self._manager: StreamableHTTPSessionManager | None = None
+        self._app = server.http_app(
+            path=path,
+            transport="sse" if is_sse else "streamable-http",
+            middleware=list(middleware),
+            host_origin_protection=True,
+            allowed_hosts=list(allowed_hosts) or None,
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serves one request."""
+        await self._app(scope, receive, send)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Serves while open."""
+        async with self._app.lifespan(self._app):
+            if not self._is_sse:
+                self._manager = self._find_manager()
+                # FastMCP builds its manager itself, and the manager its sessions.
+                self._manager.max_sessions = self._max_sessions
+                admit = partial(_admit, self._manager, self._manager._admit_session)
+                setattr(self._manager, "_admit_session", admit)  # noqa: B010
+                self._manager.asgi_app.app = _Screened(self._manager, self._refuse_place, self._checked)
+            yield
+
+    def session(self, session_id: str, who: Principal, path: str) -> HttpSession | None:
+        """The open session of that id, if it is this principal's, at this path, and has called a tool before."""
+        client = self._checked.get(session_id)
+        if self._manager is None or client is None:
+            return None
+        session = self._manager._server_instances.get(session_id)
+        if not isinstance(session, HttpSession) or not session.is_open or not session.is_of(path, who):
+            return None
+        session.client = client
+        return session
+
+    def is_askable(self, session_id: str) -> bool:
+        """Whether the client of the session declared that it can be asked for something."""
+        return session_id in self._askable
+
+    def _find_manager(self) -> StreamableHTTPSessionManager:
+        for route in self._app.routes:
+            manager = getattr(getattr(route, "endpoint", None), "session_manager", None)
+            if isinstance(manager, StreamableHTTPSessionManager):
+                return manager
+        raise AssertionError("FastMCP's HTTP app has no session manager")
+
+
+class _NoRoomError(Exception):
+    """There are as many sessions as are accepted, and all of them are in use."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__(most)
+        self.most = most
+
+
+def _admit(manager: StreamableHTTPSessionManager, admit: Any, requestor: Any) -> StreamableHTTPServerTransport:
+    if manager.max_sessions is not None and len(manager._server_instances) >= manager.max_sessions:
+        _end_idlest(manager)
+    session: StreamableHTTPServerTransport | None = admit(requestor)
+    if session is None:
+        raise _NoRoomError(manager.max_sessions or 0)
+    session.__class__ = HttpSession
+    cast(HttpSession, session).begin()
+    return session
+
+
+def _end_idlest(manager: StreamableHTTPSessionManager) -> None:
+    """Ends the session that has been without a request for longest; none if all are in use."""
+    waiting = [
+        (session.idle_scope.deadline, session_id, session.idle_scope)
+        for session_id, session in manager._server_instances.items()
+        if session.idle_scope is not None and session.idle_scope.deadline < math.inf
+    ]
+    if waiting:
+        _, session_id, scope = min(waiting, key=itemgetter(0))
+        manager._server_instances.pop(session_id)
+        manager._session_owners.pop(session_id, None)
+        scope.cancel()
+
+
+class _Screened:
+    """The manager's own app, behind the checks of the door: what nobody should be given never reaches a session.
+
+    Args:
+        manager: Has the sessions; its app is called for messages that can be served.
+        refuse_place: See `HttpApp`.
+        checked: See `checked_clients`.
+    """
+
+    def __init__(
+        self,
+        manager: StreamableHTTPSessionManager,
+        refuse_place: Callable[[], Response | None],
+        checked: Mapping[str | None, CheckedClient],
+    ) -> None:
+        self._refuse_place = refuse_place
+        self._checked = checked
+        self._app: ASGIApp = manager.asgi_app.app
+        self._sessions = manager._server_instances
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serves one request."""
+        if (refusal := self._refuse_place()) is not None:
+            await refusal(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        session_id = headers.get("mcp-session-id")
+        is_handshake = headers.get("mcp-protocol-version", DEFAULT_NEGOTIATED_VERSION) in HANDSHAKE_PROTOCOL_VERSIONS
+        session = self._sessions.get(session_id or "") if is_handshake else None
+        if isinstance(session, HttpSession) and not session.is_of(served_path(), principal()):
+            await _no_session()(scope, receive, send)
+            return
+        has_lost_session = is_handshake and session_id is not None and session is None
+        if scope["method"] == "POST" and not _is_json(headers.get("content-type", "")):
+            await _not_json()(scope, receive, send)
+            return
+        if scope["method"] == "GET":
+            await self._listen(session, headers, scope, receive, send)
+            return
+        if scope["method"] != "POST" or has_lost_session:
+            await self._app(scope, receive, send)  # it says what is wrong
+            return
+        messages = [await receive()]
+
+        async def replay() -> Message:
+            return messages.pop() if messages else await receive()
+
+        await self._serve(messages[0], session if isinstance(session, HttpSession) else None, scope, replay, send)
+
+    async def _listen(self, session: object, headers: Headers, scope: Scope, receive: Receive, send: Send) -> None:
+        client = self._checked.get(headers.get("mcp-session-id"))
+        if client is not None and client.session is not None:
+            send = _telling(client.session, send)
+        if isinstance(session, HttpSession) and _takes_stream(headers):
+            await session.listen(partial(self._app, begun_anew(scope), receive, send))
+        else:
+            await self._app(scope, receive, send)  # it says what is wrong
+
+    async def _serve(
+        self, body: Message, session: HttpSession | None, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        is_whole = body["type"] == "http.request" and not body.get("more_body")  # else the client has left
+        refusal = refuse(body["body"]) if is_whole else None
+        request_id = request_id_of(body["body"]) if is_whole and refusal is None else None
+        holding = ExitStack()
+        if session is not None and request_id is not None:
+            if session.is_serving(request_id):
+                refusal = refuse_used_id(request_id)
+            else:
+                holding.enter_context(session.serving(request_id))
+        if refusal is not None:
+            await Response(refusal.reply, 400, media_type="application/json")(scope, receive, send)
+            return
+
+        async def answer(message: Message) -> None:
+            if message["type"] == "http.response.body" and not message.get("more_body"):
+                holding.close()  # who has read the whole answer may use the id again
+            await send(message)
+
+        with holding:
+            try:
+                await self._app(scope, receive, answer)
+            except _NoRoomError as exc:
+                await _too_many_sessions(request_id, exc.most)(scope, receive, send)
+
+
+def _telling(session: ClientSession, send: Send) -> Send:
+    """Sends, and tells the session when the stream is open: what came while there was none went nowhere."""
+
+    async def sending(message: Message) -> None:
+        await send(message)
+        if message["type"] == "http.response.start" and message["status"] == HTTPStatus.OK:
+            session.listens()
+
+    return sending
+
+
+def _takes_stream(headers: Headers) -> bool:
+    return accepted_replies(headers.get("accept", "").encode("latin-1"))[1]
+
+
+def _is_json(content_type: str) -> bool:
+    """Whether a body of this type may be read; a page in a browser can send any other without being asked."""
+    return content_type.partition(";")[0].strip().lower() == "application/json"
+
+
+def _not_json() -> Response:
+    """The answer to a body of another type; the SDK's own is a bare 400."""
+    error = {"code": mcp_types.INVALID_REQUEST, "message": "Send the message with Content-Type: application/json."}
+    return JSONResponse({"jsonrpc": "2.0", "id": None, "error": error}, status_code=415)
+
+
+def _too_many_sessions(request_id: int | str | None, most: int) -> Response:
+    """The answer to a client for whom there is no room; the SDK's own says neither how many nor what to do."""
+    words = f"All {most:,} sessions that are accepted are in use. End one (DELETE), or try again in a while."
+    error = {"code": mcp_types.INTERNAL_ERROR, "message": words}
+    headers = {"retry-after": str(_ROOM_S)}
+    return JSONResponse({"jsonrpc": "2.0", "id": request_id, "error": error}, status_code=503, headers=headers)
+
+
+def _no_session() -> Response:
+    """The answer to a session's id from elsewhere or somebody else; the SDK's own to one that is not known."""
+    error = {"code": mcp_types.INVALID_REQUEST, "message": "Session not found"}
+    return JSONResponse({"jsonrpc": "2.0", "id": None, "error": error}, status_code=404)

@@ -1,0 +1,1 @@
+"""The record of activity: searches, calls, decisions and the clients behind them."""

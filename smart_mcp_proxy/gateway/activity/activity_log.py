@@ -1,0 +1,94 @@
+"""The activity log of a running gateway: written ahead, stored in batches, cleared of what is too old."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+from smart_mcp_proxy.catalog import Catalog
+from smart_mcp_proxy.errors import CatalogError
+from smart_mcp_proxy.gateway.activity.recorder import Recorder
+from smart_mcp_proxy.gateway.activity.write_ahead_log import Journal, left_behind, read_journal
+from smart_mcp_proxy.io.clocks import since_boot
+from smart_mcp_proxy.settings import Settings
+from smart_mcp_proxy.telemetry import Activity, get_logger, spawn
+
+__all__ = ["opened_activity_log", "recover", "steady"]
+
+LOOK_S: Final = 60.0
+"""Between two looks for what other processes left behind."""
+LOOKS_PER_TRIM: Final = 60
+BATCH: Final = 5_000
+"""Records stored at a time from a file that was left behind: a transaction of some 100 ms."""
+DAY_S: Final = 86_400.0
+
+log = get_logger("activity")
+
+
+@asynccontextmanager
+async def opened_activity_log(catalog: Catalog, settings: Settings) -> AsyncIterator[Recorder[Activity]]:
+    """Where records go while open. Each survives kill -9 as soon as it is recorded."""
+    journal = await asyncio.to_thread(_opened_journal, settings.data_dir)
+    async with Recorder(catalog.append_activity, journal=journal) as recorder:
+        keeping = spawn(_keep(catalog, settings), "activity log")
+        try:
+            yield recorder
+        finally:
+            keeping.cancel()
+
+
+async def recover(catalog: Catalog, data_dir: Path) -> int:
+    """Stores what processes that were killed had recorded but not stored; returns how many records they left.
+
+    Raises:
+        CatalogError: They cannot be stored now; they stay where they are.
+    """
+    count = 0
+    for path in await asyncio.to_thread(left_behind, data_dir):
+        try:
+            records = await asyncio.to_thread(read_journal, path)
+        except OSError as exc:
+            log.warning("the activity records in %s cannot be read and stay there: %s", path, exc.strerror)
+            continue
+        # Another gateway may do the same at this moment: a record that is there already is not stored again.
+        for start in range(0, len(records), BATCH):
+            await catalog.append_activity(records[start : start + BATCH])
+        await asyncio.to_thread(path.unlink, missing_ok=True)
+        count += len(records)
+    return count
+
+
+def _opened_journal(data_dir: Path) -> Journal | None:
+    try:
+        return Journal(data_dir)
+    except OSError as exc:
+        log.warning("records since the last second would be lost with a kill: %s", exc.strerror)
+        return None
+
+
+def steady(clock: Callable[[], float], wall: Callable[[], float]) -> Callable[[], float]:
+    """Seconds since the epoch that never run ahead: a clock set forward makes no record old, and removes none.
+
+    Args:
+        clock: Monotonic seconds.
+        wall: Seconds since the epoch.
+    """
+    ahead_s = wall() - clock()
+    return lambda: min(wall(), clock() + ahead_s)
+
+
+async def _keep(catalog: Catalog, settings: Settings) -> None:
+    """Looks after the log for as long as it runs."""
+    looks, now = 0, steady(since_boot, time.time)
+    while True:
+        try:
+            if count := await recover(catalog, settings.data_dir):
+                log.info("%d activity records of a process that was killed are stored", count)
+            if looks % LOOKS_PER_TRIM == 0:
+                await catalog.trim_activity(now() - settings.activity_days * DAY_S)
+        except CatalogError as exc:
+            log.debug("the activity log waits: %s", exc)
+        looks += 1
+        await asyncio.sleep(LOOK_S)

@@ -1,0 +1,100 @@
+"""Visitors: clients of the modern era, which have no session, by what they say of themselves in their requests."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from smart_mcp_proxy.fastmcp_compat.visits import Visit
+from smart_mcp_proxy.gateway.activity.recorder import Recorder
+from smart_mcp_proxy.telemetry import Activity
+
+__all__ = ["Visitor", "Visitors"]
+
+VISITORS: Final = 256
+"""Kept at a time; clients choose their names freely. Those that were not seen for longest leave."""
+ABSENT_S: Final = 1_800.0
+"""A client that was not seen for so long is written down anew when it comes back."""
+
+
+@dataclass(slots=True)
+class Visitor:
+    """A client of the modern era.
+
+    Attributes:
+        visit: Who it is.
+        last_s: When it was last seen, in seconds since 1970.
+        under_way: Requests that are being answered, a stream that it listens on among them.
+    """
+
+    visit: Visit
+    last_s: float
+    under_way: int = 0
+
+
+class Visitors:
+    """The clients of the modern era that were here, and a line in the activity log for each that comes.
+
+    Args:
+        recorder: Gets the line.
+        clock: Seconds since 1970.
+    """
+
+    def __init__(self, recorder: Recorder[Activity], clock: Callable[[], float] = time.time) -> None:
+        self._recorder = recorder
+        self._clock = clock
+        self._visitors: dict[Visit, Visitor] = {}
+
+    def listed(self) -> tuple[Visitor, ...]:
+        """Those that are known, the one seen last behind; one with a request under way is seen now."""
+        now_s = self._clock()
+        for visitor in self._visitors.values():
+            if visitor.under_way:
+                visitor.last_s = now_s
+        return tuple(sorted(self._visitors.values(), key=lambda visitor: visitor.last_s))
+
+    @contextmanager
+    def visiting(self, visit: Visit) -> Iterator[None]:
+        """While open, a request of this client is under way."""
+        visitor = self._enter(visit)
+        visitor.under_way += 1
+        try:
+            yield
+        finally:
+            visitor.under_way -= 1
+            visitor.last_s = self._clock()
+
+    def _enter(self, visit: Visit) -> Visitor:
+        now_s = self._clock()
+        visitor = self._visitors.pop(visit, None)
+        if visitor is None or (not visitor.under_way and now_s - visitor.last_s > ABSENT_S):
+            self._recorder.record(_activity_of(visit, now_s))
+        if visitor is None:
+            visitor = Visitor(visit, now_s)
+            if len(self._visitors) >= VISITORS:
+                del self._visitors[self._leaving()]
+        self._visitors[visit] = visitor  # behind all others: the order is that of their last requests
+        visitor.last_s = now_s
+        return visitor
+
+    def _leaving(self) -> Visit:
+        """Who makes room: the one seen least lately that waits for nothing, else the one that began first."""
+        idle = (visit for visit, visitor in self._visitors.items() if not visitor.under_way)
+        return next(idle, next(iter(self._visitors)))
+
+
+def _activity_of(visit: Visit, at_s: float) -> Activity:
+    """The line of the activity log for a client that has come."""
+    profile = visit.path.removeprefix("p/") if visit.path.startswith("p/") else ""
+    facts = {"version": visit.version, "profile": profile}
+    return Activity(
+        kind="session",
+        principal=visit.principal,
+        subject=visit.client,
+        outcome="ok",
+        duration_ms=0.0,
+        at_s=at_s,
+        detail={"protocol": visit.protocol_version, "transport": visit.transport}
+        | {key: text for key, text in facts.items() if text},
+    )

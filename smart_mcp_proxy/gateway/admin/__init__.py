@@ -1,0 +1,1 @@
+"""The operator's side: servers, approvals, tokens and the gateway's status."""

@@ -1,0 +1,257 @@
+"""The user's side of the guarantee: what waits for approval, how it differs from what was approved, and the decision.
+
+Nothing here is reachable by an agent. That unapproved definitions are not seen is not decided here either: the
+catalog's snapshot does not hold them.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+from anyio import to_thread
+
+from smart_mcp_proxy.catalog import Catalog, Snapshot, change_hash
+from smart_mcp_proxy.errors import ConflictError, ToolNotFoundError
+from smart_mcp_proxy.gateway.activity.recorder import Recorder
+from smart_mcp_proxy.gateway.admin.differences import FieldChange, differences
+from smart_mcp_proxy.models import Review, ToolKey, ToolRecord, Trust, Withheld, WithheldState
+from smart_mcp_proxy.names import parse_canonical, parse_content, server_of, shell_word
+from smart_mcp_proxy.policy import scanner
+from smart_mcp_proxy.policy.approval import review_of
+from smart_mcp_proxy.policy.scanner import Finding
+from smart_mcp_proxy.servers import ServerConfig
+from smart_mcp_proxy.telemetry import Activity
+
+__all__ = ["Approvals", "Decided", "Waiting"]
+
+CLOSED = (
+    "the record of approvals was lost with a damaged catalog, so every tool waits for the user: mcpproxy approve --all"
+)
+UNREADABLE = "what you approved cannot be checked, so every tool waits until the catalog can be used again"
+
+
+class Waiting(NamedTuple):
+    """A tool that waits for its user, as the user reads it.
+
+    Attributes:
+        withheld: The tool.
+        findings: What the scanner says about its present definition.
+        changes: How it differs from what was approved; of a new tool every field.
+    """
+
+    withheld: Withheld
+    findings: tuple[Finding, ...]
+    changes: tuple[FieldChange, ...]
+
+
+class Decided(NamedTuple):
+    """What became of an approval: the tools approved, and those that were no longer what the user had seen."""
+
+    approved: tuple[str, ...]
+    moved: tuple[str, ...]
+
+
+class Approvals:
+    """Lists, explains and decides what waits for the user.
+
+    Args:
+        catalog: Holds approvals and what is withheld.
+        servers: The configuration in force.
+        trust: Who approves where a server's entry does not say.
+        follow: Brings what was decided to index, lists and agents.
+        recorder: Gets one activity record per decision.
+    """
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        servers: Callable[[], Mapping[str, ServerConfig]],
+        trust: Trust,
+        follow: Callable[[], Any],
+        recorder: Recorder[Activity],
+    ) -> None:
+        self._catalog = catalog
+        self._servers = servers
+        self._trust: Trust = trust
+        self._follow = follow
+        self._recorder = recorder
+
+    async def review(self, server: str, definitions: Sequence[Mapping[str, Any]]) -> Review | None:
+        """What a server's policy says about its list; None where only the user approves."""
+        config = self._servers().get(server_of(server))
+        if config is None or config.quarantined:
+            return None
+        trust = config.trust or self._trust
+        if trust != "scan":
+            return review_of(trust)
+        # In a thread, and before the list is stored: reading some thousand definitions takes its time.
+        clean = await to_thread.run_sync(_clean, server, definitions, self._catalog.snapshot)
+        return review_of(trust, clean)
+
+    def problem(self) -> str | None:
+        """Why nothing is trusted at present; None in ordinary times."""
+        if not self._catalog.is_closed:
+            return None
+        return CLOSED if self._catalog.problem is None else UNREADABLE
+
+    def withheld(self, server: str | None = None) -> list[Withheld]:
+        """What waits or is blocked, of configured servers, by name."""
+        servers = self._servers()
+        found = [each for key, each in self._catalog.snapshot.withheld.items() if server_of(key.server) in servers]
+        return sorted((each for each in found if server in (None, server_of(each.record.key.server))), key=_name)
+
+    async def listed(self, server: str | None = None) -> list[Waiting]:
+        """The same with what the scanner finds and what changed."""
+        snapshot, withheld = self._catalog.snapshot, self.withheld(server)
+        return await to_thread.run_sync(lambda: [*_explained(snapshot, withheld)])
+
+    async def show(self, name: str) -> Waiting:
+        """One withheld tool.
+
+        Raises:
+            ToolNotFoundError: None of that name waits.
+        """
+        snapshot = self._catalog.snapshot
+        withheld = snapshot.withheld.get(self._key(name))
+        if withheld is None:
+            raise ToolNotFoundError(f"Tool {name[:200]!r} does not wait for approval.", hint=_LIST_HINT)
+        (waiting,) = await to_thread.run_sync(lambda: [*_explained(snapshot, [withheld])])
+        return waiting
+
+    async def approve(self, seen: Mapping[str, str], by: str, *, reopens: bool = False) -> Decided:
+        """Approves exactly the definitions that the user saw.
+
+        Args:
+            seen: The full change hash that was looked at, by the tool's name.
+            by: Who approves.
+            reopens: Whether first lists are trusted again, where the record of approvals was lost.
+
+        Raises:
+            ToolNotFoundError: A name is not that of a tool.
+            ConflictError: None of the tools is what the user saw any more.
+            CatalogError: It could not be stored; then nothing is approved.
+        """
+        keys = {self._key(name): hash_ for name, hash_ in seen.items()}
+        done = await self._catalog.approve(keys, by, reopens=reopens)
+        for key in done:
+            self._note(key, by, "approve", keys[key])
+        await self._follow()
+        approved, moved = (tuple(sorted(map(str, some))) for some in (done, keys.keys() - done))
+        if moved and not approved:
+            raise ConflictError(
+                f"{', '.join(moved[:3])}: the definition is no longer the one that was looked at.",
+                hint=f"Look again: mcpproxy approve {shell_word(moved[0])} --diff",
+                data={"moved": list(moved)},
+            )
+        return Decided(approved, moved)
+
+    async def block(self, name: str, by: str) -> str:
+        """Keeps a tool from agents whatever its definition becomes, until it is approved or unblocked; its full name.
+
+        Raises:
+            ToolNotFoundError: No listed tool has that name.
+            CatalogError: It could not be stored; then nothing is blocked.
+        """
+        key = self._key(name)
+        await self._catalog.block(key, by)
+        self._note(key, by, "block")
+        await self._follow()
+        return str(key)
+
+    async def unblock(self, name: str, by: str) -> str:
+        """Lifts a block: a definition that was approved before is approved again, any other waits; its full name.
+
+        Raises:
+            ToolNotFoundError: No blocked tool has that name.
+            CatalogError: It could not be stored; then it stays blocked.
+        """
+        key = self._key(name)
+        if not await self._catalog.unblock(key, by):
+            raise ToolNotFoundError(f"Tool '{key}' is not blocked.", hint=_LIST_HINT)
+        self._note(key, by, "unblock")
+        await self._follow()
+        return str(key)
+
+    def _key(self, name: str) -> ToolKey:
+        """The tool of that canonical or listed name, withheld or not."""
+        snapshot = self._catalog.snapshot
+        for key in (parse_canonical(name), parse_content(name)):
+            if key is not None and (key in snapshot.by_key or key in snapshot.withheld):
+                return key
+        if (record := snapshot.by_listed.get(name)) is not None:
+            return record.key
+        for each in snapshot.withheld.values():
+            if each.record.listed_name == name:
+                return each.record.key
+        raise ToolNotFoundError(f"No server lists a tool {name[:200]!r}.", hint=_LIST_HINT)
+
+    def _note(self, key: ToolKey, by: str, decision: str, hash_: str = "") -> None:
+        detail = {"decision": decision} | ({"hash": hash_} if hash_ else {})
+        self._recorder.record(
+            Activity(
+                kind="approval",
+                principal=by,
+                subject=str(key),
+                outcome="ok",
+                duration_ms=0.0,
+                at_s=time.time(),
+                detail=detail,
+                server=server_of(key.server),
+                tool=key.tool,
+            )
+        )
+
+
+_LIST_HINT = "See what waits with: mcpproxy approve --list"
+
+
+def _name(each: Withheld) -> tuple[bool, ToolKey]:
+    return each.state is WithheldState.BLOCKED, each.record.key
+
+
+def _clean(server: str, definitions: Sequence[Mapping[str, Any]], snapshot: Snapshot) -> frozenset[str]:
+    """The hashes of the definitions that nobody approved yet and the scanner finds nothing in."""
+    known = {record.change_hash for record in snapshot.by_server.get(server, ())}
+    peers = _peers(snapshot)
+    hashes = ((change_hash(server, each), each) for each in definitions if _is_plain(each))
+    return frozenset(
+        hash_
+        for hash_, each in hashes
+        if hash_ not in known and not _doubts(scanner.scan(server_of(server), each, peers))
+    )
+
+
+def _is_plain(definition: Mapping[str, Any]) -> bool:
+    """Whether a definition can be hashed; the catalog leaves out one that cannot, with a warning."""
+    try:
+        change_hash("", definition)
+    except (TypeError, ValueError, RecursionError):
+        return False
+    return True
+
+
+def _doubts(findings: Sequence[Finding]) -> bool:
+    return any(finding.severity == "review" for finding in findings)
+
+
+def _peers(snapshot: Snapshot) -> "scanner.Peers":
+    # Shelves left out: a server's own prompt may have the name and the words of its tool.
+    records = (record for record in snapshot.by_id.values() if ":" not in record.key.server)
+    return scanner.Peers(scanner.Peer(*record.key, _description(record)) for record in records)
+
+
+def _description(record: ToolRecord) -> str:
+    text = msgspec.json.decode(record.raw).get("description")
+    return text if isinstance(text, str) else ""
+
+
+def _explained(snapshot: Snapshot, withheld: Sequence[Withheld]) -> list[Waiting]:
+    peers = _peers(snapshot) if withheld else scanner.Peers()
+    explained = []
+    for each in withheld:
+        current = msgspec.json.decode(each.record.raw)
+        approved = None if each.approved is None else msgspec.json.decode(each.approved)
+        findings = scanner.scan(server_of(each.record.key.server), current, peers)
+        explained.append(Waiting(each, findings, differences(approved, current)))
+    return explained

@@ -1,0 +1,1 @@
+"""Calls by any program over plain HTTP, without the protocol."""

@@ -1,0 +1,120 @@
+"""What the broker passes on besides tools: a server's prompts and resources as far as they are approved, and ping."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from smart_mcp_proxy.errors import RequestError
+from smart_mcp_proxy.gateway.calls.requests import Ask, Asks
+from smart_mcp_proxy.gateway.indexing.content_sync import Shelves
+from smart_mcp_proxy.gateway.sessions.profile_surfaces import Fronts
+from smart_mcp_proxy.gateway.shared.base import Caller
+from smart_mcp_proxy.gateway.visibility.contents import Contents, Target
+from smart_mcp_proxy.gateway.visibility.visibility import Visible
+from smart_mcp_proxy.models import ContentKind, Reach
+
+__all__ = ["BrokerContents"]
+
+_LISTS: Final[Mapping[str, tuple[ContentKind, str]]] = {
+    "prompts/list": ("prompts", "prompts"),
+    "resources/list": ("resources", "resources"),
+    "resources/templates/list": ("templates", "resourceTemplates"),
+}
+_COMPLETING: Final = '{"ref": {"type": "ref/prompt", "name": "..."}, "argument": {"name": "...", "value": ""}}.'
+_NOTHING: Final[Mapping[str, Any]] = {}
+_KEPT: Final = 256
+"""Servers whose definitions are kept ready, for each reach; reading them anew takes its time."""
+
+
+class BrokerContents:
+    """The prompts and resources of one server at a time, under its own names.
+
+    Args:
+        fronts: Narrow what may be seen.
+        asks: The one path to a server for what is no tool call.
+        shelves: Keep the lists.
+        name_limit: Longest name of a prompt, in characters.
+    """
+
+    def __init__(self, fronts: Fronts, asks: Asks, shelves: Shelves, name_limit: int) -> None:
+        self._fronts = fronts
+        self._asks = asks
+        self._shelves = shelves
+        self._name_limit = name_limit
+        self._seen: dict[tuple[str, Reach], Contents] = {}
+
+    async def answer(
+        self, server: str, method: str, params: Mapping[str, Any], caller: Caller, visible: Visible, reach: Reach
+    ) -> bytes:
+        """The result of one request as JSON text.
+
+        Args:
+            server: Is asked.
+            method: Neither of tools nor of the session.
+            params: Its parameters, without `_meta`.
+            caller: Asks.
+            visible: What it may see.
+            reach: How far it reaches.
+
+        Raises:
+            RequestError: Nothing approved has that name, or the parameters are not those of the method.
+            QuarantinedError: It waits for the user.
+            UpstreamError: The server failed, or answered with an error.
+        """
+        if method == "ping":
+            return (await self._asks.ask(Ask(method, Target(server, "", None), {}, {}, caller))).text
+        await self._shelves.wait_listed(server)
+        contents = self._contents(server, visible, reach)
+        if method in _LISTS:
+            return _page(contents, *_LISTS[method], params.get("cursor"))
+        if method == "resources/read":
+            target, arguments = await self._asks.find(contents, _text(params, "uri"), caller.principal), _NOTHING
+        else:
+            target, arguments = _sought(method, params, contents)
+        return (await self._asks.ask(Ask(method, target, params, arguments, caller))).text
+
+    def _contents(self, server: str, visible: Visible, reach: Reach) -> Contents:
+        contents = self._seen.get((server, reach))
+        if contents is None:
+            if len(self._seen) >= _KEPT:
+                del self._seen[next(iter(self._seen))]
+            alone = self._fronts.narrowed(visible, Reach(frozenset({server})))
+            contents = self._seen[server, reach] = Contents(self._shelves.catalog, alone, self._name_limit, server)
+        return contents
+
+
+def _page(contents: Contents, kind: ContentKind, member: str, cursor: Any) -> bytes:
+    if not isinstance(cursor, str | None):
+        raise RequestError("The cursor is no text.", hint="Send the one that the page before has.")
+    page, further = contents.page(kind, cursor)
+    return msgspec.json.encode({member: page} | ({"nextCursor": further} if further is not None else {}))
+
+
+def _sought(method: str, params: Mapping[str, Any], contents: Contents) -> tuple[Target, Mapping[str, Any]]:
+    """What a request is about, and the arguments that the activity log may keep."""
+    if method == "prompts/get":
+        return contents.prompt(_text(params, "name")), _object(params, "arguments")
+    ref = _object(params, "ref")
+    if ref.get("type") == "ref/prompt":
+        target = contents.prompt(_text(ref, "name", of="ref"))
+    elif ref.get("type") == "ref/resource":
+        target = contents.template(_text(ref, "uri", of="ref"))
+    else:
+        raise RequestError("The params have no 'ref' that says what is to be completed.", hint=f"Send {_COMPLETING}")
+    argument = _object(params, "argument")
+    return target, {_text(argument, "name", of="argument"): argument.get("value")}
+
+
+def _text(holder: Mapping[str, Any], member: str, *, of: str = "params") -> str:
+    value = holder.get(member)
+    if not isinstance(value, str) or not value:
+        raise RequestError(f"'{of}' has no '{member}', or it is no text.", hint=f'Send {{"{member}": "..."}} in it.')
+    return value
+
+
+def _object(holder: Mapping[str, Any], member: str) -> Mapping[str, Any]:
+    value = holder.get(member, {})
+    if not isinstance(value, dict):
+        raise RequestError(f"{member!r} in the params is no object.", hint="See the method's definition.")
+    return value

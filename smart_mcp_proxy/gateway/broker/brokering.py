@@ -1,0 +1,319 @@
+"""What the HTTP broker does with one request: any method of the protocol, for one server, within the caller's reach."""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import mcp_types
+import msgspec
+from mcp_types.methods import SPEC_CLIENT_METHODS, SPEC_CLIENT_NOTIFICATION_METHODS
+
+from smart_mcp_proxy.errors import RequestError, UpstreamError
+from smart_mcp_proxy.gateway.broker.broker_contents import BrokerContents
+from smart_mcp_proxy.gateway.broker.broker_status import BrokerStatus, Connections, Count, connection_of, status_of
+from smart_mcp_proxy.gateway.calls.calls import Calls
+from smart_mcp_proxy.gateway.indexing.tool_sync import Indexer
+from smart_mcp_proxy.gateway.results.cleaning import fenced_notice, told_beside
+from smart_mcp_proxy.gateway.sessions.profile_surfaces import Fronts
+from smart_mcp_proxy.gateway.shared.base import Caller
+from smart_mcp_proxy.gateway.shared.refusals import server_disabled, server_quarantined
+from smart_mcp_proxy.gateway.visibility.cursors import unknown_cursor
+from smart_mcp_proxy.gateway.visibility.visibility import Visible
+from smart_mcp_proxy.models import CallRequest, OnMessage, Principal, Progress, ServerState
+from smart_mcp_proxy.upstream import Fleet
+
+__all__ = ["BrokerRequest", "Brokering"]
+
+_OF_THE_SESSION: Final = frozenset(
+    {
+        *("initialize", "server/discover", "logging/setLevel", "subscriptions/listen"),
+        *("resources/subscribe", "resources/unsubscribe"),
+    }
+)
+"""They set up or change a session. It is the gateway's own and shared by all callers, so none of them may."""
+METHODS: Final = SPEC_CLIENT_METHODS - _OF_THE_SESSION
+_SHOWN_CHARS: Final = 100
+_CONNECTION_KEYS: Final = frozenset(
+    {
+        "progressToken",
+        mcp_types.PROTOCOL_VERSION_META_KEY,
+        mcp_types.CLIENT_INFO_META_KEY,
+        mcp_types.CLIENT_CAPABILITIES_META_KEY,
+    }
+)
+"""Of `_meta`: what one side says about its own connection."""
+
+
+class ProxyDisabledError(RequestError):
+    """The server is configured, and not for the broker."""
+
+    code = "proxy_disabled"
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerRequest:
+    """One request as it came to the broker.
+
+    Attributes:
+        method: A method of the protocol.
+        params: Its parameters.
+        on_message: Takes the notifications that come before the answer.
+    """
+
+    method: str
+    params: Mapping[str, Any]
+    on_message: OnMessage
+
+
+class Brokering:
+    """Passes requests to servers that are configured with `"proxy": true`.
+
+    Args:
+        fronts: What callers may see.
+        calls: The one call path.
+        fleet: The servers' sessions.
+        contents: The servers' prompts and resources.
+        indexer: Says when a server's tools are listed.
+        is_cleaned: Whether what steers a terminal or hides from the eye is taken out of what servers say meanwhile.
+        is_fenced: Whether the text of it is marked as theirs.
+        wall: Seconds since the epoch, for what is shown.
+    """
+
+    def __init__(
+        self,
+        fronts: Fronts,
+        calls: Calls,
+        fleet: Fleet,
+        contents: BrokerContents,
+        indexer: Indexer,
+        wall: Callable[[], float] = time.time,
+        *,
+        is_cleaned: bool = False,
+        is_fenced: bool = False,
+    ) -> None:
+        self._fronts = fronts
+        self._calls = calls
+        self._fleet = fleet
+        self._contents = contents
+        self._indexer = indexer
+        self._wall = wall
+        self._is_cleaned = is_cleaned
+        self._is_fenced = is_fenced
+        self._counts: dict[str, Count] = {}
+
+    # --- what is shown
+
+    def has_proxy(self, server: str, who: Principal) -> bool:
+        """Whether this caller may reach a server of that name through the broker."""
+        config = self._visible(who).servers.get(server)
+        return config is not None and config.proxy
+
+    def status(self, server: str, who: Principal) -> BrokerStatus:
+        """A server at a glance.
+
+        Raises:
+            ServerNotFoundError: None of that name is within the caller's reach.
+        """
+        visible = self._visible(who)
+        visible.require_servers([server])
+        return status_of(visible.servers[server], self._state(server), self._count(server))
+
+    def connections(self, who: Principal) -> Connections:
+        """The servers within the caller's reach."""
+        servers = self._visible(who).servers
+        return Connections(
+            [connection_of(config, self._state(name), self._count(name)) for name, config in servers.items()]
+        )
+
+    # --- what is passed on
+
+    def accept(self, server: str, method: str, who: Principal) -> None:
+        """Passes if a notification of this kind may be sent to the server.
+
+        None is passed on: those of the protocol are about a session, which is the gateway's own.
+
+        Raises:
+            RequestError: There is no such server or notification, or the server is not for the broker.
+        """
+        self._require(server, who)
+        if method not in SPEC_CLIENT_NOTIFICATION_METHODS:
+            raise _unknown_method(method, SPEC_CLIENT_NOTIFICATION_METHODS)
+
+    async def request(self, server: str, asked: BrokerRequest, who: Principal) -> bytes:
+        """The result of a request as JSON text.
+
+        Raises:
+            RequestError: There is no such server, tool or method, or the server is not for the broker.
+            RefusedError: Policy does not allow it.
+            UpstreamError: The server failed, or answered with a JSON-RPC error, which is in `data` then.
+        """
+        visible = self._require(server, who)
+        if asked.method not in METHODS:
+            raise _unknown_method(asked.method, METHODS)
+        meta = _meta(asked.params)
+        token = meta.get("progressToken")
+        heard = _Heard(asked.on_message, token, is_cleaned=self._is_cleaned, is_fenced=self._is_fenced)
+        passed_on = {key: value for key, value in meta.items() if key not in _CONNECTION_KEYS}
+        caller = Caller(who.id, passed_on, heard.on_progress, on_message=heard.message)
+        call = _call(server, asked.params, caller) if asked.method == "tools/call" else None
+        count = self._counts[server] = self._count(server)
+        count.requests += 1
+        count.last_s = self._wall()
+        await self._ready(server)
+        if call is not None:
+            if visible.find(call.name) is None:  # it may be one that is just being listed for the first time
+                await self._listed(server)
+            result = (await self._calls.call(call, within=visible)).text
+        elif asked.method == "tools/list":
+            result = await self._tools(server, asked, visible)
+        else:
+            params = {key: value for key, value in asked.params.items() if key != "_meta"}
+            result = await self._contents.answer(server, asked.method, params, caller, visible, who.reach)
+        count.answered_s = self._wall()
+        return result
+
+    def _require(self, server: str, who: Principal) -> Visible:
+        visible = self._visible(who)
+        visible.require_servers([server])
+        config = visible.servers[server]
+        if not config.proxy:
+            raise ProxyDisabledError(
+                f"MCP server '{server}' is not configured for proxying.",
+                hint='Its user can add "proxy": true to its entry.',
+            )
+        if config.quarantined:
+            raise server_quarantined(server)
+        if config.disabled:
+            raise server_disabled(server)
+        return visible
+
+    def _visible(self, who: Principal) -> Visible:
+        front = self._fronts.of(None, who.reach)
+        assert front is not None  # the whole catalog has one, whatever the reach
+        return front.visible
+
+    async def _tools(self, server: str, asked: BrokerRequest, visible: Visible) -> bytes:
+        """The server's tools as far as they are approved and visible, in one page."""
+        if asked.params.get("cursor"):
+            raise unknown_cursor()
+        await self._listed(server)
+        return msgspec.json.encode({"tools": [msgspec.Raw(record.raw) for record in visible.of_server(server)]})
+
+    async def _listed(self, server: str) -> None:
+        """Passes when the server's tools are listed, or their listing has failed.
+
+        Raises:
+            UpstreamError: The server is no longer connected.
+        """
+        while not self._indexer.is_done(server):
+            await self._ready(server)
+            await self._indexer.wait_changed()
+
+    async def _ready(self, server: str) -> None:
+        """Passes when the server is connected.
+
+        Raises:
+            UpstreamError: It is not, and will not be soon.
+        """
+        upstream = self._fleet.get(server)
+        if upstream is None:  # removed from the configuration a moment ago
+            raise UpstreamError(
+                f"Server '{server}' is no longer configured.", hint="Its user can add it again; use another one."
+            )
+        if not await upstream.ready(upstream.config.limits.init_s):
+            raise await self._calls.shown(upstream.not_ready())
+
+    def _count(self, server: str) -> Count:
+        return self._counts.get(server) or Count()
+
+    def _state(self, server: str) -> ServerState:
+        upstream = self._fleet.get(server)
+        return upstream.status.state if upstream is not None else ServerState.DISCONNECTED
+
+
+class _Notification(msgspec.Struct):
+    method: str
+    params: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+_notification = msgspec.json.Decoder(_Notification)
+
+
+class _Heard:
+    """What a server says about a request, in its caller's words.
+
+    Args:
+        say: Tells the caller.
+        token: The caller's name for the request's progress; None where it wants none.
+        is_cleaned: Whether it is cleaned like a result.
+        is_fenced: Whether it is fenced like one.
+    """
+
+    def __init__(self, say: OnMessage, token: Any, *, is_cleaned: bool, is_fenced: bool) -> None:
+        self._say = say
+        self._token = token
+        self._is_cleaned = is_cleaned
+        self._is_fenced = is_fenced
+        self.on_progress = self._progress if token is not None else None
+
+    async def message(self, text: bytes) -> None:
+        """Passes a notification on; progress under the caller's token."""
+        try:
+            told = _notification.decode(text)
+            params = await told_beside(told.params, len(text), is_cleaned=self._is_cleaned)
+            params = fenced_notice(params) if self._is_fenced else params
+        except (msgspec.DecodeError, RecursionError):  # its parameters are none: not worth a failed request
+            return
+        if told.method == "notifications/progress":
+            if self._token is None:
+                return
+            params["progressToken"] = self._token
+        await self._say(msgspec.json.encode({"jsonrpc": "2.0", "method": told.method, "params": params}))
+
+    async def _progress(self, report: Progress) -> None:
+        params: dict[str, Any] = {"progressToken": self._token, "progress": report.progress}
+        if report.total is not None:
+            params["total"] = report.total
+        if report.message is not None:
+            params["message"] = report.message  # cleaned on its way here, as for every caller
+        message = {"jsonrpc": "2.0", "method": "notifications/progress", "params": params}
+        await self._say(msgspec.json.encode(message))
+
+
+def _call(server: str, params: Mapping[str, Any], caller: Caller) -> CallRequest:
+    name, arguments = params.get("name"), params.get("arguments")
+    if not isinstance(name, str) or not name:
+        raise RequestError("tools/call names no tool.", hint='Send params: {"name": "...", "arguments": {}}.')
+    if arguments is not None and not isinstance(arguments, dict):
+        raise RequestError("The arguments are no object.", hint='Send params: {"name": "...", "arguments": {}}.')
+    return CallRequest(
+        name=f"{server}:{name}",
+        arguments=arguments or {},
+        variant=None,
+        is_checked=False,
+        keeps_uris=True,
+        principal=caller.principal,
+        meta=caller.meta,
+        on_progress=caller.on_progress,
+        on_message=caller.on_message,
+    )
+
+
+def _meta(params: Mapping[str, Any]) -> Mapping[str, Any]:
+    meta = params.get("_meta")
+    if meta is None:
+        return {}
+    token = meta.get("progressToken") if isinstance(meta, dict) else None
+    if not isinstance(meta, dict) or not (token is None or type(token) in (int, str)):
+        raise RequestError("The '_meta' of params is not what the protocol has.", hint="Leave it out.")
+    return meta
+
+
+def _unknown_method(method: str, known: frozenset[str]) -> RequestError:
+    reason = "sets up a session, which is the gateway's own" if method in _OF_THE_SESSION else "is not known"
+    return RequestError(
+        f"The method {method[:_SHOWN_CHARS]!r} {reason}.",
+        hint=f"Known here: {', '.join(sorted(known))}.",
+        code="method_not_allowed",
+    )

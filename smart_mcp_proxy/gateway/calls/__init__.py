@@ -1,0 +1,1 @@
+"""Requests on their way to a server: names, arguments, admission, results."""

@@ -1,0 +1,163 @@
+"""The states that clients keep for servers between two rounds of one request, sealed so that nothing else fits them.
+
+A server's own state never leaves the gateway: a client gets it encrypted, bound to whom it was given, to the server,
+to what was called and with which arguments, and for a while. Any process with the same data directory can open it.
+"""
+
+import asyncio
+import base64
+import hashlib
+import os
+import secrets
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+from mcp.server.request_state import AESGCMRequestStateCodec, InvalidRequestState
+
+from smart_mcp_proxy.catalog.hashing import canonical_json
+from smart_mcp_proxy.errors import RequestError
+from smart_mcp_proxy.secrets.auth_key import (
+    KEY_BYTES,
+    UnusableFileError,
+    decode_key,
+    flocked,
+    read_private,
+    write_private,
+)
+from smart_mcp_proxy.telemetry import get_logger
+
+__all__ = ["INVALID_STATE", "Kept", "RequestStates", "Subject"]
+
+INVALID_STATE: Final = "invalid_request_state"
+"""The error code; as JSON-RPC it is -32602. Source: MCP 2026-07-28, basic/patterns/mrtr."""
+TTL_S: Final = 600.0
+"""How long a client may take to answer. Source: the same as the SDK's own, `RequestStateSecurity`."""
+_KEY_FILE: Final = "request-state.key"
+_LABEL: Final = b"smart-mcp-proxy/request-state/1"
+"""Part of what is hashed: no other text of ours can be taken for a binding."""
+
+log = get_logger("inputs")
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """One request as both rounds of it must be.
+
+    Attributes:
+        principal: On whose behalf.
+        server: Configured name.
+        method: Of the protocol.
+        name: The server's own name of the tool or prompt, or its URI of the resource.
+        arguments: As the server gets them.
+        definition: Change hash of what is called, as approved; empty where there is no definition.
+    """
+
+    principal: str
+    server: str
+    method: str
+    name: str
+    arguments: Mapping[str, Any]
+    definition: str
+
+    def binding(self) -> str:
+        """One hash over everything that must be the same again."""
+        facts = [self.principal, self.server, self.method, self.name, dict(self.arguments), self.definition]
+        return hashlib.sha256(_LABEL + canonical_json(facts)).hexdigest()
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """What a sealed state holds.
+
+    Attributes:
+        binding: See `Subject.binding`.
+        until_s: Wall time from which on it is no longer taken, seconds.
+        round: How often the server has asked, this time included.
+        state: The server's own; None if it gave none.
+    """
+
+    binding: str
+    until_s: float
+    round: int
+    state: str | None
+
+
+_kept = msgspec.json.Decoder(Kept, strict=True)
+
+
+class RequestStates:
+    """Seals and opens states. The work is done in threads: arguments may be long, and the key is in a file.
+
+    Args:
+        data_dir: Holds the key.
+        wall: Seconds since the epoch; another process may have sealed what is opened here.
+    """
+
+    def __init__(self, data_dir: Path, wall: Callable[[], float] = time.time) -> None:
+        self._data_dir = data_dir
+        self._wall = wall
+        self._codec: AESGCMRequestStateCodec | None = None
+        self._lock = threading.Lock()
+
+    async def seal(self, subject: Subject, state: str | None, round: int) -> str:
+        """What a client is given in the place of the server's state."""
+        return await asyncio.to_thread(self._seal, subject, state, round)
+
+    async def open(self, subject: Subject, sealed: str) -> Kept:
+        """What a client hands back.
+
+        Raises:
+            RequestError: It was not given for this request, it is not ours, or it is too old; which of them is not
+                told.
+        """
+        return await asyncio.to_thread(self._open, subject, sealed)
+
+    def _seal(self, subject: Subject, state: str | None, round: int) -> str:
+        kept = Kept(subject.binding(), self._wall() + TTL_S, round, state)
+        return self._ready().seal(msgspec.json.encode(kept))
+
+    def _open(self, subject: Subject, sealed: str) -> Kept:
+        try:
+            kept = _kept.decode(self._ready().unseal(sealed))
+        except (InvalidRequestState, msgspec.MsgspecError, ValueError) as exc:
+            raise _invalid(subject, str(exc)) from exc
+        if not secrets.compare_digest(kept.binding, subject.binding()):
+            raise _invalid(subject, "it was given for another request, or to another caller")
+        if not self._wall() < kept.until_s:
+            raise _invalid(subject, "it is too old")
+        return kept
+
+    def _ready(self) -> AESGCMRequestStateCodec:
+        with self._lock:
+            if self._codec is None:
+                self._codec = AESGCMRequestStateCodec([self._key()])
+            return self._codec
+
+    def _key(self) -> bytes:
+        """The data directory's key, made the first time."""
+        file = self._data_dir / _KEY_FILE
+        try:
+            with flocked(file.with_suffix(".lock")):
+                try:
+                    return decode_key(read_private(file), f"{_KEY_FILE} is damaged: remove it, and a new one is made")
+                except FileNotFoundError:
+                    key = secrets.token_bytes(KEY_BYTES)
+                    write_private(file, base64.b64encode(key))
+                    return key
+        except (OSError, UnusableFileError) as exc:
+            log.warning("what servers ask can be answered to this process alone, another one has another key: %s", exc)
+            return os.urandom(KEY_BYTES)
+
+
+def _invalid(subject: Subject, reason: str) -> RequestError:
+    log.info("a requestState for server %s was refused: %s", subject.server, reason)
+    return RequestError(
+        "The requestState is not valid for this request: it was given for another one, or is too old, or was changed.",
+        hint="Make the call again without requestState and inputResponses, with the same arguments as before.",
+        code=INVALID_STATE,
+        data={"reason": INVALID_STATE},
+    )

@@ -1,0 +1,1 @@
+"""Workers that keep catalog and index equal to what servers list."""

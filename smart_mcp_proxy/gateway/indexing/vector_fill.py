@@ -1,0 +1,203 @@
+"""Where the vectors of tools come from: from the catalog, or else from the embedder, once for all processes."""
+
+import asyncio
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+from anyio import to_thread
+from numpy.typing import NDArray
+
+from smart_mcp_proxy.catalog import Catalog
+from smart_mcp_proxy.errors import CatalogError, EmbeddingError
+from smart_mcp_proxy.gateway.indexing.daemon import run_in_daemon
+from smart_mcp_proxy.search import SearchIndex
+from smart_mcp_proxy.search.embedding import Embedder
+from smart_mcp_proxy.search.vectors.file_lock import held_alone
+from smart_mcp_proxy.search.vectors.links import VectorLinks, from_bytes, to_bytes
+from smart_mcp_proxy.search.vectors.vectors import are_sound
+from smart_mcp_proxy.telemetry import get_logger
+
+__all__ = ["VectorFill", "Wanted"]
+
+Wanted = Mapping[str, Sequence[int]]
+"""Ids of the tools that want a vector, by the hash of their text."""
+
+_WINDOW = 2_000
+"""Vectors that are looked for in the catalog at a time: 3 MB of 384 components."""
+_FIRST_BATCH = 16
+_LARGEST_BATCH = 256
+"""Texts that are embedded at a time; embedding services take some hundreds to 2,048 in one request."""
+_QUICK_S = 0.5
+_SLOW_S = 1.0
+"""How long a batch should take: it is what a sudden end can cost, and what an orderly one waits for."""
+
+log = get_logger("embedding")
+
+
+class VectorFill:
+    """Gives tools that have no vector theirs, some at a time.
+
+    Processes that share a data directory and an embedder take turns: whoever has the lock looks once more what is
+    stored, embeds the next texts and stores their vectors; the others read what it stored.
+
+    Args:
+        index: Whose tools get them.
+        catalog: Keeps vectors.
+        embedder: Makes vectors.
+        links: Gets them.
+        data_dir: Of the catalog; the lock lies in it.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        index: SearchIndex,
+        catalog: Catalog,
+        embedder: Embedder,
+        links: VectorLinks,
+        data_dir: Path,
+        clock: Callable[[], float],
+    ) -> None:
+        self._index = index
+        self._catalog = catalog
+        self._embedder = embedder
+        self._links = links
+        self._lock = data_dir / f"embedding-{hashlib.sha256(embedder.id.encode()).hexdigest()[:16]}.lock"
+        self._clock = clock
+        self._batch = _FIRST_BATCH
+        self._put_off: set[str] = set()
+        self._unstored: dict[str, bytes] = {}
+        self._was_lost = False
+        self.found = 0
+        self.made = 0
+        self.idle = asyncio.Event()
+        self.idle.set()
+
+    def __repr__(self) -> str:
+        return f"<VectorFill {self.found} vectors found, {self.made} made>"
+
+    async def step(self, missing: Wanted) -> bool:
+        """Gives some of the tools in `missing` their vectors; False if another process is making them.
+
+        Raises:
+            EmbeddingError: The embedder failed. Other texts come first the next time: the fault may be in one of them.
+        """
+        window = _first(self._ordered(missing), missing, _WINDOW)
+        if await self._link_stored(window):
+            return True
+        with self._turn() as is_ours:
+            if not is_ours:
+                return False
+            batch = _first(window, window, self._batch)
+            if not await self._link_stored(batch):
+                await self._make(batch)
+        return True
+
+    async def take_stored(self, missing: Wanted) -> None:
+        """Gives the tools in `missing` the vectors that are stored, and makes none."""
+        rest = iter(missing)
+        while window := _first(rest, missing, _WINDOW):
+            await self._link_stored(window)
+
+    async def store_again(self) -> None:
+        """After the catalog could not store anything for a while: stores all vectors, for the file may be a new one."""
+        self._was_lost |= self._catalog.problem is not None or bool(self._unstored)
+        if not self._was_lost or self._catalog.problem is not None:
+            return
+        self._was_lost, self._unstored = False, {}
+        made = iter((await to_thread.run_sync(self._links.stored_form)).items())
+        while some := dict(islice(made, _WINDOW)):
+            await self._store(some)
+
+    def _ordered(self, missing: Wanted) -> Iterable[str]:
+        """All, or without those that were in a batch that failed, as long as there are others."""
+        others = [hash for hash in missing if hash not in self._put_off]
+        if others:
+            return others
+        self._put_off.clear()
+        return missing
+
+    @contextmanager
+    def _turn(self) -> Iterator[bool]:
+        """Whether it is this process's turn to embed, as long as it is inside."""
+        with ExitStack() as stack:
+            try:
+                is_ours = stack.enter_context(held_alone(self._lock))
+            except OSError as exc:
+                log.debug("no turns are taken, '%s' cannot be opened: %s", self._lock, exc)
+                is_ours = True  # nor can another process store anything in that directory
+            yield is_ours
+
+    async def _link_stored(self, wanted: Wanted) -> bool:
+        """Gives tools the vectors that are stored; whether there were any."""
+        try:
+            stored = await self._catalog.stored_vectors(self._embedder.id, list(wanted))
+        except CatalogError as exc:
+            log.debug("stored vectors cannot be read: %s", exc)
+            stored = {}
+        stored |= {hash: self._unstored[hash] for hash in wanted.keys() & self._unstored.keys()}
+        decode = partial(from_bytes, dimension=self._embedder.dimension)
+        vectors = {hash: vector for hash, data in stored.items() if (vector := decode(data)) is not None}
+        if not vectors:
+            return False
+        await self._link(wanted, vectors)
+        self.found += len(vectors)
+        return True
+
+    async def _make(self, batch: Wanted) -> None:
+        texts = await to_thread.run_sync(self._links.texts, batch)
+        began = self._clock()
+        self.idle.clear()
+        try:
+            rows = await run_in_daemon(partial(self._embed, list(texts.values())), "embedder")
+            vectors = dict(zip(texts, rows, strict=True))
+            await self._store({hash: to_bytes(vector) for hash, vector in vectors.items()})
+        except EmbeddingError:
+            self._put_off.update(batch)
+            self._batch = 1
+            raise
+        finally:
+            self.idle.set()
+        await self._link(batch, vectors)
+        self.made += len(vectors)
+        took_s = self._clock() - began
+        if took_s < _QUICK_S:
+            self._batch = min(_LARGEST_BATCH, 2 * self._batch)
+        elif took_s > _SLOW_S:
+            self._batch = max(1, self._batch // 2)
+
+    def _embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        rows = self._embedder.embed(texts)
+        if rows.shape != (len(texts), self._embedder.dimension) or not are_sound(rows).all():
+            raise EmbeddingError(
+                f"'{self._embedder.id}' answered {len(texts)} texts with a matrix of shape {rows.shape}, or with rows "
+                "that are no unit vectors.",
+                hint="Check the model, or choose another one.",
+            )
+        return rows
+
+    async def _store(self, made: Mapping[str, bytes]) -> None:
+        try:
+            await self._catalog.store_vectors(self._embedder.id, made)
+        except CatalogError as exc:
+            level = log.debug if self._unstored else log.warning
+            level("vectors are kept in memory until the catalog can take them: %s", exc)
+            self._unstored.update(made)
+
+    async def _link(self, wanted: Wanted, vectors: Mapping[str, NDArray[np.float32]]) -> None:
+        found = {id: (hash, vector) for hash, vector in vectors.items() for id in wanted[hash]}
+
+        def link() -> None:
+            self._links.follow(self._index.documents)  # a tool may have changed while its vector was made
+            self._links.link(found)
+
+        await to_thread.run_sync(link)
+
+
+def _first(hashes: Iterable[str], missing: Wanted, count: int) -> Wanted:
+    return {hash: missing[hash] for hash in islice(hashes, count)}

@@ -1,0 +1,1 @@
+"""Results on their way back: cleaned, cut, made readable."""

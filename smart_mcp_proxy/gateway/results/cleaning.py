@@ -1,0 +1,292 @@
+"""Results made safe to show: what steers a terminal or hides from the eye is taken out, text of others is fenced."""
+
+import asyncio
+import json
+import re
+import secrets
+from collections.abc import Mapping, Sequence
+from copy import copy
+from functools import partial
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from smart_mcp_proxy.errors import ProxyError, RpcAnswer, UpstreamError
+from smart_mcp_proxy.gateway.results.error_data import fenced_data
+from smart_mcp_proxy.gateway.results.results import OFF_LOOP_BYTES, is_said, members_of
+from smart_mcp_proxy.policy.inputs import hidden
+from smart_mcp_proxy.policy.scanner.hidden import FLAG
+from smart_mcp_proxy.raw_result import RawResult
+from smart_mcp_proxy.telemetry import redact
+
+__all__ = [
+    "CLEANED_META_KEY",
+    "clean",
+    "fence",
+    "fenced",
+    "fenced_notice",
+    "may_need_cleaning",
+    "said_beside",
+    "shown_error",
+    "told_beside",
+    "told_error",
+]
+
+CLEANED_META_KEY = "dev.smartmcpproxy/cleaned"
+FENCE_WORD = "untrusted-output"
+FENCE_BYTES = 8
+"""Of the random part of a fence: nobody who writes a result can know it."""
+
+_DELETE = b"\x7f"
+_SUSPECT_ESCAPE = re.compile(
+    rb"\\(?:[bf]|r(?!\\n)|u(?:00(?:0[0-8b-fB-F]|1|7[fF]|[89])|202[a-eA-E]|206[6-9]|[dD][bB]40))"
+)
+_SUSPECTS_BEYOND_ASCII = {
+    b"\xc2": re.compile(rb"\xc2[\x80-\x9f]"),
+    b"\xe2": re.compile(rb"\xe2(?:\x80[\xaa-\xae]|\x81[\xa6-\xa9])"),
+    b"\xf3": re.compile(rb"\xf3\xa0[\x80\x81]"),
+}
+"""By the byte each begins with: one byte is searched for at memory speed, a pattern is not."""
+_STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
+"""One string literal of a JSON text."""
+_UNWANTED = re.compile(
+    f"(?P<flag>{FLAG})|"
+    r"\x1b\[[0-?]*[ -/]*[@-~]|"  # CSI: colours, cursor, erasing
+    r"\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|"  # OSC: title, links, clipboard
+    r"\x1b[PX^_][^\x1b]*\x1b\\|"  # DCS, SOS, PM, APC: strings to the terminal
+    # A carriage return ends a line only with a newline; half of a surrogate pair is no character.
+    "\r(?!\n)|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\u202a-\u202e\u2066-\u2069\U000e0000-\U000e007f]"
+)
+"""Commands to a terminal, direction marks and TAG characters. Source: ECMA-48, 5.4 and 5.6; Unicode TR9, TR51."""
+_TEXT = msgspec.Raw(b'"text"')
+_LOOKS_LIKE_FENCE = re.compile(rf"<(?=\s*/?\s*{FENCE_WORD})", re.IGNORECASE)
+
+_SAID_DATA: Final = frozenset({"rpc_data", "output"})
+"""What of an error's data others said."""
+_SAID_NOTICE: Final = frozenset({"message", "data"})
+"""Where the text of a notification stands: of progress, and of a log message."""
+
+_Block = Mapping[str, msgspec.Raw]
+
+
+def may_need_cleaning(raw: RawResult) -> bool:
+    """Whether a result holds anything that `clean` may take out; False is certain."""
+    if raw.is_clean:
+        return False
+    text = raw.text
+    if _DELETE in text or (b"\\" in text and _SUSPECT_ESCAPE.search(text)):
+        return True
+    if text.isascii():
+        return False
+    return any(first in text and pattern.search(text) for first, pattern in _SUSPECTS_BEYOND_ASCII.items())
+
+
+def clean(raw: bytes) -> bytes:
+    """The result without commands to a terminal, direction marks and TAG characters; the same bytes if it has none.
+
+    Every string is cleaned, keys and structured content included, and so are the strings of JSON that is sent as text:
+    text and structured content that said the same still do. `_meta` says how many characters were taken out.
+
+    Halves of surrogate pairs go where something else does: no reader of the rest could take them.
+
+    Args:
+        raw: A tool result's JSON text.
+    """
+    removed = [0]
+    text = _clean_strings(raw.decode("utf-8", "replace"), removed)
+    if not removed[0]:
+        return raw
+    members = members_of(text.encode())
+    note = {CLEANED_META_KEY: {"removed_chars": removed[0]}}
+    return msgspec.json.encode({**members, "_meta": {**_object(members.get("_meta")), **note}})
+
+
+ErrorT = TypeVar("ErrorT", bound=ProxyError)
+
+
+def shown_error(error: ErrorT, *, is_cleaned: bool, is_fenced: bool) -> ErrorT:
+    """The error as an agent gets it: what a server or a script says in it is cleaned and fenced like a result.
+
+    Args:
+        error: Left as it is; what is returned may be shown again and stays the same.
+        is_cleaned: Whether it is cleaned.
+        is_fenced: Whether the words of others are fenced.
+    """
+    if not (is_cleaned or is_fenced):
+        return error
+    shown, show = copy(error), partial(_shown, is_cleaned=is_cleaned)
+    head, said = show(error.message.removesuffix(error.said)), show(error.said)
+    shown.message, shown.hint, shown.said = head + (fenced(said) if said and is_fenced else said), show(error.hint), ""
+    if error.data is not None:
+        shown.data = {key: show(value) for key, value in error.data.items()}
+        if is_fenced:
+            code, said_data = shown.data.get("rpc_code", 0), _SAID_DATA & shown.data.keys()
+            shown.data |= {key: fenced_data(code, shown.data[key], _fenced_value) for key in said_data}
+    if isinstance(error, UpstreamError) and isinstance(shown, UpstreamError) and (answer := error.answer) is not None:
+        words, data = show(answer.message), show(answer.data)
+        if is_fenced:
+            words, data = fenced(words), fenced_data(answer.code, data, _fenced_value)
+        shown.answer = RpcAnswer(answer.code, words, data)
+    return shown
+
+
+async def told_error(error: ErrorT, *, is_cleaned: bool, is_fenced: bool) -> ErrorT:
+    """What `shown_error` returns; an error that may be long is left to a thread."""
+    show = partial(shown_error, error, is_cleaned=is_cleaned, is_fenced=is_fenced)
+    is_long = len(error.message) > OFF_LOOP_BYTES or not _SAID_DATA.isdisjoint(error.data or ())
+    return await asyncio.to_thread(show) if is_long else show()
+
+
+def _shown(said: Any, *, is_cleaned: bool) -> Any:
+    """What `said_beside` returns; nothing in place of a value that cannot be read or written."""
+    try:
+        return said_beside(said, is_cleaned=is_cleaned)
+    except (msgspec.MsgspecError, RecursionError, OverflowError, UnicodeError):
+        return said.encode(errors="replace").decode() if isinstance(said, str) else None
+
+
+def _fenced_value(said: Any) -> Any:
+    """A JSON value as text in a fence: there is no other place for one inside of it."""
+    if said is None:
+        return None
+    return fenced(said if isinstance(said, str) else msgspec.json.encode(said).decode())
+
+
+def said_beside(said: Any, *, is_cleaned: bool) -> Any:
+    """What a server says to a client beside a result, as the client gets it: without the secrets in use.
+
+    Args:
+        said: Any JSON value.
+        is_cleaned: Whether it is cleaned like a result; that comes first, for it may join the parts of a secret.
+
+    Raises:
+        RecursionError: It is nested too deeply.
+    """
+    if is_cleaned:
+        said = msgspec.json.decode(clean(msgspec.json.encode({"said": said})))["said"]
+    return hidden(said, redact)
+
+
+async def told_beside(said: Any, size: int, *, is_cleaned: bool) -> Any:
+    """What `said_beside` returns; what is long is left to a thread, so that nobody waits for it but who is told.
+
+    Args:
+        said: Any JSON value.
+        size: Of its text, about.
+        is_cleaned: As there.
+
+    Raises:
+        RecursionError: As there.
+    """
+    show = partial(said_beside, said, is_cleaned=is_cleaned)
+    return await asyncio.to_thread(show) if size > OFF_LOOP_BYTES else show()
+
+
+def _clean_strings(text: str, removed: list[int]) -> str:
+    """A JSON text with its strings cleaned, all else to the letter; adds what is taken out to `removed`."""
+    return _STRING.sub(partial(_clean_literal, removed=removed), text)
+
+
+def _clean_literal(match: re.Match[str], removed: list[int]) -> str:
+    literal = match[0]
+    if "\\" not in literal and literal.isprintable():
+        return literal
+    try:
+        said = json.loads(literal, strict=False)
+    except ValueError:  # a broken escape: whoever reads it will say so
+        return literal
+    before = removed[0]
+    cleaned = _clean_text(said, removed)
+    if "\\" in cleaned and cleaned.lstrip()[:1] in ("{", "["):
+        cleaned = _clean_inner(cleaned, removed)
+    return literal if removed[0] == before else json.dumps(cleaned, ensure_ascii=False)
+
+
+def _clean_inner(text: str, removed: list[int]) -> str:
+    """Text that is JSON with its strings cleaned; any other text as it is."""
+    try:
+        json.loads(text)  # which takes halves of surrogate pairs, too
+    except (ValueError, RecursionError):
+        return text
+    return _clean_strings(text, removed)
+
+
+def _clean_text(text: str, removed: list[int]) -> str:
+    def out(match: re.Match[str]) -> str:
+        if match["flag"]:
+            return match[0]
+        removed[0] += len(match[0])
+        return ""
+
+    return _UNWANTED.sub(out, text)
+
+
+def fence(raw: bytes) -> bytes:
+    """The result with each text between two lines that only the gateway can have written.
+
+    The lines hold a number that is drawn for this result; what looks like such a line inside the text is spelled
+    otherwise. Structured content is not fenced but written as text, or left out where the text already says it.
+
+    Args:
+        raw: A tool result's JSON text.
+    """
+    result = members_of(raw)
+    blocks = _blocks(result.get("content"))
+    structured = bytes(result.pop("structuredContent", b"null")).decode()
+    if structured != "null" and not is_said(structured, _joined(blocks)):
+        blocks.append({"type": _TEXT, "text": _encode(structured)})
+    nonce = secrets.token_hex(FENCE_BYTES)
+    result["content"] = _encode([_fenced_block(block, nonce) for block in blocks])
+    return msgspec.json.encode(result)
+
+
+def fenced(text: str, nonce: str | None = None) -> str:
+    """`text` between the two lines of a fence; without a `nonce` a new one is drawn."""
+    name = f"{FENCE_WORD}-{nonce or secrets.token_hex(FENCE_BYTES)}"
+    return f"<{name}>\n{_LOOKS_LIKE_FENCE.sub('&lt;', text)}\n</{name}>"
+
+
+def fenced_notice(params: Mapping[str, Any]) -> dict[str, Any]:
+    """The params of a notification with the text of its progress or log message in a fence."""
+    said = {key: params[key] for key in _SAID_NOTICE & params.keys() if params[key] is not None}
+    return {**params, **{key: _fenced_value(value) for key, value in said.items()}}
+
+
+def _fenced_block(block: _Block, nonce: str) -> _Block:
+    if (text := _text(block.get("text"))) is not None:
+        return {**block, "text": _encode(fenced(text, nonce))}
+    inner = _object(block.get("resource"))
+    if (text := _text(inner.get("text"))) is not None:
+        return {**block, "resource": _encode({**inner, "text": _encode(fenced(text, nonce))})}
+    return block
+
+
+def _joined(blocks: Sequence[_Block]) -> str:
+    """The text of all text blocks."""
+    return "\n".join(_text(block.get("text")) or "" for block in blocks if block.get("type") == _TEXT)
+
+
+def _blocks(content: msgspec.Raw | None) -> list[_Block]:
+    """The content blocks, their members unread; what is no block is left out."""
+    try:
+        return [_object(block) for block in msgspec.json.decode(content or b"[]", type=list[msgspec.Raw])]
+    except msgspec.ValidationError:
+        return []
+
+
+def _text(raw: msgspec.Raw | None) -> str | None:
+    try:
+        return None if raw is None else msgspec.json.decode(raw, type=str)
+    except msgspec.MsgspecError:
+        return None
+
+
+def _encode(value: Any) -> msgspec.Raw:
+    return msgspec.Raw(msgspec.json.encode(value))
+
+
+def _object(raw: msgspec.Raw | None) -> dict[str, msgspec.Raw]:
+    try:
+        return msgspec.json.decode(raw or b"{}", type=dict[str, msgspec.Raw])
+    except msgspec.ValidationError:  # some servers send null
+        return {}

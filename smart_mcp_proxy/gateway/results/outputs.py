@@ -1,0 +1,223 @@
+"""Long outputs: cut to what an agent can afford, the rest kept for `read_output`."""
+
+import secrets
+import sys
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from threading import Lock
+from typing import Literal
+
+import msgspec
+
+from smart_mcp_proxy.errors import RequestError
+from smart_mcp_proxy.gateway.results.results import is_said
+
+__all__ = ["Outputs", "Page", "truncate"]
+
+TAIL_CHARS = 50
+"""Source: seeds/5_smart_mcp_proxy_design.md, section 4.5."""
+KEEP_S = 3600.0
+KEEP_BYTES = 64 * 1024 * 1024
+KEY_BYTES = 16
+PAGE_CHARS = 20_000
+"""Records on one page are at most this long together, or one: otherwise a page would undo the cut."""
+META_KEY = "dev.smartmcpproxy/truncated"
+
+Unit = Literal["characters", "records"]
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A part of a kept output.
+
+    Attributes:
+        unit: What offset, limit and total count.
+        total: Length of the whole output in units.
+        items: The characters, or the records as JSON text of one each.
+        next_offset: Where the next page starts; None at the end.
+    """
+
+    unit: Unit
+    total: int
+    items: str | list[msgspec.Raw]
+    next_offset: int | None
+
+
+@dataclass(slots=True)
+class _Kept:
+    principal: str
+    text: str
+    unit: Unit
+    expires_s: float
+
+
+class Outputs:
+    """Outputs that were cut, by unguessable key, bound to the principal they were made for; for use in any thread.
+
+    Args:
+        clock: Monotonic seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._kept: OrderedDict[str, _Kept] = OrderedDict()
+        self._size_bytes = 0
+        self._lock = Lock()
+
+    def __repr__(self) -> str:
+        return f"<Outputs {len(self._kept)} kept, {self._size_bytes} bytes>"
+
+    def keep(self, text: str, principal: str) -> tuple[str, Unit]:
+        """Keeps `text` for an hour and returns its key and the unit in which it can be paged."""
+        unit: Unit = "characters" if _records_of(text) is None else "records"
+        key = secrets.token_hex(KEY_BYTES)
+        with self._lock:
+            self._kept[key] = _Kept(principal, text, unit, self._clock() + KEEP_S)
+            self._size_bytes += sys.getsizeof(text)
+            while self._size_bytes > KEEP_BYTES and len(self._kept) > 1:
+                self._drop(next(iter(self._kept)))
+        return key, unit
+
+    def page(self, key: str, principal: str, offset: int, limit: int) -> Page:
+        """One page of a kept output.
+
+        Raises:
+            RequestError: The key is unknown, expired or somebody else's, or the offset lies behind the end.
+        """
+        with self._lock:
+            for old in [known for known, kept in self._kept.items() if kept.expires_s <= self._clock()]:
+                self._drop(old)
+            kept = self._kept.get(key)
+        if kept is None or kept.principal != principal:
+            raise RequestError(
+                f"No output is kept under key {key[:40]!r}.",
+                hint="Keys live one hour; call the tool again to get a new one.",
+                code="output_not_found",
+            )
+        # Split again for every page: records take many times the memory of their text.
+        source: str | list[msgspec.Raw] = (_records_of(kept.text) or []) if kept.unit == "records" else kept.text
+        if offset > len(source):
+            raise RequestError(
+                f"offset {offset} lies behind the end.", hint=f"This output has {len(source)}; use 0 to {len(source)}."
+            )
+        items = source[offset : offset + limit]
+        if not isinstance(items, str):
+            items = items[: max(1, _fitting(items, PAGE_CHARS))]
+        end = offset + len(items)
+        return Page(kept.unit, len(source), items, end if end < len(source) else None)
+
+    def _drop(self, key: str) -> None:
+        self._size_bytes -= sys.getsizeof(self._kept.pop(key).text)
+
+
+_array = msgspec.json.Decoder(list[msgspec.Raw])
+
+
+def _records_of(text: str) -> list[msgspec.Raw] | None:
+    """The records of `text`, to the letter, if it is a JSON array of more than one, else None."""
+    if not text.lstrip().startswith("["):
+        return None
+    try:
+        records = _array.decode(text)
+    except (msgspec.MsgspecError, RecursionError):
+        return None
+    return records if len(records) > 1 else None
+
+
+def _fitting(records: Sequence[msgspec.Raw], room_chars: int) -> int:
+    """How many of the first records fit into `room_chars` together."""
+    ends = accumulate(len(bytes(record).decode()) + 1 for record in records)
+    return next((place for place, end in enumerate(ends) if end > room_chars), len(records))
+
+
+def _marker(shown: int, total: int, unit: Unit, key: str) -> str:
+    return f"\n[... {shown} of {total} {unit} shown; read_output key={key} offset={shown} ...]\n"
+
+
+def _head_of_records(records: Sequence[msgspec.Raw], room_chars: int) -> tuple[str, int]:
+    """As many whole records as fit into `room_chars`, as the beginning of a JSON array, and their number."""
+    shown = _fitting(records, room_chars)
+    return "[" + b",".join(map(bytes, records[:shown])).decode(), shown
+
+
+def _cut(text: str, limit_chars: int, key: str, records: Sequence[msgspec.Raw] | None) -> str:
+    """`text` in at most `limit_chars`: head, marker, the last 50 characters."""
+    if records is not None:
+        widest = _marker(len(records), len(records), "records", key)
+        head, shown = _head_of_records(records, limit_chars - len(widest) - TAIL_CHARS)
+        if shown:
+            return head + _marker(shown, len(records), "records", key) + text[-TAIL_CHARS:]
+    room = limit_chars - len(_marker(len(text), len(text), "characters", key)) - TAIL_CHARS
+    # No code point is split: Python counts code points. A record-wise page starts over where no record fitted.
+    shown = room if records is None else 0
+    unit: Unit = "characters" if records is None else "records"
+    return text[:room] + _marker(shown, len(text) if records is None else len(records), unit, key) + text[-TAIL_CHARS:]
+
+
+class _Block(msgspec.Struct):
+    """What matters here of a content block."""
+
+    type: str
+    text: str = ""
+
+
+_members = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_block = msgspec.json.Decoder(_Block)
+_EMPTY_LIST, _EMPTY_OBJECT = msgspec.Raw(b"[]"), msgspec.Raw(b"{}")
+
+
+def truncate(raw: bytes, limit_chars: int, outputs: Outputs, principal: str) -> bytes:
+    """The result with its text cut to `limit_chars` in all, or unchanged if it fits.
+
+    Images, audio and links stay. Structured content goes with the cut; where it does not only repeat the text it is
+    part of what is kept, so that the whole can be read with `read_output`.
+
+    Args:
+        raw: A tool result's JSON text.
+        limit_chars: At least 200; marker and tail included.
+        outputs: Where the whole text is kept.
+        principal: Who may read it there.
+    """
+    if len(raw) <= limit_chars:
+        return raw
+    result = _members.decode(raw)
+    blocks = [(block, _text_of(block)) for block in _blocks_of(result)]
+    texts = [text for _, text in blocks if text is not None]
+    structured = bytes(result.pop("structuredContent", b"null")).decode()
+    if max(len("\n".join(texts)), len(structured)) <= limit_chars:
+        return raw
+    if structured != "null" and not is_said(structured, "\n".join(texts)):
+        texts.append(structured)
+    text = "\n".join(texts)
+    if len(text) <= limit_chars:  # it was the repetition that is longer
+        return raw
+    key, unit = outputs.keep(text, principal)
+    cut = {"type": "text", "text": _cut(text, limit_chars, key, _records_of(text))}
+    note = {META_KEY: {"key": key, "unit": unit, "total_chars": len(text)}}
+    content = [cut, *(block for block, own_text in blocks if own_text is None)]
+    return msgspec.json.encode({**result, "content": content, "_meta": {**_meta_of(result), **note}})
+
+
+def _blocks_of(result: Mapping[str, msgspec.Raw]) -> list[msgspec.Raw]:
+    try:
+        return _array.decode(result.get("content", _EMPTY_LIST))
+    except msgspec.ValidationError:  # no list: nothing in it that could be cut
+        return []
+
+
+def _meta_of(result: Mapping[str, msgspec.Raw]) -> dict[str, msgspec.Raw]:
+    try:
+        return _members.decode(result.get("_meta", _EMPTY_OBJECT))
+    except msgspec.ValidationError:  # some servers send null
+        return {}
+
+
+def _text_of(block: msgspec.Raw) -> str | None:
+    """The text of a text block, None for any other content."""
+    try:
+        found = _block.decode(block)
+    except msgspec.MsgspecError:
+        return None
+    return found.text if found.type == "text" else None

@@ -1,0 +1,1 @@
+"""Answers to searches: ranked tools, signatures, hints."""

@@ -1,0 +1,370 @@
+"""What a search answers: the few tools that fit, how to call them, and what the index does not know."""
+
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Set
+from functools import lru_cache
+from typing import Any, Literal
+
+import msgspec
+from anyio import move_on_after, to_thread
+
+from smart_mcp_proxy import policy
+from smart_mcp_proxy.catalog import Catalog
+from smart_mcp_proxy.errors import RequestError
+from smart_mcp_proxy.gateway.activity.recorder import Recorder
+from smart_mcp_proxy.gateway.indexing.learning import Learning
+from smart_mcp_proxy.gateway.indexing.tool_sync import Indexer
+from smart_mcp_proxy.gateway.retrieval.hints import PARTLY_QUARANTINED, hint_of, shortened
+from smart_mcp_proxy.gateway.retrieval.signature import first_sentence, signature_of
+from smart_mcp_proxy.gateway.shared.base import Registered, Registry
+from smart_mcp_proxy.gateway.visibility.visibility import NOT_COVERED, Visible
+from smart_mcp_proxy.models import Hit, ServerState, ServerStatus, ToolRecord
+from smart_mcp_proxy.search import Answer, SearchIndex
+from smart_mcp_proxy.telemetry import Activity
+
+__all__ = ["Question", "Retrieval", "estimate_tokens", "summary_of"]
+
+BYTES_PER_TOKEN = 4
+"""The usual rule of thumb; exact counts need a model's own tokenizer. Source: contract.md."""
+LOADING_S = 2.0
+"""Longest wait of a search for the stored index; reading 1,000 tools takes 0.1 s (measured)."""
+COMPACT_CAP_TOKENS = 2_000
+FULL_CAP_TOKENS = 12_000
+CLONES_LIMIT = 10
+"""Other tools named that say the same as one in the answer."""
+QUERY_LIMIT_CHARS = 500
+"""Of a query in the activity log."""
+TOP_K_LIMIT = 50
+MORE_QUERIES_LIMIT = 4
+SHORT_FORMS_LIMIT = 2_048
+"""Definitions whose first sentence and signature are remembered, about 1 MB; popular tools come up in every search."""
+SUMMARIES_LIMIT = 512
+"""Tools whose compact form is remembered, about 0.4 MB; of a toolset or a token there are as many again."""
+
+
+def estimate_tokens(size_bytes: int) -> int:
+    """Tokens that so many bytes of compact JSON cost, roughly."""
+    return size_bytes // BYTES_PER_TOKEN
+
+
+class Question(msgspec.Struct, frozen=True):
+    """What is looked for.
+
+    Attributes:
+        query: In words, or a tool's name.
+        limit: Number of tools wanted, 1 to 50.
+        detail: Signatures and first sentences, or whole definitions.
+        servers: Only these, if any are named.
+        read_only: Only tools marked `readOnlyHint: true`.
+        more_queries: Up to four further queries; all hits make one list.
+        principal: On whose behalf.
+        session: The caller's session, where it has one.
+        explain: Whether each tool says why it was found.
+        registry: Where the tools found are registered; None where none are.
+        toolset: A toolset to extend.
+    """
+
+    query: str
+    limit: int
+    detail: Literal["compact", "full"] = "compact"
+    servers: tuple[str, ...] = ()
+    read_only: bool = False
+    more_queries: tuple[str, ...] = ()
+    principal: str = "local"
+    session: str | None = None
+    explain: bool = False
+    registry: Registry | None = None
+    toolset: str | None = None
+
+
+class Retrieval:
+    """Answers questions about tools.
+
+    Args:
+        visible: What may be seen.
+        catalog: Generation and definitions.
+        index: Ranks.
+        indexer: Knows how old the index is.
+        statuses: The servers' present states.
+        recorder: Gets one activity record per search.
+        degraded: Tells why answers are worse than the settings ask for.
+        learning: Told of searches; None where nothing is learned.
+
+    Attributes:
+        loading_s: Longest wait for an index that is still being loaded.
+    """
+
+    loading_s = LOADING_S
+
+    def __init__(
+        self,
+        visible: Visible,
+        catalog: Catalog,
+        index: SearchIndex,
+        indexer: Indexer,
+        statuses: Callable[[], Iterable[ServerStatus]],
+        recorder: Recorder[Activity],
+        degraded: Callable[[], Iterable[str]] = tuple,
+        *,
+        learning: Learning | None = None,
+    ) -> None:
+        self._visible = visible
+        self._catalog = catalog
+        self._index = index
+        self._indexer = indexer
+        self._statuses = statuses
+        self._recorder = recorder
+        self._degraded = degraded
+        self._learning = learning
+        self._summaries: dict[int, tuple[ToolRecord, dict[str, Any]]] = {}
+        """By tool id, each with the record that it is of."""
+        self._catalog_tokens = 0
+        self._counted: tuple[object, object] = (None, None)
+
+    async def retrieve(self, question: Question) -> dict[str, Any]:
+        """The answer of `retrieve_tools`.
+
+        Raises:
+            RequestError: The question is out of its bounds.
+            ServerNotFoundError: A named server is not configured.
+        """
+        started = time.monotonic()
+        self._check(question)
+        with move_on_after(self.loading_s):  # what is not loaded yet would be missing from the answer
+            await self._indexer.loaded.wait()
+        # As of now: what is listed during the search was not searched.
+        not_covered = self.not_covered(question.servers)
+        found = await self._search(question)
+        shown = [(hit, record) for hit in found.hits if (record := self._visible.by_id(hit.id)) is not None]
+        tools, was_capped = self._capped(question, shown)
+        sent = shown[: len(tools)]  # what the answer has no room for is registered nowhere either
+        registered = Registered()
+        if question.registry is not None:
+            registered = await question.registry.register(sent, question.toolset, question.principal)
+        answer = self._answer(question, found, tools, registered, not_covered, was_capped=was_capped)
+        self._learn(question, sent)
+        self._recorder.record(
+            Activity(
+                kind="search",
+                principal=question.principal,
+                subject=policy.masked(question.query, QUERY_LIMIT_CHARS),
+                outcome="ok" if shown else "empty",
+                duration_ms=(time.monotonic() - started) * 1000,
+                at_s=time.time(),
+                detail={"tools": [tool["name"] for tool in answer["tools"]], **_changes(registered)},
+                session=policy.short_digest(question.session) if question.session else "",
+            )
+        )
+        return answer
+
+    def _learn(self, question: Question, sent: list[tuple[Hit, ToolRecord]]) -> None:
+        """Lets the calls that follow teach: not from a name, and not where it is unclear which query found a tool."""
+        is_plain = not question.more_queries and not any("exact" in hit.why for hit, _ in sent)
+        if self._learning is not None and is_plain:
+            keys = [record.key for _, record in sent]
+            self._learning.searched(question.principal, question.session, question.query, keys)
+
+    def describe(self, record: ToolRecord) -> dict[str, Any]:
+        """The whole definition of one tool, with how to call it."""
+        definition = msgspec.json.decode(record.raw)
+        described = {
+            **_head(record),
+            "title": definition.get("title"),
+            "description": definition.get("description") or "",
+            "input_schema": definition.get("inputSchema"),
+            "output_schema": definition.get("outputSchema"),
+            **_tail(record, is_stale=self._is_stale(record)),
+        }
+        return {key: value for key, value in described.items() if value is not None}
+
+    def summarize(self, record: ToolRecord) -> dict[str, Any]:
+        """One tool in a few words: signature and first sentence."""
+        known, summary = self._summaries.get(record.id, (None, {}))
+        if known is not record:
+            if len(self._summaries) >= SUMMARIES_LIMIT:
+                self._summaries.clear()
+            summary = summary_of(record, is_stale=False)
+            self._summaries[record.id] = (record, summary)
+        return summary | {"stale": self._is_stale(record)}
+
+    def catalog_tokens(self) -> int:
+        """Estimated tokens of every visible definition, that is, what an agent is spared."""
+        snapshot, servers = self._catalog.snapshot, self._visible.servers
+        if self._counted[0] is not snapshot or self._counted[1] is not servers:
+            self._catalog_tokens = estimate_tokens(sum(len(record.raw) for record in self._visible.records()))
+            self._counted = (snapshot, servers)
+        return self._catalog_tokens
+
+    def not_covered(self, named: Collection[str] = ()) -> list[dict[str, str]]:
+        """The servers whose tools may be missing or out of date, by name and state.
+
+        Disabled servers are among them where they were asked for by name. A server that is connected but not listed
+        yet is `unlisted`; one some of whose tools wait for the user is `partly_quarantined`, and nothing more is said
+        of them.
+        """
+        servers, waiting = self._visible.servers, self._visible.waiting()
+        rows = []
+        for status in self._statuses():
+            if status.name not in servers:
+                continue
+            if status.state in NOT_COVERED or (status.state is ServerState.DISABLED and status.name in named):
+                rows.append({"server": status.name, "state": status.state.value})
+            elif status.state is ServerState.READY and not self._indexer.is_fresh(status.name):
+                rows.append({"server": status.name, "state": "unlisted"})
+            elif status.name in waiting:
+                rows.append({"server": status.name, "state": PARTLY_QUARANTINED})
+        return sorted(rows, key=lambda row: row["server"])
+
+    def _check(self, question: Question) -> None:
+        if not question.query.strip():
+            raise RequestError("query is empty.", hint="Say in a few words what the tool should do.")
+        if not all(map(str.strip, question.more_queries)):
+            raise RequestError("more_queries has an empty entry.", hint="Leave it out, or say what the tool should do.")
+        if not 1 <= question.limit <= TOP_K_LIMIT:
+            raise RequestError(f"limit is {question.limit}.", hint=f"Use an integer from 1 to {TOP_K_LIMIT}.")
+        if len(question.more_queries) > MORE_QUERIES_LIMIT:
+            raise RequestError(
+                f"more_queries has {len(question.more_queries)} entries.", hint=f"Use at most {MORE_QUERIES_LIMIT}."
+            )
+        self._visible.require_servers(list(question.servers))
+
+    def _allowed(self, question: Question) -> Set[int] | None:
+        """The ids that may be found; None for all that are indexed."""
+        if not question.read_only:
+            return self._visible.ids()
+        return {record.id for record in self._visible.records() if record.annotations.get("readOnlyHint") is True}
+
+    async def _search(self, question: Question) -> Answer:
+        def work() -> Answer:
+            allowed = self._allowed(question)
+            return self._index.search(
+                question.query,
+                limit=question.limit,
+                more_queries=question.more_queries,
+                allowed=allowed,
+                servers=question.servers,
+                explain=question.explain,
+            )
+
+        is_plain = not (question.read_only or question.explain)
+        if is_plain and self._index.is_instant(question.query, question.more_queries):
+            return work()
+        return await to_thread.run_sync(work)
+
+    def _answer(
+        self,
+        question: Question,
+        found: Answer,
+        tools: list[dict[str, Any]],
+        registered: Registered,
+        not_covered: list[dict[str, str]],
+        *,
+        was_capped: bool,
+    ) -> dict[str, Any]:
+        near = [(hit, self._visible.by_id(hit.id)) for hit in found.near_misses]
+        age_s = self._indexer.age_s(self._visible.servers)
+        answer: dict[str, Any] = {
+            "query": shortened(question.query),
+            "total": found.total,
+            "tools": tools,
+            "near_misses": [{"name": str(rec.key), "score": round(hit.score, 3)} for hit, rec in near if rec],
+            "newly_registered": list(registered.newly_registered),
+            "evicted": list(registered.evicted),
+            "pool": registered.pool,
+            "toolset": registered.toolset,
+            "generation": self._catalog.snapshot.generation,
+            "index_age_s": None if age_s is None else round(age_s, 1),
+            "not_covered": not_covered,
+            "degraded": self._reasons(found),
+        }
+        answer["hint"] = hint_of(
+            answer,
+            (question.query, *question.more_queries),
+            found.unanswered,
+            was_capped=was_capped,
+            detail=question.detail,
+            knows_tools=bool(self._visible.records()),
+            named=question.servers,
+            kept_back=self._visible.kept_back(question.query),
+        )
+        # Reasons are for people: an agent is never sent any.
+        plain = (
+            answer | {"tools": [{key: part for key, part in tool.items() if key != "why"} for tool in tools]}
+            if question.explain
+            else answer
+        )
+        sent = estimate_tokens(len(msgspec.json.encode(plain)))
+        answer["tokens"] = {"catalog": self.catalog_tokens(), "sent": sent, "is_estimate": True}
+        if question.explain:
+            left_out = ((hit, self._visible.by_id(hit.id)) for hit in found.left_out)
+            answer["left_out"] = [_reason(hit, record) for hit, record in left_out if record]
+        return answer
+
+    def _reasons(self, found: Answer) -> list[str]:
+        loading = () if self._indexer.loaded.is_set() else ("the stored index is still loading",)
+        return [*self._degraded(), *found.degraded, *loading]
+
+    def _capped(self, question: Question, shown: list[tuple[Hit, ToolRecord]]) -> tuple[list[dict[str, Any]], bool]:
+        """The tools as they are sent, the first always, the rest while they fit under the cap."""
+        cap = COMPACT_CAP_TOKENS if question.detail == "compact" else FULL_CAP_TOKENS
+        render = self.summarize if question.detail == "compact" else self.describe
+        tools: list[dict[str, Any]] = []
+        used = 0
+        for hit, record in shown:
+            tool = render(record)
+            tool["score"] = round(hit.score, 3)
+            if "clones" in hit.why:
+                tool["clones"] = hit.why["clones"][:CLONES_LIMIT]
+            if question.explain:
+                tool["why"] = dict(hit.why)
+            used += estimate_tokens(len(msgspec.json.encode(tool)))
+            if tools and used > cap:
+                return tools, True
+            tools.append(tool)
+        return tools, False
+
+    def _is_stale(self, record: ToolRecord) -> bool:
+        return not self._indexer.is_fresh(record.key.server)
+
+
+def _changes(registered: Registered) -> dict[str, Any]:
+    """What the activity log keeps of a search's effect on its caller's list."""
+    changes = {"registered": list(registered.newly_registered), "evicted": list(registered.evicted)}
+    return {key: names for key, names in changes.items() if names}
+
+
+def summary_of(record: ToolRecord, *, is_stale: bool) -> dict[str, Any]:
+    """One tool as a compact answer holds it: how to call it, its first sentence and its signature."""
+    description, signature = _short_form(record.raw)
+    return {
+        **_head(record),
+        "description": description,
+        "signature": signature,
+        **_tail(record, is_stale=is_stale),
+    }
+
+
+@lru_cache(maxsize=SHORT_FORMS_LIMIT)
+def _short_form(raw: bytes) -> tuple[str, str]:
+    """The first sentence and the signature of a definition."""
+    definition: Mapping[str, Any] = msgspec.json.decode(raw)
+    text = str(definition.get("description") or definition.get("title") or "")
+    return first_sentence(text), signature_of(definition.get("inputSchema"))
+
+
+def _reason(hit: Hit, record: ToolRecord) -> dict[str, Any]:
+    """Why a tool that ranked well is not in the answer."""
+    return {"name": str(record.key), "score": round(hit.score, 3), "reason": hit.why["left_out"]}
+
+
+def _head(record: ToolRecord) -> dict[str, Any]:
+    return {"name": str(record.key), "listed_name": record.listed_name, "server": record.key.server}
+
+
+def _tail(record: ToolRecord, *, is_stale: bool) -> dict[str, Any]:
+    return {
+        "annotations": dict(record.annotations),
+        "call_with": f"call_tool_{policy.call_with(record.annotations)}",
+        "digest": record.digest,
+        "stale": is_stale,
+    }

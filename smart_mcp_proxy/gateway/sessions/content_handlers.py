@@ -1,0 +1,320 @@
+"""Prompts, resources and completions as agents meet them over MCP, both eras."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import msgspec
+from mcp.shared.exceptions import MCPError
+
+from smart_mcp_proxy.errors import ProxyError, RequestError, UpstreamError
+from smart_mcp_proxy.fastmcp_compat.message_guard import read_writable
+from smart_mcp_proxy.fastmcp_compat.paths import principal, served_path
+from smart_mcp_proxy.fastmcp_compat.server import Inbound, request_error
+from smart_mcp_proxy.gateway.calls.requests import Ask, Asks
+from smart_mcp_proxy.gateway.indexing.content_sync import Shelves
+from smart_mcp_proxy.gateway.results.results import fit_to_era, is_input_required, rewritten
+from smart_mcp_proxy.gateway.sessions.subscriptions import Subscriber, Subscriptions
+from smart_mcp_proxy.gateway.shared.base import Caller
+from smart_mcp_proxy.gateway.shared.tool_offer import Session
+from smart_mcp_proxy.gateway.visibility.contents import Contents, Target
+from smart_mcp_proxy.gateway.visibility.links import may_link, relinked_prompt
+from smart_mcp_proxy.gateway.visibility.visibility import Visible
+from smart_mcp_proxy.models import ContentKind, Era, Principal, ServerState
+from smart_mcp_proxy.names import shelf
+from smart_mcp_proxy.raw_result import RawResult
+from smart_mcp_proxy.telemetry import get_logger
+from smart_mcp_proxy.upstream import Fleet
+
+__all__ = ["ContentsDoor"]
+
+METHOD_NOT_FOUND = -32601
+RESOURCE_NOT_FOUND = -32002
+"""Up to 2025-11-25; from 2026-07-28 on a URI that leads nowhere is a parameter that is not valid."""
+NO_COMPLETIONS: Mapping[str, Any] = {"completion": {"values": [], "total": 0, "hasMore": False}}
+_LISTS: Mapping[str, tuple[ContentKind, str]] = {
+    "prompts/list": ("prompts", "prompts"),
+    "resources/list": ("resources", "resources"),
+    "resources/templates/list": ("templates", "resourceTemplates"),
+}
+RESOURCES: tuple[ContentKind, ...] = ("resources", "templates")
+_SUBSCRIBING = frozenset({"resources/subscribe", "resources/unsubscribe"})
+_DONE = RawResult(b"{}")
+_READ_CACHE = {"ttlMs": 0, "cacheScope": "private"}
+
+log = get_logger("contents")
+
+
+class ContentsDoor:
+    """Answers what agents ask of prompts and resources.
+
+    Args:
+        look: What may be seen at a path on behalf of a principal; None where the place has tools alone.
+        shelves: Keep the lists.
+        fleet: The servers.
+        asks: The one path to a server.
+        name_limit: Longest name of a prompt, in characters.
+        passed: The one server that is shown as it is; None for all under the gateway's names.
+        subscriptions: Who hears of which resource.
+    """
+
+    def __init__(
+        self,
+        look: Callable[[str, Principal], Visible | None],
+        shelves: Shelves,
+        fleet: Fleet,
+        asks: Asks,
+        name_limit: int,
+        passed: str | None,
+        subscriptions: Subscriptions,
+    ) -> None:
+        self._look = look
+        self._shelves = shelves
+        self._fleet = fleet
+        self._asks = asks
+        self._name_limit = name_limit
+        self._passed = passed
+        self._subscriptions = subscriptions
+        self._subscribers: WeakKeyDictionary[Session, Subscriber] = WeakKeyDictionary()
+        self._answers: Mapping[str, Callable[[Contents, Inbound], Awaitable[RawResult]]] = {
+            **dict.fromkeys(_LISTS, self._list),
+            "prompts/get": self._get,
+            "resources/read": self._read,
+            "completion/complete": self._complete,
+            "resources/subscribe": self._subscribe,
+            "resources/unsubscribe": self._unsubscribe,
+        }
+
+    @property
+    def methods(self) -> frozenset[str]:
+        """What is answered here."""
+        return frozenset(self._answers)
+
+    def capabilities(self) -> dict[str, Any]:
+        """What a server says it can do, where the present request came in, beside tools."""
+        contents = self.contents_at(served_path(), principal())
+        if contents is None:
+            return {}
+        found: dict[str, Any] = {}
+        if self._has(contents, "prompts"):
+            found["prompts"] = {"listChanged": True}
+        if self._has(contents, "resources"):
+            found["resources"] = {"subscribe": self._may_subscribe(contents), "listChanged": True}
+        if found and any(map(self._may_complete, contents.servers)):
+            found["completions"] = {}
+        return found
+
+    async def answer(self, method: str, inbound: Inbound) -> dict[str, Any]:
+        """The result of one request.
+
+        Raises:
+            MCPError: There is none: as the server said it, or as the gateway says it.
+        """
+        contents = self.contents_at(inbound.path, inbound.principal)
+        kind = "prompts" if method.startswith("prompts/") else "resources"
+        kinds = ("prompts", "resources") if method == "completion/complete" else (kind,)
+        if contents is None or not any(self._has(contents, each) for each in kinds):
+            raise MCPError(code=METHOD_NOT_FOUND, message="Method not found", data=method)
+        if method in _SUBSCRIBING and not self._may_subscribe(contents):
+            raise MCPError(code=METHOD_NOT_FOUND, message="Method not found", data=method)
+        try:
+            if self._passed is not None:
+                await self._shelves.wait_listed(self._passed)
+            raw = await self._answers[method](contents, inbound)
+        except ProxyError as error:
+            raise _rpc_error(method, error, inbound.era) from error
+        return _decoded(method, fit_to_era(raw, inbound.era).text)
+
+    def contents_at(self, path: str, who: Principal) -> Contents | None:
+        """What is seen at a path on behalf of a principal; a look-up."""
+        visible = self._look(path, who)
+        if visible is None:
+            return None
+        catalog, limit, passed = self._shelves.catalog, self._name_limit, self._passed
+        return visible.once((Contents, passed), lambda: Contents(catalog, visible, limit, passed))
+
+    def find(self, path: str, who: Principal, uri: str) -> Target:
+        """What a URI leads to at a path on behalf of a principal; a look-up.
+
+        Raises:
+            ProxyError: Nowhere, or it may not be read.
+        """
+        contents = self.contents_at(path, who)
+        if contents is None:
+            raise RequestError("There are no resources here.", hint="Use the path /mcp.", code="not_found")
+        return contents.resource(uri)
+
+    def _has(self, contents: Contents, member: str) -> bool:
+        """Whether a server has prompts, or resources; or may have, for nobody has listened to it yet."""
+        kinds: tuple[ContentKind, ...] = ("prompts",) if member == "prompts" else RESOURCES
+        if any(contents.of(kind) for kind in kinds):
+            return True
+        upstreams = [upstream for name in contents.servers if (upstream := self._fleet.get(name)) is not None]
+        return any(
+            upstream.capabilities.get(member) is not None
+            or (upstream.status.state is not ServerState.READY and self._shelves.is_expected(upstream.name, kinds[0]))
+            for upstream in upstreams
+        )
+
+    def _may_subscribe(self, contents: Contents) -> bool:
+        """Whether a server tells of single resources; or may, for it is not connected."""
+        upstreams = [upstream for name in contents.servers if (upstream := self._fleet.get(name)) is not None]
+        stored = self._shelves.catalog.snapshot.by_server
+        return any(
+            upstream.watch.is_offered
+            if upstream.status.state is ServerState.READY
+            else any(
+                stored.get(shelf(upstream.name, kind)) or self._shelves.is_expected(upstream.name, kind)
+                for kind in RESOURCES
+            )
+            for upstream in upstreams
+        )
+
+    def _may_complete(self, server: str) -> bool:
+        upstream = self._fleet.get(server)
+        if upstream is None:
+            return False
+        return upstream.status.state is not ServerState.READY or upstream.capabilities.get("completions") is not None
+
+    async def _list(self, contents: Contents, inbound: Inbound) -> RawResult:
+        kind, member = _LISTS[inbound.method]
+        if not contents.of(kind):  # some clients ask once, right after their greeting, and heed no change
+            await self._shelves.wait_known(contents.servers, kind)
+        page, cursor = contents.page(kind, inbound.params.get("cursor"))
+        listing: dict[str, Any] = {member: page}
+        if cursor is not None:
+            listing["nextCursor"] = cursor
+        return RawResult(msgspec.json.encode(listing | (_READ_CACHE if inbound.era == "modern" else {})))
+
+    async def _get(self, contents: Contents, inbound: Inbound) -> RawResult:
+        target = contents.prompt(inbound.params["name"])
+        arguments = inbound.params.get("arguments") or {}
+        params = {"name": target.name} | ({"arguments": arguments} if arguments else {})
+        raw = await self._asks.ask(Ask(inbound.method, target, params, arguments, _caller(inbound)))
+        if self._passed is not None or not may_link(raw):
+            return raw
+        return await rewritten(raw, partial(relinked_prompt, uri_of=partial(contents.uri_of, target.server)))
+
+    async def _read(self, contents: Contents, inbound: Inbound) -> RawResult:
+        uri = inbound.params["uri"]
+        target = await self._asks.find(contents, uri, inbound.principal.id)
+        raw = await self._asks.ask(Ask(inbound.method, target, {"uri": target.name}, {}, _caller(inbound), uri=uri))
+        if is_input_required(raw):
+            return raw
+        uri_of = None if self._passed is not None else contents.uri_of
+        return await rewritten(raw, partial(_readable, target=target, uri_of=uri_of, era=inbound.era))
+
+    async def _subscribe(self, contents: Contents, inbound: Inbound) -> RawResult:
+        uri = inbound.params["uri"]
+        target = contents.resource(uri)
+        await self._subscriptions.subscribe(self._subscriber(inbound), uri, target, _caller(inbound))
+        return _DONE
+
+    async def _unsubscribe(self, contents: Contents, inbound: Inbound) -> RawResult:
+        uri = inbound.params["uri"]
+        if not self._subscriptions.unsubscribe(self._subscriber(inbound), uri, _caller(inbound)):
+            contents.resource(uri)  # or says why there is none
+        return _DONE
+
+    def _subscriber(self, inbound: Inbound) -> Subscriber:
+        session = inbound.session
+        assert isinstance(session, Session)  # the handshake era, which alone has these methods, has one
+        if (known := self._subscribers.get(session)) is None:
+            known = Subscriber(session.client.path, session.client.principal, session.client.tell_resource_updated)
+            self._subscribers[session] = known
+            session.on_close.append(lambda _: self._subscriptions.leave(known))
+        return known
+
+    @asynccontextmanager
+    async def watching(
+        self, path: str, who: Principal, uris: Sequence[str], tell: Callable[[str], Awaitable[None]]
+    ) -> AsyncIterator[Sequence[str]]:
+        """Subscribes a stream of the modern era to resources while open; gives those that it will be told of.
+
+        Raises:
+            MCPError: One of them cannot be subscribed to: as the server said it, or as the gateway says it.
+        """
+        contents = self.contents_at(path, who)
+        if contents is None or not self._may_subscribe(contents):
+            yield ()
+            return
+        subscriber, caller = Subscriber(path, who, tell), Caller(who.id, {}, None)
+        try:
+            try:
+                if self._passed is not None:
+                    await self._shelves.wait_listed(self._passed)
+                for uri in dict.fromkeys(uris):
+                    await self._subscriptions.subscribe_in_time(subscriber, uri, contents.resource(uri), caller)
+            except ProxyError as error:
+                raise _rpc_error("subscriptions/listen", error, "modern") from error
+            yield tuple(subscriber.targets)
+        finally:
+            self._subscriptions.leave(subscriber)
+
+    async def _complete(self, contents: Contents, inbound: Inbound) -> RawResult:
+        ref = inbound.params["ref"]
+        is_prompt = ref["type"] == "ref/prompt"
+        target = contents.prompt(ref["name"]) if is_prompt else contents.template(ref["uri"])
+        if not self._may_complete(target.server):
+            return RawResult(msgspec.json.encode(NO_COMPLETIONS))
+        theirs = {**ref, "name" if is_prompt else "uri": target.name}
+        params = {key: value for key, value in inbound.params.items() if key != "_meta"} | {"ref": theirs}
+        argument = inbound.params["argument"]
+        arguments = {argument["name"]: argument["value"]}
+        return await self._asks.ask(Ask(inbound.method, target, params, arguments, _caller(inbound)))
+
+
+def _caller(inbound: Inbound) -> Caller:
+    sender = (inbound.principal.id, inbound.meta, inbound.on_progress, inbound.session_id)
+    return Caller(*sender, input=inbound.input, line=inbound.line)
+
+
+def _readable(raw: bytes, target: Target, uri_of: Callable[[str, str], str] | None, era: Era) -> bytes:
+    """A read result as agents may use it: with URIs that lead here, and in the modern era with how long it may be kept.
+
+    Raises:
+        RequestError: It cannot be read.
+    """
+    try:
+        members = _members.decode(raw)
+        if uri_of is not None:
+            parts = _parts.decode(members.get("contents", b"[]"))
+            for part in parts:
+                if isinstance(uri := msgspec.json.decode(part.get("uri", b"null")), str):
+                    part["uri"] = msgspec.Raw(msgspec.json.encode(uri_of(target.server, uri)))
+            members["contents"] = msgspec.Raw(msgspec.json.encode(parts))
+    except (msgspec.MsgspecError, RecursionError) as exc:
+        raise _unreadable(target.server, exc) from exc
+    ttl = members.pop("ttlMs", b"0")
+    members.pop("cacheScope", None)
+    if era == "modern":  # the result is theirs who asked, whatever the server thinks of it
+        members |= {"ttlMs": msgspec.Raw(ttl), "cacheScope": msgspec.Raw(b'"private"')}
+    return msgspec.json.encode(members)
+
+
+def _unreadable(server: str, exc: Exception) -> ProxyError:
+    return RequestError(f"What server '{server}' answered cannot be passed on: {exc}.", hint="The server is at fault.")
+
+
+def _decoded(method: str, raw: bytes) -> dict[str, Any]:
+    try:
+        result: dict[str, Any] = read_writable(raw)
+    except (msgspec.DecodeError, RecursionError) as exc:
+        raise request_error(-32603, f"The answer to {method} cannot be passed on: {exc}.") from exc
+    return result
+
+
+def _rpc_error(method: str, error: ProxyError, era: Era) -> MCPError:
+    """The JSON-RPC error that an agent gets: the server's own, or the gateway's with all it knows in `data`."""
+    if isinstance(error, UpstreamError) and (answer := error.answer) is not None:
+        return request_error(answer.code, answer.message, answer.data)
+    log.debug("%s failed: %s", method, error)
+    is_missing = error.error_code == "not_found" and method.startswith("resources/") and era == "handshake"
+    code = RESOURCE_NOT_FOUND if is_missing else error.jsonrpc_code
+    return request_error(code, str(error), error.to_dict())
+
+
+_members = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_parts = msgspec.json.Decoder(list[dict[str, msgspec.Raw]])

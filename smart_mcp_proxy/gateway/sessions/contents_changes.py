@@ -1,0 +1,79 @@
+"""Telling clients that their prompts or resources are other ones: each hears of what it may see, and of that once."""
+
+import asyncio
+from collections.abc import Callable, Hashable, Mapping
+from weakref import WeakKeyDictionary
+
+import anyio
+
+from smart_mcp_proxy.fastmcp_compat.list_changed import ListChangedHub
+from smart_mcp_proxy.fastmcp_compat.server import ContentGroup
+from smart_mcp_proxy.gateway.shared.changes import settled
+from smart_mcp_proxy.gateway.shared.tool_offer import Session
+from smart_mcp_proxy.gateway.visibility.contents import Contents
+from smart_mcp_proxy.models import ContentKind, Principal
+
+__all__ = ["ContentsChanges"]
+
+_GROUPS: Mapping[ContentGroup, tuple[ContentKind, ...]] = {
+    "prompts": ("prompts",),
+    "resources": ("resources", "templates"),
+}
+
+_States = dict[ContentGroup, Hashable]
+
+
+class ContentsChanges:
+    """Knows what each client was shown.
+
+    Args:
+        contents_at: What is seen at a path on behalf of a principal; None where the place has tools alone.
+        hub: The clients of the modern era that listen.
+    """
+
+    def __init__(self, contents_at: Callable[[str, Principal], Contents | None], hub: ListChangedHub) -> None:
+        self._contents_at = contents_at
+        self._hub = hub
+        self._sessions: WeakKeyDictionary[Session, _States] = WeakKeyDictionary()
+        self._places: dict[tuple[str, Principal], _States] = {}
+        hub.on_place = self._listens
+
+    def begin(self, session: Session) -> None:
+        """From here on this client of the handshake era is told."""
+        self._sessions[session] = self._states(session.client.path, session.client.principal)
+
+    def _listens(self, path: str, who: Principal) -> None:
+        self._places[path, who] = self._states(path, who)
+
+    async def announce(self, changes: Callable[[], asyncio.Event]) -> None:
+        """Tells every client once whenever what it sees is something else; never returns.
+
+        Args:
+            changes: An event that is set when the catalog or a server changes next.
+        """
+        while True:
+            next_change = changes()
+            await self.refresh()
+            await settled(next_change)
+
+    async def refresh(self) -> None:
+        """Tells whoever sees something else now."""
+        for place in self._places.keys() - set(self._hub.places):
+            del self._places[place]
+        async with anyio.create_task_group() as group:
+            for session, told in list(self._sessions.items()):
+                for changed in self._changed(told, session.client.path, session.client.principal):
+                    group.start_soon(session.client.tell_contents_changed, changed)
+            for place, told in list(self._places.items()):
+                for changed in self._changed(told, *place):
+                    group.start_soon(self._hub.announce_contents, *place, changed)
+
+    def _changed(self, told: _States, path: str, who: Principal) -> list[ContentGroup]:
+        states = self._states(path, who)
+        changed = [group for group in _GROUPS if states[group] != told[group]]
+        told.update(states)
+        return changed
+
+    def _states(self, path: str, who: Principal) -> _States:
+        contents = self._contents_at(path, who)
+        return {group: contents.state(*kinds) if contents is not None else () for group, kinds in _GROUPS.items()}

@@ -1,0 +1,136 @@
+"""Which client is offered what: found tools by call tools, or registered in the client's own list."""
+
+import time
+from collections.abc import Callable
+from typing import Final, Literal
+
+from smart_mcp_proxy.fastmcp_compat.server import Client
+from smart_mcp_proxy.gateway.sessions.tool_surface import Front
+from smart_mcp_proxy.gateway.shared.client_behavior import Conduct
+from smart_mcp_proxy.gateway.shared.tool_offer import Offer, Routed, nothing_at
+from smart_mcp_proxy.models import Principal, Reach
+
+__all__ = ["Routing", "decide"]
+
+_HONOURS_CHANGES: Final = {
+    "claude-code": True,
+    "gemini-cli": True,
+    "opencode": True,
+    "visual studio code": True,
+    "vscode": True,
+    "inspector": True,
+    "cursor": False,
+    "codex": False,
+    "claude-ai": False,
+    "claude desktop": False,
+    "pydantic-ai": False,
+    "langchain": False,
+    "llama-index": False,
+}
+"""Clients by a part of the name they give, and whether they ask for the list again in the middle of a session when
+they are told that it changed. Sources: their own change logs and issue trackers, as of November 2026. Only clients of
+the handshake era come here: Claude Code does not since it speaks the stateless revision (2.1.330 was seen to, over
+stdio and HTTP)."""
+
+_UNHEEDED: Final = 2
+"""After so many unheeded announcements its next session gets CALL_TOOL, whatever the table says."""
+
+
+def decide(name: str, conduct: tuple[int, int]) -> Routed:
+    """What AUTO gives a client of this name, and why.
+
+    Args:
+        name: As the client calls itself.
+        conduct: Announcements that clients of this name heeded, and did not.
+    """
+    heeded, unheeded = conduct
+    if heeded:
+        return Routed("DYNAMIC", f"it asked for its list again after {heeded} of {heeded + unheeded} announcements")
+    if unheeded >= _UNHEEDED:
+        return Routed("CALL_TOOL", f"it did not ask for its list again after {unheeded} announcements")
+    folded = name.casefold()
+    known = next((does for part, does in _HONOURS_CHANGES.items() if part in folded), None)
+    if known is None:
+        return Routed("CALL_TOOL", "it is not known to ask for its list again when the list changes")
+    if known:
+        return Routed("DYNAMIC", "it is known to ask for its list again when the list changes")
+    return Routed("CALL_TOOL", "it is known not to ask for its list again in the middle of a session")
+
+
+class Routing:
+    """Offers every client its list: by its path, its era and what it is known for.
+
+    Args:
+        setting: What the settings ask for.
+        front_of: The front of a profile, or with None of the whole catalog, as far as a reach goes; a look-up.
+        toolsets: A principal's toolsets, by handle and principal; a look-up.
+        conduct: How clients took announcements.
+        limit: Most tools in one session's pool.
+        clock: Monotonic seconds.
+        is_listing_more: Whether the configuration lists servers' tools for everybody; a look-up.
+    """
+
+    def __init__(
+        self,
+        setting: Literal["CALL_TOOL", "DYNAMIC", "AUTO"],
+        front_of: Callable[[str | None, Reach], Front | None],
+        toolsets: Callable[[str, Principal], Offer | None],
+        conduct: Conduct,
+        *,
+        limit: int,
+        clock: Callable[[], float] = time.monotonic,
+        is_listing_more: Callable[[], bool],
+    ) -> None:
+        self._front_of = front_of
+        self._is_listing_more = is_listing_more
+        self._conduct = conduct
+        self._setting = setting
+        self._toolsets = toolsets
+        self._limit = limit
+        self._clock = clock
+
+    @property
+    def is_changing(self) -> bool:
+        """Whether any list can change: by searches, or with the servers' tools that are always listed."""
+        return self._setting != "CALL_TOOL" or self._is_listing_more()
+
+    def at(self, path: str, principal: Principal) -> Offer:
+        """The fixed list of a path; where lists of other clients grow, this one's searches make toolsets instead.
+
+        Raises:
+            RequestError: Nothing is there, or not for this principal.
+        """
+        if (chosen := self._toolset_at(path, principal)) is not None:
+            return chosen
+        front = self._front_at(path, principal.reach)
+        return front.fixed if self._setting == "CALL_TOOL" else front.fixed_with_toolsets
+
+    def route(self, client: Client) -> Routed:
+        """How this client is served at its path, and why."""
+        if self._toolset_at(client.path, client.principal) is not None:
+            return Routed("TOOLSET", "it came in at a toolset's address")
+        if self._setting == "AUTO":
+            return decide(client.name, self._conduct.of(client.name))
+        return Routed(self._setting, "MCPPROXY_ROUTING_TYPE says so")
+
+    def to(self, client: Client, routed: Routed, on_change: Callable[[], None]) -> Offer:
+        """The list of one client of the handshake era: one of its own where it is routed dynamically.
+
+        Raises:
+            RequestError: Nothing is at its path.
+        """
+        if (toolset := self._toolset_at(client.path, client.principal)) is not None:
+            return toolset
+        front = self._front_at(client.path, client.principal.reach)
+        return front.pooled(self._limit, self._clock, on_change) if routed.route == "DYNAMIC" else front.fixed
+
+    def _toolset_at(self, path: str, principal: Principal) -> Offer | None:
+        kind, _, handle = path.partition("/")
+        return self._toolsets(handle, principal) if kind == "t" else None
+
+    def _front_at(self, path: str, reach: Reach) -> Front:
+        kind, _, name = path.partition("/")
+        front = self._front_of(name if path else None, reach) if kind in ("", "p") else None
+        if front is None:
+            raise nothing_at(path)
+        return front

@@ -1,0 +1,201 @@
+"""Toolsets: what a search found, served under an address of its own as a list that stays as it is.
+
+A modern client's list must not change as a side effect of a request, so found tools cannot be registered in it. A
+toolset is another list at another address, made once and never changed: extending one makes a new one.
+"""
+
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+from smart_mcp_proxy.catalog import Catalog, Toolset, find_toolset, store_toolset
+from smart_mcp_proxy.errors import CatalogError, RequestError
+from smart_mcp_proxy.fastmcp_compat.paths import served_endpoint
+from smart_mcp_proxy.gateway.calls.calls import Calls
+from smart_mcp_proxy.gateway.sessions.tool_list import ChosenTools
+from smart_mcp_proxy.gateway.visibility.visibility import Visible
+from smart_mcp_proxy.models import WHOLE, Principal, Reach, ToolRecord
+from smart_mcp_proxy.telemetry import get_logger
+
+__all__ = ["Toolsets"]
+
+LIFE_S: Final = 3_600.0
+TOOLS_LIMIT: Final = 100
+"""Of one toolset, however often it is extended. Source: the range of `MCPPROXY_TOOLS_LIMIT`."""
+HANDLE_BYTES: Final = 16
+"""128 bits: nobody guesses one."""
+RECHECK_S: Final = 1.0
+"""Another process may have dropped a toolset; writes are seen everywhere within 2 s. Source: contract.md, Processes."""
+SERVED_LIMIT: Final = 1_024
+"""Toolsets held in memory; others are read again when they are asked for."""
+SHOWN_CHARS: Final = 50
+"""Of a handle that does not exist."""
+
+log = get_logger("toolsets")
+
+
+@dataclass(slots=True)
+class _Served:
+    """A toolset in memory.
+
+    Attributes:
+        toolset: As stored.
+        offers: Its tools as clients see them, by how far these reach.
+        ends_s: When it ends, in monotonic seconds.
+        checked_s: When the store was last seen to hold it, in monotonic seconds.
+    """
+
+    toolset: Toolset
+    offers: dict[Reach, ChosenTools]
+    ends_s: float
+    checked_s: float
+
+
+class Toolsets:
+    """Makes toolsets and serves them, those of other processes on the same catalog included.
+
+    Args:
+        catalog: Keeps them.
+        look: The tools of a profile, of the whole catalog for an empty name, within a reach; None without the profile.
+        calls: The one call path.
+        clock: Monotonic seconds.
+        wall: Seconds since the epoch, by which processes tell each other when a toolset ends.
+    """
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        look: Callable[[str, Reach], Visible | None],
+        calls: Calls,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self._catalog = catalog
+        self._look = look
+        self._calls = calls
+        self._clock = clock
+        self._wall = wall
+        self._served: OrderedDict[str, _Served] = OrderedDict()
+
+    def __repr__(self) -> str:
+        return f"<Toolsets, {len(self._served)} in memory>"
+
+    async def make(
+        self, found: Sequence[ToolRecord], *, principal: str, profile: str, extends: str | None = None
+    ) -> Mapping[str, Any] | None:
+        """Handle, address and life in seconds of a new toolset; None where it could not be served or would be empty.
+
+        Args:
+            found: Its tools, in order.
+            principal: For whom; nobody else may use it.
+            profile: The profile they were found in; empty for the whole catalog.
+            extends: Handle of a toolset whose tools come first. It stays as it is.
+
+        Raises:
+            RequestError: The one to extend does not exist, not for this principal or not in this profile; the new
+                one would hold too many tools; or it was to be extended where none can be served.
+        """
+        endpoint = served_endpoint()
+        if extends is not None and not endpoint:
+            raise RequestError(
+                "A toolset is served over HTTP alone, and this connection has no address for one.",
+                hint="Leave toolset out and call what is found with the tool named in call_with.",
+                code="toolset_not_found",
+            )
+        tools = {} if extends is None else dict(await self._extended(extends, principal, profile))
+        tools |= {record.id: record.digest for record in found}
+        if not endpoint or not tools:
+            return None
+        if len(tools) > TOOLS_LIMIT:
+            raise RequestError(
+                f"The toolset would hold {len(tools)} tools; {TOOLS_LIMIT} are the most.",
+                hint="Leave toolset out: the search then makes a new one.",
+            )
+        handle = secrets.token_urlsafe(HANDLE_BYTES)
+        now_s = self._wall()
+        toolset = Toolset(handle, principal, profile, tuple(tools.items()), now_s + LIFE_S)
+        try:
+            await self._catalog.write(partial(store_toolset, toolset=toolset, now_s=now_s))
+        except CatalogError as exc:
+            if extends is not None:
+                raise
+            log.debug("no toolset: %s", exc)  # the answer itself says, in `degraded`, that nothing can be stored
+            return None
+        self._keep(toolset, LIFE_S)
+        return {"handle": handle, "url": f"{endpoint}/t/{handle}", "expires_in_s": round(LIFE_S)}
+
+    async def serves(self, handle: str) -> bool:
+        """Whether a toolset of this handle is served now, to whomever; afterwards `at` knows it."""
+        return await self._find(handle) is not None
+
+    def is_fresh(self, handle: str) -> bool:
+        """Whether `at` knows what the store has, so that `serves` need not come first; a look-up."""
+        served = self._served.get(handle)
+        return served is not None and self._clock() - served.checked_s <= RECHECK_S
+
+    def at(self, handle: str, principal: Principal) -> ChosenTools | None:
+        """A toolset's tools; None if it is unknown, over or another principal's. A look-up; see `is_fresh`."""
+        served = self._open_to(principal.id, handle)
+        if served is None:
+            return None
+        offer = served.offers.get(principal.reach)
+        if offer is None and (visible := self._look(served.toolset.profile, principal.reach)) is not None:
+            offer = served.offers[principal.reach] = self._offer(visible, served.toolset, served.ends_s)
+        return offer
+
+    def _open_to(self, principal: str, handle: str) -> _Served | None:
+        served = self._served.get(handle)
+        if served is None or served.toolset.principal != principal or self._clock() >= served.ends_s:
+            return None
+        return served if self._look(served.toolset.profile, WHOLE) is not None else None
+
+    def _offer(self, visible: Visible, toolset: Toolset, ends_s: float) -> ChosenTools:
+        return ChosenTools(visible, self._calls, toolset.tools, lambda: max(0.0, ends_s - self._clock()))
+
+    async def _extended(self, handle: str, principal: str, profile: str) -> tuple[tuple[int, str], ...]:
+        served = await self._find(handle)
+        if served is None or self._open_to(principal, handle) is None or served.toolset.profile != profile:
+            raise RequestError(
+                f"There is no toolset {handle[:SHOWN_CHARS]!r}.",
+                hint=f"One lives for {LIFE_S / 60:.0f} minutes. Leave toolset out to get a new one.",
+                code="toolset_not_found",
+            )
+        return served.toolset.tools
+
+    async def _find(self, handle: str) -> _Served | None:
+        served = self._served.get(handle)
+        if served is None or self._clock() - served.checked_s > RECHECK_S:
+            try:
+                stored = await self._catalog.read(partial(find_toolset, handle=handle))
+            except CatalogError:
+                stored = None if served is None else served.toolset  # what is in memory serves on
+            served = self._checked(handle, stored)
+        if served is None or self._clock() >= served.ends_s:
+            return None
+        self._served.move_to_end(handle)
+        return served
+
+    def _checked(self, handle: str, stored: Toolset | None) -> _Served | None:
+        """What is in memory of a toolset once the store has been asked for it."""
+        if stored is None:
+            self._served.pop(handle, None)
+            return None
+        if (served := self._served.get(handle)) is not None:
+            served.checked_s = self._clock()
+            return served
+        return self._keep(stored, min(LIFE_S, stored.expires_s - self._wall()))
+
+    def _keep(self, toolset: Toolset, life_s: float) -> _Served | None:
+        if self._look(toolset.profile, WHOLE) is None or life_s <= 0:
+            return None
+        now_s = self._clock()
+        for handle in [handle for handle, served in self._served.items() if now_s >= served.ends_s]:
+            del self._served[handle]
+        served = self._served[toolset.handle] = _Served(toolset, {}, now_s + life_s, now_s)
+        if len(self._served) > SERVED_LIMIT:
+            self._served.popitem(last=False)
+        return served

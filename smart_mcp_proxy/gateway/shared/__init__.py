@@ -1,0 +1,1 @@
+"""Values and small parts that several of the gateway's rooms use."""

@@ -1,0 +1,198 @@
+"""A tool of the gateway's own: its definition for the list, its checked arguments, its answer."""
+
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, ClassVar, Generic, Protocol, TypeGuard, TypeVar, get_args, get_origin
+
+import msgspec
+from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic_core import ErrorDetails
+
+from smart_mcp_proxy.errors import RequestError
+from smart_mcp_proxy.models import ClientInput, ClientLine, Hit, OnMessage, OnProgress, ToolRecord
+from smart_mcp_proxy.proxying.spellings import Kind, Spellings, shown
+from smart_mcp_proxy.raw_result import RawResult
+
+__all__ = ["AgentTool", "Arguments", "Caller", "Registered", "Registry"]
+
+
+class Arguments(BaseModel):
+    """Arguments of a tool: exact types, no unknown names."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+ArgumentsT = TypeVar("ArgumentsT", bound=Arguments)
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """What a search changed in its caller's list of tools.
+
+    Attributes:
+        newly_registered: Listed names that entered it.
+        evicted: Listed names that left it.
+        pool: Size and limit of the caller's pool; None where it has none.
+        toolset: Handle, address and remaining life of a list made for this search; None where none was made.
+    """
+
+    newly_registered: tuple[str, ...] = ()
+    evicted: tuple[str, ...] = ()
+    pool: Mapping[str, int] | None = None
+    toolset: Mapping[str, Any] | None = None
+
+
+class Registry(Protocol):
+    """Where found tools are registered for a caller."""
+
+    async def register(
+        self, found: Sequence[tuple[Hit, ToolRecord]], toolset: str | None, principal: str
+    ) -> Registered:
+        """Registers the tools of one search, best first.
+
+        Args:
+            found: Hits with their tools.
+            toolset: Handle of a toolset to extend.
+            principal: On whose behalf.
+
+        Raises:
+            RequestError: There is no such toolset.
+        """
+
+    def note_called(self, record: ToolRecord) -> None:
+        """A tool is called, by whatever way."""
+
+
+class Caller(msgspec.Struct, frozen=True):
+    """Who calls a tool.
+
+    Attributes:
+        principal: On whose behalf.
+        meta: The request's `_meta` without connection keys.
+        on_progress: Where progress goes; None if nobody asked for it.
+        session: Its session; None on a pipe, which has one client, and where each request stands alone.
+        registry: Where tools that it finds are registered; None where none are.
+        on_message: Where the notifications go that come on the request's own exchange; see `CallRequest`.
+        input: How it can be asked for more; None where it cannot be.
+        line: The way back to it, for what servers ask and tell it meanwhile; None where there is none.
+    """
+
+    principal: str
+    meta: Mapping[str, Any]
+    on_progress: OnProgress | None
+    session: str | None = None
+    registry: Registry | None = None
+    on_message: OnMessage | None = None
+    input: ClientInput | None = None
+    line: ClientLine | None = None
+
+
+class AgentTool(ABC, Generic[ArgumentsT]):
+    """One of the gateway's own tools. The class docstring is what a model reads: product text."""
+
+    name: ClassVar[str]
+    annotations: ClassVar[Mapping[str, bool]]
+    output_schema: ClassVar[Mapping[str, Any] | None] = None
+    arguments: type[ArgumentsT]
+
+    @abstractmethod
+    async def run(self, arguments: ArgumentsT, caller: Caller) -> RawResult:
+        """The tool's result."""
+
+    def definition(self) -> dict[str, Any]:
+        """The tool as `tools/list` shows it."""
+        definition = {
+            "name": self.name,
+            "description": inspect.cleandoc(type(self).__doc__ or ""),
+            "inputSchema": _flat(self.arguments.model_json_schema()),
+            "annotations": dict(self.annotations),
+        }
+        if self.output_schema is not None:
+            definition["outputSchema"] = self.output_schema
+        return definition
+
+    def call(self, arguments: Mapping[str, Any], caller: Caller) -> Coroutine[Any, Any, RawResult]:
+        """The answer to a call with unchecked arguments.
+
+        Raises:
+            RequestError: The arguments do not fit this tool.
+        """
+        return self.run(self.parse(arguments), caller)
+
+    def may_need_line(self, arguments: Mapping[str, Any]) -> bool:
+        """Whether the call may lead to a server that knows each client; a look-up."""
+        return False
+
+    def parse(self, arguments: Mapping[str, Any]) -> ArgumentsT:
+        """The arguments, checked. Those that do not fit as they stand are read once more as agents may spell them."""
+        try:
+            return self.arguments.model_validate(dict(arguments))
+        except ValidationError:
+            return self._read(arguments)
+
+    def _read(self, arguments: Mapping[str, Any]) -> ArgumentsT:
+        try:
+            return self.arguments.model_validate(_spellings(self.arguments).read(arguments))
+        except ValidationError as exc:
+            problems = exc.errors(include_url=False, include_context=True)
+            raise RequestError(
+                f"{self.name}: {'; '.join(_worded(problem) for problem in problems[:3])}.",
+                hint=f"Parameters: {', '.join(self._parameters())}.",
+                code="invalid_arguments",
+            ) from exc
+
+    def _parameters(self) -> list[str]:
+        schema = self.definition()["inputSchema"]
+        return [f"{name} (required)" if name in schema.get("required", ()) else name for name in schema["properties"]]
+
+
+_PLACE_CHARS = 100
+"""Of a parameter's name in an error: a wrong one may have any length."""
+
+
+def _worded(problem: ErrorDetails) -> str:
+    place = ".".join(str(part) for part in problem["loc"])[:_PLACE_CHARS]
+    if problem["type"] == "missing":
+        return f"{place} is missing"
+    if problem["type"] == "extra_forbidden":
+        return f"{place} is not a parameter"
+    words = problem["msg"].partition(" or instance of ")[0].replace("a valid dictionary", "an object")
+    return f"{place} is {shown(problem['input'])}: {words[:1].lower()}{words[1:]}"
+
+
+@cache  # one per tool
+def _spellings(model: type[BaseModel]) -> Spellings:
+    """The spellings of a model's fields."""
+    kinds: dict[str, Kind] = {}
+    within: dict[str, Spellings] = {}
+    for name, field in model.model_fields.items():
+        # The type, or where it may be left out as null, the one beside None.
+        types = [type_ for type_ in get_args(field.annotation) if inspect.isclass(type_)]
+        model_ = next((type_ for type_ in (field.annotation, *types) if _is_model(type_)), None)
+        if model_ is not None:
+            within[name] = _spellings(model_)
+        origin = get_origin(field.annotation)
+        kinds[name] = "texts" if origin is list else "object" if origin is dict or model_ is not None else "value"
+    return Spellings(kinds, within)
+
+
+def _is_model(type_: object) -> TypeGuard[type[BaseModel]]:
+    return inspect.isclass(type_) and issubclass(type_, BaseModel)
+
+
+def _flat(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema as a client with few tokens and a simple parser wants it: no titles, no empty defaults."""
+    properties = {}
+    for name, value in schema.get("properties", {}).items():
+        kept = {key: part for key, part in value.items() if key != "title"}
+        if kept.get("default") in ("", [], {}, False):
+            del kept["default"]
+        properties[name] = kept
+    flat: dict[str, Any] = {"type": "object", "properties": properties}
+    if schema.get("required"):
+        flat["required"] = schema["required"]
+    flat["additionalProperties"] = False
+    return flat

@@ -1,0 +1,64 @@
+"""Resources and prompts as a tool of the gateway's own lists and reads them."""
+
+from collections.abc import Mapping
+from functools import partial
+
+from smart_mcp_proxy.gateway.calls.requests import Ask, Asks
+from smart_mcp_proxy.gateway.results.results import rewritten
+from smart_mcp_proxy.gateway.shared.base import Caller
+from smart_mcp_proxy.gateway.tools.present import presented_prompt, presented_resource
+from smart_mcp_proxy.gateway.visibility.contents import Contents
+from smart_mcp_proxy.gateway.visibility.links import may_link, relinked_prompt
+from smart_mcp_proxy.models import ContentKind
+from smart_mcp_proxy.proxying import Listed, PythonType
+
+__all__ = ["ContentReader"]
+
+
+class ContentReader:
+    """Lists and reads what is seen in one part of the catalog, under the gateway's names.
+
+    Args:
+        contents: What is seen.
+        asks: The one path to it.
+        is_fenced: Whether text is marked as untrusted.
+    """
+
+    def __init__(self, contents: Contents, asks: Asks, *, is_fenced: bool = False) -> None:
+        self._contents = contents
+        self._asks = asks
+        self._is_fenced = is_fenced
+
+    def prompts(self) -> list[Listed]:
+        """All prompts."""
+        return self._listed("prompts", "Prompt")
+
+    def resources(self) -> list[Listed]:
+        """All resources and resource templates."""
+        return [*self._listed("resources", "Resource"), *self._listed("templates", "ResourceTemplate")]
+
+    async def read_resource(self, uri: str, caller: Caller) -> bytes:
+        """The result of `resources/read` as JSON text, under URIs that lead here."""
+        target = await self._asks.find(self._contents, uri, caller.principal)
+        raw = await self._asks.ask(Ask("resources/read", target, {"uri": target.name}, {}, caller, uri=uri))
+        uri_of = partial(self._contents.uri_of, target.server)
+        return (await rewritten(raw, partial(presented_resource, uri_of=uri_of, is_fenced=self._is_fenced))).text
+
+    async def get_prompt(self, name: str, args: Mapping[str, str], caller: Caller) -> bytes:
+        """The result of `prompts/get` as JSON text."""
+        target = self._contents.prompt(self._prompt_meant(name))
+        params = {"name": target.name, "arguments": args} if args else {"name": target.name}
+        raw = await self._asks.ask(Ask("prompts/get", target, params, args, caller))
+        if may_link(raw):
+            raw = await rewritten(raw, partial(relinked_prompt, uri_of=partial(self._contents.uri_of, target.server)))
+        return (await rewritten(raw, partial(presented_prompt, is_fenced=self._is_fenced))).text
+
+    def _prompt_meant(self, name: str) -> str:
+        """The listed name of the prompt that is meant by `server:prompt`; any other name as it is."""
+        server, _, own = name.partition(":")
+        items = self._contents.of("prompts").items()
+        return next((listed for listed, item in items if (item.server, item.name) == (server, own)), name)
+
+    def _listed(self, kind: ContentKind, python_type: PythonType) -> list[Listed]:
+        items = self._contents.of(kind).items()
+        return [Listed(path, item.record.raw, python_type, item.server) for path, item in items]

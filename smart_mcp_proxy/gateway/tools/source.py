@@ -1,0 +1,113 @@
+"""One caller's view of all servers, as the `proxy` tool asks for it; every call goes the way that all calls go."""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from smart_mcp_proxy import policy
+from smart_mcp_proxy.errors import RequestError
+from smart_mcp_proxy.gateway.calls.calls import Calls
+from smart_mcp_proxy.gateway.shared.base import Caller
+from smart_mcp_proxy.gateway.tools.reader import ContentReader
+from smart_mcp_proxy.gateway.visibility.links import relinked_tool
+from smart_mcp_proxy.gateway.visibility.uri_templates import gateway_uri
+from smart_mcp_proxy.gateway.visibility.visibility import Visible
+from smart_mcp_proxy.models import CallRequest, ToolRecord
+from smart_mcp_proxy.names import RESERVED_NAMES
+from smart_mcp_proxy.proxying import Listed, ProxyType, find_listed
+
+__all__ = ["CallerSource"]
+
+
+class CallerSource:
+    """What one caller may see and use.
+
+    Args:
+        visible: The tools that it may see.
+        calls: The one call path.
+        reader: The resources and prompts that it may see.
+        caller: On whose behalf.
+        own_names: Tools of the gateway itself: they are listed, and called directly.
+    """
+
+    def __init__(
+        self,
+        visible: Visible,
+        calls: Calls,
+        reader: ContentReader,
+        caller: Caller,
+        own_names: frozenset[str],
+    ) -> None:
+        self._visible = visible
+        self._calls = calls
+        self._reader = reader
+        self._caller = caller
+        self._own_names = own_names | RESERVED_NAMES
+
+    async def listed(self, type: ProxyType) -> Sequence[Listed]:
+        """Every definition of a type; resource templates are among the resources."""
+        if type == "tool":
+            return [_listed_tool(record) for record in self._visible.records()]
+        if type == "prompt":
+            return self._reader.prompts()
+        return self._reader.resources()
+
+    async def find(self, type: ProxyType, path: str) -> Listed:
+        """The definition with this name or URI.
+
+        Raises:
+            RequestError: There is none.
+            RefusedError: It is kept from this caller.
+        """
+        if type != "tool":
+            return find_listed(type, path, await self.listed(type))
+        self._refuse_own(path)
+        return _listed_tool(await self._visible.require(path))
+
+    async def call_tool(self, path: str, args: Mapping[str, Any]) -> bytes:
+        """The tool's result.
+
+        This tool is marked destructive, so that no client calls it without its user: each tool is called as it asks
+        to be.
+        """
+        self._refuse_own(path)
+        caller, record = self._caller, self._visible.find(path)
+        if record is not None and caller.registry is not None:
+            caller.registry.note_called(record)
+        request = CallRequest(
+            name=path,
+            arguments=args,
+            variant="read" if record is None else policy.call_with(record.annotations),
+            principal=caller.principal,
+            session=caller.session,
+            meta=caller.meta,
+            on_progress=caller.on_progress,
+            line=caller.line,
+        )
+        return (await self._calls.call(request, within=self._visible)).text
+
+    async def read_resource(self, path: str) -> bytes:
+        """The resource's contents."""
+        return await self._reader.read_resource(path, self._caller)
+
+    async def get_prompt(self, path: str, args: Mapping[str, str]) -> bytes:
+        """The prompt's messages."""
+        return await self._reader.get_prompt(path, args, self._caller)
+
+    def _refuse_own(self, path: str) -> None:
+        if path in self._own_names:
+            raise RequestError(
+                f"Tool {path!r} is the gateway's own, and proxy reaches only tools of servers.",
+                hint="Call it directly, or list the others with action 'list' and type 'tool'.",
+                code="own_tool",
+            )
+
+
+def _listed_tool(record: ToolRecord) -> Listed:
+    """A tool, its interface named as the gateway names it; most have none and are not read."""
+    raw, server = record.raw, record.key.server
+    if b"resourceUri" in raw:
+        raw = msgspec.json.encode(relinked_tool(msgspec.json.decode(raw), partial(gateway_uri, server)))
+    return Listed(record.listed_name, raw, "Tool", server)

@@ -1,0 +1,1 @@
+"""The view of the catalog that policy, configuration and profiles leave."""

@@ -1,0 +1,330 @@
+"""Prompts, resources and templates as the agents at one place see them: names, pages, and what a name leads to."""
+
+from collections.abc import Callable, Iterator, Mapping
+from difflib import get_close_matches
+from itertools import islice
+from typing import Any, NamedTuple
+
+import msgspec
+
+from smart_mcp_proxy.catalog import Catalog, Snapshot
+from smart_mcp_proxy.errors import RequestError
+from smart_mcp_proxy.gateway.shared.refusals import content_changed, content_unlisted, content_withheld
+from smart_mcp_proxy.gateway.visibility.cursors import Place, cursor_after, place_of
+from smart_mcp_proxy.gateway.visibility.uri_templates import (
+    canonical,
+    covers,
+    filled,
+    fits,
+    gateway_template,
+    gateway_uri,
+    is_web,
+    match,
+    split_gateway_uri,
+)
+from smart_mcp_proxy.gateway.visibility.visibility import Visible
+from smart_mcp_proxy.models import ContentKind, ToolKey, ToolRecord, WithheldState
+from smart_mcp_proxy.names import IDENTITIES, listed_name, server_of, shelf
+
+__all__ = ["Contents", "Item", "Target", "require_unchanged"]
+
+PAGE_ITEMS = 250
+"""Items of one page; some clients show the first page only, and few servers have more."""
+NAME_CHARS = 200
+"""Of a name that does not exist, no more is shown or compared."""
+NEAR_MISSES = 3
+COMPARED = 500
+"""Names that a wrong one is compared with; each comparison takes tens of microseconds."""
+
+
+class Item(NamedTuple):
+    """One listed prompt, resource or template.
+
+    Attributes:
+        server: Its server.
+        name: Its own name or URI there.
+        record: As the catalog holds it.
+        shown: The name or URI that agents see.
+        definition: As agents see it.
+    """
+
+    server: str
+    name: str
+    record: ToolRecord
+    shown: str
+    definition: Mapping[str, Any]
+
+    @property
+    def place(self) -> Place:
+        """Where it stands in its list."""
+        return self.server, self.record.id
+
+
+class Target(NamedTuple):
+    """What an agent's name or URI leads to.
+
+    Attributes:
+        server: Which server is asked.
+        name: The name or URI that it knows.
+        record: The approved definition that this goes by; None for a URI that the server does not list.
+        is_linked: Whether it goes by a link in a result, which opens what is new to the server's lists.
+    """
+
+    server: str
+    name: str
+    record: ToolRecord | None
+    is_linked: bool = False
+
+
+class _State(NamedTuple):
+    snapshot: Snapshot
+    rules: object
+    items: dict[ContentKind, Mapping[str, Item]]
+    """Filled as it is asked for."""
+
+
+class Contents:
+    """What is seen of the servers' prompts and resources at one place.
+
+    Args:
+        catalog: Holds them, approved and withheld.
+        visible: What may be seen here.
+        name_limit: Longest name of a prompt, in characters.
+        passed: The one server whose names and URIs are shown as they are; None where names say the server.
+    """
+
+    def __init__(self, catalog: Catalog, visible: Visible, name_limit: int, passed: str | None) -> None:
+        self._catalog = catalog
+        self._visible = visible
+        self._name_limit = name_limit
+        self._passed = passed
+        self._state = _State(Snapshot(), None, {})
+        self._known: dict[ContentKind, Mapping[str, Item]] = {}
+        """As of the last look: most changes leave most definitions as they were, and reading them takes its time."""
+
+    @property
+    def servers(self) -> list[str]:
+        """The servers that can be asked here, by name."""
+        return [name for name, config in self._visible.servers.items() if not (config.disabled or config.quarantined)]
+
+    def of(self, kind: ContentKind) -> Mapping[str, Item]:
+        """All of one kind by the name or URI that agents see; by server, then in the order they were first listed."""
+        state, snapshot, rules = self._state, self._catalog.snapshot, self._visible.rules
+        if state.snapshot is not snapshot or state.rules is not rules:
+            state = self._state = _State(snapshot, rules, {})
+        if kind not in state.items:
+            known = {item.record.id: item for item in self._known.get(kind, {}).values()}
+            state.items[kind] = self._known[kind] = _by_shown(self._seen(snapshot, kind, known))
+        return state.items[kind]
+
+    def page(self, kind: ContentKind, cursor: str | None) -> tuple[list[Mapping[str, Any]], str | None]:
+        """One page of definitions, and what leads to the next one; None where it is the last.
+
+        Raises:
+            RequestError: The cursor is none of the gateway's.
+        """
+        items = list(self.of(kind).values())
+        after = place_of(cursor) if cursor else None
+        left = [item for item in items if after is None or item.place > after]
+        page = left[:PAGE_ITEMS]
+        return [item.definition for item in page], cursor_after(page[-1].place) if len(left) > PAGE_ITEMS else None
+
+    def state(self, *kinds: ContentKind) -> tuple[tuple[str, str], ...]:
+        """Equal as long as the lists of these kinds are the same ones."""
+        return tuple((name, item.record.change_hash) for kind in kinds for name, item in self.of(kind).items())
+
+    def uri_of(self, server: str, uri: str) -> str:
+        """The URI under which agents here reach a server's resource."""
+        return uri if self._passed is not None else gateway_uri(server, uri)
+
+    def prompt(self, name: str) -> Target:
+        """The prompt of that name.
+
+        Raises:
+            RequestError: There is none.
+            QuarantinedError: It waits for the user.
+        """
+        if (item := self.of("prompts").get(name)) is not None:
+            return Target(item.server, item.name, item.record)
+        for key, each in self._catalog.snapshot.withheld.items():
+            server = server_of(key.server)
+            is_named = key.server == shelf(server, "prompts") and name == self._prompt_name(server, key.tool)
+            if is_named and self._visible.sees_content(server, key.tool):
+                raise content_withheld(key, each.state)
+        close = get_close_matches(name[:NAME_CHARS], [*islice(self.of("prompts"), COMPARED)], n=NEAR_MISSES)
+        hint = f"Did you mean {' or '.join(close)}?" if close else "prompts/list has all names."
+        raise RequestError(f"No prompt is named {name[:NAME_CHARS]!r}.", hint=hint, code="not_found")
+
+    def resource(self, uri: str) -> Target:
+        """What a URI leads to: a listed resource, one of a template, or one that its server names but does not list.
+
+        Raises:
+            RequestError: It leads nowhere.
+            QuarantinedError: It waits for the user.
+        """
+        if (item := self.of("resources").get(uri)) is not None:
+            return Target(item.server, item.name, item.record)
+        target = self._templated(uri)
+        if target is None:
+            server, own = self._named(uri)
+            target = Target(server, own, self._catalog.snapshot.by_key.get(ToolKey(shelf(server, "resources"), own)))
+        if target.record is None or target.record.key.server == shelf(target.server, "templates"):
+            _refuse_withheld(self._catalog.snapshot, target)
+        return target
+
+    def linked(self, server: str, uri: str) -> Target:
+        """A server's resource to which one of its results has linked, also one that is new to the server's lists.
+
+        Args:
+            server: The one that linked to it.
+            uri: As it did.
+
+        Raises:
+            RequestError: The server is not seen here.
+            QuarantinedError: It waits for the user for another reason than that it is new.
+        """
+        if not self._visible.sees_content(server, uri):
+            raise self._unknown(uri)
+        templates = (item for item in self.of("templates").values() if item.server == server)
+        record = next((item.record for item in templates if match(item.name, uri) is not None), None)
+        target = Target(server, uri, record, is_linked=True)
+        _refuse_withheld(self._catalog.snapshot, target)
+        return target
+
+    def own_uri(self, uri: str) -> tuple[str | None, str]:
+        """Server and URI that an agent's URI says, to the letter; None for the server where it says none."""
+        if self._passed is not None:
+            return self._passed, uri
+        return split_gateway_uri(uri) or (None, uri)
+
+    def template(self, uri: str) -> Target:
+        """What a template, or the URI of a resource, leads to.
+
+        Raises:
+            RequestError: Nowhere.
+        """
+        item = self.of("templates").get(uri) or self.of("resources").get(uri)
+        if item is None:
+            raise RequestError(
+                f"No resource template is {uri[:NAME_CHARS]!r}.", hint="resources/templates/list has all."
+            )
+        return Target(item.server, item.name, item.record)
+
+    def _named(self, uri: str) -> tuple[str, str]:
+        """Server and own URI of something that is not listed under this URI."""
+        if self._passed is not None and self._visible.sees_content(self._passed, uri):
+            return self._passed, uri
+        parts = split_gateway_uri(uri)
+        if parts is not None and self._visible.sees_content(*parts):
+            return parts
+        # Text may name a resource by the URI that its own server gives it.
+        owners = [(item.server, item.name) for item in self.of("resources").values() if item.name == uri]
+        if len(owners) == 1:
+            return owners[0]
+        if is_web(uri) and (waiting := self._withholding(uri)) is not None:
+            return waiting, uri
+        raise self._unknown(uri)
+
+    def _withholding(self, uri: str) -> str | None:
+        """A server that lists a resource of this URI which waits for the user."""
+        withheld = self._catalog.snapshot.withheld
+        places = ((server, ToolKey(shelf(server, "resources"), uri)) for server in self.servers)
+        return next(
+            (server for server, key in places if key in withheld and self._visible.sees_content(server, uri)), None
+        )
+
+    def _templated(self, uri: str) -> Target | None:
+        """What a URI leads to through a template.
+
+        A URI of ours holds the server's own one encoded, a filled template holds the values as an agent has put them
+        in. Where it can be read either way, it is the server's own URI if a client may get that from the template.
+        """
+        server, own = self.own_uri(uri)
+        templates = self.of("templates")
+        if server is not None and own != uri and gateway_uri(server, own) == uri:
+            for item in templates.values():
+                if item.server == server and fits(item.name, own):
+                    return Target(server, own, item.record)
+        for shown, item in templates.items():
+            if (values := match(shown, uri)) is not None:
+                return Target(item.server, filled(item.name, values), item.record)
+        return None
+
+    def _unknown(self, uri: str) -> RequestError:
+        hint = "Use the URI that resources/list gives." if self._passed is None else "resources/list has all."
+        return RequestError(f"No resource is {uri[:NAME_CHARS]!r}.", hint=hint, code="not_found")
+
+    def _seen(self, snapshot: Snapshot, kind: ContentKind, known: Mapping[int, Item]) -> Iterator[Item]:
+        for server in sorted(self.servers):
+            for record in snapshot.by_server.get(shelf(server, kind), ()):
+                if self._visible.sees_content(server, record.key.tool):
+                    item = known.get(record.id)
+                    yield item if item is not None and item.record is record else self._item(kind, server, record)
+
+    def _item(self, kind: ContentKind, server: str, record: ToolRecord) -> Item:
+        name = record.key.tool
+        shown = _NAMES[kind](self, server, name)
+        return Item(server, name, record, shown, msgspec.json.decode(record.raw) | {IDENTITIES[kind]: shown})
+
+    def _prompt_name(self, server: str, name: str) -> str:
+        return name if self._passed is not None else listed_name(ToolKey(server, name), self._name_limit)
+
+    def _template_name(self, server: str, template: str) -> str:
+        return template if self._passed is not None else gateway_template(server, template)
+
+
+def require_unchanged(snapshot: Snapshot, target: Target) -> None:
+    """Passes if what was found in an earlier snapshot may still be asked for.
+
+    Raises:
+        QuarantinedError: It waits for the user by now.
+        RefusedError: It has another definition.
+        RequestError: It is gone.
+    """
+    record = target.record
+    if record is not None:
+        if record.key in snapshot.withheld:
+            raise content_withheld(record.key, snapshot.withheld[record.key].state)
+        now = snapshot.by_key.get(record.key)
+        if now is None or now.change_hash != record.change_hash:
+            raise content_changed(record.key, is_gone=now is None)
+    if target.name and (record is None or record.key.server == shelf(target.server, "templates")):
+        _refuse_withheld(snapshot, target)
+
+
+def _refuse_withheld(snapshot: Snapshot, target: Target) -> None:
+    """Passes unless a URI that is not itself listed leads to what is withheld, however it is spelled.
+
+    Which spellings a server takes for one, nobody else knows: while anything is withheld, only what it lists, or what
+    an approved template covers, may be read. What a result linked to is withheld only by what changed or is blocked.
+    """
+    resources, templates = shelf(target.server, "resources"), shelf(target.server, "templates")
+    withheld = {key: each for key, each in snapshot.withheld.items() if key.server in (resources, templates)}
+    is_known = target.record is not None
+    if target.is_linked:
+        is_known = is_known or ToolKey(resources, target.name) in withheld
+        withheld = {key: each for key, each in withheld.items() if each.state is not WithheldState.PENDING}
+    asked = canonical(target.name) if withheld else ""
+    for key, each in withheld.items():
+        if canonical(key.tool) == asked if key.server == resources else covers(key.tool, target.name):
+            raise content_withheld(key, each.state)
+    if withheld and not is_known:
+        raise content_unlisted(target.server)
+
+
+def _by_shown(items: Iterator[Item]) -> Mapping[str, Item]:
+    """The items by what agents see, in their order; of two with one URI of the web the one that was listed first."""
+    found: dict[str, Item] = {}
+    for item in items:
+        known = found.get(item.shown)
+        if known is None or item.record.id < known.record.id:
+            found.pop(item.shown, None)
+            found[item.shown] = item
+    return found
+
+
+_NAMES: Mapping[ContentKind, Callable[[Contents, str, str], str]] = {
+    "prompts": Contents._prompt_name,
+    "resources": Contents.uri_of,
+    "templates": Contents._template_name,
+}

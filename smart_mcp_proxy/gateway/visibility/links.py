@@ -1,0 +1,268 @@
+"""Links in results: rewritten so that they lead to the gateway, and remembered for the principal that got them."""
+
+import re
+import time
+from collections.abc import Callable, Iterable
+from functools import partial
+from itertools import pairwise
+from typing import Any, Final
+from urllib.parse import unquote
+
+import msgspec
+
+from smart_mcp_proxy.catalog import Catalog, linking_servers, store_links
+from smart_mcp_proxy.errors import CatalogError, ProxyError
+from smart_mcp_proxy.gateway.results.results import SHORT_BYTES, members_of, rewritten
+from smart_mcp_proxy.gateway.visibility.contents import Contents, Target
+from smart_mcp_proxy.gateway.visibility.uri_templates import gateway_uri
+from smart_mcp_proxy.models import ToolKey
+from smart_mcp_proxy.names import shelf
+from smart_mcp_proxy.raw_result import RawResult
+from smart_mcp_proxy.telemetry import get_logger
+
+__all__ = ["LINKS_PER_RESULT", "Links", "may_link", "opens_by_link", "relinked", "relinked_prompt", "relinked_tool"]
+
+LINKS_PER_RESULT: Final = 256
+"""So many of a result are remembered; all are rewritten. Source: contract.md, Results and errors."""
+URI_CHARS: Final = 4_096
+"""A longer URI is not remembered, so that a thousand of them take a few megabytes at most."""
+_MARK: Final = b'"resource'
+"""How each of the words begins that a link cannot do without: `resource_link`, `resource`, `resourceUri`."""
+_QUOTE: Final = b'"'
+_QUOTES: Final = 64
+"""So many are looked at one by one."""
+_ESCAPED_LETTER: Final = re.compile(rb"\\u00[67]")
+"""A letter of such a word, written as an escape."""
+_NEVER_BY_LINK: Final = re.compile(r"\s*(?:ui|skill):", re.IGNORECASE)
+_SKILL_FILE: Final = re.compile(r"(?:^|[/:\\])skill\.md/*(?:[?#].*)?\Z", re.IGNORECASE | re.DOTALL)
+"""Interfaces run in a host, skills steer a model: both are for the user to approve. Source: contract.md."""
+
+UriOf = Callable[[str], str]
+Found = Callable[[str], None]
+
+log = get_logger("links")
+
+
+def may_link(raw: RawResult) -> bool:
+    """Whether a result may name a resource; found without reading the result, and False for nearly all.
+
+    A short one is looked through also for words that are spelled with escapes, which no known server does.
+    """
+    text = raw.pieces[0]
+    if len(raw.pieces) == 1 and len(text) <= SHORT_BYTES:
+        return _MARK in text or (b"\\u00" in text and _ESCAPED_LETTER.search(text) is not None)
+    reach = len(_MARK) - 1
+    return any(map(_is_marked, raw.pieces)) or any(
+        _MARK in before[-reach:] + after[:reach] for before, after in pairwise(raw.pieces)
+    )
+
+
+def _is_marked(text: bytes) -> bool:
+    """Whether a long text holds the mark; most are one long string, and a byte is found much faster than a word."""
+    at = text.find(_QUOTE)
+    for _ in range(_QUOTES):
+        if at < 0 or text.startswith(_MARK, at):
+            return at >= 0
+        at = text.find(_QUOTE, at + 1)
+    return at >= 0 and text.find(_MARK, at) >= 0
+
+
+def opens_by_link(uri: str) -> bool:
+    """Whether a link can open a resource of this URI; never an interface, nor a skill's file."""
+    # Servers decode what they are asked for: an escaped spelling leads to the same file.
+    return len(uri) <= URI_CHARS and not any(
+        _NEVER_BY_LINK.match(spelled) or _SKILL_FILE.search(spelled) for spelled in (uri, unquote(uri))
+    )
+
+
+def relinked(raw: bytes, uri_of: UriOf, found: Found = lambda uri: None) -> bytes:
+    """A tool's result whose links lead to the gateway; the same bytes where there is none.
+
+    Args:
+        raw: JSON text.
+        uri_of: The gateway's URI for one of the server's.
+        found: Gets the server's URI of each resource that the content links to or embeds.
+    """
+    try:
+        members = members_of(raw)
+        new = {
+            "content": _blocks(members.get("content"), uri_of, found),
+            "_meta": _at(members.get("_meta"), ("ui", "resourceUri"), uri_of, lambda uri: None),
+        }
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):  # what cannot be read is passed on as it is
+        return raw
+    changed = {name: value for name, value in new.items() if value is not None}
+    return msgspec.json.encode(members | changed) if changed else raw
+
+
+def relinked_prompt(raw: bytes, uri_of: UriOf) -> bytes:
+    """A prompt whose links lead to the gateway; the same bytes where there is none."""
+    try:
+        members = members_of(raw)
+        messages = _list.decode(members.get("messages", b"[]"))
+        new = [_message(message, uri_of) for message in messages]
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return raw
+    if all(changed is None for changed in new):
+        return raw
+    kept = [message if changed is None else changed for message, changed in zip(messages, new, strict=True)]
+    return msgspec.json.encode(members | {"messages": _raw(kept)})
+
+
+def relinked_tool(definition: dict[str, Any], uri_of: UriOf) -> dict[str, Any]:
+    """A tool's definition whose interface (`_meta.ui.resourceUri`) is named as the gateway names it."""
+    meta = definition.get("_meta")
+    ui = meta.get("ui") if isinstance(meta, dict) else None
+    uri = ui.get("resourceUri") if isinstance(ui, dict) else None
+    if not isinstance(meta, dict) or not isinstance(ui, dict) or not isinstance(uri, str):
+        return definition
+    return {**definition, "_meta": {**meta, "ui": {**ui, "resourceUri": uri_of(uri)}}}
+
+
+class Links:
+    """What servers' results have linked to, for each principal; shared by all processes on one catalog.
+
+    Args:
+        catalog: Keeps the links.
+        wall: Seconds since the epoch, which all processes know.
+    """
+
+    def __init__(self, catalog: Catalog, wall: Callable[[], float] = time.time) -> None:
+        self._catalog = catalog
+        self._wall = wall
+
+    async def passed_on(self, raw: RawResult, server: str, principal: str, *, keeps_uris: bool = False) -> RawResult:
+        """A tool's result with links that lead to the gateway, which from now on its principal can follow.
+
+        Args:
+            raw: As the server sent it.
+            server: Its name.
+            principal: Gets the result.
+            keeps_uris: Whether the principal knows resources by the server's own URIs.
+        """
+        found: dict[str, None] = {}
+        uri_of = str if keeps_uris else partial(gateway_uri, server)
+        raw = await rewritten(raw, partial(relinked, uri_of=uri_of, found=found.setdefault))
+        if found:
+            await self._remember(server, principal, found)
+        return raw
+
+    async def find(self, contents: Contents, uri: str, principal: str) -> Target:
+        """What a URI leads to for a principal, what its results linked to included.
+
+        Raises:
+            RequestError: It leads nowhere.
+            QuarantinedError: It waits for the user.
+        """
+        server, own = contents.own_uri(uri)
+        target = _listed(contents, uri)
+        if target is not None and target.name == own and (server is not None or _is_listed_itself(target)):
+            return target
+        refusal: ProxyError | None = None
+        # A template for pages of the web fits those of every server: one that was linked to goes to who linked to it.
+        for linking in await self._linking(principal, own) if opens_by_link(own) else ():
+            if server in (None, linking):
+                try:
+                    return contents.linked(linking, own)
+                except ProxyError as error:
+                    refusal = error
+        if refusal is not None:
+            raise refusal
+        return contents.resource(uri)
+
+    async def _remember(self, server: str, principal: str, found: Iterable[str]) -> None:
+        """Keeps the links to what is not listed and approved anyway."""
+        known, place = self._catalog.snapshot.by_key, shelf(server, "resources")
+        uris = [uri for uri in found if ToolKey(place, uri) not in known and opens_by_link(uri)][:LINKS_PER_RESULT]
+        if not uris:
+            return
+        store = partial(store_links, principal=principal, server=server, uris=uris, now_s=self._wall())
+        try:
+            await self._catalog.write(store)
+        except CatalogError as exc:  # a call that was carried out does not fail over it
+            log.warning("links of '%s' cannot be followed, for they could not be stored: %s", server, exc)
+
+    async def _linking(self, principal: str, uri: str) -> tuple[str, ...]:
+        find = partial(linking_servers, principal=principal, uri=uri, now_s=self._wall())
+        try:
+            return await self._catalog.read(find)
+        except CatalogError as exc:
+            log.debug("links cannot be read: %s", exc)
+            return ()
+
+
+def _listed(contents: Contents, uri: str) -> Target | None:
+    """What a URI leads to without links; None where it is nowhere that may be read."""
+    try:
+        return contents.resource(uri)
+    except ProxyError:
+        return None
+
+
+def _is_listed_itself(target: Target) -> bool:
+    """Whether its server lists this very URI, rather than a template that fits it."""
+    return target.record is not None and target.record.key.server == shelf(target.server, "resources")
+
+
+_list = msgspec.json.Decoder(list[msgspec.Raw])
+
+
+def _blocks(raw: msgspec.Raw | None, uri_of: UriOf, found: Found) -> msgspec.Raw | None:
+    """Content blocks with their links rewritten; None where nothing changes."""
+    blocks = _list.decode(raw or b"[]")
+    new = [_block(block, uri_of, found) for block in blocks]
+    if all(changed is None for changed in new):
+        return None
+    return _raw([block if changed is None else changed for block, changed in zip(blocks, new, strict=True)])
+
+
+def _block(raw: msgspec.Raw, uri_of: UriOf, found: Found) -> msgspec.Raw | None:
+    kind = _text(_object(raw).get("type"))
+    if kind == "resource_link":
+        return _at(raw, ("uri",), uri_of, found)
+    return _at(raw, ("resource", "uri"), uri_of, found) if kind == "resource" else None
+
+
+def _message(raw: msgspec.Raw, uri_of: UriOf) -> msgspec.Raw | None:
+    """A prompt's message with its links rewritten; None where nothing changes."""
+    message = _object(raw)
+    content = message.get("content", msgspec.Raw(b"null"))
+    rewrite = _blocks if bytes(content).lstrip()[:1] == b"[" else _block
+    new = rewrite(content, uri_of, lambda uri: None)
+    return None if new is None else _raw({**message, "content": new})
+
+
+def _at(raw: msgspec.Raw | None, path: tuple[str, ...], uri_of: UriOf, found: Found) -> msgspec.Raw | None:
+    """An object with the URI at `path` rewritten; None where nothing changes."""
+    members = _object(raw)
+    name, *deeper = path
+    value = members.get(name)
+    new = _at(value, tuple(deeper), uri_of, found) if deeper else _rewritten(_text(value), uri_of, found)
+    return None if new is None else _raw({**members, name: new})
+
+
+def _rewritten(uri: str | None, uri_of: UriOf, found: Found) -> msgspec.Raw | None:
+    if uri is None:
+        return None
+    found(uri)
+    shown = uri_of(uri)
+    return None if shown == uri else _raw(shown)
+
+
+def _object(raw: msgspec.Raw | None) -> dict[str, msgspec.Raw]:
+    """The members of an object, their values unread; none where there is none."""
+    try:
+        return members_of(raw or b"{}")
+    except msgspec.ValidationError:
+        return {}
+
+
+def _text(raw: msgspec.Raw | None) -> str | None:
+    try:
+        return None if raw is None else msgspec.json.decode(raw, type=str)
+    except msgspec.ValidationError:
+        return None
+
+
+def _raw(value: Any) -> msgspec.Raw:
+    return msgspec.Raw(msgspec.json.encode(value))

@@ -1,0 +1,125 @@
+"""Whether a server's present tools are known; a server that is still connecting gets a short time for its list."""
+
+import time
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from anyio import move_on_after
+
+from smart_mcp_proxy.errors import UpstreamError
+from smart_mcp_proxy.gateway.shared.readiness import FIRST_LIST_S
+from smart_mcp_proxy.models import ServerState, ServerStatus
+from smart_mcp_proxy.names import shell_word
+from smart_mcp_proxy.upstream import Fleet
+
+__all__ = ["Absence", "Presence"]
+
+RETRY_S: Final = 2.0
+"""The pause suggested to a caller while a server is on its way: connecting anew takes a second or two."""
+
+_ON_ITS_WAY: Final = frozenset({ServerState.DISCONNECTED, ServerState.CONNECTING, ServerState.AUTHENTICATING})
+
+
+class Listings(Protocol):
+    """What servers have listed to this process."""
+
+    def is_fresh(self, server: str) -> bool:
+        """Whether the server's tools were listed on its present connection."""
+        ...
+
+    def is_done(self, server: str) -> bool:
+        """Whether nothing is to be waited for: the server is listed, or its last listing failed."""
+        ...
+
+    async def wait_listed(self, server: str, limit_s: float) -> None:
+        """Waits for the first list of the server's present connection, at most `limit_s`."""
+        ...
+
+    async def wait_changed(self) -> None:
+        """Returns at the next change of a list or a server's state."""
+        ...
+
+
+class Absence(Protocol):
+    """Tells why a server's present tools are not known."""
+
+    async def __call__(self, server: str) -> UpstreamError | None:
+        """The reason, after a short wait for a server that is connecting; None if its present tools are known."""
+
+
+class Presence:
+    """Waits for servers that are connecting, and says of those that list nothing why.
+
+    Args:
+        fleet: The servers' sessions.
+        lists: What they have listed.
+        wait_s: Longest wait for a connection and its first list together.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        lists: Listings,
+        *,
+        wait_s: float = FIRST_LIST_S,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._fleet = fleet
+        self._lists = lists
+        self._wait_s = wait_s
+        self._clock = clock
+
+    def is_settled(self) -> bool:
+        """Whether every server is listed or has failed."""
+        return all(self._is_done(upstream.status) for upstream in self._fleet)
+
+    async def wait_settled(self, timeout_s: float) -> bool:
+        """Whether every server is listed or has failed within `timeout_s`."""
+        with move_on_after(timeout_s):
+            while not self.is_settled():
+                await self._lists.wait_changed()
+            return True
+        return False
+
+    def _is_done(self, status: ServerStatus) -> bool:
+        if status.state is ServerState.READY:
+            return self._lists.is_done(status.name)
+        return status.state not in _ON_ITS_WAY
+
+    async def absence(self, server: str) -> UpstreamError | None:
+        """Why the server's present tools are not known, after a short wait; None if they are."""
+        upstream = self._fleet.get(server)
+        if upstream is None or self._lists.is_fresh(server):
+            return None
+        began_s = self._clock()
+        if await upstream.ready(self._wait_s):
+            await self._lists.wait_listed(server, max(0.0, self._wait_s - (self._clock() - began_s)))
+        if self._lists.is_fresh(server):
+            return None
+        state = upstream.status.state
+        if state is ServerState.READY:
+            return _unlisted(server, is_done=self._lists.is_done(server))
+        if state in _ON_ITS_WAY:
+            return _connecting(server, state)
+        return upstream.not_ready()
+
+
+def _connecting(server: str, state: ServerState) -> UpstreamError:
+    return UpstreamError(
+        f"Server '{server}' is still connecting, so its tools are not known yet.",
+        hint=f"Try the same again in {RETRY_S:g} s.",
+        data={"state": state.value},
+        retry_after_s=RETRY_S,
+    )
+
+
+def _unlisted(server: str, *, is_done: bool) -> UpstreamError:
+    """The reason of a server that is connected and has no list."""
+    if is_done:
+        message = f"Server '{server}' is connected, but its tools cannot be listed."
+        hint = f"Its user can look at: mcpproxy server logs {shell_word(server)}"
+    else:
+        message = f"Server '{server}' is connected and has not listed its tools yet."
+        hint = f"Try the same again in {RETRY_S:g} s."
+    return UpstreamError(message, hint=hint, data={"state": "unlisted"}, retry_after_s=RETRY_S)

@@ -1,0 +1,366 @@
+"""Which tools may be seen and called, and under which name a caller reaches one."""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Hashable, Mapping, Set
+from difflib import get_close_matches
+from functools import partial
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+from anyio import to_thread
+
+from smart_mcp_proxy import policy
+from smart_mcp_proxy.catalog import Catalog, Snapshot
+from smart_mcp_proxy.errors import RefusedError, ServerNotFoundError, ToolNotFoundError, UpstreamError
+from smart_mcp_proxy.gateway.shared.refusals import server_disabled, server_quarantined, tool_withheld
+from smart_mcp_proxy.gateway.visibility.presence import Absence
+from smart_mcp_proxy.gateway.visibility.visibility_rules import Rules
+from smart_mcp_proxy.models import Reach, ServerState, ToolRecord, Withheld, WithheldState
+from smart_mcp_proxy.names import listed_prefix, parse_canonical
+from smart_mcp_proxy.servers import Profile, ServerConfig
+
+__all__ = ["NAME_LIMIT_CHARS", "Narrowed", "Visible"]
+
+T = TypeVar("T")
+
+NEAR_MISSES = 3
+NAME_LIMIT_CHARS = 200
+"""Of a name that does not exist, no more is shown, compared or written down."""
+
+
+class Nearest(Protocol):
+    """Finds names close to one that does not exist."""
+
+    def __call__(self, name: str, n: int, *, allowed: Set[int] | None) -> list[int]:
+        """Ids of up to `n` tools, best first; of `allowed` only, if that is given."""
+
+
+class _Seen(NamedTuple):
+    """The visible records of one state of catalog and configuration."""
+
+    snapshot: Snapshot
+    rules: Rules
+    by_id: Mapping[int, ToolRecord]
+    ids: Set[int]
+    by_server: dict[str, tuple[ToolRecord, ...]]
+    """Filled as it is asked for."""
+
+
+class _Looked(NamedTuple):
+    """Tools of one state of catalog and configuration that were looked at alone."""
+
+    snapshot: Snapshot
+    rules: Rules
+    shown: dict[int, bool]
+    """By id, filled as it is asked for."""
+    found: dict[str, ToolRecord]
+    """By the name that was asked for; what is there and shown, no more: no caller can make it grow."""
+
+
+class Visible:
+    """The tools of the catalog that this gateway's configuration lets a caller see.
+
+    Args:
+        catalog: Holds what was listed, also by servers that are not configured here.
+        servers: The current configuration, by name.
+        nearest: Names close to a given one, best first, as ids; of these tools only, if they are given.
+        profile: The part of them that is seen; None for all.
+        absence: Tells why a server's tools are not known; None where all that is known is in the catalog.
+    """
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        servers: Mapping[str, ServerConfig],
+        nearest: Nearest,
+        profile: Profile | None = None,
+        absence: Absence | None = None,
+    ) -> None:
+        self._catalog = catalog
+        self._nearest = nearest
+        self._absence = absence
+        self._rules = Rules({}, None)
+        self.reconfigure(servers, profile)
+        self._seen = _Seen(Snapshot(), self._rules, {}, frozenset(), {})
+        self._looked = _Looked(self._seen.snapshot, self._rules, {}, {})
+        self._made: dict[Hashable, Any] = {}
+        self._per_client: tuple[object, frozenset[str]] = (None, frozenset())
+
+    def once(self, key: Hashable, make: Callable[[], T]) -> T:
+        """What `make` returned when this was first asked for `key`; kept for as long as this object lives, no longer.
+
+        A weak dictionary of what refers to its own key would keep both for ever.
+        """
+        if key not in self._made:
+            self._made[key] = make()
+        made: T = self._made[key]
+        return made
+
+    def sees(self, record: ToolRecord) -> bool:
+        """Whether this tool may be searched, described and called here."""
+        return self._current().offers(record)
+
+    @property
+    def servers(self) -> Mapping[str, ServerConfig]:
+        """The configured servers, as far as they are seen here, by name."""
+        return self._current().servers
+
+    def reached(self) -> list[str]:
+        """Names of the servers that something may be seen of here; by the configuration alone, listed or not."""
+        return self._current().reached()
+
+    @property
+    def per_client(self) -> frozenset[str]:
+        """The servers seen here that know each client; the same object until the configuration changes."""
+        rules = self._current()
+        if self._per_client[0] is not rules:
+            names = frozenset(name for name, each in rules.servers.items() if each.connection == "per_client")
+            self._per_client = (rules, names)
+        return self._per_client[1]
+
+    def sees_content(self, server: str, name: str) -> bool:
+        """Whether a server's prompt of this name, or resource or template of this URI, may be seen and used here."""
+        return self._current().offers_content(server, name)
+
+    @property
+    def rules(self) -> object:
+        """The same object until the configuration changes."""
+        return self._current()
+
+    def reconfigure(self, servers: Mapping[str, ServerConfig], profile: Profile | None = None) -> None:
+        """Goes by another configuration from now on."""
+        if profile is not None:  # one with tools alone leaves out servers as well: even their names are not for it
+            servers = {name: config for name, config in servers.items() if profile.may_hold(name)}
+        self._rules = Rules(servers, profile)
+
+    def _current(self) -> Rules:
+        """The rules as of now; the same object until they change."""
+        return self._rules
+
+    def state(self) -> object:
+        """The same object until catalog or configuration change."""
+        return self._now()
+
+    @property
+    def is_pinning(self) -> bool:
+        """Whether the configuration always lists some tool."""
+        rules = self._current()
+        return bool(rules.profile and rules.profile.pin) or any(config.pin for config in rules.servers.values())
+
+    def is_pinned(self, record: ToolRecord) -> bool:
+        """Whether the configuration always lists this tool: a server's entry or the profile names it in any form."""
+        server, tool = record.key
+        full = {str(record.key), record.listed_name}
+        profile = self._current().profile
+        return not {tool, *full}.isdisjoint(self.servers[server].pin) or (
+            profile is not None and not full.isdisjoint(profile.pin)
+        )
+
+    def records(self) -> Collection[ToolRecord]:
+        """Every visible tool."""
+        return self._now().by_id.values()
+
+    def of_server(self, server: str) -> tuple[ToolRecord, ...]:
+        """A server's visible tools, oldest first; the same object until something changes."""
+        seen = self._now()
+        if server not in seen.by_server:
+            listed = seen.snapshot.by_server.get(server, ())
+            seen.by_server[server] = tuple(record for record in listed if record.id in seen.by_id)
+        return seen.by_server[server]
+
+    def _now(self) -> _Seen:
+        """What is visible now, looked through once per state of catalog and configuration, in whichever thread."""
+        seen, snapshot, rules = self._seen, self._catalog.snapshot, self._current()
+        if seen.snapshot is not snapshot or seen.rules is not rules:
+            by_id = {id_: each for id_, each in snapshot.by_id.items() if rules.offers(each)}
+            seen = self._seen = _Seen(snapshot, rules, by_id, by_id.keys(), {})
+        return seen
+
+    def _shows(self, snapshot: Snapshot, record: ToolRecord) -> bool:
+        """Whether a tool of `snapshot` is visible; looked at alone, once per state: no call waits for thousands."""
+        seen, looked = self._seen, self._look(snapshot)
+        if seen.snapshot is snapshot and seen.rules is looked.rules:
+            return record.id in seen.by_id
+        shown = looked.shown.get(record.id)
+        if shown is None:
+            shown = looked.shown[record.id] = looked.rules.offers(record)
+        return shown
+
+    def _look(self, snapshot: Snapshot) -> _Looked:
+        """What was looked at so far in the present state."""
+        looked, rules = self._looked, self._current()
+        if looked.snapshot is not snapshot or looked.rules is not rules:
+            looked = self._looked = _Looked(snapshot, rules, {}, {})
+        return looked
+
+    def ids(self) -> Set[int] | None:
+        """The visible tools' ids; None where nothing narrows them, that is, all that are searched.
+
+        The same object until something changes.
+        """
+        rules = self._current()
+        return None if rules.profile is None and not rules.is_narrowed else self._now().ids
+
+    def by_id(self, tool_id: int) -> ToolRecord | None:
+        """The visible tool with this id."""
+        snapshot = self._catalog.snapshot
+        record = snapshot.by_id.get(tool_id)
+        return record if record is not None and self._shows(snapshot, record) else None
+
+    def find(self, name: str) -> ToolRecord | None:
+        """The tool that a caller means by its canonical or listed name, to the letter."""
+        snapshot = self._catalog.snapshot
+        found = self._look(snapshot).found
+        record = found.get(name)
+        if record is None:
+            key = parse_canonical(name)
+            record = (snapshot.by_key.get(key) if key else None) or snapshot.by_listed.get(name)
+            if record is None or not self._shows(snapshot, record):
+                return None
+            found[name] = record
+        return record
+
+    async def require(self, name: str) -> ToolRecord:
+        """The tool of that name; one of a server that is still connecting is waited for briefly.
+
+        Raises:
+            QuarantinedError: The tool or its server waits for the user.
+            RefusedError: Its server is switched off, or the caller's token does not reach so far.
+            UpstreamError: Its server is not ready and has never listed any tools.
+            ToolNotFoundError: Nothing visible has that name; `data.did_you_mean` holds up to three that are close.
+        """
+        absent: UpstreamError | None = None
+        if (record := self._found_or_refused(name)) is not None:
+            return record
+        if self._absence is not None and (server := self._server_meant(name)) is not None:
+            absent = await self._absence(server)
+            if (record := self._found_or_refused(name)) is not None:  # listed meanwhile
+                return record
+            if absent is not None and not self._catalog.snapshot.tools_of(server):
+                raise absent
+        # Looking for what is close goes through all names.
+        look = partial(self._nearest, name[:NAME_LIMIT_CHARS], NEAR_MISSES, allowed=self.ids())
+        ids = await to_thread.run_sync(look)
+        near = [str(found.key) for found in map(self.by_id, ids) if found is not None]
+        hint = f"Did you mean {' or '.join(near)}?" if near else "Use retrieve_tools to find the name."
+        if absent is not None:
+            hint += f" It is not among the tools of its last session. {absent.message}"
+        raise ToolNotFoundError(
+            f"No tool is named {name[:NAME_LIMIT_CHARS]!r}.", hint=hint, data={"did_you_mean": near} if near else None
+        )
+
+    def kept_back(self, name: str) -> str:
+        """Why a tool of that canonical or listed name cannot be had, as a sentence; empty where no such tool is."""
+        if len(name) > NAME_LIMIT_CHARS or not name.strip() or " " in name:  # words, as nearly always
+            return ""
+        try:
+            self._refuse_kept_back(name)
+        except RefusedError as error:
+            return str(error)
+        return ""
+
+    def _found_or_refused(self, name: str) -> ToolRecord | None:
+        """The tool of that name, None if none is known; raises where it is kept back."""
+        record = self.find(name)
+        if record is None:
+            self._refuse_kept_back(name)
+            self._refuse_access(name)
+        return record
+
+    def _server_meant(self, name: str) -> str | None:
+        """The configured server that would have a tool of that name, if it were listed and shown here."""
+        rules, key = self._current(), parse_canonical(name)
+        if key is not None:
+            return key.server if rules.allows(*key) else None
+        begun = [(prefix, server) for server in rules.servers if name.startswith(prefix := listed_prefix(server))]
+        fitting = [(prefix, server) for prefix, server in begun if rules.allows(server, name.removeprefix(prefix))]
+        return max(fitting)[1] if fitting else None
+
+    def _refuse_kept_back(self, name: str) -> None:
+        """Passes unless the name leads to a tool that is withheld, or to a server that is switched off or waits.
+
+        Whether a server that offers nothing at present has such a tool is not said.
+        """
+        key = parse_canonical(name)
+        withheld = self._withheld_as(name)
+        record = withheld.record if withheld is not None else self._catalog.snapshot.by_listed.get(name)
+        server = record.key.server if record is not None else key.server if key else self._server_meant(name) or ""
+        config = self.servers.get(server)
+        if config is not None and config.quarantined:
+            raise server_quarantined(server)
+        if config is not None and config.disabled:
+            raise server_disabled(server)
+        if withheld is not None and self._current().names(withheld.record):
+            raise tool_withheld(withheld.record.key, withheld.state)
+
+    def _withheld_as(self, name: str) -> Withheld | None:
+        """The withheld tool of that canonical or listed name, to the letter."""
+        withheld = self._catalog.snapshot.withheld
+        key = parse_canonical(name)
+        if key is not None and key in withheld:
+            return withheld[key]
+        return next((each for each in withheld.values() if each.record.listed_name == name), None)
+
+    def waiting(self) -> Mapping[str, int]:
+        """How many of its tools wait for the user, by server; without those that the user blocked."""
+        rules, withheld = self._current(), self._catalog.snapshot.withheld.values()
+        open_ = (each for each in withheld if each.state is not WithheldState.BLOCKED)
+        return Counter(each.record.key.server for each in open_ if rules.offers(each.record)) if withheld else {}
+
+    def _refuse_access(self, name: str) -> None:
+        """Passes unless the name is a tool's that the caller may know of, and does more than its token allows."""
+        snapshot, rules = self._catalog.snapshot, self._current()
+        key = parse_canonical(name)
+        record = (snapshot.by_key.get(key) if key else None) or snapshot.by_listed.get(name)
+        if record is None or not rules.names(record):
+            return
+        asked, access = policy.call_with(record.annotations), rules.access
+        if access != "destructive":
+            raise RefusedError(
+                f"Tool '{record.key}' asks for {asked} access, and your token allows {access}.",
+                hint="Use another tool, or ask the operator of this gateway for a token that allows it.",
+                code="access_denied",
+                data={"access": access, "needed": asked},
+            )
+
+    def require_servers(self, names: list[str]) -> None:
+        """Passes if every name is a configured server.
+
+        Raises:
+            ServerNotFoundError: One is not; the hint names those that are close.
+        """
+        for name in names:
+            if name not in self.servers:
+                near = get_close_matches(name, self.servers, n=NEAR_MISSES, cutoff=0.5)
+                known = ", ".join(near or sorted(self.servers)[:20]) or "none"
+                raise ServerNotFoundError(
+                    f"Server {name[:100]!r} is not configured.", hint=f"{'Close' if near else 'Known'}: {known}."
+                )
+
+
+class Narrowed(Visible):
+    """Of visible tools those within a principal's reach. It follows their configuration by itself.
+
+    Args:
+        whole: The tools of the place where it came in.
+        reach: How far it reaches.
+        profile_of: A configured profile by name; None where there is none (any more).
+    """
+
+    def __init__(self, whole: Visible, reach: Reach, profile_of: Callable[[str], Profile | None]) -> None:
+        super().__init__(whole._catalog, {}, whole._nearest, absence=whole._absence)
+        self._whole = whole
+        self._reach = reach
+        self._profile_of = profile_of
+        self._narrowed_from = self._rules
+
+    def _current(self) -> Rules:
+        theirs = self._whole._current()
+        if theirs is not self._narrowed_from:
+            held_to = None if self._reach.profile is None else self._profile_of(self._reach.profile)
+            self._rules = theirs.narrowed(self._reach, held_to)
+            self._narrowed_from = theirs
+        return self._rules
+
+
+NOT_COVERED = frozenset(ServerState) - {ServerState.READY, ServerState.DISABLED}
+"""States in which a server's tools may be missing from an answer or out of date."""

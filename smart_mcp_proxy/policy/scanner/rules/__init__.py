@@ -1,0 +1,1 @@
+"""Phrases of attacks, and the filter that finds where they may stand."""

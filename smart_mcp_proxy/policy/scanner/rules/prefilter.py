@@ -1,0 +1,248 @@
+"""Where in a text each way of saying something may stand, so that it is looked for there alone."""
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache, reduce
+from operator import or_
+from typing import NamedTuple
+
+from smart_mcp_proxy.policy.scanner.rules.required_literals import (
+    LEAST_CHARS,
+    alternatives,
+    is_plain,
+    may_match,
+    needs,
+    quick,
+    sequences,
+)
+
+__all__ = ["Searchable", "Way", "ways"]
+
+Span = tuple[int, int]
+"""Start and end of a part of a text."""
+MOST_WORDS = 12
+"""Looking for the places of more words than that takes longer than looking for the pattern everywhere."""
+SENTENCE, LINE, STOP, TEXT = 0, 1, 2, 3
+"""What ends the part of a text that a match stays in: full stops and line breaks, breaks, stops, nothing."""
+
+
+class Way(NamedTuple):
+    """One alternative of a pattern.
+
+    Attributes:
+        number: Its own.
+        group: The pattern's.
+        needs: The bits without each of which it cannot match.
+        reach: What a match stays within.
+        sequences: Without one of which it cannot match; none if that is not known.
+        pattern: Over text in lower case, single spaces.
+    """
+
+    number: int
+    group: int
+    needs: int
+    reach: int
+    sequences: tuple[str, ...]
+    pattern: re.Pattern[str]
+
+
+_WAYS: list[Way] = []
+_GROUPS: list[str] = []
+_EVERYWHERE: set[int] = set()
+"""Ways that nothing announces: few."""
+_BITS: dict[frozenset[str], int] = {}
+"""A bit for each set of pieces of which a text has to hold one, set while the patterns are read in."""
+_BEGINNINGS: dict[str, dict[str, int]] = {}
+"""The bits of each piece of letters and digits, by its first ones."""
+_MARKED: dict[str, dict[str, int]] = {}
+"""The bits of each other piece, by the first character that is neither."""
+_ASCII_MARKS: set[str] = set()
+"""Those characters that an ASCII text may hold."""
+_ANNOUNCED: dict[str, set[int]] = {}
+"""The ways that are looked for where a piece stands."""
+_Held = tuple[int, Collection[int]]
+"""The bits of the pieces that stand in a word, and the ways that they announce."""
+_WORD = re.compile(r"[a-z0-9]{3,}")
+_COMMON = frozenset(
+    (
+        "the", "user", "turn", "tool", "list", "return", "file", "for", "result", "all", "from", "message", "data",
+        "request", "source", "with", "add", "name", "use", "key", "and", "content", "before", "text", "call", "this",
+        "response", "argument", "includ", "read", "env", "http", "system", "first", "only", "need", "other", "output",
+        "server", "used", "you", "function", "not", "run",
+    )
+)  # fmt: skip
+"""Pieces that stand in every twentieth definition or more: rarer ones announce a way better."""
+_NO_PIECES: Mapping[str, int] = {}
+_NO_WAYS = frozenset[int]()
+_HOLDS_NOTHING: _Held = (0, ())
+KNOWN_WORDS = 16_384
+"""Words of which it is remembered what they hold: about 4 MiB. 5,000 tools have 12,000."""
+
+
+def ways(pattern: str) -> tuple[Way, ...]:
+    """The alternatives of a pattern, each with what it needs: few texts have to be searched for all of them."""
+    found = tuple(_way(each) for each in alternatives(pattern))
+    _GROUPS.append(pattern)
+    return found
+
+
+class Searchable:
+    """A text in which ways of saying something are looked for.
+
+    Args:
+        text: In lower case, single spaces, line breaks only between strings of a definition.
+
+    Attributes:
+        heard: The ways that the text has all pieces for, by the number of their pattern, each with the words that
+            announce it.
+    """
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self._lines = (text.replace(".", "\n"), text, text.replace("\n", " ").replace(".", "\n"))
+        self._parts: dict[tuple[int, str], list[Span]] = {}
+        self._held: dict[Span, int] = {}
+        marks = [*_marks_in(text)]
+        self._marks = reduce(or_, [bits for _, (bits, _) in marks], 0)
+        self.heard = _heard_in(text, [*marks, *((word, _held_by(word)) for word in set(_WORD.findall(text)))])
+
+    def find(self, group: tuple[Way, ...]) -> Iterable[re.Match[str]]:
+        """What one pattern of all these ways, those of one pattern, finds in the text."""
+        heard = self.heard.get(group[0].group)
+        if heard is None:
+            return ()
+        turns = [(way.pattern, where) for way, words in heard if (where := self._where(way, words))]
+        if len(turns) > 1:
+            return _in_turn(turns, self.text)
+        return [
+            match
+            for pattern, where in turns
+            for start, stop in reversed(where)
+            for match in pattern.finditer(self.text, start, stop)
+        ]
+
+    def _where(self, way: Way, words: Sequence[str]) -> list[Span]:
+        """The parts of the text in which a way may match, the last one first."""
+        if way.reach == TEXT or not 0 < len(words) <= MOST_WORDS:
+            return [(0, len(self.text))]
+        found = self._lines_with(way.reach, words[0])
+        if len(words) > 1:
+            found = sorted({span for word in words for span in self._lines_with(way.reach, word)})
+        return [span for span in reversed(found) if self._held_in(span) & way.needs == way.needs]
+
+    def _lines_with(self, reach: int, word: str) -> Sequence[Span]:
+        """The parts of the text that hold a word."""
+        known = self._parts.get((reach, word))
+        if known is None:
+            known = self._parts[reach, word] = [*_lines_with(word, self._lines[reach])]
+        return known
+
+    def _held_in(self, span: Span) -> int:
+        """The bits of the pieces in a part of the text, and of the marks anywhere in it."""
+        held = self._held.get(span)
+        if held is None:
+            words = [_held_by(word)[0] for word in _WORD.findall(self.text, *span)]
+            held = self._held[span] = reduce(or_, words, self._marks)
+        return held
+
+
+def _lines_with(word: str, lines: str) -> Iterator[Span]:
+    at = lines.find(word)
+    while at >= 0:
+        stop = lines.find("\n", at)
+        stop = len(lines) if stop < 0 else stop
+        yield lines.rfind("\n", 0, at) + 1, stop
+        at = lines.find(word, stop)
+
+
+def _heard_in(text: str, words: Iterable[tuple[str, _Held]]) -> Mapping[int, Sequence[tuple[Way, Sequence[str]]]]:
+    held, announcing = 0, {number: list[str]() for number in _EVERYWHERE}
+    for word, (bits, announced) in words:
+        held |= bits
+        for number in announced:
+            announcing.setdefault(number, []).append(word)
+    found: dict[int, list[tuple[Way, Sequence[str]]]] = {}
+    for number in sorted(announcing):
+        way = _WAYS[number]
+        if held & way.needs == way.needs and (not way.sequences or any(map(text.__contains__, way.sequences))):
+            found.setdefault(way.group, []).append((way, announcing[number]))
+    return found
+
+
+def _marks_in(text: str) -> Iterator[tuple[str, _Held]]:
+    """The pieces in a text that are not of letters and digits alone."""
+    chars = _ASCII_MARKS if text.isascii() else _MARKED
+    for char in filter(text.__contains__, chars):
+        for piece, bits in _MARKED[char].items():
+            if piece in text:
+                yield piece, (bits, _ANNOUNCED.get(piece, _NO_WAYS))
+
+
+@lru_cache(maxsize=KNOWN_WORDS)
+def _held_by(word: str) -> _Held:
+    """What a word of letters and digits holds."""
+    held, announced = 0, set[int]()
+    for at in range(len(word) - LEAST_CHARS + 1):
+        for piece, bits in _BEGINNINGS.get(word[at : at + LEAST_CHARS], _NO_PIECES).items():
+            if word.startswith(piece, at):
+                held |= bits
+                announced |= _ANNOUNCED.get(piece, _NO_WAYS)
+    return (held, tuple(announced)) if held else _HOLDS_NOTHING
+
+
+_Turn = tuple[re.Pattern[str], list[Span]]
+"""A pattern and the places that it has not been looked for in yet, the next one last."""
+
+
+def _in_turn(tried: Iterable[_Turn], text: str) -> Iterator[re.Match[str]]:
+    """One match after the other; where two begin at one place, that of the first pattern."""
+    ahead = [(match, turn) for turn in tried if (match := _next(turn, text, 0)) is not None]
+    while ahead:
+        first = min([match for match, _ in ahead], key=re.Match.start)
+        yield first
+        end = first.end()
+        found = [(match if match.start() >= end else _next(turn, text, end), turn) for match, turn in ahead]
+        ahead = [(match, turn) for match, turn in found if match is not None]
+
+
+def _next(turn: _Turn, text: str, at: int) -> re.Match[str] | None:
+    pattern, pending = turn
+    while pending:
+        start, stop = pending[-1]
+        if at < stop and (match := pattern.search(text, max(start, at), stop)) is not None:
+            return match
+        pending.pop()
+    return None
+
+
+def _way(pattern: str) -> Way:
+    needed, number = needs(pattern), len(_WAYS)
+    reach = SENTENCE + (LINE if may_match(pattern, ".") else 0) + (STOP if may_match(pattern, "\n") else 0)
+    if needed:
+        for piece in max(needed, key=_rarity):
+            _ANNOUNCED.setdefault(piece, set()).add(number)
+    else:
+        _EVERYWHERE.add(number)
+    bits = reduce(or_, map(_bit, needed), 0)
+    _WAYS.append(Way(number, len(_GROUPS), bits, reach, tuple(sequences(pattern)), re.compile(quick(pattern))))
+    _held_by.cache_clear()
+    return _WAYS[-1]
+
+
+def _rarity(pieces: frozenset[str]) -> tuple[bool, int, int]:
+    return _COMMON.isdisjoint(pieces), min(map(len, pieces)), -len(pieces)
+
+
+def _bit(pieces: frozenset[str]) -> int:
+    if pieces not in _BITS:
+        _BITS[pieces] = 1 << len(_BITS)
+        for piece in pieces:
+            if is_plain(piece):
+                same = _BEGINNINGS.setdefault(piece[:LEAST_CHARS], {})
+            else:
+                mark = next(char for char in piece if not is_plain(char))
+                same = _MARKED.setdefault(mark, {})
+                if mark.isascii():
+                    _ASCII_MARKS.add(mark)
+            same[piece] = same.get(piece, 0) | _BITS[pieces]
+    return _BITS[pieces]

@@ -1,0 +1,1 @@
+"""Engines: rank tools by words, by meaning, or by both."""

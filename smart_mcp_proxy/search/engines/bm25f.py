@@ -1,0 +1,334 @@
+"""The lexical engine: BM25F over the fields of a tool definition, changed in place without a rebuild."""
+
+import math
+import threading
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smart_mcp_proxy.models import Document, Hit
+from smart_mcp_proxy.search.engine import Scores
+from smart_mcp_proxy.search.engines.background import USUAL_TOOLS, usual_count
+from smart_mcp_proxy.search.engines.fields import terms_by_field
+from smart_mcp_proxy.search.engines.postings import Postings, append, drop, in_both, place
+from smart_mcp_proxy.search.engines.top import top_rows
+from smart_mcp_proxy.search.engines.variants import COMPOUND, Variant, Vocabulary, joined
+from smart_mcp_proxy.search.text import terms
+
+__all__ = ["Bm25fEngine"]
+
+_FLOOR = 0.65
+"""What a best hit must reach to be an answer, see `Bm25fEngine.fitness`."""
+
+_SINGLED_OUT = math.log(1_000)
+"""The evidence, in nats, that picks one tool out of a thousand: the unit of a lead."""
+
+_CROWD = 30
+_CROWD_PER_SERVER = 5
+"""Where the crowd is: the tool in this place, if each server may fill at most this many places before it, or an even
+share of the places where there are few servers. So one server that floods the catalog does not make a crowd."""
+
+_CROWD_DEPTH = 100
+_DEEPER = 4
+"""How deep the crowd is looked for at first, and the factor of the next steps. Of real queries over 1,200 real servers
+nearly 85 % find it in the first step, 99 % in the second. A fusion ranks as deep: so nothing is ranked twice for it."""
+
+_MATCHES_LIMIT = 1_024
+"""Query terms of which all that they match is remembered until the next change; an agent's words repeat."""
+
+_DENSE_SHARE = 1 / 8
+"""A term that more of the rows hold is faster added as a whole array."""
+
+_NOWHERE = Postings(np.empty(0, np.intp), np.empty(0, np.float32))
+
+
+class _Match(NamedTuple):
+    """What one query term finds.
+
+    Attributes:
+        weight: The term's rarity (idf), > 0.
+        rows: Row numbers where the term or a variant of it occurs, some of them twice (intp); None: `worths` has all
+            rows.
+        worths: What it adds to their scores, the same for the same row, in [0, weight) (float32).
+    """
+
+    weight: float
+    rows: NDArray[np.intp] | None
+    worths: NDArray[np.float32]
+
+
+class _Scores(NamedTuple):
+    """Of one query: the BM25F sum by row, and the weight of all its terms together, >= each of the sums."""
+
+    sums: NDArray[np.float32]
+    total: float
+
+
+class _Ranked(NamedTuple):
+    """The first `depth` allowed rows for a query, best first, fewer if no more match; with what they were ranked by."""
+
+    state: "_State"
+    query: str
+    allowed: Set[int] | None
+    scores: _Scores
+    depth: int
+    rows: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """All that a search reads. Not changed once published; an update builds and publishes the next one.
+
+    Attributes:
+        documents: By id.
+        row_of: Row number by id.
+        ids: Id by row number, int64; free rows hold -1 and occur in no postings.
+        postings: By term.
+        vocabulary: The terms of the postings.
+        server_of: The number of the row's server, int32; of free rows, whatever it was.
+        servers: How many there are.
+        matches: By query term, what it was found to match; a cache.
+    """
+
+    documents: Mapping[int, Document]
+    row_of: Mapping[int, int]
+    ids: NDArray[np.int64]
+    postings: Mapping[str, Postings]
+    vocabulary: Vocabulary
+    server_of: NDArray[np.int32]
+    servers: int
+    matches: dict[str, _Match] = field(default_factory=dict)
+
+    def rarity(self, term: str) -> float:
+        """The idf of a term, > 0, in the catalog together with the usual tools: small catalogs know few words."""
+        tools = len(self.documents) + USUAL_TOOLS
+        holding = usual_count(term) + (len(self.postings[term].rows) if term in self.postings else 0)
+        return math.log1p((tools - holding + 0.5) / (holding + 0.5))
+
+    def score(self, query: str) -> _Scores:
+        """How well each row answers the query."""
+        words = terms(query)
+        known = self.matches
+        matches = {term: known.get(term) or self._match(term) for term in words}
+        for term, compounds in _compounds(words, self.postings).items():
+            matches[term] = known.get(" ".join((term, *compounds))) or self._match(term, compounds)
+        sums = np.zeros(len(self.ids), np.float32)
+        for _, rows, worths in matches.values():
+            if rows is None:
+                sums += worths
+            else:
+                sums[rows] += worths  # once for a row that is there twice
+        return _Scores(sums, sum([match.weight for match in matches.values()]))
+
+    def _match(self, term: str, compounds: Sequence[str] = ()) -> _Match:
+        """What a term finds by itself, by its variants, and by the compounds it makes with its neighbours."""
+        variants = self.vocabulary.variants(term)
+        variants += [Variant((compound,), COMPOUND) for compound in compounds]
+        match = self._matched(term, variants)
+        # There are few dense ones, unless each is remembered with all its neighbours.
+        if match.rows is not None or not compounds:
+            if len(self.matches) >= _MATCHES_LIMIT:
+                self.matches.clear()
+            self.matches[" ".join((term, *compounds))] = match
+        return match
+
+    def _matched(self, term: str, variants: Sequence[Variant]) -> _Match:
+        """What a term and its variants find; a commoner variant counts for no more than it would by itself."""
+        own, weight = self.postings.get(term, _NOWHERE), self.rarity(term)
+        if not variants and len(own.rows) <= self._few:
+            return _Match(weight, *own.times(weight))
+        rarities = [max([self.rarity(name) for name in names]) for names, _ in variants]
+        if own is _NOWHERE:
+            weight = max(rarities)
+        found = [own.times(weight)]
+        for (names, factor), rarity in zip(variants, rarities, strict=True):
+            one = self.postings[names[0]] if len(names) == 1 else in_both(*[self.postings[name] for name in names])
+            found.append(one.times(factor * min(weight, rarity)))
+        rows = np.concatenate([one.rows for one in found])
+        worths = np.zeros(len(self.ids), np.float32)
+        np.maximum.at(worths, rows, np.concatenate([one.impacts for one in found]))
+        return _Match(weight, rows, worths[rows]) if len(rows) <= self._few else _Match(weight, None, worths)
+
+    @property
+    def _few(self) -> float:
+        return _DENSE_SHARE * len(self.ids)
+
+
+def _compounds(words: Sequence[str], known: Container[str]) -> dict[str, list[str]]:
+    """The words of a query that make a known compound with their neighbour, with these compounds."""
+    found: dict[str, list[str]] = {}
+    for pair in pairwise(words):
+        for compound in joined(*pair):
+            if compound in known:
+                for term in pair:
+                    found.setdefault(term, []).append(compound)
+    return found
+
+
+class Bm25fEngine:
+    """Ranks by BM25F, `sum(idf * tf / (k1 + tf))` with `tf` weighted over the fields.
+
+    A query's word is also met by its synonyms, by a compound written otherwise, and where no tool knows it by a word
+    one slip of the pen away, each at a discount.
+
+    A hit's score is the square root of that sum's share in the query's own `sum(idf)`, terms that no tool knows
+    included. It lies in [0, 1), ranks as the plain sum does, and is spread like a cosine: a tool with 0.7 of the best
+    score has half of the best sum, below which right answers were measured to be rare.
+
+    Safe for threads: readers take one immutable state, writers follow each other under a lock.
+
+    Source: Robertson, Zaragoza and Taylor, "Simple BM25 Extension to Multiple Weighted Fields", 2004.
+    """
+
+    name = "bm25f"
+    is_instant = True
+    problem: str | None = None
+
+    def __init__(self) -> None:
+        self._state = state = _State({}, {}, np.empty(0, np.int64), {}, Vocabulary({}), np.empty(0, np.int32), 0)
+        self._last = _Ranked(state, "", None, state.score(""), 0, np.empty(0, np.int64))
+        self._server_numbers: dict[str, int] = {}
+        self._writing = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._state.documents)
+
+    def __repr__(self) -> str:
+        return f"<Bm25fEngine {len(self)} documents, {len(self._state.postings)} terms>"
+
+    def update(self, added: Iterable[Document], removed: Iterable[int]) -> None:
+        """Makes `added` searchable and forgets `removed`; an added id that is known is replaced."""
+        new = {document.id: document for document in added}
+        with self._writing:
+            old = self._state
+            gone = {id for id in (*removed, *new) if id in old.documents}
+            documents = {id: document for id, document in old.documents.items() if id not in gone} | new
+            row_of = {id: row for id, row in old.row_of.items() if id not in gone}
+            ids = place(old.ids, row_of, [old.row_of[id] for id in gone], list(new))
+            postings = dict(old.postings)
+            drop(postings, [old.documents[id] for id in gone], [old.row_of[id] for id in gone])
+            append(postings, new.values(), row_of)
+            server_of = np.zeros(len(ids), np.int32)
+            server_of[: len(old.ids)] = old.server_of
+            server_of[[row_of[id] for id in new]] = [self._server_number(document) for document in new.values()]
+            servers = int(np.count_nonzero(np.bincount(server_of[ids >= 0])))
+            vocabulary = old.vocabulary.changed(postings)
+            self._state = _State(documents, row_of, ids, postings, vocabulary, server_of, servers)
+
+    def _server_number(self, document: Document) -> int:
+        return self._server_numbers.setdefault(document.server, len(self._server_numbers))
+
+    def rank(self, query: str, depth: int, allowed: Set[int] | None) -> list[Hit]:
+        """At most `depth` hits with a score above 0, best first, equal scores by id."""
+        return self.scores(query, depth, allowed).hits()
+
+    def scores(self, query: str, depth: int, allowed: Set[int] | None) -> Scores:
+        """What `rank` gives, as arrays."""
+        state = self._state
+        ranked = self._ranked(state, query, depth, allowed)
+        rows, (sums, total) = ranked.rows[:depth], ranked.scores
+        return Scores(state.ids[rows], np.sqrt(sums[rows] / total) if total else sums[rows])
+
+    def fits(self, query: str, id: int, allowed: Set[int] | None = None) -> bool:
+        """Whether a best hit is good enough to be an answer, see `fitness`."""
+        state = self._state
+        if id not in state.row_of:
+            return False
+        ranked = self._ranked(state, query, _CROWD_DEPTH, allowed)
+        sums = ranked.scores.sums
+        own = float(sums[state.row_of[id]])
+        # The crowd is no higher than the tool in its place, whichever servers fill the places before it.
+        highest = float(sums[ranked.rows[_CROWD - 1]]) if len(ranked.rows) >= _CROWD else 0.0
+        return _fitness(ranked, own, highest) >= 1 or _fitness(ranked, own, self._crowd(ranked)) >= 1
+
+    def fitness(self, query: str, id: int, allowed: Set[int] | None = None) -> float:
+        """How well a hit answers the query: its lead and the share of the need it meets, in units of 0.65.
+
+        Lead: how far its BM25F sum is above the crowd's, in units of `log(1000)`, the evidence that picks one tool
+        out of a thousand. Words that many tools share raise the crowd as they raise the best, so they lead nowhere.
+        Share: the sum's share in the query's weight. So a short query needs its words found, and a long one may miss
+        many if what it does find stands out.
+        """
+        state = self._state
+        if id not in state.row_of:
+            return 0.0
+        ranked = self._ranked(state, query, _CROWD_DEPTH, allowed)
+        own = float(ranked.scores.sums[state.row_of[id]])
+        return _fitness(ranked, own, self._crowd(ranked))
+
+    def _ranked(self, state: _State, query: str, depth: int, allowed: Set[int] | None) -> _Ranked:
+        """At least so deep, for the crowd too; what was ranked last again where that will do: `fits` follows `rank`."""
+        last = self._last
+        is_scored = last.state is state and last.query == query
+        if is_scored and last.allowed is allowed and last.depth >= depth:
+            return last
+        scores = last.scores if is_scored else state.score(query)
+        depth = max(depth, _CROWD_DEPTH)
+        rows = _best(state, scores.sums, depth, allowed)
+        self._last = ranked = _Ranked(state, query, allowed, scores, depth, rows)
+        return ranked
+
+    def _crowd(self, ranked: _Ranked) -> float:
+        """The sum of the tool in the crowd's place; 0 if there are not as many tools."""
+        while (row := _crowd_row(ranked)) is None and len(ranked.rows) >= ranked.depth:
+            ranked = self._ranked(ranked.state, ranked.query, _DEEPER * ranked.depth, ranked.allowed)
+        return 0.0 if row is None else float(ranked.scores.sums[row])
+
+    def explain(
+        self, query: str, ids: Collection[int], allowed: Set[int] | None = None
+    ) -> Mapping[int, Mapping[str, Any]]:
+        """`matched`: the query's terms or their variants found, by field; `lexical`: the score; without unknown ids."""
+        state = self._state
+        words = terms(query)
+        compounds = [compound for found in _compounds(words, state.postings).values() for compound in found]
+        variants = [name for term in words for names, _ in state.vocabulary.variants(term) for name in names]
+        wanted = list(dict.fromkeys((*words, *compounds, *variants)))
+        scores = {hit.id: hit.score for hit in self.rank(query, max(1, len(ids)), frozenset(ids))}
+        return {
+            id: {"matched": _matched(wanted, state.documents[id]), "lexical": round(scores.get(id, 0.0), 3)}
+            for id in ids
+            if id in state.documents
+        }
+
+
+def _matched(wanted: Sequence[str], document: Document) -> Mapping[str, Sequence[str]]:
+    matched = {name: [term for term in wanted if term in found] for name, found in terms_by_field(document).items()}
+    return {name: found for name, found in matched.items() if found}
+
+
+def _best(state: _State, sums: NDArray[np.float32], depth: int, allowed: Set[int] | None) -> NDArray[np.int64]:
+    """The rows of the first `depth` allowed tools, best first; looks deeper only as far as it must."""
+    reach, enough = depth, depth if allowed is None else min(depth, len(allowed))
+    while True:
+        rows = top_rows(sums, state.ids, reach)
+        is_all = len(rows) < reach
+        if allowed is not None:
+            rows = rows[[id in allowed for id in state.ids[rows].tolist()]]
+        if len(rows) >= enough or is_all:
+            return rows[:depth]
+        reach *= 8
+
+
+def _fitness(ranked: _Ranked, own: float, crowd: float) -> float:
+    """How well a tool with that sum answers the query, if the crowd has this one."""
+    return ((own - crowd) / _SINGLED_OUT + own / ranked.scores.total) / _FLOOR if own else 0.0
+
+
+def _crowd_row(ranked: _Ranked) -> int | None:
+    """The row in the crowd's place; None if the ranking does not reach it."""
+    state = ranked.state
+    per_server = max(_CROWD_PER_SERVER, math.ceil(_CROWD / max(1, state.servers)))
+    places: dict[int, int] = {}
+    counted = 0
+    for at, server in enumerate(state.server_of[ranked.rows].tolist()):
+        taken = places.get(server, 0)
+        if taken < per_server:
+            places[server] = taken + 1
+            counted += 1
+            if counted == _CROWD:
+                return int(ranked.rows[at])
+    return None

@@ -1,0 +1,151 @@
+"""Other words in which a catalog may say what a query says: synonyms, compounds written otherwise, slips of the pen."""
+
+from collections.abc import Container, Iterable, Mapping, Set
+from copy import copy
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smart_mcp_proxy.search.engines.thesaurus import same_in_meaning
+
+__all__ = ["COMPOUND", "Variant", "Vocabulary", "joined"]
+
+_SYNONYM = 0.5
+"""What a match by synonym counts: half, so that the tool that says the very word comes first."""
+
+COMPOUND = 0.8
+"""What `file system` counts for `filesystem` and the other way round: nearly the same, but not always."""
+
+_SLIP = 0.5
+"""What a word counts that differs in one letter: it may be another word."""
+
+_SLIP_LETTERS = 5
+"""Shorter words have too many neighbours at one letter's distance."""
+
+_PART_LETTERS = 3
+"""The shortest part of a compound."""
+
+
+class Variant(NamedTuple):
+    """Known terms that together stand for another one, and what a match counts beside the term itself, in (0, 1)."""
+
+    terms: tuple[str, ...]
+    factor: float
+
+
+class _Letters(NamedTuple):
+    """Terms that begin with the same letter: length (int8) and set of letters (uint32, a bit each) of each."""
+
+    terms: list[str]
+    lengths: NDArray[np.int8]
+    sets: NDArray[np.uint32]
+
+
+class Vocabulary:
+    """The terms of a catalog, asked for what comes close to a term. Immutable: `changed` returns the next one.
+
+    Args:
+        known: Terms by which tools can be found; must not change any more.
+    """
+
+    def __init__(self, known: Mapping[str, object]) -> None:
+        self._known = known
+        self._by_initial = _with_terms({}, known)
+
+    def changed(self, known: Mapping[str, object]) -> "Vocabulary":
+        """The vocabulary of `known`, for the cost of what is new or gone in it."""
+        following = copy(self)
+        following._known = known
+        kept = _without_terms(self._by_initial, self._known.keys() - known.keys())
+        following._by_initial = _with_terms(kept, (term for term in known if term not in self._known))
+        return following
+
+    def variants(self, term: str) -> list[Variant]:
+        """What may stand for `term`: synonyms always; parts of a compound, else a slip, where the term is unknown."""
+        found = [Variant((other,), _SYNONYM) for other in same_in_meaning(term) if other in self._known]
+        if term not in self._known:
+            found += [Variant(parts, COMPOUND) for parts in _parts(term, self._known)]
+            found = found or [Variant((other,), _SLIP) for other in self._one_slip_away(term)]
+        return found
+
+    def _one_slip_away(self, term: str) -> Iterable[str]:
+        """Known terms with the same first letter and one letter more, less, changed, or two neighbours swapped."""
+        if len(term) < _SLIP_LETTERS or not _is_word(term) or (near := self._by_initial.get(term[0])) is None:
+            return []
+        # One slip changes the length by at most one and the set of letters by at most two.
+        is_near = np.abs(near.lengths - len(term)) <= 1
+        is_near &= np.bitwise_count(near.sets ^ _letter_set(term)) <= 2
+        return [near.terms[at] for at in np.flatnonzero(is_near) if _is_one_slip(term, near.terms[at])]
+
+
+def joined(first: str, second: str) -> tuple[str, ...]:
+    """The terms that two neighbouring terms may make as one word, `web` and `page` for example webpage and webpag."""
+    compound = first + second
+    # The stemmer drops a final e from longer words only.
+    return (compound, compound[:-1]) if compound.endswith("e") else (compound,)
+
+
+def _is_one_slip(a: str, b: str) -> bool:
+    """Whether one letter inserted, left out, changed, or swapped with its neighbour turns `a` into `b`."""
+    if len(a) > len(b):
+        a, b = b, a
+    start = next((at for at, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), len(a))
+    if len(a) < len(b):
+        return len(b) - len(a) == 1 and a[start:] == b[start + 1 :]
+    if a[start + 1 :] == b[start + 1 :]:
+        return True
+    return a[start : start + 2] == b[start : start + 2][::-1] and a[start + 2 :] == b[start + 2 :]
+
+
+def _parts(term: str, known: Container[str]) -> Iterable[tuple[str, str]]:
+    cuts = range(_PART_LETTERS, len(term) - _PART_LETTERS + 1)
+    return [(term[:at], term[at:]) for at in cuts if term[:at] in known and term[at:] in known]
+
+
+def _is_word(term: str) -> bool:
+    return term.isascii() and term.isalpha()
+
+
+def _by_initials(terms: Iterable[str]) -> dict[str, list[str]]:
+    """Those of the terms that a slip may lead to, by first letter."""
+    words: dict[str, list[str]] = {}
+    for term in terms:
+        if len(term) >= _SLIP_LETTERS - 1 and _is_word(term):
+            words.setdefault(term[0], []).append(term)
+    return words
+
+
+def _with_terms(by_initial: Mapping[str, _Letters], new: Iterable[str]) -> dict[str, _Letters]:
+    """The table with more terms; 20 ms for 30,000 of them."""
+    table = dict(by_initial)
+    for initial, terms in _by_initials(new).items():
+        more = _signed(terms)
+        if (old := table.get(initial)) is not None:
+            lengths = np.concatenate((old.lengths, more.lengths))
+            more = _Letters([*old.terms, *terms], lengths, np.concatenate((old.sets, more.sets)))
+        table[initial] = more
+    return table
+
+
+def _without_terms(by_initial: Mapping[str, _Letters], gone: Set[str]) -> dict[str, _Letters]:
+    """The table with fewer terms."""
+    table = dict(by_initial)
+    for initial in _by_initials(gone):
+        old = table.pop(initial)
+        keep = [at for at, term in enumerate(old.terms) if term not in gone]
+        if keep:
+            table[initial] = _Letters([old.terms[at] for at in keep], old.lengths[keep], old.sets[keep])
+    return table
+
+
+def _letter_set(term: str) -> int:
+    bits = 0
+    for letter in term:
+        bits |= 1 << (ord(letter) & 31)
+    return bits
+
+
+def _signed(terms: list[str]) -> _Letters:
+    lengths = np.fromiter((len(term) for term in terms), np.int8, len(terms))
+    return _Letters(terms, lengths, np.fromiter(map(_letter_set, terms), np.uint32, len(terms)))

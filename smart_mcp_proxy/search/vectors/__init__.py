@@ -1,0 +1,1 @@
+"""Vectors of tools in memory and beside the catalog."""

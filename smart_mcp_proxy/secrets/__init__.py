@@ -1,0 +1,1 @@
+"""Keys and the keyring: where secrets are kept."""

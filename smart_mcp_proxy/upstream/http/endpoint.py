@@ -1,0 +1,273 @@
+"""The HTTP side of a raw session: sends requests to one address, and says truthfully why one got no answer."""
+
+import asyncio
+import os
+import socket
+import ssl
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, Final
+from urllib.parse import urljoin, urlsplit
+
+from smart_mcp_proxy.errors import UpstreamError
+from smart_mcp_proxy.io.open_files import OPEN_FILES_HINT, why_none_left
+from smart_mcp_proxy.telemetry import redact
+from smart_mcp_proxy.upstream.http.exchange import BadAnswerError, RequestBody, Response
+from smart_mcp_proxy.upstream.http.http_client import HttpClient
+from smart_mcp_proxy.upstream.http_failures import (
+    Failure,
+    TlsContext,
+    failure_error,
+    is_refusal,
+    missing_scope,
+    retry_after_s,
+    status_words,
+    too_long,
+)
+from smart_mcp_proxy.upstream.oauth.auth_bearer import Bearer
+
+__all__ = ["Endpoint", "media_type"]
+
+_PORTS: Final = {"http": 80, "https": 443}
+_CUT: Final = "broke the connection in the middle of its answer"
+_MAX_REDIRECTS: Final = 5
+_DRAIN_S: Final = 1.0
+_DRAIN_BYTES: Final = 1 << 16
+_MEDIA_TYPES: Final = 64
+"""Remembered, of all servers together: each writes one or two."""
+
+
+class Endpoint:
+    """One server's address, with connections, cookies and headers of its own. Nothing comes from the environment.
+
+    Compression is declined: a small answer that unpacks to gigabytes would pass every limit on size.
+
+    Args:
+        server: Configured name, for messages.
+        url: The server's address.
+        headers: Configured for it; sent with every request.
+        max_body_bytes: Longer answers are refused while they are read.
+        on_unreachable: Told why, when there is nobody at the address.
+        tls: For https.
+        bearer: The sign-in that every request carries, None for none; closed with this.
+    """
+
+    def __init__(
+        self,
+        server: str,
+        url: str,
+        headers: Mapping[str, str],
+        max_body_bytes: int,
+        on_unreachable: Callable[[str], None],
+        tls: TlsContext,
+        bearer: Bearer | None = None,
+    ) -> None:
+        self._server = server
+        self._bearer = bearer
+        self._url = url
+        self._max_body_bytes = max_body_bytes
+        self._on_unreachable = on_unreachable
+        self._client = HttpClient(
+            {
+                "user-agent": "smart-mcp-proxy",
+                **{name.lower(): value for name, value in headers.items()},  # so that none is sent twice
+                "accept": "application/json, text/event-stream",
+                "accept-encoding": "identity",
+            },
+            tls,
+        )
+
+    def send(
+        self, verb: str, headers: Mapping[str, str], body: RequestBody | None = None
+    ) -> Coroutine[Any, Any, Response]:
+        """The beginning of an answer of whatever status but a redirect. Who gets it has to close it.
+
+        A redirect is followed on the same host only, and not for a POST that would become a GET: everything in a
+        request was meant for that host. A token that is refused is renewed, once: 401 is decided before a request
+        reaches its handler, so it may be sent again.
+
+        Raises:
+            UpstreamAuthError: The server's sign-in is over.
+            UpstreamError: There is no answer, or none that is accepted.
+        """
+        if self._bearer is None:
+            return self._followed(verb, headers, body)
+        return self._signed_in(self._bearer, verb, headers, body)
+
+    async def _signed_in(
+        self, bearer: Bearer, verb: str, headers: Mapping[str, str], body: RequestBody | None
+    ) -> Response:
+        token = await bearer.token()
+        response = await self._followed(verb, {**headers, "authorization": f"Bearer {token}"}, body)
+        if scope := _missing_scope(response):
+            await bearer.want(scope)
+        if response.status != 401:
+            return response
+        try:
+            if not await bearer.renewed(token):
+                return response
+        except BaseException:
+            response.close()
+            raise
+        response.close()
+        token = await bearer.token()
+        return await self._followed(verb, {**headers, "authorization": f"Bearer {token}"}, body)
+
+    async def _followed(self, verb: str, headers: Mapping[str, str], body: RequestBody | None) -> Response:
+        url, followed = self._url, 0
+        while True:
+            try:
+                response = await self._client.request(verb, url, headers, body)
+            except (BadAnswerError, OSError, ValueError) as exc:
+                raise self._unanswered(exc, body) from exc
+            if not 300 <= response.status < 400:
+                break
+            response.close()
+            target = _target(response)
+            if followed == _MAX_REDIRECTS or target is None or not _may_follow(verb, response, target):
+                raise self.error(_redirected(response, target))
+            url = target
+            if response.status == 308:
+                self._url = url
+            followed += 1
+        if response.headers.get("content-encoding", "identity") != "identity":
+            response.close()
+            raise self.error(Failure("sent a compressed answer although none was accepted"))
+        return response
+
+    def _unanswered(self, exc: BadAnswerError | OSError | ValueError, body: RequestBody | None) -> UpstreamError:
+        if isinstance(exc, BadAnswerError) or (isinstance(exc, OSError) and body is not None and body.is_sent):
+            return self.error(Failure(_words(exc)))
+        if not isinstance(exc, OSError):  # a certificate that cannot be verified is a ValueError, too
+            reason = "cannot be asked: its url or one of its headers is not valid in HTTP"
+            return self.error(Failure(reason, was_refused=True))
+        none_left = why_none_left(exc)
+        reason = f"cannot be reached: {none_left}" if none_left else _words_for_unreachable(exc)
+        self._on_unreachable(reason)
+        return self.error(Failure(reason, was_refused=True, hint=OPEN_FILES_HINT if none_left else ""))
+
+    async def read_some(self, response: Response) -> bytes:
+        """What has arrived of the body, at least one byte; empty at its end.
+
+        Raises:
+            UpstreamError: The connection broke.
+        """
+        try:
+            return await response.read_some()
+        except (BadAnswerError, OSError) as exc:
+            raise self._cut(exc) from exc
+
+    async def read_all(self, response: Response) -> Sequence[bytes]:
+        """The whole body, in at least one piece.
+
+        Raises:
+            UpstreamError: The connection broke, or the body is too long.
+        """
+        try:
+            body = await response.read_whole(self._max_body_bytes)
+        except (BadAnswerError, OSError) as exc:
+            raise self._cut(exc) from exc
+        if body is None:
+            raise self.oversized()
+        return body
+
+    def _cut(self, exc: BadAnswerError | OSError) -> UpstreamError:
+        return self.error(Failure(_words(exc) if isinstance(exc, BadAnswerError) else _CUT))
+
+    async def drain(self, response: Response) -> None:
+        """Reads what little should be left of a body, so that its connection can be used again."""
+        left_bytes = _DRAIN_BYTES
+        try:
+            async with asyncio.timeout(_DRAIN_S):
+                while left_bytes > 0 and (chunk := await self.read_some(response)):
+                    left_bytes -= len(chunk)
+        except (TimeoutError, UpstreamError):
+            pass  # then it is not used again
+        finally:
+            response.close()
+
+    async def close(self) -> None:
+        """Closes all connections."""
+        await self._client.close()
+        if self._bearer is not None:
+            await self._bearer.close()
+
+    def error(self, failure: Failure) -> UpstreamError:
+        """The error for an exchange that failed."""
+        is_signed_in = self._bearer is not None
+        return failure_error(self._server, failure, was_refused=failure.was_refused, is_signed_in=is_signed_in)
+
+    def status_error(self, response: Response, said: str = "", *, has_session: bool = False) -> UpstreamError:
+        """The error for an answer of status 400 or above, whose body says `said`."""
+        failure = Failure(
+            status_words(response.status),
+            response.status,
+            was_refused=is_refusal(response.status, has_session=has_session),
+            retry_after_s=retry_after_s(response.headers.get("retry-after", "")),
+            missing_scope=_missing_scope(response),
+            said=redact(said),
+        )
+        return self.error(failure)
+
+    def oversized(self) -> UpstreamError:
+        """The error for an answer that is too long."""
+        return self.error(too_long(self._max_body_bytes))
+
+
+def media_type(response: Response) -> str:
+    """What kind of body an answer has, without parameters, in lower case; empty if it does not say."""
+    return _media_type(response.headers.get("content-type", ""))
+
+
+@lru_cache(_MEDIA_TYPES)
+def _media_type(content_type: str) -> str:
+    return content_type.partition(";")[0].strip().lower()
+
+
+def _missing_scope(response: Response) -> str:
+    return missing_scope(response.status, response.headers.get("www-authenticate", ""))
+
+
+def _target(response: Response) -> str | None:
+    location = response.headers.get("location")
+    try:
+        return urljoin(response.url, location) if location else None
+    except ValueError:
+        return None
+
+
+def _may_follow(verb: str, response: Response, target: str) -> bool:
+    """Whether a redirect leaves the request as it was, and on the origin it was meant for or its https twin."""
+    if response.status not in (307, 308) and not (verb == "GET" and response.status in (301, 302, 303)):
+        return False
+    here, there = urlsplit(response.url), urlsplit(target)
+    if there.username is not None or there.password is not None or there.hostname != here.hostname:
+        return False
+    ways = [(part.scheme, part.port or _PORTS.get(part.scheme)) for part in (here, there)]
+    return ways[0] == ways[1] or ways == [("http", 80), ("https", 443)]
+
+
+def _redirected(response: Response, target: str | None) -> Failure:
+    place = (urlsplit(target).hostname if target is not None else None) or "another address"
+    reason = f"redirects to {place} (HTTP {response.status}), which is not followed"
+    return Failure(reason, response.status, was_refused=is_refusal(response.status))
+
+
+def _words_for_unreachable(exc: OSError) -> str:
+    if isinstance(exc, TimeoutError) and exc.errno is None:
+        return str(exc)
+    if isinstance(exc, ssl.SSLCertVerificationError):
+        return f"has no valid certificate: {_first_line(exc.verify_message)}"
+    if isinstance(exc, (ssl.SSLError, socket.gaierror)) or exc.errno is None or exc.errno < 0:
+        return f"cannot be reached: {_first_line(exc.strerror or exc) or type(exc).__name__}"
+    return f"cannot be reached: {os.strerror(exc.errno)}"
+
+
+def _words(exc: Exception) -> str:
+    if isinstance(exc, BadAnswerError):
+        return f"sent an answer that is no valid HTTP: {_first_line(exc)}"
+    return f"broke the connection: {_first_line(exc) or type(exc).__name__}"
+
+
+def _first_line(text: object) -> str:
+    return next(iter(str(text).splitlines()), "").rstrip(":. ")

@@ -1,0 +1,262 @@
+"""One session on the level of HTTP: which exchange belongs to which request, and how each may end."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, Final
+
+from smart_mcp_proxy.errors import UpstreamAuthError, UpstreamError
+from smart_mcp_proxy.models import OnMessage
+from smart_mcp_proxy.telemetry import get_logger, spawn
+from smart_mcp_proxy.upstream.http.endpoint import Endpoint, media_type
+from smart_mcp_proxy.upstream.http.exchange import RequestBody, Response
+from smart_mcp_proxy.upstream.http.message_lines import MessageLines, is_notification
+from smart_mcp_proxy.upstream.http.sse import BURST_EVENTS, EventParser, OversizedEventError
+from smart_mcp_proxy.upstream.http_failures import Failure, words_of
+from smart_mcp_proxy.upstream.protocol.codec import encode_message
+from smart_mcp_proxy.upstream.protocol.inbox import Inbox
+from smart_mcp_proxy.upstream.protocol.session import timeout_error
+
+__all__ = ["HttpSession"]
+
+_SESSION_HEADER: Final = "Mcp-Session-Id"
+_RESUME_S: Final = 1.0
+"""Pause before a cut answer is taken up again, where the server names none."""
+_LONGEST_RESUME_S: Final = 30.0
+_SAY_S: Final = 10.0
+_REFUSAL_S: Final = 2.0
+"""How long the body of an error may take: its status is known without it."""
+_END_S: Final = 1.0
+_CLOSE_S: Final = 2.0
+
+_log = get_logger("upstream")
+
+
+class HttpSession:
+    """What one server and we send each other; knows the session's headers, not the era.
+
+    Args:
+        server: Configured name, for messages.
+        endpoint: Where to send.
+        inbox: Where what arrives goes.
+        max_event_bytes: Larger events are refused.
+        on_lost: Told why, when the server no longer knows the session.
+
+    Attributes:
+        headers: What each request of a handshake-era session carries besides the configured headers.
+    """
+
+    def __init__(
+        self, server: str, endpoint: Endpoint, inbox: Inbox, max_event_bytes: int, on_lost: Callable[[str], None]
+    ) -> None:
+        self.headers: dict[str, str] = {}
+        self._server = server
+        self._endpoint = endpoint
+        self._inbox = inbox
+        self._max_event_bytes = max_event_bytes
+        self._on_lost = on_lost
+        self._has_announced = False
+        self._chores: set[asyncio.Task[None]] = set()
+
+    @property
+    def has_id(self) -> bool:
+        """Whether the server keeps a session for us."""
+        return _SESSION_HEADER in self.headers
+
+    async def exchange(
+        self,
+        request_id: int,
+        method: str,
+        headers: Mapping[str, str],
+        body: RequestBody,
+        on_message: OnMessage | None = None,
+    ) -> None:
+        """Sends a request and reads until the inbox has the answer; what comes before it goes to `on_message`.
+
+        Raises:
+            UpstreamError: None will come.
+        """
+        response = await self._endpoint.send("POST", headers, body)
+        last_id = ""
+        while (cut := await self._read_to_end(response, request_id, method, on_message)) is not None:
+            last_id = cut.last_id or last_id
+            if not last_id or not self.has_id:
+                raise self._improper(method, "its stream ended before it came")
+            await asyncio.sleep(_RESUME_S if cut.retry_s is None else min(cut.retry_s, _LONGEST_RESUME_S))
+            response = await self._resumed(method, last_id)
+
+    async def announcements(self, last_id: str) -> Response:
+        """The beginning of the stream on which the server says what belongs to no request."""
+        headers = self.headers | {"Accept": "text/event-stream"} | ({"Last-Event-ID": last_id} if last_id else {})
+        response = await self._endpoint.send("GET", headers)
+        if response.status == 200:
+            self._has_announced = True
+        elif self._has_announced:  # else many servers answer 404 where they mean that they announce nothing
+            self._notice_loss(response)
+        return response
+
+    async def say(self, message: Mapping[str, Any]) -> None:
+        """Sends a message that nobody answers.
+
+        Raises:
+            UpstreamError: It was refused, or could not be sent in time.
+        """
+        body = RequestBody(encode_message(message))
+        try:
+            async with asyncio.timeout(_SAY_S):
+                response = await self._endpoint.send("POST", self.headers, body)
+        except TimeoutError:
+            raise timeout_error(self._server, str(message.get("method")), _SAY_S, was_sent=body.is_sent) from None
+        if response.status >= 400:
+            response.close()
+            raise self._endpoint.status_error(response)
+        self._spawn(self._endpoint.drain(response))
+
+    def say_soon(self, message: Mapping[str, Any]) -> None:
+        """Sends a message that nobody answers without waiting; if that fails, it failed."""
+
+        async def try_to_say() -> None:
+            try:
+                await self.say(message)
+            except UpstreamError as exc:
+                _log.debug("server %s did not take a message: %r", self._server, exc)
+
+        self._spawn(try_to_say())
+
+    async def end(self) -> None:
+        """Tells the server that the session is over; not for long."""
+        try:
+            async with asyncio.timeout(_END_S):
+                (await self._endpoint.send("DELETE", self.headers)).close()
+        except (TimeoutError, UpstreamError) as exc:
+            _log.debug("server %s was not told of the session's end: %r", self._server, exc)
+
+    async def stop(self) -> None:
+        """Ends what goes on in the background."""
+        if chores := tuple(self._chores):
+            for task in chores:
+                task.cancel()
+            await asyncio.wait(chores, timeout=_CLOSE_S)
+
+    @property
+    def chores(self) -> int:
+        """How many things go on in the background."""
+        return len(self._chores)
+
+    # --- reading answers
+
+    async def _read_to_end(
+        self, response: Response, request_id: int, method: str, on_message: OnMessage | None
+    ) -> EventParser | None:
+        """Reads one answer and lets go of its connection; see `_read_answer`."""
+        try:
+            cut = await self._read_answer(response, request_id, method, on_message)
+        except BaseException:
+            response.close()
+            raise
+        if cut is not None:
+            response.reject()
+        elif not response.is_over:  # only the end of the body is missing: soon the connection can be used again
+            self._spawn(self._endpoint.drain(response))
+        return cut
+
+    async def _read_answer(
+        self, response: Response, request_id: int, method: str, on_message: OnMessage | None
+    ) -> EventParser | None:
+        """Reads one answer; of a stream that was cut before it, returns what knows where to take it up again."""
+        if response.status >= 400:
+            await self._read_refusal(response, request_id)
+            return None
+        if response.status != 200:
+            raise self._improper(method, f"HTTP {response.status} in answer to a request")
+        if method == "initialize" and (session_id := response.headers.get(_SESSION_HEADER.lower())):
+            self.headers[_SESSION_HEADER] = session_id
+        kind = media_type(response)
+        if kind == "text/event-stream":
+            return await self._read_events(response, request_id, on_message)
+        if kind != "application/json":
+            raise self._improper(method, f"Unexpected content type: {kind or 'none'}")
+        body = await (self._read_lines(response, on_message) if on_message else self._endpoint.read_all(response))
+        if not await self._inbox.take(request_id, *body):
+            response.reject()  # what it answers may be the request before; the next one would get this one's answer
+            raise self._improper(method, "no message in it carries the request's id")
+        return None
+
+    async def _read_refusal(self, response: Response, request_id: int) -> None:
+        """Reads an answer of status 400 or above: the server's JSON-RPC error if it is a whole one, else the status.
+
+        Source: contract.md, Results and errors: a server's HTTP status outlives its body.
+        """
+        has_session = self.has_id
+        error = self._endpoint.status_error(response, has_session=has_session)
+        if self._notice_loss(response) or isinstance(error, UpstreamAuthError) or not _is_json(response):
+            raise error
+        try:
+            async with asyncio.timeout(_REFUSAL_S):
+                body = b"".join(await self._endpoint.read_all(response))
+        except (TimeoutError, UpstreamError):
+            raise error from None
+        if not self._inbox.take_refusal(body, request_id):
+            raise self._endpoint.status_error(response, words_of(body), has_session=has_session)
+
+    async def _read_lines(self, response: Response, on_message: OnMessage) -> Sequence[bytes]:
+        """What a JSON body holds after the notifications that it begins with, each in a line of its own."""
+        lines = MessageLines(self._max_event_bytes)
+        while chunk := await self._endpoint.read_some(response):
+            for notification in lines.feed(chunk):
+                await on_message(notification)
+            if lines.is_oversized:
+                raise self._endpoint.oversized()
+        return (lines.rest,)
+
+    async def _read_events(
+        self, response: Response, request_id: int, on_message: OnMessage | None
+    ) -> EventParser | None:
+        """Reads a stream up to the answer; what is known of the stream if it ends before."""
+        parser = EventParser(self._max_event_bytes)
+        try:
+            while chunk := await self._endpoint.read_some(response):
+                for number, event in enumerate(parser.feed(chunk), 1):
+                    is_message = event.name == "message"
+                    if is_message and on_message is not None and is_notification(event.data):
+                        await on_message(event.data)
+                    elif is_message and await self._inbox.take(request_id, event.data):
+                        return None
+                    if number % BURST_EVENTS == 0:
+                        await asyncio.sleep(0)
+        except OversizedEventError:
+            raise self._endpoint.oversized() from None
+        except UpstreamError:
+            if not parser.last_id or not self.has_id:
+                raise
+        return parser
+
+    async def _resumed(self, method: str, last_id: str) -> Response:
+        """The rest of a stream that was cut."""
+        try:
+            response = await self.announcements(last_id)
+        except UpstreamError as exc:
+            raise self._improper(method, "its stream was cut and cannot be taken up again") from exc
+        if response.status == 200 and media_type(response) == "text/event-stream":
+            return response
+        response.close()
+        raise self._improper(method, f"its stream was cut and cannot be taken up again (HTTP {response.status})")
+
+    def _notice_loss(self, response: Response) -> bool:
+        """Whether the server says that it does not know our session (any more)."""
+        is_lost = response.status == 404 and self.has_id
+        if is_lost:
+            self._on_lost("has forgotten the session (HTTP 404)")
+        return is_lost
+
+    def _improper(self, method: str, reason: str) -> UpstreamError:
+        return self._endpoint.error(Failure(f"gave no proper answer to '{method}': {reason}"))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = spawn(work, f"upstream-http-{self._server}")
+        self._chores.add(task)
+        task.add_done_callback(self._chores.discard)
+
+
+def _is_json(response: Response) -> bool:
+    kind = media_type(response)
+    return kind == "application/json" or (kind.startswith("application/") and kind.endswith("+json"))

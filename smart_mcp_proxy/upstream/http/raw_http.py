@@ -1,0 +1,375 @@
+"""Sessions over streamable HTTP in both eras: raw JSON over kept connections."""
+
+import asyncio
+import contextlib
+from collections.abc import Coroutine, Mapping
+from functools import partial
+from typing import Any, Final
+
+from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
+from mcp_types import UNSUPPORTED_PROTOCOL_VERSION
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+from smart_mcp_proxy.errors import UpstreamAuthError, UpstreamError
+from smart_mcp_proxy.models import Era, OnMessage, OnProgress
+from smart_mcp_proxy.raw_result import RawResult
+from smart_mcp_proxy.request_ids import next_request_id
+from smart_mcp_proxy.servers import ServerConfig
+from smart_mcp_proxy.telemetry import spawn
+from smart_mcp_proxy.upstream.http.announcements import Announcements
+from smart_mcp_proxy.upstream.http.endpoint import Endpoint
+from smart_mcp_proxy.upstream.http.exchange import RequestBody, Response
+from smart_mcp_proxy.upstream.http.http_session import HttpSession
+from smart_mcp_proxy.upstream.http_failures import Failure, TlsContext
+from smart_mcp_proxy.upstream.oauth.auth_bearer import Bearer
+from smart_mcp_proxy.upstream.protocol.codec import encode_message
+from smart_mcp_proxy.upstream.protocol.deadline import Deadline
+from smart_mcp_proxy.upstream.protocol.handshake import Agreement, announced, enveloped, modern_meta, negotiate
+from smart_mcp_proxy.upstream.protocol.header_rules import HeaderRules
+from smart_mcp_proxy.upstream.protocol.inbox import Inbox
+from smart_mcp_proxy.upstream.protocol.pending import SUBSCRIBE, PendingCall
+from smart_mcp_proxy.upstream.protocol.progress import NO_FEED, ProgressFeed
+from smart_mcp_proxy.upstream.protocol.session import OnEvent, Peer, after_gap, timeout_error
+
+__all__ = ["RawHttpLink", "open_raw_http"]
+
+_MAX_EXCHANGES: Final = 256
+"""Requests to one server at a time; more wait for their turn, so that a server that hangs does not use up the sockets
+of all."""
+_MAX_ANSWERS: Final = 32
+"""Answers on their way to requests of the server's; one that asks faster than it listens gets no more."""
+_FIRST_STREAM_S: Final = 0.25
+"""How long opening waits for the stream of announcements. What opens later counts as a change, for the gap before."""
+_CLOSE_S: Final = 2.0
+_UNCANCELLABLE: Final = frozenset({"initialize", "server/discover"})
+_MAYBE_MODERN: Final = frozenset({400, 404, 405, 406, 415})
+"""What a server that no longer knows `initialize` may answer to it, where it gives no JSON-RPC error."""
+
+
+async def open_raw_http(
+    config: ServerConfig,
+    *,
+    era: Era | None,
+    on_event: OnEvent,
+    max_message_bytes: int,
+    tls: TlsContext | None = None,
+    bearer: Bearer | None = None,
+    peer: Peer | None = None,
+) -> "RawHttpLink":
+    """Connects to the server and agrees on an era with it; `bearer` is closed with the session.
+
+    Raises:
+        UpstreamAuthError: It asks for a sign-in.
+        UpstreamError: It cannot be reached or refuses; the message has the HTTP status.
+        UpstreamTimeoutError: It does not answer within `limits.init_s`.
+    """
+    link = RawHttpLink(config, on_event, max_message_bytes, tls or TlsContext(), bearer, peer)
+    await link.open(era)
+    return link
+
+
+class RawHttpLink:
+    """A session over HTTP: an exchange for each request, and one stream to hear what the server says by itself.
+
+    Args:
+        config: The server, expanded.
+        on_event: Told of changes and log lines.
+        max_message_bytes: Larger messages are refused.
+        tls: For https.
+        bearer: The sign-in that every request carries.
+        peer: The one client that the session is for; None where many share it.
+    """
+
+    def __init__(
+        self,
+        config: ServerConfig,
+        on_event: OnEvent,
+        max_message_bytes: int,
+        tls: TlsContext,
+        bearer: Bearer | None = None,
+        peer: Peer | None = None,
+    ) -> None:
+        self.era: Era = "handshake"
+        self.protocol_version = ""
+        self.capabilities: Mapping[str, Any] = {}
+        self.server_info = ""
+        self._server = config.name
+        self._init_s = config.limits.init_s
+        self._on_event = on_event
+        self._max_message_bytes = max_message_bytes
+        self._endpoint = Endpoint(config.name, config.url, config.headers, max_message_bytes, self._lose, tls, bearer)
+        if bearer is not None:
+            bearer.on_lost = self._lose_sign_in
+        self._lost_sign_in: UpstreamAuthError | None = None
+        self._inbox = Inbox(config.name, on_event, self._stream_opened, self._answer, self._say, peer)
+        self._session = HttpSession(config.name, self._endpoint, self._inbox, max_message_bytes, self._lose)
+        self._header_rules = HeaderRules(config.name)
+        self._meta: Mapping[str, Any] = {}
+        self._declared: Mapping[str, Any] = peer.capabilities if peer is not None else {}
+        self._slots = asyncio.Semaphore(_MAX_EXCHANGES)
+        self._deadlines: set[Deadline] = set()
+        self._has_ended_calls = asyncio.Event()
+        self._listener: asyncio.Task[None] | None = None
+        self._is_listening = asyncio.Event()
+        self._reason: str | None = None
+        self._lost = asyncio.Event()
+
+    def __repr__(self) -> str:
+        return f"<RawHttpLink {self._server}, {self._reason or 'open'}, {len(self._inbox.pending)} calls>"
+
+    # --- lifetime
+
+    async def open(self, known: Era | None) -> None:
+        """Connects; see `open_raw_http`."""
+        try:
+            async with asyncio.timeout(self._init_s):
+                self._adopt(await self._agreed(known))
+                with contextlib.suppress(UpstreamError):  # some servers refuse it and work all the same
+                    await self.notify("notifications/initialized", {})
+                await self._start_listening()
+        except TimeoutError:
+            await self.close()
+            raise timeout_error(self._server, "initialize", self._init_s, was_sent=True) from None
+        except BaseException:
+            await self.close()
+            raise
+
+    async def close(self) -> None:
+        """Ends the session, on the server too; calls under way fail."""
+        must_end = self._reason is None and self._session.has_id
+        self._lose("was stopped")
+        await self._end_calls()
+        if self._listener is not None:
+            self._listener.cancel()
+            await asyncio.wait({self._listener}, timeout=_CLOSE_S)
+        await self._session.stop()
+        if must_end:
+            await self._session.end()
+        await self._endpoint.close()
+
+    async def _end_calls(self) -> None:
+        """Brings all deadlines forward to now, and waits until nobody uses a connection any more."""
+        for deadline in self._deadlines:
+            deadline.expire()
+        if self._deadlines:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_CLOSE_S):
+                    await self._has_ended_calls.wait()
+
+    async def wait_closed(self) -> UpstreamError:
+        """Waits for the end, and says why it came."""
+        await self._lost.wait()
+        return self._lost_sign_in or self._lost_error(was_sent=True)
+
+    def _lost_error(self, *, was_sent: bool) -> UpstreamError:
+        return self._endpoint.error(Failure(self._reason or "ended the session", was_refused=not was_sent))
+
+    def _lose(self, reason: str) -> None:
+        if self._reason is None:
+            self._reason = reason
+            self._lost.set()
+
+    def _lose_sign_in(self, error: UpstreamAuthError) -> None:
+        if self._reason is None:
+            self._lost_sign_in = error
+            self._lose("is no longer signed in to")
+
+    # --- agreeing on an era
+
+    async def _agreed(self, known: Era | None) -> Agreement:
+        try:
+            return await self._negotiated(known)
+        except UpstreamError as exc:
+            if not _hints_at_modern(exc, known):
+                raise
+        return await self._negotiated("modern")
+
+    async def _negotiated(self, known: Era | None) -> Agreement:
+        tasks: list[asyncio.Task[None]] = []
+        replies: list[asyncio.Future[RawResult]] = []
+
+        async def post(method: str, params: Mapping[str, Any]) -> "asyncio.Future[RawResult]":
+            reply: asyncio.Future[RawResult] = asyncio.get_running_loop().create_future()
+            replies.append(reply)
+            tasks.append(spawn(self._fulfil(reply, method, params), f"upstream-open-{self._server}"))
+            return reply
+
+        try:
+            return await negotiate(self._server, post, known, self._declared)
+        finally:
+            for task in tasks:
+                task.cancel()
+            for reply in replies:
+                _forget(reply)
+
+    async def _fulfil(self, reply: "asyncio.Future[RawResult]", method: str, params: Mapping[str, Any]) -> None:
+        try:
+            result = await self._result(method, params, NO_FEED, self._init_s)
+        except UpstreamError as exc:
+            if not reply.done():
+                reply.set_exception(exc)
+        else:
+            if not reply.done():
+                reply.set_result(result)
+
+    def _adopt(self, agreement: Agreement) -> None:
+        self.era = agreement.era
+        self.protocol_version = agreement.protocol_version
+        self.capabilities = agreement.capabilities
+        self.server_info = agreement.server_info
+        if self.era == "modern":
+            self._session.headers.clear()  # an attempt at `initialize` may have left some
+            self._meta = modern_meta(self.protocol_version)
+        else:
+            self._session.headers[MCP_PROTOCOL_VERSION_HEADER] = self.protocol_version
+
+    # --- requests
+
+    def request(
+        self,
+        method: str,
+        params: Mapping[str, Any],
+        *,
+        timeout_s: float,
+        on_progress: OnProgress | None = None,
+        on_message: OnMessage | None = None,
+    ) -> Coroutine[Any, Any, RawResult]:
+        """The `result` of one request exactly as the server wrote it; see `Link.request`."""
+        if on_progress is not None:
+            feed = ProgressFeed(on_progress)
+            return feed.around(self._result(method, params, feed, timeout_s, on_message))
+        if method == "tools/list" and self.era == "modern":
+            return self._learned(params, timeout_s)
+        return self._result(method, params, NO_FEED, timeout_s, on_message)
+
+    async def _learned(self, params: Mapping[str, Any], timeout_s: float) -> RawResult:
+        """The tools, of those that demand headers the ones that can be used."""
+        listing = await self._result("tools/list", params, NO_FEED, timeout_s)
+        return RawResult(await asyncio.to_thread(self._header_rules.learn, listing.text))
+
+    async def notify(self, method: str, params: Mapping[str, Any]) -> None:
+        """Sends one notification; the modern era has none over HTTP."""
+        if self.era == "handshake":
+            await self._session.say({"jsonrpc": "2.0", "method": method, **({"params": params} if params else {})})
+
+    async def _result(
+        self,
+        method: str,
+        params: Mapping[str, Any],
+        feed: ProgressFeed,
+        timeout_s: float,
+        on_message: OnMessage | None = None,
+    ) -> RawResult:
+        """The result of one request, had over an HTTP exchange of its own."""
+        if self._reason is not None:
+            raise self._lost_error(was_sent=False)
+        request_id = next_request_id()
+        meta = enveloped(params.get("_meta") or {}, self._meta)
+        if feed is not NO_FEED:
+            meta["progressToken"] = request_id
+        if meta:
+            params = {**params, "_meta": meta}
+        body = RequestBody(encode_message({"jsonrpc": "2.0", "id": request_id, "method": method, "params": params}))
+        headers = self._headers(method, params)
+        reply: asyncio.Future[RawResult] = asyncio.get_running_loop().create_future()
+        self._inbox.pending.add(request_id, PendingCall(method, reply, feed))
+        deadline = Deadline(timeout_s)
+        try:
+            with deadline:
+                self._deadlines.add(deadline)
+                await self._slots.acquire()
+                try:
+                    await self._session.exchange(request_id, method, headers, body, on_message)
+                finally:
+                    self._slots.release()
+            return reply.result()
+        except TimeoutError:
+            self._cancel(request_id, method, body)
+            if self._reason is not None:
+                raise self._lost_error(was_sent=body.is_sent) from None
+            raise timeout_error(self._server, method, timeout_s, was_sent=body.is_sent) from None
+        except asyncio.CancelledError as exc:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                self._cancel(request_id, method, body)
+                raise
+            raise self._lost_error(was_sent=body.is_sent) from exc
+        finally:
+            self._deadlines.discard(deadline)
+            if self._lost.is_set() and not self._deadlines:
+                self._has_ended_calls.set()
+            self._inbox.pending.discard(request_id)
+            _forget(reply)
+
+    def _headers(self, method: str, params: Mapping[str, Any]) -> Mapping[str, str]:
+        if self.era == "modern":
+            return self._header_rules.headers(self.protocol_version, method, params)
+        if method == "server/discover":
+            return self._header_rules.headers(MODERN_PROTOCOL_VERSIONS[-1], method, params)
+        return {} if method == "initialize" else self._session.headers
+
+    def _cancel(self, request_id: int, method: str, body: RequestBody) -> None:
+        """Tells a server of the handshake era that nobody waits; to a modern one the closed connection says so."""
+        if self.era == "handshake" and body.is_sent and self._reason is None and method not in _UNCANCELLABLE:
+            params = {"requestId": request_id, "reason": "the caller no longer waits"}
+            self._session.say_soon({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params})
+
+    def _answer(self, message: Mapping[str, Any]) -> None:
+        if self._session.chores < _MAX_ANSWERS:
+            self._session.say_soon(message)
+
+    async def _say(self, message: Mapping[str, Any]) -> None:
+        await self._session.say(message)
+
+    # --- announcements
+
+    async def _start_listening(self) -> None:
+        """Opens the stream of announcements where there may be one, so that no change after the list is missed."""
+        is_modern = self.era == "modern"
+        if is_modern and not announced(self.capabilities):
+            return
+        if not is_modern and not self._session.has_id:
+            return  # without a session the server could not tell to whom to announce
+        connect = self._subscription if is_modern else self._announcements
+        announcements = Announcements(
+            self._server, self._endpoint, connect, partial(self._inbox.take, None), self._max_message_bytes
+        )
+        self._listener = spawn(announcements.run(), f"upstream-listen-{self._server}")
+        is_open = spawn(self._wait_listening(), f"upstream-listening-{self._server}")
+        await asyncio.wait({self._listener, is_open}, timeout=_FIRST_STREAM_S, return_when=asyncio.FIRST_COMPLETED)
+        is_open.cancel()
+        self._is_listening.set()
+
+    async def _wait_listening(self) -> None:
+        await self._is_listening.wait()
+
+    async def _announcements(self, last_id: str) -> Response:
+        response = await self._session.announcements(last_id)
+        if response.status == 200:
+            self._stream_opened()
+        return response
+
+    async def _subscription(self, _last_id: str) -> Response:
+        params = {"notifications": announced(self.capabilities), "_meta": self._meta}
+        message = {"jsonrpc": "2.0", "id": next_request_id(), "method": SUBSCRIBE, "params": params}
+        return await self._endpoint.send("POST", self._headers(SUBSCRIBE, params), RequestBody(encode_message(message)))
+
+    def _stream_opened(self) -> None:
+        if self._is_listening.is_set():
+            for event in after_gap(self.capabilities):  # nobody listened: something may have changed meanwhile
+                self._on_event(event)
+        self._is_listening.set()
+
+
+def _hints_at_modern(exc: UpstreamError, known: Era | None) -> bool:
+    """Whether a server that refused `initialize` did so because it has left the handshake era behind."""
+    if exc.answer is not None and exc.answer.code == UNSUPPORTED_PROTOCOL_VERSION:
+        data = exc.answer.data
+        supported = data.get("supported") if isinstance(data, Mapping) else None
+        return isinstance(supported, list) and any(version in MODERN_PROTOCOL_VERSIONS for version in supported)
+    return known == "handshake" and (exc.data or {}).get("http_status") in _MAYBE_MODERN
+
+
+def _forget(reply: "asyncio.Future[RawResult]") -> None:
+    if not reply.cancel() and not reply.cancelled():
+        reply.exception()  # seen: whoever waited may have gone with another error

@@ -1,0 +1,149 @@
+"""Signing in to servers: by a person when told to, renewed by itself, shared by all processes of a data directory."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from smart_mcp_proxy.errors import UpstreamAuthError, UpstreamError
+from smart_mcp_proxy.servers import ServerConfig
+from smart_mcp_proxy.upstream.addresses import addresses_of
+from smart_mcp_proxy.upstream.http_failures import TlsContext
+from smart_mcp_proxy.upstream.oauth.auth_bearer import Bearer
+from smart_mcp_proxy.upstream.oauth.auth_flow import SignInFlow
+from smart_mcp_proxy.upstream.oauth.auth_http import AuthHttp, Resolve
+from smart_mcp_proxy.upstream.oauth.auth_provider import Browser
+from smart_mcp_proxy.upstream.oauth.auth_store import SignIn, SignInStore
+
+__all__ = ["SignIns", "SignedOut"]
+
+_FOLDER: Final = "sign-ins"
+_WATCH_S: Final = 1.0
+"""Between two looks at what other processes stored. Source: contract.md, Processes (seen within 2 s)."""
+
+
+@dataclass(frozen=True, slots=True)
+class SignedOut:
+    """How a sign-out went.
+
+    Attributes:
+        was_signed_in: There was something to forget.
+        is_revoked: The authorization server took it back.
+        problem: Why it did not, where it offers that and failed; what is stored here is forgotten all the same.
+    """
+
+    was_signed_in: bool
+    is_revoked: bool = False
+    problem: str = ""
+
+
+class SignIns:
+    """The sign-ins of one data directory.
+
+    Args:
+        data_dir: Where they are kept, in a folder of their own.
+        store: Keeps them, where it is not the usual one.
+        now: Seconds since the epoch.
+        resolve: Finds addresses.
+        tls: Certificates and proxies; the system's own and none if left out.
+    """
+
+    def __init__(
+        self,
+        data_dir: Path,
+        *,
+        store: SignInStore | None = None,
+        now: Callable[[], float] = time.time,
+        resolve: Resolve = addresses_of,
+        tls: TlsContext | None = None,
+    ) -> None:
+        self._store = store or SignInStore(data_dir / _FOLDER)
+        self._now = now
+        self._resolve = resolve
+        self._tls = tls or TlsContext()
+        self._bearers: dict[str, Bearer] = {}
+
+    def __repr__(self) -> str:
+        return f"<SignIns in use: {', '.join(name for name, bearer in self._bearers.items() if bearer.is_open)}>"
+
+    async def bearer(self, config: ServerConfig) -> Bearer:
+        """What to send to this server, ready for use; whoever gets it closes it. Asks no person.
+
+        Raises:
+            UpstreamAuthError: Somebody has to sign in first; nothing was sent.
+            UpstreamError: The sign-in has to be renewed and cannot be at present.
+        """
+        bearer = self._bearers[config.name] = Bearer(config, self._flow(config), self._store, self._now)
+        await bearer.open()
+        return bearer
+
+    async def sign_in(self, config: ServerConfig, browser: Browser | None) -> SignIn:
+        """Signs in anew and stores it; gateways that run take it up within 2 s.
+
+        Args:
+            config: The server, expanded.
+            browser: Asks the person; None for a grant that needs none.
+
+        Raises:
+            UpstreamError: It was refused, or somebody cannot be reached.
+            ConfigError: It cannot be stored.
+        """
+        try:
+            earlier = await asyncio.to_thread(self._store.read, config.name, config.url)
+        except UpstreamError:
+            earlier = None  # it cannot be used, and this replaces it
+        try:
+            sign_in = await self._flow(config).sign_in(browser, earlier)
+        except UpstreamAuthError:
+            if earlier is not None and earlier.wanted_scope:
+                await self._forget_wanted(config)
+            raise
+        async with self._store.locked(config.name, config.url):
+            await asyncio.to_thread(self._store.write, config.name, config.url, sign_in)
+        return sign_in
+
+    async def _forget_wanted(self, config: ServerConfig) -> None:
+        """Leaves out next time what the server asked for on top: it may be what could not be had."""
+        name, url = config.name, config.url
+        async with self._store.locked(name, url):
+            held = await asyncio.to_thread(self._store.read, name, url)
+            if held is not None:
+                await asyncio.to_thread(self._store.write, name, url, msgspec.structs.replace(held, wanted_scope=""))
+
+    async def sign_out(self, config: ServerConfig) -> SignedOut:
+        """Gives the sign-in back where that is offered, and forgets it in any case."""
+        name, url = config.name, config.url
+        async with self._store.locked(name, url):
+            problem, is_revoked = "", False
+            try:
+                held = await asyncio.to_thread(self._store.read, name, url)
+                is_revoked = held is not None and await self._flow(config).revoke(held)
+            except UpstreamError as exc:
+                problem = exc.message
+            was_signed_in = await asyncio.to_thread(self._store.remove, name, url)
+        return SignedOut(was_signed_in, is_revoked, problem)
+
+    async def watch(self, retry: Callable[[str], None]) -> None:
+        """Takes up what other processes store, for as long as it runs.
+
+        Args:
+            retry: Told the name of a server that may be tried again: somebody has signed in.
+        """
+        while True:
+            await asyncio.sleep(_WATCH_S)
+            for bearer in await asyncio.to_thread(self._outdated, tuple(self._bearers.values())):
+                if bearer.is_open:
+                    await bearer.reload()
+                else:
+                    retry(bearer.server)
+
+    def _outdated(self, bearers: tuple[Bearer, ...]) -> list[Bearer]:
+        return [bearer for bearer in bearers if self._store.stamp(bearer.server, bearer.url) != bearer.stamp]
+
+    def _flow(self, config: ServerConfig) -> SignInFlow:
+        http = AuthHttp(config.name, config.url, self._tls, self._resolve)
+        return SignInFlow(config, http, self._now)

@@ -1,0 +1,311 @@
+"""The OAuth flows, by the MCP SDK: it decides what is asked next, every question goes out through `AuthHttp`."""
+
+import logging
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final
+
+import httpx2
+from mcp.client.auth import OAuthClientProvider, OAuthFlowError, OAuthRegistrationError, OAuthTokenError
+from mcp.client.auth.utils import (
+    extract_resource_metadata_from_www_auth,
+    extract_scope_from_www_auth,
+    issuers_match,
+)
+from mcp.shared.auth import OAuthMetadata
+from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
+from mcp_types.version import LATEST_HANDSHAKE_VERSION
+
+from smart_mcp_proxy.errors import UpstreamAuthError, UpstreamError
+from smart_mcp_proxy.names import login_hint
+from smart_mcp_proxy.servers import ServerConfig, read_oauth
+from smart_mcp_proxy.telemetry import printable
+from smart_mcp_proxy.upstream.oauth.auth_http import AuthHttp
+from smart_mcp_proxy.upstream.oauth.auth_provider import (
+    Browser,
+    Memory,
+    first_provider,
+    known_client,
+    provider_after,
+    to_sign_in,
+)
+from smart_mcp_proxy.upstream.oauth.auth_store import SignIn
+
+__all__ = ["EndedSignInError", "SignInFlow"]
+
+_REASON_CHARS: Final = 200
+_FAILURES: Final = (OAuthFlowError, OAuthRegistrationError, OAuthTokenError, ValueError)
+"""What the SDK raises; ValueError where an answer is not what it should be."""
+
+_PLACES_OF_OLD: Final = {"authorization": "authorize", "token": "token", "registration": "register"}
+
+# The SDK logs what it raises with its traceback; we raise it on in words of our own.
+logging.getLogger("mcp.client.auth").setLevel(logging.CRITICAL + 1)
+
+
+class EndedSignInError(UpstreamAuthError):
+    """A sign-in that nothing but a new one can follow on: nobody need try to renew it again."""
+
+
+class SignInFlow:
+    """Signs in to one server, renews what that brought, and gives it back.
+
+    Args:
+        config: The server, expanded; its `oauth` is set.
+        http: Asks the authorization server.
+        now: Seconds since the epoch: expiry is stored, and shared between processes.
+    """
+
+    def __init__(self, config: ServerConfig, http: AuthHttp, now: Callable[[], float] = time.time) -> None:
+        self._server = config.name
+        self._url = config.url
+        self._options = read_oauth(config.name, config.oauth or {})
+        self._http = http
+        self._now = now
+
+    @property
+    def needs_person(self) -> bool:
+        """Whether signing in takes somebody in a browser."""
+        return self._options.grant == "authorization_code"
+
+    async def sign_in(self, browser: Browser | None, earlier: SignIn | None = None) -> SignIn:
+        """A new sign-in: discovery, registration where there is no client yet, consent, tokens.
+
+        Args:
+            browser: Asks the person; None for a grant that needs none.
+            earlier: The sign-in before: its registration is used again where it fits, and what it lacked is asked for.
+
+        Raises:
+            UpstreamAuthError: It was refused, or what the server says of its sign-in must not be followed.
+            UpstreamError: Somebody cannot be reached.
+        """
+        memory = Memory(None, known_client(self._options, browser, earlier))
+        provider = first_provider(self._url, self._options, memory, browser, self._http.check)
+        probe = self._probe()
+        tries: list[int] = []
+
+        async def answer(request: httpx2.Request) -> httpx2.Response:
+            if request is not probe:
+                return await self._answer(provider, memory, request)
+            response = await self._http.send(request, reads_body=False)
+            tries.append(response.status_code)
+            return self._challenge(response, earlier) if len(tries) == 1 else response
+
+        await self._drive(provider, probe, answer)
+        if memory.tokens is None or tries[-1] in (401, 403):
+            raise self._failed(f"it refuses the token that it asked for (HTTP {tries[-1]})")
+        return to_sign_in(provider.context, memory.tokens, self._now(), earlier)
+
+    async def renew(self, held: SignIn | None) -> SignIn:
+        """The sign-in that follows on `held`, without asking anybody.
+
+        Raises:
+            EndedSignInError: Nobody but a person can bring one.
+            UpstreamAuthError: What the server says of its sign-in must not be followed.
+            UpstreamError: The authorization server cannot be reached or has a failure; it may be tried again.
+        """
+        if not self.needs_person:
+            return await self.sign_in(None, held)
+        if held is None or not held.refresh_token:
+            raise self.ended("Nobody is signed in" if held is None else "The sign-in has run out")
+        memory = Memory(None, None)
+        provider = self._after(held, memory)
+        probe = self._probe()
+        refused: list[UpstreamError] = []
+
+        async def answer(request: httpx2.Request) -> httpx2.Response:
+            if request is probe:  # the SDK goes on to the server, which need not be asked
+                return httpx2.Response(204, request=request)
+            response = await self._http.send(request)
+            if response.status_code != 200:
+                refused.append(self._not_renewed(response))
+            return response
+
+        await self._drive(provider, probe, answer)
+        if refused:
+            raise refused[0]
+        if memory.tokens is None or memory.tokens.access_token == held.access_token:
+            raise UpstreamError(
+                f"Server '{self._server}': the answer to renewing its sign-in cannot be read.",
+                hint=f"It is tried again. If it lasts: {login_hint(self._server)}",
+            )
+        return to_sign_in(provider.context, memory.tokens, self._now(), held)
+
+    async def revoke(self, held: SignIn) -> bool:
+        """Whether the authorization server took back what it gave; False where it offers no such thing.
+
+        Raises:
+            UpstreamError: It cannot be reached, or would not.
+        """
+        context = self._after(held, Memory(None, None)).context
+        endpoint = context.oauth_metadata and context.oauth_metadata.revocation_endpoint
+        if not endpoint:
+            return False
+        # Of the refresh token where there is one: the access tokens go with it. Source: RFC 7009, section 2.1.
+        kind = "refresh_token" if held.refresh_token else "access_token"
+        form = {"token": held.refresh_token or held.access_token, "token_type_hint": kind}
+        # An empty secret is none, and servers on the MCP SDK insist on the field. Source: RFC 6749, section 2.3.1.
+        form |= {"client_id": str(held.client.get("client_id", "")), "client_secret": ""}
+        try:
+            data, headers = context.prepare_token_auth(form, {})
+        except OAuthTokenError as exc:
+            raise self._failed(_words(exc)) from exc
+        response = await self._http.send(httpx2.Request("POST", str(endpoint), data=data, headers=headers))
+        if response.status_code >= 400:
+            raise UpstreamError(
+                f"{endpoint} answered with HTTP {response.status_code}.",
+                hint="Whoever runs it can end the sign-in there.",
+            )
+        return True
+
+    # --- the SDK's side
+
+    async def _drive(
+        self,
+        provider: OAuthClientProvider,
+        probe: httpx2.Request,
+        answer: Callable[[httpx2.Request], Awaitable[httpx2.Response]],
+    ) -> None:
+        """Lets the SDK ask until it has what it wants."""
+        flow = provider.async_auth_flow(probe)
+        try:
+            request = await anext(flow)
+            while True:
+                request = await flow.asend(await answer(request))
+        except StopAsyncIteration:
+            return
+        except _FAILURES as exc:
+            raise self._failed(_words(exc)) from exc
+        finally:
+            await flow.aclose()
+
+    def _after(self, held: SignIn, memory: Memory) -> OAuthClientProvider:
+        try:
+            return provider_after(self._url, self._options, memory, held)
+        except ValueError as exc:
+            raise self.ended("The stored sign-in cannot be read") from exc
+
+    # --- questions and answers
+
+    def _probe(self) -> httpx2.Request:
+        """A harmless request to the server, which it will refuse with where to sign in."""
+        return httpx2.Request(
+            "POST",
+            self._url,
+            json={"jsonrpc": "2.0", "id": 1, "method": "ping"},
+            headers={
+                "accept": "application/json, text/event-stream",
+                # Makes the SDK name the resource in every request (RFC 8707).
+                MCP_PROTOCOL_VERSION_HEADER: LATEST_HANDSHAKE_VERSION,
+            },
+        )
+
+    def _challenge(self, response: httpx2.Response, earlier: SignIn | None) -> httpx2.Response:
+        """The server's refusal as the SDK is to see it: a person who signs in means it, whatever the server says.
+
+        Configured scopes go before those that the server asks for, and a challenge is where the SDK looks first. What
+        a request has failed for comes on top of what there is. Source: MCP, basic/authorization, Step-Up.
+        """
+        scope = " ".join(self._options.scopes) or extract_scope_from_www_auth(response) or ""
+        if earlier is not None and earlier.wanted_scope:
+            scope = " ".join(dict.fromkeys(f"{scope or earlier.scope} {earlier.wanted_scope}".split()))
+        named = {"scope": scope, "resource_metadata": extract_resource_metadata_from_www_auth(response)}
+        asked = "Bearer " + ", ".join(f'{name}="{value}"' for name, value in named.items() if value)
+        return httpx2.Response(401, headers={"www-authenticate": asked}, request=response.request)
+
+    async def _answer(self, provider: OAuthClientProvider, memory: Memory, request: httpx2.Request) -> httpx2.Response:
+        response = await self._send_checked(provider, request)
+        if request.method == "GET":
+            named = provider.context.auth_server_url
+            if named is None and _is_metadata_of_origin(request) and 300 <= response.status_code < 500:
+                memory.is_without_metadata = True
+                response = httpx2.Response(200, json=_places_of_old(request), request=request)
+            return _with_issuer_as(named, response, memory)
+        if memory.is_without_metadata and response.status_code in (404, 405):
+            raise self._failed(f"it does not say where to sign in (no metadata of it, and no {request.url.path})")
+        return response
+
+    async def _send_checked(self, provider: OAuthClientProvider, request: httpx2.Request) -> httpx2.Response:
+        if request.method != "GET":  # from here on something of ours is sent
+            self._check_metadata(provider.context.oauth_metadata)
+        return await self._http.send(request)
+
+    def _check_metadata(self, metadata: OAuthMetadata | None) -> None:
+        if metadata is None:
+            raise self._failed("it does not say where to sign in (no authorization server metadata)")
+        if self._options.issuer and str(metadata.issuer).rstrip("/") != self._options.issuer.rstrip("/"):
+            raise self._failed(f"it leads to {metadata.issuer}, not to the configured issuer")
+        if self.needs_person and "S256" not in (metadata.code_challenge_methods_supported or ()):
+            # Source: MCP, basic/authorization, Authorization Code Protection.
+            raise self._failed(f"{metadata.issuer} does not offer PKCE with S256")
+
+    def _not_renewed(self, response: httpx2.Response) -> UpstreamError:
+        """The error for a refresh that was not answered with a token."""
+        status = response.status_code
+        if status >= 500 or status in (408, 429):
+            return UpstreamError(
+                f"Server '{self._server}': its sign-in cannot be renewed at present (HTTP {status}).",
+                hint="It is tried again.",
+            )
+        return self.ended(f"The sign-in was not renewed ({_error_code(response) or f'HTTP {status}'})")
+
+    def ended(self, reason: str) -> EndedSignInError:
+        """The error for a server that a person has to sign in to."""
+        return EndedSignInError(f"{reason} at server '{self._server}'.", hint=login_hint(self._server))
+
+    def _failed(self, reason: str) -> UpstreamAuthError:
+        return UpstreamAuthError(
+            f"Server '{self._server}': the sign-in failed: {reason}.",
+            hint=login_hint(self._server) if self.needs_person else "Check 'oauth' in its entry.",
+        )
+
+
+def _with_issuer_as(named: str | None, response: httpx2.Response, memory: Memory) -> httpx2.Response:
+    """Metadata with its root issuer written as the server wrote it, where only the last slash differs.
+
+    Many servers add that slash to an issuer that has none. It is the same origin; the SDK compares letters. How the
+    metadata itself has it is noted in `memory`.
+    """
+    try:
+        metadata: Any = response.json() if response.status_code == 200 else None
+    except ValueError:
+        return response
+    issuer = metadata.get("issuer") if isinstance(metadata, dict) else None
+    if not isinstance(issuer, str):
+        return response
+    memory.issuer = issuer
+    if named is None or issuer == named or not issuers_match(issuer, named):
+        return response
+    metadata["issuer"] = named
+    return httpx2.Response(200, json=metadata, request=response.request)
+
+
+def _is_metadata_of_origin(request: httpx2.Request) -> bool:
+    """Whether the authorization server's metadata is asked for where a server of 2025-03-26 has it."""
+    return request.url.path == "/.well-known/oauth-authorization-server"
+
+
+def _places_of_old(request: httpx2.Request) -> dict[str, Any]:
+    """Metadata of a server that has none: its own origin, with the places that were agreed on before there was any.
+
+    Source: MCP 2025-03-26, basic/authorization, Fallbacks for Servers without Metadata Discovery; PKCE is required.
+    """
+    origin = str(request.url.copy_with(raw_path=b""))
+    endpoints = {f"{name}_endpoint": f"{origin}/{path}" for name, path in _PLACES_OF_OLD.items()}
+    return {"issuer": origin, "code_challenge_methods_supported": ["S256"], **endpoints}
+
+
+def _error_code(response: httpx2.Response) -> str:
+    """What an authorization server calls the failure; empty if it does not say. Source: RFC 6749, section 5.2."""
+    try:
+        body = response.json()
+    except ValueError:
+        return ""
+    code = body.get("error") if isinstance(body, Mapping) else None
+    return printable(code)[:_REASON_CHARS] if isinstance(code, str) else ""
+
+
+def _words(exc: Exception) -> str:
+    """The first line of an error; some of it may be an answer's text."""
+    lines = str(exc).splitlines()
+    return printable(lines[0] if lines else type(exc).__name__)[:_REASON_CHARS].rstrip(".")

@@ -1,0 +1,247 @@
+"""The MCP SDK's OAuth client, prepared for one server: for a first sign-in, or as it was after the last one."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, fields
+from typing import Any, Final, Protocol
+from urllib.parse import parse_qs, urlsplit
+
+from mcp.client.auth import OAuthClientProvider, OAuthFlowError
+from mcp.client.auth.oauth2 import OAuthContext
+from mcp.shared.auth import (
+    AuthorizationCodeResult,
+    OAuthClientInformationFull,
+    OAuthClientMetadata,
+    OAuthMetadata,
+    OAuthToken,
+    ProtectedResourceMetadata,
+)
+from pydantic import AnyUrl
+
+from smart_mcp_proxy.fastmcp_compat.auth.oauth import client_credentials_provider
+from smart_mcp_proxy.servers import OAuthOptions
+from smart_mcp_proxy.upstream.oauth.auth_store import SignIn
+
+__all__ = ["Browser", "Memory", "first_provider", "known_client", "provider_after", "to_sign_in"]
+
+_CLIENT_NAME: Final = "smart-mcp-proxy"
+_LONG_AGO_S: Final = 1.0
+"""An expiry that the SDK takes for passed; it takes 0 for none."""
+
+
+class Browser(Protocol):
+    """Shows a person the page to sign in on, and hears how it ended.
+
+    Attributes:
+        redirect_uri: Where it comes back to.
+    """
+
+    redirect_uri: str
+
+    async def ask(self, url: str, state: str) -> AuthorizationCodeResult:
+        """What came back with this `state`, after the person was shown `url`.
+
+        Raises:
+            UpstreamAuthError: The person or the authorization server refused, or nobody came.
+        """
+        ...
+
+
+class Memory:
+    """What the SDK stores, for as long as one flow takes, and what it does not keep.
+
+    Attributes:
+        issuer: Of the authorization server, letter by letter as its metadata has it.
+        is_without_metadata: Whether the server has none and is taken for one that has the places of old.
+    """
+
+    def __init__(self, tokens: OAuthToken | None, client: OAuthClientInformationFull | None) -> None:
+        self.tokens = tokens
+        self.client = client
+        self.issuer = ""
+        self.is_without_metadata = False
+
+    async def get_tokens(self) -> OAuthToken | None:
+        """The tokens, None if there are none."""
+        return self.tokens
+
+    async def set_tokens(self, tokens: OAuthToken) -> None:
+        """Takes new tokens."""
+        self.tokens = tokens
+
+    async def get_client_info(self) -> OAuthClientInformationFull | None:
+        """The registered client, None if there is none."""
+        return self.client
+
+    async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
+        """Takes a registered client."""
+        self.client = client_info
+
+
+@dataclass
+class _Context(OAuthContext):
+    """The SDK's state of a flow, with the resource that is configured instead of the server's address."""
+
+    configured_resource: str = ""
+
+    def get_resource_url(self) -> str:
+        return self.configured_resource or super().get_resource_url()
+
+
+def first_provider(
+    url: str,
+    options: OAuthOptions,
+    memory: Memory,
+    browser: Browser | None,
+    check: Callable[[str], Awaitable[object]],
+) -> OAuthClientProvider:
+    """The SDK's client before any sign-in.
+
+    Args:
+        url: The server's address.
+        options: How to sign in.
+        memory: Holds the client, if it is known already.
+        browser: Asks the person; None for a grant that needs none.
+        check: Judges the address that the person is to be shown; raises what it refuses.
+    """
+    scope = " ".join(options.scopes) or None
+    if browser is None:
+        issuer = options.issuer or None
+        provider: OAuthClientProvider = client_credentials_provider(
+            url, memory, options.client_id, options.client_secret, scope, issuer
+        )
+    else:
+        metadata = OAuthClientMetadata(
+            client_name=_CLIENT_NAME,
+            redirect_uris=[AnyUrl(browser.redirect_uri)],
+            token_endpoint_auth_method="none",
+            scope=scope,
+        )
+        provider = OAuthClientProvider(
+            url,
+            metadata,
+            memory,
+            client_metadata_url=options.client_metadata_url or None,
+            validate_resource_url=_only(options.resource) if options.resource else None,
+        )
+    context = _with_resource(provider, options.resource)
+    if browser is not None:
+        _connect(context, browser, check, options.client_id, memory)
+    return provider
+
+
+def provider_after(url: str, options: OAuthOptions, memory: Memory, held: SignIn) -> OAuthClientProvider:
+    """The SDK's client as it was after `held` was had, its access token run out.
+
+    Raises:
+        ValueError: What was stored is not what the SDK knows.
+    """
+    memory.tokens = OAuthToken(
+        access_token=held.access_token, refresh_token=held.refresh_token or None, scope=held.scope or None
+    )
+    memory.client = OAuthClientInformationFull.model_validate(held.client)
+    provider = OAuthClientProvider(url, OAuthClientMetadata(redirect_uris=None), memory)
+    context = _with_resource(provider, options.resource)
+    context.client_info = memory.client
+    context.oauth_metadata = OAuthMetadata.model_validate(held.metadata)
+    context.auth_server_url = held.issuer
+    context.token_expiry_time = _LONG_AGO_S
+    if held.resource_metadata is not None:
+        context.protected_resource_metadata = ProtectedResourceMetadata.model_validate(held.resource_metadata)
+    return provider
+
+
+def known_client(
+    options: OAuthOptions, browser: Browser | None, earlier: SignIn | None
+) -> OAuthClientInformationFull | None:
+    """Who we are already: the configured client, or the one registered last where its way back is the same."""
+    if options.client_id:
+        return OAuthClientInformationFull(
+            client_id=options.client_id,
+            client_secret=options.client_secret or None,
+            token_endpoint_auth_method="client_secret_basic" if options.client_secret else "none",
+            issuer=options.issuer or None,
+        )
+    if earlier is None or browser is None:
+        return None
+    client = OAuthClientInformationFull.model_validate(earlier.client)
+    fits = [str(uri) for uri in client.redirect_uris or ()] == [browser.redirect_uri]
+    return client if fits and client.client_id != options.client_metadata_url else None
+
+
+def to_sign_in(context: OAuthContext, tokens: OAuthToken, now_s: float, earlier: SignIn | None) -> SignIn:
+    """What is stored of a flow that brought `tokens`, after `earlier`."""
+    metadata, client, named = context.oauth_metadata, context.client_info, context.protected_resource_metadata
+    assert metadata is not None
+    assert client is not None
+    return SignIn(
+        issuer=str(metadata.issuer),
+        metadata=_dumped(metadata),
+        resource_metadata=None if named is None else _dumped(named),
+        client=_dumped(client),
+        access_token=tokens.access_token,
+        refresh_token=tokens.refresh_token or "",
+        # One that is not said is the one that was asked for. Source: RFC 6749, sections 5.1 and 6.
+        scope=tokens.scope or context.client_metadata.scope or (earlier.scope if earlier is not None else ""),
+        obtained_at_s=now_s,
+        expires_at_s=0.0 if tokens.expires_in is None else now_s + max(0, tokens.expires_in),
+        wanted_scope=earlier.wanted_scope if earlier is not None else "",
+    )
+
+
+def _with_resource(provider: OAuthClientProvider, resource: str) -> OAuthContext:
+    """The provider's new context, which knows the configured resource."""
+    state = {field.name: getattr(provider.context, field.name) for field in fields(OAuthContext)}
+    provider.context = _Context(**state, configured_resource=resource)
+    return provider.context
+
+
+def _only(resource: str) -> Callable[[str, str | None], Awaitable[None]]:
+    """What refuses a server that says it is another resource than the configured one."""
+
+    async def check(_: str, named: str | None) -> None:
+        if named != resource:
+            raise OAuthFlowError(f"Protected resource {named} does not match the configured one")
+
+    return check
+
+
+def _connect(
+    context: OAuthContext,
+    browser: Browser,
+    check: Callable[[str], Awaitable[object]],
+    configured_client: str,
+    memory: Memory,
+) -> None:
+    """Makes the SDK ask its person in this browser."""
+    results: list[AuthorizationCodeResult] = []
+
+    async def show(url: str) -> None:
+        await check(url)
+        if context.client_info is not None and context.client_info.client_id == configured_client:
+            _adapt(context.client_info, context.oauth_metadata)
+        results.append(await browser.ask(url, parse_qs(urlsplit(url).query)["state"][0]))
+
+    async def result() -> AuthorizationCodeResult:
+        answer, metadata = results.pop(), context.oauth_metadata
+        if answer.iss is not None and metadata is not None:
+            # Letter by letter, as the metadata has it: the SDK knows it as the resource wrote it, last slash or not.
+            # Sources: RFC 9207, section 2.4; SEP-2468.
+            if answer.iss != memory.issuer:
+                raise OAuthFlowError(f"Authorization response iss mismatch: {answer.iss} != {memory.issuer}")
+            answer.iss = str(metadata.issuer)
+        return answer
+
+    context.redirect_handler = show
+    context.callback_handler = result
+
+
+def _adapt(client: OAuthClientInformationFull, metadata: OAuthMetadata | None) -> None:
+    """Shows a configured secret in the way that the authorization server takes it."""
+    methods = (metadata and metadata.token_endpoint_auth_methods_supported) or ()
+    if client.client_secret and "client_secret_post" in methods and "client_secret_basic" not in methods:
+        client.token_endpoint_auth_method = "client_secret_post"
+
+
+def _dumped(model: Any) -> dict[str, Any]:
+    dumped: dict[str, Any] = model.model_dump(mode="json", exclude_none=True)
+    return dumped

@@ -1,0 +1,189 @@
+"""Sign-ins on disk: one encrypted file for each server and address, readable by the owner alone."""
+
+import asyncio
+import fcntl
+import hashlib
+import json
+import os
+import secrets
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from smart_mcp_proxy.errors import ConfigError, UpstreamAuthError
+from smart_mcp_proxy.names import login_hint
+from smart_mcp_proxy.secrets.auth_key import SignInKey, UnusableFileError, read_private, write_private
+
+__all__ = ["SignIn", "SignInStore"]
+
+_NONCE_BYTES: Final = 12
+"""Source: NIST SP 800-38D, 8.2 (96 bits for GCM)."""
+_LOCK_POLL_S: Final = 0.05
+_LOCK_S: Final = 60.0
+"""Longer than one process can need for a refresh."""
+
+Stamp = tuple[int, int, int] | None
+"""Tells one state of a file from another; None where there is no file."""
+
+
+class SignIn(msgspec.Struct, frozen=True):
+    """What one sign-in brought, and what it takes to renew it. Bound to one issuer: nobody else is ever shown it.
+
+    Attributes:
+        issuer: The authorization server.
+        metadata: What it said of itself, as RFC 8414 has it.
+        resource_metadata: What the server said of itself, as RFC 9728 has it; None where it says nothing.
+        client: Who we are to the authorization server, as RFC 7591 has it.
+        access_token: What the server is sent.
+        refresh_token: What brings the next one; empty if there is none (any more).
+        scope: What was granted, as far as is known.
+        obtained_at_s: When, in seconds since the epoch.
+        expires_at_s: Until when the access token is good, in seconds since the epoch; 0 if nobody said.
+        wanted_scope: What the server has asked for besides; the next sign-in asks for it as well.
+    """
+
+    issuer: str
+    metadata: dict[str, Any]
+    resource_metadata: dict[str, Any] | None
+    client: dict[str, Any]
+    access_token: str
+    refresh_token: str
+    scope: str
+    obtained_at_s: float
+    expires_at_s: float
+    wanted_scope: str = ""
+
+    def __repr__(self) -> str:
+        return f"<SignIn at {self.issuer}>"
+
+
+class _Sealed(msgspec.Struct):
+    """A file as it is written."""
+
+    key: str
+    issuer: str
+    nonce: bytes
+    box: bytes
+
+
+class SignInStore:
+    """Keeps sign-ins. All but `stamp` and `locked` may block: run it in a thread.
+
+    Args:
+        folder: Where; made when something is stored.
+        key: What encrypts them; by default the keyring's key, or that of a file in the folder.
+    """
+
+    def __init__(self, folder: Path, key: SignInKey | None = None) -> None:
+        self._folder = folder
+        self._key = key or SignInKey(folder)
+
+    def __repr__(self) -> str:
+        return f"<SignInStore {self._folder}>"
+
+    def stamp(self, server: str, url: str) -> Stamp:
+        """Which state of it is stored; a change means that somebody signed in, out, or renewed it."""
+        try:
+            facts = self._path(server, url).lstat()
+        except OSError:
+            return None
+        return facts.st_ino, facts.st_mtime_ns, facts.st_size
+
+    def read(self, server: str, url: str) -> SignIn | None:
+        """The sign-in at this server under this address, None if there is none.
+
+        Raises:
+            UpstreamAuthError: What is stored cannot be used; the message says why.
+        """
+        try:
+            sealed = msgspec.json.decode(read_private(self._path(server, url)), type=_Sealed)
+            key = self._key.load(sealed.key)
+            box = AESGCM(key).decrypt(sealed.nonce, sealed.box, _bound_to(server, url, sealed.issuer))
+            return msgspec.json.decode(box, type=SignIn)
+        except FileNotFoundError:
+            return None
+        except UnusableFileError as exc:
+            reason = str(exc)
+        except (msgspec.MsgspecError, InvalidTag, ValueError):
+            reason = "it is damaged, or was written for another server"
+        raise UpstreamAuthError(
+            f"The stored sign-in at server '{server}' cannot be used: {reason}.", hint=login_hint(server)
+        )
+
+    def write(self, server: str, url: str, sign_in: SignIn) -> None:
+        """Stores a sign-in in place of the last one.
+
+        Raises:
+            ConfigError: The folder cannot be written.
+        """
+        try:
+            self._make_folder()
+            key, place = self._key.load_or_make()
+            nonce = secrets.token_bytes(_NONCE_BYTES)
+            box = AESGCM(key).encrypt(nonce, msgspec.json.encode(sign_in), _bound_to(server, url, sign_in.issuer))
+            write_private(self._path(server, url), msgspec.json.encode(_Sealed(place, sign_in.issuer, nonce, box)))
+        except (OSError, UnusableFileError) as exc:
+            raise ConfigError(
+                f"The sign-in at server '{server}' cannot be stored under {self._folder}: {exc}.",
+                hint="Check the data directory's owner and permissions.",
+            ) from exc
+
+    def remove(self, server: str, url: str) -> bool:
+        """Whether there was a sign-in to forget."""
+        try:
+            self._path(server, url).unlink()
+        except FileNotFoundError:
+            return False
+        return True
+
+    @asynccontextmanager
+    async def locked(self, server: str, url: str) -> AsyncIterator[None]:
+        """Lets one at a time change this sign-in, among all tasks and processes: refresh tokens work once.
+
+        Raises:
+            ConfigError: The lock cannot be had.
+        """
+        try:
+            await asyncio.to_thread(self._make_folder)
+            path = self._path(server, url).with_suffix(".lock")
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        except OSError as exc:
+            raise ConfigError(f"{self._folder} cannot be written: {exc.strerror}.", hint="Check its owner.") from exc
+        try:
+            await _wait_lock(descriptor, path)
+            yield
+        finally:
+            os.close(descriptor)
+
+    def _path(self, server: str, url: str) -> Path:
+        return self._folder / f"{hashlib.sha256(_bound_to(server, url, '')).hexdigest()[:32]}.json"
+
+    def _make_folder(self) -> None:
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
+def _bound_to(server: str, url: str, issuer: str) -> bytes:
+    """What a sign-in is for; a file that is moved to another server's place cannot be opened there."""
+    return json.dumps([server, url, issuer]).encode()
+
+
+async def _wait_lock(descriptor: int, path: Path) -> None:
+    try:
+        async with asyncio.timeout(_LOCK_S):
+            while not _try_lock(descriptor):  # noqa: ASYNC110  (other processes set no event)
+                await asyncio.sleep(_LOCK_POLL_S)
+    except TimeoutError:
+        raise ConfigError(f"Another process has held {path} for {_LOCK_S:g} s.", hint="Stop it.") from None
+
+
+def _try_lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

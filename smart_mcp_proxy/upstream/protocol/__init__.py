@@ -1,0 +1,1 @@
+"""JSON-RPC and MCP with a server, whatever the transport."""

@@ -1,0 +1,189 @@
+"""Which era a stdio server speaks, and what it says of itself."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Final
+
+import msgspec
+from mcp_types import (
+    CLIENT_CAPABILITIES_META_KEY,
+    CLIENT_INFO_META_KEY,
+    PROTOCOL_VERSION_META_KEY,
+    SERVER_INFO_META_KEY,
+    UNSUPPORTED_PROTOCOL_VERSION,
+)
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_HANDSHAKE_VERSION, MODERN_PROTOCOL_VERSIONS
+
+from smart_mcp_proxy.errors import UpstreamError
+from smart_mcp_proxy.models import Era
+from smart_mcp_proxy.raw_result import RawResult
+from smart_mcp_proxy.telemetry import redact
+from smart_mcp_proxy.upstream.protocol.session import CLIENT_INFO
+
+__all__ = ["Agreement", "announced", "announces_tools", "enveloped", "modern_meta", "negotiate", "server_label"]
+
+Post = Callable[[str, Mapping[str, Any]], Awaitable["asyncio.Future[RawResult]"]]
+"""Sends one request and returns the future of its result."""
+
+_LABEL_CHARS: Final = 200
+"""Of what a server calls itself, which is shown and never trusted."""
+_PROBE_S: Final = 1.5
+"""How long `server/discover` has the stage for itself. Many older servers never answer a method they do not know."""
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """What gateway and server agreed on."""
+
+    era: Era
+    protocol_version: str
+    capabilities: Mapping[str, Any]
+    server_info: str
+
+
+def modern_meta(version: str) -> dict[str, Any]:
+    """What every request of the modern era carries in `_meta`. No capability is declared: one session serves many
+    agents. What one of them can be asked is declared with its own requests, see `enveloped`."""
+    return {
+        PROTOCOL_VERSION_META_KEY: version,
+        CLIENT_INFO_META_KEY: CLIENT_INFO,
+        CLIENT_CAPABILITIES_META_KEY: {},
+    }
+
+
+def enveloped(meta: Mapping[str, Any], envelope: Mapping[str, Any]) -> dict[str, Any]:
+    """`meta` with the envelope of a modern request; the capabilities that `meta` declares for this request stay."""
+    whole = {**meta, **envelope}
+    if CLIENT_CAPABILITIES_META_KEY in meta and CLIENT_CAPABILITIES_META_KEY in envelope:
+        whole[CLIENT_CAPABILITIES_META_KEY] = meta[CLIENT_CAPABILITIES_META_KEY]
+    return whole
+
+
+def announces_tools(capabilities: Mapping[str, Any]) -> bool:
+    """Whether a server that declares these says when its tool list changes."""
+    return "toolsListChanged" in announced(capabilities)
+
+
+def announced(capabilities: Mapping[str, Any]) -> dict[str, bool]:
+    """What to subscribe to at a server of the modern era that declares these; empty where it announces nothing."""
+    declared = {kind: capabilities.get(kind) for kind in ("tools", "prompts", "resources")}
+    return {
+        f"{kind}ListChanged": True
+        for kind, facts in declared.items()
+        if isinstance(facts, Mapping) and facts.get("listChanged") is True
+    }
+
+
+def server_label(info: object) -> str:
+    """Name and version out of a `serverInfo` object, for display, secrets hidden; empty where there is none."""
+    if not isinstance(info, Mapping):
+        return ""
+    # Hidden first: half of a secret is not found any more.
+    return " ".join(redact(str(info[key]))[:_LABEL_CHARS] for key in ("name", "version") if info.get(key))
+
+
+async def negotiate(
+    server: str, post: Post, known: Era | None, capabilities: Mapping[str, Any] = MappingProxyType({})
+) -> Agreement:
+    """Agrees on an era. The caller limits the time.
+
+    `server/discover` first. If it is not answered soon, `initialize` is sent as well and the first good answer counts,
+    so that neither a silent old server nor a slow new one is misjudged.
+
+    Args:
+        server: Configured name, for messages.
+        post: Sends a request.
+        known: The era of the last connection; a server of the handshake era is not probed again.
+        capabilities: What is declared in the handshake; none for a session that many clients share.
+
+    Raises:
+        UpstreamError: It refuses both, or its versions are unknown to us.
+    """
+    probe: asyncio.Future[RawResult] | None = None
+    if known != "handshake":
+        probe = await _probed(post, MODERN_PROTOCOL_VERSIONS[-1])
+        if probe.done() and (version := _offered(probe)):
+            probe = await _probed(post, version)
+        if probe.done() and (agreement := _discovered(probe)):
+            return agreement
+    greeting = await post(
+        "initialize",
+        {"protocolVersion": LATEST_HANDSHAKE_VERSION, "capabilities": dict(capabilities), "clientInfo": CLIENT_INFO},
+    )
+    if probe is not None and not probe.done():
+        await asyncio.wait({probe, greeting}, return_when=asyncio.FIRST_COMPLETED)
+        if probe.done() and (agreement := _discovered(probe)):
+            greeting.cancel()
+            return agreement
+    try:
+        return _initialized(server, (await greeting).text)
+    except UpstreamError as exc:
+        if not exc.was_answered or known != "handshake":
+            raise
+        return await negotiate(server, post, None, capabilities)  # it was updated since the last connection
+    finally:
+        if probe is not None:
+            probe.cancel()
+
+
+async def _probed(post: Post, version: str) -> "asyncio.Future[RawResult]":
+    """The answer to `server/discover`, if it came within its time."""
+    probe = await post("server/discover", {"_meta": modern_meta(version)})
+    await asyncio.wait({probe}, timeout=_PROBE_S)
+    return probe
+
+
+def _offered(probe: "asyncio.Future[RawResult]") -> str | None:
+    """The version to ask again with: a server that refuses one names those that it supports.
+
+    Source: MCP 2026-07-28, basic/versioning, UnsupportedProtocolVersionError.
+    """
+    refusal = None if probe.cancelled() else probe.exception()
+    answer = refusal.answer if isinstance(refusal, UpstreamError) else None
+    if answer is None or answer.code != UNSUPPORTED_PROTOCOL_VERSION or not isinstance(answer.data, Mapping):
+        return None
+    return _newest_known(answer.data.get("supported"))
+
+
+def _newest_known(versions: object) -> str | None:
+    known = [version for version in MODERN_PROTOCOL_VERSIONS if isinstance(versions, list) and version in versions]
+    return known[-1] if known else None
+
+
+def _discovered(probe: "asyncio.Future[RawResult]") -> Agreement | None:
+    """What the answer to `server/discover` says, None if it is no sign of the modern era."""
+    if probe.cancelled() or probe.exception() is not None:
+        return None
+    result = _object(probe.result().text)
+    version = _newest_known(result.get("supportedVersions"))
+    if version is None:
+        return None
+    meta = result.get("_meta")
+    info = meta.get(SERVER_INFO_META_KEY) if isinstance(meta, Mapping) else None
+    return Agreement("modern", version, _capabilities(result), server_label(info))
+
+
+def _initialized(server: str, text: bytes) -> Agreement:
+    result = _object(text)
+    version = result.get("protocolVersion")
+    if version not in HANDSHAKE_PROTOCOL_VERSIONS:
+        raise UpstreamError(
+            f"Server '{server}' speaks protocol version {version!r}, which is not known here.",
+            hint=f"Known: {', '.join((*HANDSHAKE_PROTOCOL_VERSIONS, *MODERN_PROTOCOL_VERSIONS))}.",
+        )
+    return Agreement("handshake", str(version), _capabilities(result), server_label(result.get("serverInfo")))
+
+
+def _object(text: bytes) -> dict[str, Any]:
+    try:
+        value = msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _capabilities(result: Mapping[str, Any]) -> Mapping[str, Any]:
+    capabilities = result.get("capabilities")
+    return capabilities if isinstance(capabilities, Mapping) else {}

@@ -1,0 +1,158 @@
+"""Requests under way on one session: who waits for which id, and what progress belongs to whom."""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+import msgspec
+
+from smart_mcp_proxy.errors import UpstreamError
+from smart_mcp_proxy.models import Progress
+from smart_mcp_proxy.raw_result import RawResult
+from smart_mcp_proxy.upstream.protocol.codec import BrokenMessage, Envelope, RpcError
+from smart_mcp_proxy.upstream.protocol.progress import ProgressFeed
+from smart_mcp_proxy.upstream.protocol.session import rpc_error
+
+__all__ = ["SUBSCRIBE", "PendingCall", "PendingCalls", "expire", "is_answered"]
+
+SUBSCRIBE: Final = "subscriptions/listen"
+"""A request that stays open for as long as the session: no reply without a usable id is ever meant for it."""
+
+
+_MOST_GARBLED: Final = 5
+_GARBLED_WITHIN_S: Final = 60.0
+"""Source: notes/reliability.md, F28: whoever has lost the thread finds it again only in a new session."""
+
+
+class PendingCall(NamedTuple):
+    """One request without an answer yet."""
+
+    method: str
+    reply: "asyncio.Future[RawResult]"
+    feed: ProgressFeed
+
+
+class _ProgressParams(msgspec.Struct):
+    progressToken: int | str  # noqa: N815  (the protocol's name)
+    progress: float
+    total: float | None = None
+    message: str | None = None
+
+
+class PendingCalls:
+    """Gives each reply to the one request it answers; what answers none is dropped.
+
+    Args:
+        server: Configured name, for messages.
+        on_garbled: Told why, when so many answers could not be read that the session is of no more use.
+    """
+
+    def __init__(self, server: str, on_garbled: Callable[[str], None] = lambda reason: None) -> None:
+        self._server = server
+        self._on_garbled = on_garbled
+        self._garbled_s: deque[float] = deque(maxlen=_MOST_GARBLED)
+        self._calls: dict[int, PendingCall] = {}
+
+    def __len__(self) -> int:
+        return len(self._calls)
+
+    def add(self, request_id: int, call: PendingCall) -> None:
+        """Expects a reply with this id."""
+        self._calls[request_id] = call
+
+    def discard(self, request_id: int) -> None:
+        """Expects it no longer."""
+        self._calls.pop(request_id, None)
+
+    def settle(self, message: Envelope) -> bool:
+        """Hands a reply to its request; False if there is none."""
+        request_id = message.request_id
+        call = self._calls.get(request_id) if request_id is not None else None
+        if call is None:
+            # An id that was lost (not another one): if only one call can be meant, it need not wait for its deadline.
+            return message.has_lost_id and self._fail_only("it carries no usable id")
+        result, error = message.read_result(), bytes(message.error)
+        if error and result is None:
+            self._fail(call, _error_of(self._server, call.method, error))
+        elif result is not None and result.pieces[0].startswith(b"{"):
+            if not call.reply.done():
+                call.reply.set_result(result)
+        else:
+            self._fail(call, self._broken(call, "its result is no JSON object"))
+        return True
+
+    def settle_broken(self, message: BrokenMessage, *, is_garbled: bool = True) -> bool:
+        """Fails the request that a broken reply belongs to, if that is certain; False if it is not.
+
+        Args:
+            message: What there is of it.
+            is_garbled: It cannot be read; else it could be, and is not accepted.
+        """
+        if message.request_id is None:
+            is_met = self._fail_only(message.reason)
+        elif is_met := (call := self._calls.get(message.request_id)) is not None:
+            self._fail(call, self._broken(call, message.reason))
+        if is_met and is_garbled:
+            self._count_garbled()
+        return is_met
+
+    def _count_garbled(self) -> None:
+        now = time.monotonic()
+        self._garbled_s.append(now)
+        if len(self._garbled_s) == _MOST_GARBLED and now - self._garbled_s[0] <= _GARBLED_WITHIN_S:
+            self._on_garbled(f"sent {_MOST_GARBLED} answers within {_GARBLED_WITHIN_S:g} s that cannot be read")
+
+    def report(self, params: bytes) -> None:
+        """Passes a progress notification to its call; a malformed or late one is dropped."""
+        try:
+            report = msgspec.json.decode(params, type=_ProgressParams)
+            token = int(report.progressToken)
+        except (msgspec.DecodeError, ValueError):
+            return
+        if (call := self._calls.get(token)) is not None and not call.reply.done():
+            call.feed.offer(Progress(report.progress, report.total, report.message))
+
+    def fail_all(self, error: Callable[[], UpstreamError]) -> None:
+        """Fails whatever is still waiting, each with an error of its own."""
+        for call in tuple(self._calls.values()):
+            self._fail(call, error())
+
+    def _fail_only(self, reason: str) -> bool:
+        calls = [call for call in self._calls.values() if call.method != SUBSCRIBE]
+        if len(calls) != 1:
+            return False
+        self._fail(calls[0], self._broken(calls[0], reason))
+        return True
+
+    def _broken(self, call: PendingCall, reason: str) -> UpstreamError:
+        return UpstreamError(
+            f"Server '{self._server}' sent an answer to '{call.method}' that cannot be read: {reason}.",
+            hint="The server is at fault; the call may have been carried out.",
+            delivery="unknown",
+        )
+
+    @staticmethod
+    def _fail(call: PendingCall, error: UpstreamError) -> None:
+        if not call.reply.done():
+            call.reply.set_exception(error)
+
+
+def _error_of(server: str, method: str, text: bytes) -> UpstreamError:
+    try:
+        error = msgspec.json.decode(text, type=RpcError)
+    except (msgspec.DecodeError, RecursionError):  # a bare string, say: show it as it is
+        error = RpcError(0, text[:500].decode(errors="replace"))
+    return rpc_error(server, method, error.code, error.message, error.data)
+
+
+def expire(reply: "asyncio.Future[RawResult]") -> None:
+    """Ends the wait for a reply that did not come in time, with a TimeoutError."""
+    if not reply.done():
+        reply.set_exception(TimeoutError())
+
+
+def is_answered(reply: "asyncio.Future[RawResult]") -> bool:
+    """Whether the server, or its end, has decided: not we, by giving up."""
+    return reply.done() and not reply.cancelled() and not isinstance(reply.exception(), TimeoutError)

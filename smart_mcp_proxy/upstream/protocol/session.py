@@ -1,0 +1,354 @@
+"""One open session with a server, whatever carries it: what the supervisor needs to know of it, and no more."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+import msgspec
+from mcp_types import (
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    METHOD_NOT_FOUND,
+    MISSING_REQUIRED_CLIENT_CAPABILITY,
+    PARSE_ERROR,
+)
+
+from smart_mcp_proxy import __version__
+from smart_mcp_proxy.errors import Delivery, RpcAnswer, UpstreamError, UpstreamTimeoutError
+from smart_mcp_proxy.models import Era, OnMessage, OnProgress
+from smart_mcp_proxy.names import shell_word
+from smart_mcp_proxy.raw_result import RawResult
+from smart_mcp_proxy.servers import ServerConfig
+from smart_mcp_proxy.telemetry import redact
+from smart_mcp_proxy.upstream.protocol.codec import Envelope
+
+__all__ = [
+    "CLIENT_INFO",
+    "Acknowledged",
+    "ContentsChanged",
+    "Link",
+    "LinkEvent",
+    "LogLine",
+    "OnEvent",
+    "OpenLink",
+    "Peer",
+    "ResourceUpdated",
+    "Revived",
+    "ToolsChanged",
+    "UpdatesMissed",
+    "after_gap",
+    "announced_event",
+    "has_updates",
+    "lost_error",
+    "rpc_error",
+    "see_log",
+    "timeout_error",
+]
+
+CLIENT_INFO: Final = {"name": "smart-mcp-proxy", "version": __version__}
+
+_NOT_DEALT_WITH: Final = frozenset({PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS})
+_NEEDS_INPUT: Final = (
+    'It wants to ask the client something. Its user can allow it, with "input_requests": true in the server\'s entry; '
+    "and the client must be one that can be asked."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolsChanged:
+    """The server says that its tool list is another one now."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogLine:
+    """Something the server wrote for people: a line of its stderr, or a log message of the protocol."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ContentsChanged:
+    """The server says that its prompts or resources are other ones now."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceUpdated:
+    """The server says that a resource is another one now.
+
+    Attributes:
+        uri: As the server knows it.
+    """
+
+    uri: str
+
+
+@dataclass(frozen=True, slots=True)
+class UpdatesMissed:
+    """Nobody listened for a while: any resource may be another one now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledged:
+    """The server has confirmed a stream of changed resources.
+
+    Attributes:
+        uris: Those that it agreed to tell of.
+    """
+
+    uris: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Revived:
+    """The server says something again, after a silence in which calls had timed out."""
+
+
+LinkEvent = ToolsChanged | ContentsChanged | LogLine | ResourceUpdated | UpdatesMissed | Acknowledged | Revived
+_CHANGES: Final[Mapping[str, LinkEvent]] = {
+    "notifications/tools/list_changed": ToolsChanged(),
+    "notifications/prompts/list_changed": ContentsChanged(),
+    "notifications/resources/list_changed": ContentsChanged(),
+}
+"""What a server announces of its lists, by method."""
+OnEvent = Callable[[LinkEvent], None]
+"""Told synchronously, from the session's reader: must be quick."""
+
+
+def after_gap(capabilities: Mapping[str, Any]) -> tuple[LinkEvent, ...]:
+    """What may have happened while nobody listened to a server that declares these."""
+    has_contents = not {"prompts", "resources"}.isdisjoint(capabilities)
+    contents = (ContentsChanged(),) if has_contents else ()
+    return (ToolsChanged(), *contents, *((UpdatesMissed(),) if has_updates(capabilities) else ()))
+
+
+def has_updates(capabilities: Mapping[str, Any]) -> bool:
+    """Whether a server that declares these tells of single resources."""
+    resources = capabilities.get("resources")
+    return isinstance(resources, Mapping) and resources.get("subscribe") is True
+
+
+def announced_event(method: str, params: bytes) -> LinkEvent | None:
+    """What a notification says of lists and resources; None where it says nothing of them, or cannot be read."""
+    if method in _CHANGES:
+        return _CHANGES[method]
+    try:
+        if method == "notifications/resources/updated":
+            return ResourceUpdated(_updated.decode(params).uri)
+        if method == "notifications/subscriptions/acknowledged":
+            agreed = _acknowledged.decode(params).notifications
+            # The stream that tells of changed lists is confirmed too, in the same words.
+            if agreed.resourceSubscriptions or agreed == _Agreed():
+                return Acknowledged(frozenset(agreed.resourceSubscriptions))
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    return None
+
+
+class _UpdatedParams(msgspec.Struct):
+    uri: str
+
+
+class _Agreed(msgspec.Struct):
+    """What a server agreed to announce, in the protocol's names."""
+
+    toolsListChanged: bool = False  # noqa: N815
+    promptsListChanged: bool = False  # noqa: N815
+    resourcesListChanged: bool = False  # noqa: N815
+    resourceSubscriptions: tuple[str, ...] = ()  # noqa: N815
+
+
+class _AcknowledgedParams(msgspec.Struct):
+    notifications: _Agreed
+
+
+_updated = msgspec.json.Decoder(_UpdatedParams)
+_acknowledged = msgspec.json.Decoder(_AcknowledgedParams)
+
+
+class Link(Protocol):
+    """An open, negotiated session. Safe for many requests at once.
+
+    Attributes:
+        era: Which generation of the protocol was agreed on.
+        protocol_version: The version agreed on.
+        capabilities: What the server declared.
+        server_info: Name and version as the server gives them, for display only.
+    """
+
+    era: Era
+    protocol_version: str
+    capabilities: Mapping[str, Any]
+    server_info: str
+
+    async def request(
+        self,
+        method: str,
+        params: Mapping[str, Any],
+        *,
+        timeout_s: float,
+        on_progress: OnProgress | None = None,
+        on_message: OnMessage | None = None,
+    ) -> RawResult:
+        """The `result` of one request.
+
+        Args:
+            method: A method of the protocol.
+            params: Its parameters.
+            timeout_s: Total.
+            on_progress: Where progress goes.
+            on_message: Where the notifications go that come on the request's own exchange, progress among them; the
+                server waits while one is dealt with. Where requests share a stream there are none.
+
+        Raises:
+            UpstreamError: The server answered with an error, or the session failed; `delivery` says which.
+            UpstreamTimeoutError: No answer within `timeout_s`; the server was told to stop.
+        """
+        ...
+
+    async def notify(self, method: str, params: Mapping[str, Any]) -> None:
+        """Sends one notification; nobody answers."""
+        ...
+
+    async def close(self) -> None:
+        """Ends the session within seconds, and with it all that it started. Calls under way fail."""
+        ...
+
+    async def wait_closed(self) -> UpstreamError:
+        """Waits until the session is over, and says why it ended."""
+        ...
+
+
+class Peer(Protocol):
+    """The one client that a session belongs to. A session that many share has none: nobody could tell whom the server
+    means.
+
+    Attributes:
+        capabilities: What the client declared that it can be asked for.
+    """
+
+    capabilities: Mapping[str, Any]
+
+    def take(
+        self,
+        message: Envelope,
+        reply_soon: "Callable[[Mapping[str, Any]], None]",
+        reply: "Callable[[Mapping[str, Any]], Awaitable[None]]",
+    ) -> bool:
+        """Takes what the server asks or tells the client; False for what is not for it.
+
+        Args:
+            message: A request or notification of the server's.
+            reply_soon: Sends the server a message without waiting; dropped where the server does not read.
+            reply: Sends it as soon as the server takes it; raises ProxyError if it never will.
+        """
+
+
+class OpenLink(Protocol):
+    """Opens sessions."""
+
+    def __call__(
+        self,
+        config: ServerConfig,
+        *,
+        environ: Mapping[str, str],
+        era: Era | None,
+        on_event: OnEvent,
+        peer: Peer | None = None,
+    ) -> Awaitable[Link]:
+        """A negotiated session with the server that `config` (already expanded) describes.
+
+        Args:
+            config: The server.
+            environ: The gateway's own environment.
+            era: What the server spoke last time, to save the probe.
+            on_event: Told of changes and log lines.
+            peer: The one client that the session is for; None where many share it.
+        """
+        ...
+
+
+_MOST_LEVELS: Final = 100
+"""How deep an error's data may be nested: whoever handles it later, deeper in the stack, has to descend as far."""
+
+
+def rpc_error(server: str, method: str, code: int, message: str, data: Any = None) -> UpstreamError:
+    """The error for a server that answered with a JSON-RPC error: it saw the request and dealt with it.
+
+    Where the code says that the request was none it could deal with, it may not have been carried out.
+
+    A server that repeats what it was trusted with there is not repeated, and what it says twice is said once: its
+    words end the message, and `data` holds what it said besides. Data nested too deep to be looked through is left out.
+    """
+    message, data = redact(message), _redacted_or_none(data)
+    facts = {"rpc_code": code}
+    if (besides := _without(message, data)) not in (None, {}, []):
+        facts["rpc_data"] = besides
+    if code == MISSING_REQUIRED_CLIENT_CAPABILITY:
+        hint = _NEEDS_INPUT
+    elif code in _NOT_DEALT_WITH:
+        hint = "Compare the request with what the server lists before sending it again."
+    else:
+        hint = see_log(server)
+    told = f"Server '{server}' answered '{method}' with error {code}:"
+    delivery: Delivery = "unknown" if code in _NOT_DEALT_WITH else "executed"
+    error = UpstreamError(told, hint=hint, delivery=delivery, data=facts, said=message)
+    error.answer = RpcAnswer(code, message, data)
+    return error
+
+
+def _without(message: str, data: Any) -> Any:
+    """JSON data without the values that only repeat `message`; None where nothing is left.
+
+    What was empty before says something: a capability is named by an empty object.
+    """
+    if isinstance(data, dict):
+        kept = {key: _without(message, value) for key, value in data.items() if value != message}
+        left = {key: value for key, value in kept.items() if value is not None or data[key] is None}
+        return left if left or not data else None
+    if isinstance(data, list):
+        left_items = [_without(message, value) for value in data if value != message]
+        return left_items if left_items or not data else None
+    return None if data == message else data
+
+
+def _redacted_or_none(data: Any) -> Any:
+    """JSON data without the secrets in use; None for what is nested too deep."""
+    try:
+        return _redacted(data, _MOST_LEVELS)
+    except RecursionError:
+        return None
+
+
+def _redacted(data: Any, levels: int) -> Any:
+    if not levels:
+        raise RecursionError
+    if isinstance(data, dict):
+        return {redact(key): _redacted(value, levels - 1) for key, value in data.items()}
+    if isinstance(data, list):
+        return [_redacted(value, levels - 1) for value in data]
+    return redact(data) if isinstance(data, str) else data
+
+
+def timeout_error(server: str, method: str, timeout_s: float, *, was_sent: bool) -> UpstreamTimeoutError:
+    """The error for a server that did not answer in time."""
+    return UpstreamTimeoutError(
+        f"Server '{server}' did not answer '{method}' within {timeout_s:g} s.",
+        hint="It may still be working on it: check before repeating. Raise the server's timeout if it needs longer."
+        if was_sent
+        else "It does not read its input; restart it.",
+        delivery="unknown" if was_sent else "not_sent",
+    )
+
+
+def lost_error(server: str, reason: str, *, was_sent: bool) -> UpstreamError:
+    """The error for a session that ended, before or while a request was under way."""
+    return UpstreamError(
+        f"Server '{server}' {reason}.",
+        hint=see_log(server),
+        delivery="unknown" if was_sent else "not_sent",
+    )
+
+
+def see_log(server: str) -> str:
+    """The hint of an error of which the server itself may have said more."""
+    return f"See what it printed: mcpproxy server logs {shell_word(server)}"

@@ -1,0 +1,1 @@
+"""Sessions with servers that run as child processes."""

@@ -1,0 +1,156 @@
+"""The variables that a server's process gets from ours: harmless ones, and what package runners need."""
+
+import re
+from collections.abc import Collection, Mapping
+from typing import Final, NamedTuple
+
+from smart_mcp_proxy.servers import ServerConfig
+from smart_mcp_proxy.upstream.protocol.loop_detection import STARTED_BY
+
+__all__ = ["Inherited", "child_environment", "inherited", "network_hint"]
+
+_PLAIN: Final = frozenset({
+    "HOME", "LANG", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "USER", "TZ", "NVM_DIR", STARTED_BY,
+    "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS",
+    "NO_PROXY", "no_proxy",
+    "UV_CACHE_DIR", "UV_NO_CACHE", "UV_INSECURE_HOST", "UV_NATIVE_TLS", "UV_SYSTEM_CERTS", "UV_OFFLINE", "UV_PYTHON",
+    "UV_PYTHON_DOWNLOADS", "UV_PYTHON_INSTALL_DIR", "UV_PYTHON_PREFERENCE", "UV_MANAGED_PYTHON", "UV_NO_MANAGED_PYTHON",
+    "UV_NO_INDEX", "UV_TOOL_DIR",
+    "PIP_CACHE_DIR", "PIP_CERT", "PIP_NO_CACHE_DIR", "PIP_NO_INDEX", "PIP_PYTHON", "PIP_TRUSTED_HOST",
+})  # fmt: skip
+"""Passed on as they are; `LC_*` and `XDG_*` are, too. They hold paths, names and switches, none of our tokens."""
+_ADDRESSES: Final = frozenset({
+    "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy",
+    "UV_DEFAULT_INDEX", "UV_EXTRA_INDEX_URL", "UV_FIND_LINKS", "UV_INDEX", "UV_INDEX_URL", "UV_PYTHON_INSTALL_MIRROR",
+    "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS", "PIP_INDEX_URL", "PIP_PROXY",
+})  # fmt: skip
+"""Passed on without user and password, each address in them."""
+_NPM: Final = "npm_config_"
+"""npm reads its settings from variables with this beginning, in either case."""
+_NPM_PLAIN: Final = frozenset({
+    "cache", "cafile", "ca", "noproxy", "offline", "prefer_offline", "prefer_online", "strict_ssl",
+})  # fmt: skip
+_NPM_ADDRESSES: Final = frozenset({"https_proxy", "proxy", "registry"})
+_ABOUT_THE_NETWORK: Final = re.compile(
+    r"(?:UV|PIP|NPM_CONFIG|NODE|GIT|COREPACK)_.*|.*(?:PROXY|CERT|CA_BUNDLE|INDEX_URL|REGISTRY).*|NETRC|.*_NETRC", re.I
+)
+"""Variables that may be why a program has no way to the network without them."""
+_NETWORK_WORDS: Final = re.compile(
+    r"certificate|\bcerts?\b|\bssl\b|\btls\b|\bproxy\b|\bdns\b|self.signed|name resolution|resolve host|"
+    r"ENOTFOUND|ECONN|ETIMEDOUT|EAI_AGAIN|EHOSTUNREACH|unreachable|network|connect(?:ion)? (?:error|refused|timed out)|"
+    r"error sending request|failed to (?:fetch|download)|\b40[137]\b|unauthorized|index",
+    re.I,
+)
+_NAMES_SHOWN: Final = 5
+_SCHEME: Final = "://"
+_PLACE_END: Final = re.compile(r"[/?#]")
+_HOST: Final = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::[0-9]{1,5})?")
+_DOUBTFUL: Final = re.compile(r"@|\?|://")
+"""Signs that a password holds what ends an address's host, or that there is a token in a query."""
+
+
+class Inherited(NamedTuple):
+    """The variables that a process starts with, and what was kept from it.
+
+    Attributes:
+        variables: By name.
+        cut: Names of those that lost a user and password, or were left out because these could not be cut out for sure.
+    """
+
+    variables: dict[str, str]
+    cut: tuple[str, ...]
+
+
+def inherited(environ: Mapping[str, str]) -> Inherited:
+    """Of the gateway's environment the part that every server gets."""
+    variables: dict[str, str] = {}
+    cut = []
+    for name, value in environ.items():
+        if _is_plain(name):
+            variables[name] = value
+        elif _is_address(name):
+            kept = _without_credentials(value)
+            if kept is not None:
+                variables[name] = kept
+            if kept != value:
+                cut.append(name)
+    return Inherited(variables, tuple(cut))
+
+
+def child_environment(environ: Mapping[str, str], configured: Mapping[str, str]) -> dict[str, str]:
+    """The environment that a server starts with: what is inherited, and the variables configured for it."""
+    return inherited(environ).variables | dict(configured)
+
+
+def network_hint(environ: Mapping[str, str], config: ServerConfig, said: str) -> str:
+    """A further sentence of a hint: which variables a process lacks that ended for want of a way to the network.
+
+    Args:
+        environ: The gateway's environment.
+        config: The server.
+        said: What is known of its end; where that is not about the network there is nothing to add.
+    """
+    if config.transport != "stdio" or not _NETWORK_WORDS.search(said):
+        return ""
+    configured = (*config.inherit, *config.env)
+    passed = inherited(environ)
+    cut = [name for name in passed.cut if name in passed.variables and name not in configured]
+    withheld = [
+        name
+        for name in environ
+        if name not in passed.variables
+        and name not in (*cut, *configured)
+        and _ABOUT_THE_NETWORK.fullmatch(name)
+        and not name.startswith("MCPPROXY_")
+    ]
+    if not cut and not withheld:
+        return ""
+    parts = []
+    if cut:
+        parts.append(f"with {_joined(cut)} without user and password")
+    if withheld:
+        parts.append(f"without {_joined(withheld)}")
+    names = ", ".join(f'"{name}"' for name in (*cut, *withheld)[:_NAMES_SHOWN])
+    return f' It was started {" and ".join(parts)}; its user can pass them on: "inherit": [{names}] in its entry.'
+
+
+def _joined(names: Collection[str]) -> str:
+    shown = list(names)[:_NAMES_SHOWN]
+    more = len(names) - len(shown)
+    return ", ".join(shown) + (f" and {more} more" if more else "")
+
+
+def _is_plain(name: str) -> bool:
+    return name in _PLAIN or name.startswith(("LC_", "XDG_")) or _npm_setting(name) in _NPM_PLAIN
+
+
+def _is_address(name: str) -> bool:
+    return name in _ADDRESSES or _npm_setting(name) in _NPM_ADDRESSES
+
+
+def _npm_setting(name: str) -> str:
+    """The npm setting that a variable sets, empty for any other variable."""
+    lower = name.lower()
+    return lower.removeprefix(_NPM).replace("-", "_") if lower.startswith(_NPM) else ""
+
+
+def _without_credentials(value: str) -> str | None:
+    """A list of addresses without users and passwords; None where what is left could still hold one."""
+    addresses = value.split()
+    if len(addresses) > 1 and not all(_SCHEME in address for address in addresses):
+        return None
+    kept = [bare for bare in map(_bare, addresses) if bare is not None]
+    if kept == addresses:
+        return value
+    return " ".join(kept) if len(kept) == len(addresses) else None
+
+
+def _bare(address: str) -> str | None:
+    """One address (or `name=address`, or host and port alone, or a path) without user and password."""
+    if address.startswith(("/", "./", "~/", "file:///")):
+        return None if "@" in address else address
+    before, mark, rest = address.rpartition(_SCHEME)
+    place = _PLACE_END.split(rest, maxsplit=1)[0]
+    host, after = place.rpartition("@")[2], rest[len(place) :]
+    is_sure = _HOST.fullmatch(host) and not _DOUBTFUL.search(before + after)
+    return before + mark + host + after if is_sure else None

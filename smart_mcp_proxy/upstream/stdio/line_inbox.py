@@ -1,0 +1,139 @@
+"""What a stdio server writes: each line dealt with, mostly as soon as it is there."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final
+
+from smart_mcp_proxy.io.lines import LineSplitter, OverlongLine
+from smart_mcp_proxy.telemetry import get_logger
+from smart_mcp_proxy.upstream.protocol.codec import (
+    OFF_LOOP_BYTES,
+    BrokenMessage,
+    Envelope,
+    decode_messages,
+    is_blank,
+    read_messages,
+    recovered_id,
+)
+from smart_mcp_proxy.upstream.protocol.inbox import answer_to, event_of
+from smart_mcp_proxy.upstream.protocol.pending import PendingCalls
+from smart_mcp_proxy.upstream.protocol.session import OnEvent, Peer
+
+__all__ = ["LineInbox"]
+
+_BURST_LINES: Final = 32
+"""So many lines of one server are dealt with before the others get a turn."""
+_LITTLE_BYTES: Final = 16_384
+"""Beside what is done with more a turn of the event loop is nothing, and to count the lines in it takes as long."""
+_NOISE_WARNING_S: Final = 60.0
+
+_log = get_logger("upstream")
+
+
+class LineInbox:
+    """Gives replies to their requests, progress to its call, and the rest to whom it concerns.
+
+    Args:
+        server: Configured name, for messages.
+        pending: The requests under way.
+        on_event: Told of changes and log lines.
+        answer: Sends an answer to a request of the server's; does not wait.
+        say: Sends the server a message, and waits until it was taken.
+        peer: The one client that the session is for; None where many share it.
+        max_message_bytes: Longer messages are refused.
+
+    Attributes:
+        heard_s: When the server last wrote something, on the event loop's clock; 0 for never.
+    """
+
+    def __init__(
+        self,
+        server: str,
+        pending: PendingCalls,
+        on_event: OnEvent,
+        answer: Callable[[Mapping[str, Any]], None],
+        say: Callable[[Mapping[str, Any]], Awaitable[None]],
+        peer: Peer | None = None,
+        *,
+        max_message_bytes: int,
+    ) -> None:
+        self.heard_s = 0.0
+        self._server = server
+        self._pending = pending
+        self._on_event = on_event
+        self._answer = answer
+        self._say = say
+        self._peer = peer
+        self._limit_bytes = max_message_bytes
+        self._lines = LineSplitter(max_message_bytes)
+        self._loop = asyncio.get_running_loop()
+        self._next_noise_warning = 0.0
+
+    def take(self, chunk: bytes) -> bool:
+        """Deals with what has just arrived, unless it is much; then it has to be read. See `OfferingReader`."""
+        if len(chunk) > _LITTLE_BYTES:
+            return False
+        alone = self._lines.whole(chunk)
+        if alone is None and chunk.count(b"\n") > _BURST_LINES:
+            return False
+        self.heard_s = self._loop.time()
+        for line in self._lines.feed(chunk) if alone is None else (alone,):
+            self._receive_line(line)
+        return True
+
+    async def read(self, read: Callable[[], Awaitable[bytes]]) -> None:
+        """Deals with what `read` returns, which is what was not taken, until that is nothing."""
+        while await self._deal_with(await read()):  # nothing of it is kept while the next is waited for
+            pass
+
+    async def _deal_with(self, chunk: bytes) -> bool:
+        self.heard_s = self._loop.time() if chunk else self.heard_s
+        for number, line in enumerate(self._lines.feed(chunk), 1):
+            if isinstance(line, bytes) and len(line) > OFF_LOOP_BYTES:
+                self._receive_all(line, await read_messages(line))
+            else:
+                self._receive_line(line)
+            if number % _BURST_LINES == 0:
+                await asyncio.sleep(0)
+        return bool(chunk)
+
+    def _receive_line(self, line: bytes | OverlongLine) -> None:
+        if isinstance(line, OverlongLine):
+            reason = f"{line.size_bytes:,} bytes long, at most {self._limit_bytes:,} are accepted"
+            broken = BrokenMessage(recovered_id(line.head, line.tail), reason)
+            _log.warning("server %s: a message was refused: %s", self._server, reason)
+            self._pending.settle_broken(broken, is_garbled=False)
+            return
+        self._receive_all(line, decode_messages(line))
+
+    def _receive_all(self, line: bytes, messages: list[Envelope] | BrokenMessage | None) -> None:
+        match messages:
+            case None:
+                if not is_blank(line):
+                    self._warn_of_noise()
+            case BrokenMessage() as broken:
+                _log.warning("server %s sent a message that cannot be read: %s", self._server, broken.reason)
+                self._pending.settle_broken(broken)
+            case _:
+                for message in messages:
+                    self._receive(message)
+
+    def _receive(self, message: Envelope) -> None:
+        if not message.method:
+            if not self._pending.settle(message):
+                _log.debug("server %s: dropped a reply that nobody waits for", self._server)
+        elif self._peer is not None and self._peer.take(message, self._answer, self._say):
+            return
+        elif bytes(message.id):
+            self._answer(answer_to(message))
+        elif message.method == "notifications/progress":
+            self._pending.report(bytes(message.params))
+        elif (event := event_of(message)) is not None:
+            self._on_event(event)
+
+    def _warn_of_noise(self) -> None:
+        now = time.monotonic()
+        if now >= self._next_noise_warning:
+            self._next_noise_warning = now + _NOISE_WARNING_S
+            _log.warning("server %s writes text to stdout that is no protocol message; it is skipped", self._server)

@@ -1,0 +1,1 @@
+"""Authentication of clients: tokens and sign-in."""

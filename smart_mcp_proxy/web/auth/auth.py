@@ -1,0 +1,152 @@
+"""Who may come in over HTTP, and as whom: the one place that decides it, for both ways through the door."""
+
+import hashlib
+import hmac
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from smart_mcp_proxy.fastmcp_compat.http.http import owned_by
+from smart_mcp_proxy.fastmcp_compat.paths import acting_for
+from smart_mcp_proxy.gateway.admin.agent_tokens import AgentTokens
+from smart_mcp_proxy.models import LOCAL, Principal
+from smart_mcp_proxy.settings import Settings
+from smart_mcp_proxy.web.auth.signed_tokens import SignedTokens
+from smart_mcp_proxy.web.auth.token_files import kept_token
+
+__all__ = ["Admission", "Keys", "OwnToken", "is_loopback", "own_token"]
+
+TOKEN_NAME: Final = "auth.token"
+TOKEN = Principal("token")
+"""Who holds the gateway's own token."""
+
+
+class Keys:
+    """The tokens that open the door, and whose each of them is.
+
+    Args:
+        token: The gateway's own; None where it has none.
+        agents: Those that the operator has made.
+        signed: Those of an identity provider; None where none are accepted.
+    """
+
+    def __init__(self, token: str | None, agents: AgentTokens, signed: SignedTokens | None = None) -> None:
+        self._token = None if token is None else token.encode()
+        self._agents = agents
+        self._signed = signed
+        self._is_open = token is None and signed is None
+
+    def known(self, authorization: bytes | None) -> Principal | None:
+        """Whose request this is by what is known already; None if that takes a closer look, or is nobody's. A look-up.
+
+        Whoever sends a token is who the token says, on an open door as well: one that has ended opens nothing.
+
+        Args:
+            authorization: The header's value; None where there is none.
+        """
+        if authorization is None:
+            return LOCAL if self._is_open else None
+        token = _bearer(authorization)
+        if not token:
+            return None
+        if self._token is not None and hmac.compare_digest(token, self._token):
+            return TOKEN
+        digest = hashlib.sha256(token).digest()
+        who = self._agents.principal_of(digest)
+        return self._signed.principal_of(digest) if who is None and self._signed is not None else who
+
+    async def check(self, scope: Scope) -> Principal | None:
+        """Whose request this is; None if it is to be refused."""
+        sent = [value for name, value in scope["headers"] if name == b"authorization"]
+        if len(sent) > 1:
+            return None
+        authorization = sent[0].strip() if sent else None
+        who = self.known(authorization)
+        if who is None and authorization is not None and self._signed is not None:
+            who = await self._signed.verify(_bearer(authorization))
+        return who
+
+
+def _bearer(authorization: bytes) -> bytes:
+    """The token in a header's value; empty if it holds none."""
+    scheme, _, token = authorization.partition(b" ")
+    return token if scheme.lower() == b"bearer" else b""
+
+
+class Admission:
+    """An ASGI app that lets in whoever has a good token; what is behind it knows on whose behalf a request is made.
+
+    Args:
+        app: Answers them.
+        keys: Says who they are.
+    """
+
+    def __init__(self, app: ASGIApp, keys: Keys) -> None:
+        self._app = app
+        self._keys = keys
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serves one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        who = await self._keys.check(scope)
+        if who is None:
+            await Response(status_code=401)(scope, receive, send)
+            return
+        with acting_for(who):
+            await self._app(owned_by(scope, who), receive, send)
+
+
+class OwnToken(NamedTuple):
+    """The gateway's own token.
+
+    Attributes:
+        value: What agents send; None where they need not.
+        file: Where it was found or put; None where the settings have it.
+        is_new: Whether it has just been made.
+    """
+
+    value: str | None
+    file: Path | None = None
+    is_new: bool = False
+
+    def __repr__(self) -> str:
+        return f"<OwnToken in {self.file or 'the settings'}>" if self.value else "<OwnToken, none>"
+
+
+def own_token(settings: Settings, *, has_signed: bool = False) -> OwnToken:
+    """The token to ask for: the settings' own, and where other machines can reach the gateway never none.
+
+    Without one there it is made once, for the owner only, in the data directory.
+
+    Args:
+        settings: Address, token and data directory.
+        has_signed: Whether an identity provider's tokens are accepted, so that nobody needs this one.
+
+    Raises:
+        ConfigError: The file cannot be written, holds something else, or is not the owner's alone.
+    """
+    if settings.auth_token is not None:
+        return OwnToken(settings.auth_token.get_secret_value())
+    if is_loopback(settings.host) or has_signed:
+        return OwnToken(None)
+    path = settings.data_dir / TOKEN_NAME
+    kept = kept_token(path, hint=f"Make it yours alone (chmod 600), or remove it. {_OTHER_WAYS}")
+    return OwnToken(kept.value, path, kept.is_new)
+
+
+_OTHER_WAYS: Final = "Or set MCPPROXY_AUTH_TOKEN or MCPPROXY_AUTH_TOKEN_FILE, or use MCPPROXY_HOST=127.0.0.1."
+
+
+def is_loopback(host: str) -> bool:
+    """Whether `host` can be reached from this machine only."""
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False

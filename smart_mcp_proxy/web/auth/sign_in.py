@@ -1,0 +1,101 @@
+"""Signing in to the gateway at an OpenID Connect provider: who is let in, and how far."""
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from fastmcp.server.auth import AccessToken
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from smart_mcp_proxy.errors import ConfigError
+from smart_mcp_proxy.models import CallVariant, Reach
+from smart_mcp_proxy.settings import Settings
+from smart_mcp_proxy.web.auth.signed_tokens import MISTAKEN, SignedTokens, names_in
+
+__all__ = ["SignInDoor", "Users", "asks_for_sign_in"]
+
+_ANYBODY: Final = "*"
+
+
+class SignInDoor(NamedTuple):
+    """What lets people sign in.
+
+    Attributes:
+        tokens: Verifies what they get.
+        paths: That the flow is served at.
+        pages: Serves it.
+        scopes: That clients are told to ask for.
+    """
+
+    tokens: SignedTokens
+    paths: frozenset[str]
+    pages: ASGIApp
+    scopes: Sequence[str]
+
+    def beside(self, app: ASGIApp) -> ASGIApp:
+        """What serves the flow at its own paths and hands everything else on to `app`, untouched."""
+
+        async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+            is_ours = scope["type"] == "http" and scope["path"] in self.paths
+            await (self.pages if is_ours else app)(scope, receive, send)
+
+        return answer
+
+
+class Users:
+    """Who may use the gateway, and what is allowed to them.
+
+    Args:
+        entries: A verified e-mail address, `@domain`, a subject without `@` in it or `*` each, with `=read`,
+            `=write` or `=destructive` behind it; without that it is read.
+        servers_claim: Claim that names the servers somebody reaches.
+    """
+
+    def __init__(self, entries: Sequence[str], servers_claim: str) -> None:
+        self._servers_claim = servers_claim
+        self._access: dict[str, CallVariant] = {}
+        for entry in entries:
+            name, _, access = entry.partition("=")
+            allowed: CallVariant = (
+                "destructive" if access == "destructive" else "write" if access == "write" else "read"
+            )
+            self._access[name.casefold() if "@" in name else name] = allowed
+
+    def reach_of(self, token: AccessToken) -> Reach | None:
+        """How far the holder of a verified id token reaches, by the entry that names them most exactly."""
+        claims = token.claims
+        subject = str(claims.get("sub") or "")
+        # What a provider calls somebody is no address of theirs, even if it looks like one.
+        names = [] if "@" in subject else [subject]
+        email = claims.get("email")
+        # An address that nobody has verified could be anybody's. Source: OpenID Connect Core, section 5.7.
+        if isinstance(email, str) and "@" in email and claims.get("email_verified") is True:
+            names += [email.casefold(), "@" + email.casefold().rpartition("@")[2]]
+        access = next((self._access[name] for name in [*names, _ANYBODY] if name in self._access), None)
+        servers = names_in(claims.get(self._servers_claim))
+        return None if access is None or servers is MISTAKEN else Reach(servers, access)
+
+
+def asks_for_sign_in(settings: Settings) -> bool:
+    """Whether people are to sign in at a provider; asks nobody.
+
+    Raises:
+        ConfigError: Something that belongs to it is missing.
+    """
+    others = {
+        "MCPPROXY_OIDC_CLIENT_ID": settings.oidc_client_id,
+        "MCPPROXY_OIDC_USERS": settings.oidc_users,
+        "MCPPROXY_PUBLIC_URL": settings.public_url,
+    }
+    if settings.oidc_url is None:
+        if settings.oidc_client_id or settings.oidc_client_secret or settings.oidc_users:
+            raise ConfigError(
+                "MCPPROXY_OIDC_URL is not set, and other settings of its kind are.",
+                hint="Set it to the provider's discovery address.",
+            )
+        return False
+    if missing := [name for name, value in others.items() if not value]:
+        raise ConfigError(
+            f"MCPPROXY_OIDC_URL is set, and {' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not.",
+            hint="Say who the gateway is at the provider, who may sign in, and at which address clients find it.",
+        )
+    return True

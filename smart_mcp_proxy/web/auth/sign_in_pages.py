@@ -1,0 +1,75 @@
+"""What serves the sign-in at an OpenID Connect provider. Apart, because it takes long to load and few ask for it."""
+
+import hmac
+import logging
+
+import httpx2
+from anyio import to_thread
+from fastmcp.server.http import HostOriginGuardMiddleware
+from starlette.applications import Starlette
+
+from smart_mcp_proxy.errors import ConfigError
+from smart_mcp_proxy.fastmcp_compat.auth.sign_in import SignInProxy
+from smart_mcp_proxy.settings import Settings
+from smart_mcp_proxy.web.auth.sign_in import SignInDoor, Users
+from smart_mcp_proxy.web.auth.sign_in_answers import StandardAnswers
+from smart_mcp_proxy.web.auth.sign_in_bounds import BoundedPages
+from smart_mcp_proxy.web.auth.sign_in_store import open_store
+from smart_mcp_proxy.web.auth.signed_tokens import ReachOf, SignedTokens
+from smart_mcp_proxy.web.common.hosts import PlainAddress, allowed_hosts
+from smart_mcp_proxy.web.common.refusals import Refusals
+
+__all__ = ["open_sign_in"]
+
+# FastMCP logs what it raises with its traceback; we raise it on in words of our own.
+logging.getLogger("fastmcp.server.auth.oidc_proxy").setLevel(logging.CRITICAL + 1)
+
+
+async def open_sign_in(settings: Settings) -> SignInDoor:
+    """What lets people sign in.
+
+    Args:
+        settings: They ask for it (`asks_for_sign_in`).
+
+    Raises:
+        ConfigError: A setting cannot be used, the provider cannot be asked, or the data directory cannot be written.
+    """
+    users = Users(settings.oidc_users, settings.jwt_servers_claim)
+    return await to_thread.run_sync(_opened, settings, users.reach_of)
+
+
+def _opened(settings: Settings, reach_of: ReachOf) -> SignInDoor:
+    assert settings.oidc_url and settings.oidc_client_id and settings.public_url
+    secret = settings.oidc_client_secret
+    store, key = open_store(settings)
+    try:
+        proxy = SignInProxy(
+            config_url=settings.oidc_url,
+            client_id=settings.oidc_client_id,
+            client_secret=None if secret is None else secret.get_secret_value(),
+            scopes=settings.oidc_scopes,
+            algorithm=settings.jwt_algorithm,
+            base_url=settings.public_url.rstrip("/"),
+            store=store,
+            signing_key=hmac.digest(key, b"tokens", "sha256"),
+            is_let_in=lambda token: reach_of(token) is not None,
+        )
+        routes = proxy.get_routes("/mcp")
+    except (httpx2.HTTPError, ValueError) as exc:
+        reason = str(exc).splitlines()[0] if str(exc) else type(exc).__name__
+        raise ConfigError(
+            f"Nobody could sign in: the provider at MCPPROXY_OIDC_URL or MCPPROXY_PUBLIC_URL cannot be used: {reason}",
+            hint="Check both addresses; other machines than this one need https.",
+        ) from exc
+    tokens = SignedTokens(proxy, reach_of)
+    proxy.on_forgotten = tokens.forget
+    # Pages of every origin may take part in OAuth; a code is worth nothing without its PKCE verifier, and the form that
+    # consents belongs to one browser.
+    guarded = HostOriginGuardMiddleware(
+        BoundedPages(StandardAnswers(Starlette(routes=routes))),
+        allowed_hosts(settings),
+        allowed_origins=["*"],
+        mode="strict",
+    )
+    pages = Refusals(PlainAddress(guarded), is_rest=True)
+    return SignInDoor(tokens, frozenset(route.path for route in routes), pages, settings.oidc_scopes)

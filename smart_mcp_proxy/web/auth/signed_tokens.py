@@ -1,0 +1,168 @@
+"""Tokens that an identity provider has signed (JWT): whose they are, and how far their holder reaches."""
+
+import hashlib
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+from fastmcp.server.auth import AccessToken, AuthProvider
+
+from smart_mcp_proxy.errors import ConfigError
+from smart_mcp_proxy.fastmcp_compat.auth.signing_keys import RotatingKeyVerifier
+from smart_mcp_proxy.models import CallVariant, Principal, Reach
+from smart_mcp_proxy.settings import Settings
+
+__all__ = ["MISTAKEN", "SCOPES", "ReachOf", "SignedTokens", "names_in", "resource_url", "signed_tokens"]
+
+SCOPES: Final[dict[str, CallVariant]] = {"mcp:destructive": "destructive", "mcp:write": "write", "mcp:read": "read"}
+"""What a token's scope allows; each includes those after it."""
+KNOWN_S: Final = 60.0
+"""For so long a token is not verified again: a key that its provider withdraws is good for no longer than this."""
+KNOWN_TOKENS: Final = 1_024
+PARTS: Final = 3
+"""Of a compact JWS: head, claims, signature."""
+LATEST_S: Final = 253_402_300_799
+"""The last second of the year 9999: what lies beyond is no date. Source: RFC 7519, section 2, NumericDate."""
+
+
+ReachOf = Callable[[AccessToken], Reach | None]
+"""How far the holder of a verified token reaches; None for one who is not let in."""
+
+
+class _Known(NamedTuple):
+    principal: Principal
+    verified_s: float
+    expires_s: float
+
+
+class SignedTokens:
+    """Verifies signed tokens and keeps for a minute what it found.
+
+    Args:
+        verifier: Checks signature, issuer and audience.
+        reach_of: Says how far its holder reaches.
+        clock: Monotonic seconds.
+        wall: Seconds since the epoch: what tokens say about their own time is in them.
+    """
+
+    def __init__(
+        self,
+        verifier: AuthProvider,
+        reach_of: ReachOf,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self._verifier = verifier
+        self._reach_of = reach_of
+        self._clock = clock
+        self._wall = wall
+        self._known: OrderedDict[bytes, _Known] = OrderedDict()
+        self._forgotten = 0
+
+    def principal_of(self, digest: bytes) -> Principal | None:
+        """Whose token has this SHA-256; None if it was not verified within the last minute. A look-up."""
+        known = self._known.get(digest)
+        if known is None or self._clock() - known.verified_s > KNOWN_S or self._wall() >= known.expires_s:
+            return None
+        return known.principal
+
+    async def verify(self, token: bytes) -> Principal | None:
+        """Whose token this is; None if it is not good, now and here."""
+        if token.count(b".") != PARTS - 1 or not token.isascii():
+            return None
+        forgotten = self._forgotten
+        found = await self._verifier.verify_token(token.decode("ascii"))
+        if found is None or (principal := self._judge(found)) is None:
+            return None
+        assert found.expires_at is not None
+        if forgotten != self._forgotten:  # it may be the one that was given back meanwhile
+            return principal
+        self._known[hashlib.sha256(token).digest()] = _Known(principal, self._clock(), found.expires_at)
+        if len(self._known) > KNOWN_TOKENS:
+            self._known.popitem(last=False)
+        return principal
+
+    def _judge(self, token: AccessToken) -> Principal | None:
+        """Whose a token is whose signature, issuer and audience are right; None if it is not good for a call.
+
+        Source: RFC 9068, section 2.2: `iss`, `sub` and `exp` are required.
+        """
+        issuer, subject = token.claims.get("iss"), token.claims.get("sub")
+        if not isinstance(issuer, str) or not isinstance(subject, str) or not subject or token.expires_at is None:
+            return None
+        begins_s = token.claims.get("nbf", 0)
+        if not isinstance(begins_s, int | float) or not 0 <= begins_s <= self._wall() < token.expires_at <= LATEST_S:
+            return None
+        reach = self._reach_of(token)
+        return None if reach is None else Principal(f"{issuer}#{subject}", reach)
+
+    def forget(self) -> None:
+        """Looks at every token anew: one of them has been given back."""
+        self._known.clear()
+        self._forgotten += 1
+
+
+MISTAKEN: Final = frozenset({""})
+"""A claim that is there and says nothing that could be understood."""
+
+
+def names_in(claim: Any) -> frozenset[str] | None:
+    """Names in a claim: a list, or one text with spaces between them; None where there is no such claim."""
+    if claim is None:
+        return None
+    names = claim.split() if isinstance(claim, str) else claim
+    if not isinstance(names, list) or not all(isinstance(name, str) and name for name in names):
+        return MISTAKEN
+    return frozenset(names)
+
+
+def _reach_by_scopes(servers_claim: str) -> ReachOf:
+    """What tells a token's reach by its scopes and by the claim that names servers."""
+
+    def reach_of(token: AccessToken) -> Reach | None:
+        access = next((access for scope, access in SCOPES.items() if scope in token.scopes), None)
+        servers = names_in(token.claims.get(servers_claim))
+        return None if access is None or servers is MISTAKEN else Reach(servers, access)
+
+    return reach_of
+
+
+def signed_tokens(settings: Settings) -> SignedTokens | None:
+    """What verifies signed tokens by these settings; None where they ask for none.
+
+    Raises:
+        ConfigError: Something that belongs to it is missing or cannot be used.
+    """
+    key = settings.jwt_public_key
+    if key is None and settings.jwt_jwks_url is None:
+        if settings.jwt_issuer or settings.jwt_audience:
+            raise ConfigError(
+                "MCPPROXY_JWT_ISSUER or MCPPROXY_JWT_AUDIENCE is set, and no key to check signatures with.",
+                hint="Set MCPPROXY_JWT_JWKS_URL, MCPPROXY_JWT_PUBLIC_KEY or MCPPROXY_JWT_PUBLIC_KEY_FILE as well.",
+            )
+        return None
+    audience = settings.jwt_audience or resource_url(settings)
+    if settings.jwt_issuer is None or audience is None:
+        # Without them a token that was issued by or for somebody else would be good here.
+        missing = "MCPPROXY_JWT_ISSUER" if settings.jwt_issuer is None else "MCPPROXY_JWT_AUDIENCE"
+        raise ConfigError(
+            f"{missing} is not set, and signed tokens are to be accepted.",
+            hint="Set MCPPROXY_JWT_ISSUER, and MCPPROXY_JWT_AUDIENCE or MCPPROXY_PUBLIC_URL.",
+        )
+    verifier = RotatingKeyVerifier(
+        public_key=key,
+        jwks_uri=settings.jwt_jwks_url,
+        issuer=settings.jwt_issuer,
+        audience=audience,
+        algorithm=settings.jwt_algorithm,
+    )
+    return SignedTokens(verifier, _reach_by_scopes(settings.jwt_servers_claim))
+
+
+def resource_url(settings: Settings) -> str | None:
+    """The address by which identity providers know this gateway; None where no public address is set.
+
+    Source: RFC 8707; RFC 9728, section 1.2.
+    """
+    return None if settings.public_url is None else settings.public_url.rstrip("/") + "/mcp"

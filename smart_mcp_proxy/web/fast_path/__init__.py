@@ -1,0 +1,1 @@
+"""The fast path: usual requests answered without the SDK."""

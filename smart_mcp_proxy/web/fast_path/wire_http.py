@@ -1,0 +1,324 @@
+"""The fast door over streamable HTTP: what decides there, and an ASGI app that gives the MCP app all the rest."""
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+from weakref import WeakKeyDictionary
+
+import msgspec
+from mcp.shared.exceptions import MCPError
+from mcp.shared.inbound import ERROR_CODE_HTTP_STATUS
+from mcp_types.methods import INPUT_REQUIRED_METHODS
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_MODERN_VERSION
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from smart_mcp_proxy.fastmcp_compat.http.http import HttpSession, accepted_replies, replying_with_json
+from smart_mcp_proxy.gateway.sessions.agent import Agent
+from smart_mcp_proxy.models import Era, Principal
+from smart_mcp_proxy.web.auth.auth import Keys
+from smart_mcp_proxy.web.common.messages import BODY_LIMIT_BYTES
+from smart_mcp_proxy.web.fast_path.first_message import FormAtFirstMessage
+from smart_mcp_proxy.web.fast_path.messages import (
+    CallsInFlight,
+    Pieces,
+    Tell,
+    WireCall,
+    WireCancel,
+    error_reply,
+    parse_wire,
+)
+
+__all__ = ["Fields", "Headers", "TakenCall", "WireHttp", "headers_of"]
+
+KNOWN_ORIGINS = 256
+REQUEST_CANCELLED = -32000
+BLANKS = b" \t"
+"""Around a header's value they mean nothing; the HTTP parser leaves those at its end. Source: RFC 9110, section 5.5."""
+
+_HEADERS_READ = frozenset(
+    {
+        b"accept",
+        b"authorization",
+        b"content-type",
+        b"host",
+        b"mcp-method",
+        b"mcp-name",
+        b"mcp-protocol-version",
+        b"mcp-session-id",
+        b"origin",
+    }
+)
+
+Fields = Sequence[tuple[bytes, bytes]]
+_ASKING = tuple(method.encode() for method in INPUT_REQUIRED_METHODS)
+"""What a server may answer with a question."""
+
+
+class Headers(NamedTuple):
+    """What the door looks at in the head of a request.
+
+    Attributes:
+        host: As it stands there; empty where it does not, as all the others.
+        origin: The same.
+        authorization: None where it is not there.
+        session_id: Of the handshake era.
+        version: Of the protocol.
+        method: Of the message, in the modern era.
+        name: Of the tool, in the modern era.
+        is_json: Whether the body is JSON, and the client takes JSON.
+        takes_stream: Whether the client takes a stream.
+    """
+
+    host: bytes
+    origin: bytes
+    authorization: bytes | None
+    session_id: str
+    version: str
+    method: bytes
+    name: bytes
+    is_json: bool
+    takes_stream: bool
+
+
+class TakenCall(NamedTuple):
+    """A call that is answered without the SDK.
+
+    Attributes:
+        call: The message.
+        who: On whose behalf.
+        calls: Answers, and can cancel.
+        session: The client's; None in the modern era.
+        era: Of the message.
+    """
+
+    call: WireCall
+    who: Principal
+    calls: CallsInFlight
+    session: HttpSession | None
+    era: Era
+
+    def begin(self) -> None:
+        """From now on the id is in use. To be called in the turn in which the call was taken."""
+        if self.session is not None:
+            self.session.begin_request(self.call.id, is_past_sdk=True)
+
+    def end(self) -> None:
+        """The call is answered, or never will be."""
+        if self.session is not None:
+            self.session.end_request(self.call.id, is_past_sdk=True)
+
+    def leave(self) -> None:
+        """The client has closed the connection: in the modern era that cancels the call."""
+        if self.session is None:
+            self.calls.cancel(self.call.id)
+
+    async def answer(self, tell: Tell | None) -> tuple[int, Pieces]:
+        """HTTP status and JSON of the reply, in pieces.
+
+        Args:
+            tell: Takes what the client is told before; None where it asks for nothing.
+        """
+        call, status = self.call, 200
+        reply: Pieces | None
+        try:
+            reply = await self.calls.answer(call, self.era, self.who.id, tell)
+        except MCPError as failure:
+            reply = (error_reply(call, failure),)
+            status = ERROR_CODE_HTTP_STATUS.get(failure.error.code, 200) if self.era == "modern" else 200
+        if reply is None:
+            error = b'{"jsonrpc":"2.0","id":%b,"error":{"code":%d,"message":"Request cancelled"}}'
+            reply = (error % (msgspec.json.encode(call.id), REQUEST_CANCELLED),)
+        return status, reply
+
+
+class WireHttp:
+    """Decides which calls are answered at the door, and hands everything else, untouched, to the MCP app.
+
+    Args:
+        app: Everything else: the MCP app, health.
+        find_session: A principal's open handshake-era session by id and path, if the SDK has let it call before.
+        path: Where MCP is served.
+        agent: Answers calls.
+        keys: Says who callers are.
+        is_askable: Whether the client of a session, by id, declared that it can be asked for something.
+        is_known: Whether what is served at a place below `path` is known without a look into the store.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        find_session: Callable[[str, Principal, str], HttpSession | None],
+        path: str,
+        agent: Agent,
+        keys: Keys,
+        is_askable: Callable[[str], bool] = lambda session_id: False,
+        is_known: Callable[[str], bool] = lambda place: True,
+    ) -> None:
+        self._app = app
+        self._is_askable = is_askable
+        self._is_known = is_known
+        self._find_session = find_session
+        self._path = path
+        self._agent = agent
+        self._keys = keys
+        self._session_calls: WeakKeyDictionary[HttpSession, CallsInFlight] = WeakKeyDictionary()
+        self._origins: OrderedDict[tuple[bytes, bytes], None] = OrderedDict()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serves one request."""
+        if scope["type"] != "http" or scope["method"] != "POST" or scope["path"] != self._path:
+            await self._app(scope, receive, send)
+            return
+        body, messages = await _read(receive)
+        if messages[-1]["type"] == "http.disconnect":  # before its request was whole: nobody waits for an answer
+            return
+        await self._hand_on(scope, headers_of(scope["headers"]), body, messages, receive, send)
+
+    def take(self, headers: Headers, body: bytes, path: str) -> TakenCall | WireCancel | None:
+        """A call to answer, a cancellation that was heeded; None for whatever is the SDK's to judge.
+
+        Args:
+            headers: Of a POST to this door.
+            body: Whole.
+            path: Where it came in, see `served_path`.
+        """
+        if (who := self._entering(headers)) is None or (path and not self._is_known(path)):
+            return None
+        match parse_wire(body):
+            case WireCall() as call if (way := self._way(headers, call, who, path)) is not None:
+                return TakenCall(call, who, *way)
+            case WireCancel() as cancel if self._cancelled(headers, cancel, who, path):
+                return cancel
+        return None
+
+    def _entering(self, headers: Headers) -> Principal | None:
+        """Who is let in, if Host, Origin and token are good by all that is known here."""
+        if (headers.host, headers.origin) not in self._origins:
+            return None
+        return self._keys.known(headers.authorization)
+
+    def _way(
+        self, headers: Headers, call: WireCall, who: Principal, path: str
+    ) -> tuple[CallsInFlight, HttpSession | None, Era] | None:
+        """How this call is answered here; None if it is the SDK's."""
+        if not headers.is_json or (call.token is not None and not headers.takes_stream):
+            return None
+        if headers.version == LATEST_MODERN_VERSION:
+            offer = self._agent.find_offer(path, who)
+            if offer is None:
+                return None
+            # Without a session nobody cancels by id, and equal ids of different clients must not meet.
+            modern = CallsInFlight(self._agent, offer)
+            is_right = (
+                call.meta.is_modern
+                and headers.method == b"tools/call"
+                and headers.name == call.name.encode()
+                and not modern.offer.demands_headers(call.name)
+                and headers.takes_stream
+            )
+            return (modern, None, "modern") if is_right and modern.takes(call) else None
+        if call.meta.version is not None or (headers.version and headers.version not in HANDSHAKE_PROTOCOL_VERSIONS):
+            return None
+        session = self._session(headers, who, path)
+        if session is None or session.client is None or session.is_serving(call.id):
+            return None
+        if path and self._agent.find_offer(path, who) is None:  # the place is gone, which the session has not noticed
+            return None
+        calls = self._session_calls.get(session)
+        if calls is None:
+            offer = self._agent.offer_to(session.client.session, session.path, who)
+            is_askable = session.client.is_askable
+            calls = CallsInFlight(self._agent, offer, session.mcp_session_id, is_askable=is_askable)
+            self._session_calls[session] = calls
+        return (calls, session, "handshake") if calls.takes(call) else None
+
+    def _session(self, headers: Headers, who: Principal, path: str) -> HttpSession | None:
+        return self._find_session(headers.session_id, who, path)
+
+    def _cancelled(self, headers: Headers, cancel: WireCancel, who: Principal, path: str) -> bool:
+        session = self._session(headers, who, path)
+        calls = self._session_calls.get(session) if session is not None else None
+        return calls is not None and calls.cancel(cancel.params.requestId)
+
+    async def _hand_on(
+        self,
+        scope: Scope,
+        headers: Headers | None,
+        body: bytes | None,
+        messages: list[Message],
+        receive: Receive,
+        send: Send,
+    ) -> None:
+        """The SDK's turn; what it lets in here is let in at once the next time."""
+        pending = iter(messages)
+        scope = {**scope, "headers": [(name, value.strip(BLANKS)) for name, value in scope["headers"]]}
+
+        async def replay() -> Message:
+            return next(pending, None) or await receive()
+
+        async def watch(message: Message) -> None:
+            if message["type"] == "http.response.start" and message["status"] < 300 and headers is not None:
+                self._origins[headers.host, headers.origin] = None
+                if len(self._origins) > KNOWN_ORIGINS:
+                    self._origins.popitem(last=False)
+            await send(message)
+
+        # The word may also stand in an argument; then the SDK opens a stream where a body would have done.
+        is_told_more = body is None or b'"progressToken"' in body or self._may_be_asked(body, headers)
+        with replying_with_json(not is_told_more):
+            if is_told_more and headers is not None and headers.is_json:
+                reply = FormAtFirstMessage(watch)
+                await self._app(scope, replay, reply.send)
+                await reply.finish()
+            else:
+                await self._app(scope, replay, watch)
+
+    def _may_be_asked(self, body: bytes, headers: Headers | None) -> bool:
+        """Whether a server may have something to ask or tell the session's client before it answers."""
+        may_ask, may_need_line = self._agent.may_ask(), self._agent.may_need_line()
+        if headers is None or not (may_ask or may_need_line) or not any(name in body for name in _ASKING):
+            return False
+        is_known = bool(headers.session_id) if may_need_line else self._is_askable(headers.session_id)
+        return is_known and headers.takes_stream
+
+
+async def _read(receive: Receive) -> tuple[bytes | None, list[Message]]:
+    """The body, None if it is cut off or so long that the SDK refuses it, and the messages it came in."""
+    messages = [await receive()]
+    size_bytes = len(messages[0].get("body", b""))
+    while messages[-1]["type"] == "http.request" and messages[-1].get("more_body") and size_bytes <= BODY_LIMIT_BYTES:
+        messages.append(await receive())
+        size_bytes += len(messages[-1].get("body", b""))
+    is_whole = messages[-1]["type"] == "http.request" and not messages[-1].get("more_body")
+    if not is_whole or size_bytes > BODY_LIMIT_BYTES:
+        return None, messages
+    body = messages[0]["body"] if len(messages) == 1 else b"".join(message.get("body", b"") for message in messages)
+    return body, messages
+
+
+def headers_of(fields: Fields) -> Headers | None:
+    """The headers this door looks at; None if one comes twice or is of a kind that only the SDK can judge.
+
+    Args:
+        fields: Of the head, names in lower case.
+    """
+    found: dict[bytes, bytes] = {}
+    for name, value in fields:
+        if name in _HEADERS_READ:
+            if name in found:
+                return None
+            found[name] = value.strip(BLANKS)
+        elif name.startswith(b"mcp-param-"):
+            return None
+    takes_json, takes_stream = accepted_replies(found.get(b"accept", b""))
+    return Headers(
+        host=found.get(b"host", b""),
+        origin=found.get(b"origin", b""),
+        authorization=found.get(b"authorization"),
+        session_id=found.get(b"mcp-session-id", b"").decode("latin-1"),
+        version=found.get(b"mcp-protocol-version", b"").decode("latin-1"),
+        method=found.get(b"mcp-method", b""),
+        name=found.get(b"mcp-name", b""),
+        is_json=takes_json and found.get(b"content-type", b"").partition(b";")[0].strip() == b"application/json",
+        takes_stream=takes_stream,
+    )

@@ -1,0 +1,353 @@
+"""The fast door at the protocol itself: the common call is answered before uvicorn makes a request of it.
+
+Everything else becomes the request it would have been: a message is held back only until it is whole.
+"""
+
+import asyncio
+import re
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Final, NamedTuple, cast
+
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
+
+from smart_mcp_proxy.fastmcp_compat.paths import serve_at
+from smart_mcp_proxy.io.busy_poll import busy_poll_of
+from smart_mcp_proxy.io.header_cache import HEAD_END, KnownHeads
+from smart_mcp_proxy.telemetry import get_logger, spawn
+from smart_mcp_proxy.web.common.messages import BODY_LIMIT_BYTES
+from smart_mcp_proxy.web.fast_path.messages import Pieces, WireCancel
+from smart_mcp_proxy.web.fast_path.reply_stream import Pings, ReplyStream
+from smart_mcp_proxy.web.fast_path.wire_http import Fields, Headers, TakenCall, WireHttp, headers_of
+from smart_mcp_proxy.web.server.protocol import BoundedProtocol
+
+__all__ = ["WireDoor", "WireProtocol"]
+
+_JOINED_BYTES: Final = 16_384
+_HEADS: Final = 256
+"""Remembered: of each client one for every tool that it calls."""
+_JSON_FIELDS: Final = ((b"content-type", b"application/json"),)
+_PLAIN_PLACE: Final = re.compile(rb"[A-Za-z0-9._~/-]+")
+"""Without escapes, a query, or anything else that has to be understood first."""
+_VERSIONS: Final = frozenset({"1.0", "1.1"})
+
+log = get_logger("http")
+
+
+class CallHead(NamedTuple):
+    """The head of a request that may be a call.
+
+    Attributes:
+        fields: As they were read, names in lower case.
+        headers: Those of them that the door looks at.
+        place: Below the endpoint, see `served_path`.
+        is_kept: Whether the connection stays open for another request.
+    """
+
+    fields: Fields
+    headers: Headers
+    place: str
+    is_kept: bool
+
+
+class WireDoor:
+    """Where the door is, and who decides at it.
+
+    Args:
+        wire: Decides and answers.
+        path: Of the endpoint.
+        address: The endpoint's address as the client wrote it, from its header fields.
+
+    Attributes:
+        heads: Of calls that came in before, on whatever connection.
+        pings: Of replies to clients that asked for progress.
+    """
+
+    def __init__(self, wire: WireHttp, path: str, address: Callable[[str, Fields], str]) -> None:
+        self.wire = wire
+        self.path = path.encode()
+        self.prefix = self.path + b"/"
+        self.address = address
+        self.heads: KnownHeads[CallHead] = KnownHeads(_HEADS)
+        self.pings = Pings()
+        self._openings: dict[int, bytes] = {}
+        self._defaults: Sequence[tuple[bytes, bytes]] = ()
+
+    def opening(self, status: int, defaults: Sequence[tuple[bytes, bytes]]) -> bytes:
+        """The first lines of an answer, up to its length.
+
+        Args:
+            status: Of HTTP.
+            defaults: Fields of every answer; the server makes them anew each second.
+        """
+        if defaults is not self._defaults:
+            self._defaults = defaults
+            self._openings = {}
+        opening = self._openings.get(status)
+        if opening is None:
+            fields = b"".join([b"%b: %b\r\n" % field for field in (*defaults, *_JSON_FIELDS)])
+            opening = self._openings[status] = b"%b%bcontent-length: " % (STATUS_LINE[status], fields)
+        return opening
+
+
+class _Exchange:
+    """A call under way, where uvicorn expects its own noun: with all that uvicorn asks of it and tells it.
+
+    Args:
+        leave: To be called if the client closes the connection before it is answered.
+        is_kept: Whether the connection stays open after it.
+
+    Attributes:
+        stream: The reply, where the client asked for progress.
+    """
+
+    message_event = asyncio.Event()
+    """Nobody waits for a body that is whole."""
+
+    __slots__ = ("disconnected", "keep_alive", "leave", "response_complete", "stream")
+
+    def __init__(self, leave: Callable[[], None], *, is_kept: bool) -> None:
+        self.leave = leave
+        self.response_complete = False
+        self.disconnected = False
+        self.keep_alive = is_kept
+        self.stream: ReplyStream | None = None
+
+
+class WireProtocol(BoundedProtocol):
+    """One connection of a client that may make calls.
+
+    Args:
+        door: Where calls come in.
+    """
+
+    def __init__(self, *args: Any, door: WireDoor, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._door = door
+        self._poll = busy_poll_of(self.loop)
+        self._side = self._poll.side("http clients")
+        self._held: bytearray | None = None
+        """The body so far of a message that may be a call; None where uvicorn has it already."""
+        self._exchange: _Exchange | None = None
+        self._read_call: tuple[bytes, CallHead] | None = None
+        """Body and head of a call that the parser has just read."""
+        self._is_judged = False
+        """Whether the message that the parser reads was found to be for uvicorn."""
+        self._first = b""
+        """A head that came without its body: many clients send them in two packets."""
+        self._is_first_unread = False
+        """Whether the parser has not seen it, because such a head was read before."""
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes have arrived."""
+        self._poll.heard()
+        heads, first = self._door.heads, self._first
+        is_next = bool(first) or (self._is_between_requests and (self.cycle is None or self.cycle.response_complete))
+        if is_next and not first and data.endswith(HEAD_END):
+            self._take_first(data)
+            return
+        whole, unread = (first + data, self._is_first_unread) if first else (data, True)
+        self._first, self._is_first_unread = b"", False
+        known = heads.find(whole) if is_next and unread else None
+        if known is not None and self._is_answered_unread(*known):
+            return
+        self._is_judged = known is not None
+        super().data_received(whole if unread else data)
+        call, self._read_call = self._read_call, None
+        if is_next and call is not None:
+            heads.learn(whole, *call)
+
+    def _take_first(self, head: bytes) -> None:
+        """Waits for the body of a head that was read before, and has the parser read any other one."""
+        self._first = head
+        self._is_first_unread = self._door.heads.awaits_body(head)
+        if self._is_first_unread:
+            if self._limit is None:
+                self._start_limit()
+            return
+        self._is_judged = False
+        super().data_received(head)
+        if self._is_between_requests:  # it was a whole message
+            self._first, self._read_call = b"", None
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Closes the connection, if it has been idle for so long."""
+        if self._is_first_unread:
+            self.timeout_keep_alive_task = None  # the answer's end starts it anew
+        else:
+            super().timeout_keep_alive_handler()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The client is gone."""
+        super().connection_lost(exc)
+        exchange = self._exchange
+        if exchange is not None and not exchange.response_complete:
+            exchange.disconnected = True
+            exchange.leave()
+
+    # --- called by the parser
+
+    def on_headers_complete(self) -> None:
+        """The head is whole."""
+        # A request that was sent together with the one before begins after that one's answer has set the timer.
+        self._unset_keepalive_if_required()
+        if not self._may_be_call():
+            super().on_headers_complete()
+            return
+        self._held = bytearray()
+        self.headers = []  # see BoundedProtocol
+
+    def on_body(self, body: bytes) -> None:
+        """A part of the body."""
+        if self._held is not None:
+            self._held += body
+            self._wordless_bytes = 0
+            if len(self._held) > BODY_LIMIT_BYTES:
+                self._hand_on()
+        else:
+            super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """A request is whole."""
+        held = self._held
+        if held is not None:
+            body, head = bytes(held), self._call_head()
+            taken = self._taken(head, body) if head is not None else None
+            if head is None or taken is None:
+                self._hand_on()
+            else:
+                self._held = None
+                self._is_between_requests = True
+                self._wordless_bytes = 0
+                self._read_call = (body, head)
+                self._start(taken, head)
+                return
+        super().on_message_complete()
+
+    def shutdown(self) -> None:
+        """The server stops: what is on its way is still answered."""
+        if self._is_first_unread:
+            first, self._first, self._is_first_unread = self._first, b"", False
+            super().data_received(first)
+        if self._held is not None:
+            self._hand_on()
+        super().shutdown()
+
+    def _is_answered_unread(self, head: CallHead, body: bytes) -> bool:
+        """Whether a message whose head was read before is a call, and answered here; the parser never sees it."""
+        taken = None if self.transport.is_closing() else self._taken(head, body)
+        if taken is None:
+            return False
+        self._wordless_bytes = 0
+        self._end_limit()
+        self._start(taken, head)
+        return True
+
+    def _taken(self, head: CallHead, body: bytes) -> TakenCall | WireCancel | None:
+        try:
+            return self._door.wire.take(head.headers, body, head.place)
+        except Exception:  # boundary: a callback, whose caller would take it for a request that is not valid
+            log.exception("a call could not be judged at the door")
+            return None
+
+    def _call_head(self) -> CallHead | None:
+        """What was read in the head of a message; None if only the SDK can judge it."""
+        fields = cast(Fields, self.scope["headers"])
+        headers = headers_of(fields)
+        if headers is None:
+            return None
+        is_kept = self.parser.get_http_version() == "1.1" and self.parser.should_keep_alive()
+        return CallHead(fields, headers, self.url.removeprefix(self._door.path)[1:].decode(), is_kept)
+
+    def _may_be_call(self) -> bool:
+        parser, door = self.parser, self._door
+        return (
+            not self._is_judged
+            and (self.url == door.path or _is_plain_place(self.url, door.prefix))
+            and parser.get_method() == b"POST"
+            and parser.get_http_version() in _VERSIONS
+            and not parser.should_upgrade()
+            and not self.expect_100_continue
+            and (self.cycle is None or self.cycle.response_complete)
+        )
+
+    def _hand_on(self) -> None:
+        """Makes a request of what was held back, as if nothing had been."""
+        held, self._held = self._held or b"", None
+        self.expect_100_continue = False  # it was when the head was whole; a field after the body says nothing
+        super().on_headers_complete()
+        if held:
+            super().on_body(bytes(held))
+
+    def _is_unanswered_post(self) -> bool:
+        """Whether a message is under way, and nothing of its answer has been sent."""
+        cycle: object = self.cycle
+        if not isinstance(cycle, _Exchange):
+            return super()._is_unanswered_post()
+        return cycle.stream is None or not cycle.stream.is_open
+
+    # --- answering
+
+    def _start(self, taken: TakenCall | WireCancel, head: CallHead) -> None:
+        leave = taken.leave if isinstance(taken, TakenCall) else _nobody_waits
+        exchange = self._exchange = _Exchange(leave, is_kept=head.is_kept)
+        self.cycle = cast(RequestResponseCycle, exchange)
+        if isinstance(taken, WireCancel):  # it was heeded
+            self._send(exchange, 202, ())
+            return
+        taken.begin()
+        if taken.call.token is not None:
+            exchange.stream = ReplyStream(self.transport, self.flow, self.server_state, self._door.pings)
+        task = spawn(self._answer(taken, exchange, head), "wire call")
+        task.add_done_callback(partial(self._end, taken, exchange))
+        self.tasks.add(task)
+
+    def _end(self, taken: TakenCall, exchange: _Exchange, task: "asyncio.Task[None]") -> None:
+        taken.end()
+        if exchange.stream is not None:
+            exchange.stream.close()
+        self.tasks.discard(task)
+
+    async def _answer(self, taken: TakenCall, exchange: _Exchange, head: CallHead) -> None:
+        try:
+            # Said here: the event loop may call in the context of an earlier request, which came in elsewhere.
+            serve_at(head.place, partial(self._door.address, self.scheme or "http", head.fields))
+            status, reply = await taken.answer(exchange.stream.tell if exchange.stream is not None else None)
+            if self.flow.write_paused:
+                await self.flow.drain()
+        except BaseException:
+            self.transport.close()  # the client must not wait for what will not come
+            raise
+        self._send(exchange, status, reply)
+
+    def _send(self, exchange: _Exchange, status: int, body: Pieces) -> None:
+        if (stream := exchange.stream) is not None:
+            stream.close()
+        if exchange.disconnected or self.transport.is_closing():
+            return
+        if stream is not None and stream.is_open:
+            stream.end(*body)
+        else:
+            self._send_body(status, body, is_kept=exchange.keep_alive)
+        self._poll.begin(self.loop, self._side)
+        exchange.response_complete = True
+        if not exchange.keep_alive:
+            self.transport.close()
+        self.rest()
+
+    def _send_body(self, status: int, body: Pieces, *, is_kept: bool) -> None:
+        opening = self._door.opening(status, self.server_state.default_headers)
+        ending = b"" if is_kept else b"connection: close\r\n"
+        size_bytes = sum(map(len, body))
+        pieces = (b"%b%d\r\n%b\r\n" % (opening, size_bytes, ending), *body)
+        # To copy a long body costs more than to send several parts.
+        self.transport.writelines(pieces if size_bytes > _JOINED_BYTES else (b"".join(pieces),))
+
+
+def _is_plain_place(url: bytes, prefix: bytes) -> bool:
+    """Whether a place below the endpoint is addressed in its one plain spelling."""
+    return url.startswith(prefix) and _PLAIN_PLACE.fullmatch(url, len(prefix)) is not None
+
+
+def _nobody_waits() -> None:
+    """For an exchange that is over as soon as it has begun."""

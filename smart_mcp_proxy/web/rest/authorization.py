@@ -1,0 +1,73 @@
+"""Who may ask the REST interface for what: the owner of a private socket everything, the network with a token."""
+
+import hmac
+from pathlib import Path
+
+from starlette.requests import Request
+
+from smart_mcp_proxy.servers import Author
+from smart_mcp_proxy.web.auth.token_files import kept_token
+from smart_mcp_proxy.web.common.messages import UnauthorizedError, require_json
+from smart_mcp_proxy.web.rest.route import Need
+
+__all__ = ["NetworkDoor", "PrivateDoor", "operator_token"]
+
+TOKEN_FILE = "operator.token"
+
+
+class PrivateDoor:
+    """A socket that only the owner of the gateway can open, or this process itself."""
+
+    def admit(self, request: Request, need: Need) -> Author | None:
+        """The user."""
+        return "operator"
+
+
+class NetworkDoor:
+    """An address that every program of this machine can connect to, agents and pages in a browser included.
+
+    Args:
+        operator: The operator's token.
+    """
+
+    def __init__(self, operator: str) -> None:
+        self._operator = operator.encode()
+
+    def admit(self, request: Request, need: Need) -> Author | None:
+        """Whoever has the operator's token; else somebody unknown, where the route lets them in.
+
+        Raises:
+            ProxyError: The token is missing or wrong, or a body is no JSON.
+        """
+        scheme, _, sent = request.headers.get("authorization", "").partition(" ")
+        token = sent.strip().encode() if scheme.lower() == "bearer" else b""
+        is_operator = hmac.compare_digest(token, self._operator)
+        if not is_operator and need == "operator":
+            raise UnauthorizedError(
+                "The token sent is not the operator's." if token else "This needs the operator's token.",
+                hint=f"Send 'Authorization: Bearer TOKEN' with what the data directory's {TOKEN_FILE} holds.",
+            )
+        _require_json(request)
+        return "web" if is_operator else None
+
+
+def _require_json(request: Request) -> None:
+    """Passes if the request has no body, or one that says it is JSON."""
+    headers = request.headers
+    has_body = headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
+    if has_body or "content-type" in headers:
+        require_json(request)
+
+
+def operator_token(data_dir: Path) -> str:
+    """The token that proves to a gateway over HTTP who runs it; made at the first use, for the owner's eyes only.
+
+    One that others could have read proves nothing any more: there is a new one.
+
+    Source: contract.md, Processes.
+
+    Raises:
+        ConfigError: The file cannot be read or made.
+    """
+    hint = "Remove it, or check who may read it."
+    return kept_token(data_dir / TOKEN_FILE, hint=hint, replaces_unfit=True).value

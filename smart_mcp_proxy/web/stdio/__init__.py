@@ -1,0 +1,1 @@
+"""The endpoint on stdin and stdout."""

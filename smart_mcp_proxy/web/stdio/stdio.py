@@ -1,0 +1,298 @@
+"""stdio: one client on our standard input and output; the common call is answered here, the rest by the SDK."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import msgspec
+from mcp.shared.dispatcher import coerce_request_id
+from mcp.shared.exceptions import MCPError
+from mcp_types import INTERNAL_ERROR
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import ValidationError
+
+from smart_mcp_proxy.fastmcp_compat.eras import serve_streams
+from smart_mcp_proxy.fastmcp_compat.message_guard import refuse, refuse_overlong, refuse_used_id
+from smart_mcp_proxy.fastmcp_compat.paths import served_path
+from smart_mcp_proxy.fastmcp_compat.server import (
+    checked_clients,
+    dump_message,
+    message_streams,
+    parse_message,
+    request_of,
+    response_id,
+)
+from smart_mcp_proxy.gateway import Gateway
+from smart_mcp_proxy.gateway.sessions.agent import DRAIN_S
+from smart_mcp_proxy.greeting import Door
+from smart_mcp_proxy.io.lines import LineSplitter, OverlongLine
+from smart_mcp_proxy.io.pipes import OfferingReader
+from smart_mcp_proxy.models import LOCAL, Era
+from smart_mcp_proxy.telemetry import get_logger, spawn
+from smart_mcp_proxy.web.fast_path.messages import CallsInFlight, WireCall, WireCancel, error_reply, parse_wire
+from smart_mcp_proxy.web.stdio.stdio_greeted import Greeted
+from smart_mcp_proxy.web.stdio.stdio_pipes import (
+    CHUNK_BYTES,
+    MOST_UNSENT_BYTES,
+    Writer,
+    claimed_stdio,
+    reader_of,
+    writer_of,
+)
+
+__all__ = ["serve_stdio"]
+
+FLUSH_S = 1.0
+"""What answers get to leave once their calls have ended."""
+log = get_logger("stdio")
+
+
+async def serve_stdio(gateway: Gateway, stop: asyncio.Event, door: Door | None = None) -> None:
+    """Serves the client on stdin and stdout until stdin ends, `stop` is set or stdout breaks.
+
+    In the first two cases the calls under way are answered, and later ones are told that it is too late.
+
+    Args:
+        gateway: Answers.
+        stop: Set when it is told to end.
+        door: Has answered until now.
+    """
+    # First: nobody else may have the client's pipes from here on.
+    greeted = Greeted(door.hand_over() if door is not None else None)
+    with claimed_stdio() as (source, sink):
+        reader = await reader_of(source)
+        writer = await writer_of(sink, gateway.gates)
+        if greeted.unsent:
+            writer.write(greeted.unsent)
+        try:
+            await _Client(gateway, reader, writer, stop, greeted).serve()
+        finally:
+            with anyio.move_on_after(FLUSH_S):
+                await writer.close()
+
+
+class _Client:
+    """The client at the other end of the pipes.
+
+    Args:
+        gateway: Answers.
+        reader: Its messages, one a line.
+        writer: Ours.
+        stop: Set when it is told to end.
+        greeted: What it said before.
+    """
+
+    def __init__(
+        self, gateway: Gateway, reader: OfferingReader, writer: Writer, stop: asyncio.Event, greeted: Greeted
+    ) -> None:
+        self._server = gateway.mcp_server()
+        self._checked = checked_clients(self._server)
+        self._agent = gateway.agent
+        self._clients = gateway.clients
+        self._calls: CallsInFlight | None = None
+        """Of the client, once the SDK has let it call a tool."""
+        self._reader = reader
+        self._writer = writer
+        self._limit_bytes = gateway.settings.max_message_bytes
+        self._lines = LineSplitter(self._limit_bytes)
+        self._stop = stop
+        self._greeted = greeted
+        self._is_gone = False
+        self._listening = anyio.CancelScope()
+        self._in_use: set[int | str] = set()
+        """Ids of all requests that have not been answered; the SDK takes 7 and "7" for one."""
+        self._unanswered: set[int | str] = set()
+        """Requests whose answers have not left yet and will, those that the SDK was given included."""
+        self._all_answered = asyncio.Event()
+        self._all_answered.set()
+
+    async def serve(self) -> None:
+        """Serves until either pipe ends or it is told to end."""
+        async with self._sdk_streams() as (inbound, outbound):
+            heeding = spawn(self._heed(), "stop signal")
+            await serve_streams(self._server, inbound, outbound)
+            heeding.cancel()
+
+    async def _heed(self) -> None:
+        """After a signal stops listening, once the calls under way have ended and later ones have been refused."""
+        await self._stop.wait()
+        await self._agent.drain()
+        self._listening.cancel()
+
+    async def _finish(self) -> None:
+        """Lets the answers to what was read leave."""
+        if (client := self._checked.get(None)) is not None:
+            self._clients.stop_asking(client.session)
+        # At the end of the input nothing new can come, so nothing is refused; after a signal all calls have ended.
+        with anyio.move_on_after(FLUSH_S if self._stop.is_set() else DRAIN_S):
+            await self._all_answered.wait()
+            await self._writer.flush()
+        await self._agent.drain(0)
+        with anyio.move_on_after(FLUSH_S):
+            await self._all_answered.wait()
+
+    @asynccontextmanager
+    async def _sdk_streams(self) -> AsyncIterator[tuple[Any, Any]]:
+        """The SDK's pair of message streams, for everything that is not answered here."""
+        inbound_in, inbound_out = message_streams()
+        outbound_in, outbound_out = message_streams()
+
+        async def read() -> None:
+            async with inbound_in:
+                with self._listening:
+                    async for line in self._greeted.lines(self._lines):
+                        await self._receive(line, inbound_in)
+                    self._reader.take = self._take_at_once
+                    while chunk := await self._reader.read(CHUNK_BYTES):
+                        for line in self._lines.feed(chunk):
+                            if self._writer.is_behind:
+                                await self._send()
+                            await self._receive(line, inbound_in)
+                # Before the SDK's stream is closed: it gives up what it has not answered then.
+                await self._finish()
+
+        async def write() -> None:
+            async with outbound_out:
+                async for message in outbound_out:
+                    request_id = response_id(message)
+                    line = dump_message(message)
+                    told = self._greeted.take_back(request_id, line)
+                    for each in [line] if told is None else told:
+                        # Not waited for: what the SDK has not handed over yet would wait uncounted.
+                        await self._send(each, answers=request_id if told is None else None, waits=False)
+                    if request_id is not None:
+                        self._mark_answered(coerce_request_id(request_id))
+
+        async with anyio.create_task_group() as group:
+            self._gone = group.cancel_scope.cancel
+            group.start_soon(read)
+            group.start_soon(write)
+            yield inbound_out, outbound_in
+            group.cancel_scope.cancel()
+
+    async def _receive(self, line: bytes | OverlongLine, inbound: Any) -> None:
+        if isinstance(line, OverlongLine):
+            log.warning("a message of %d bytes was refused: it is over the limit", line.size_bytes)
+            await self._send(refuse_overlong(line.head, line.tail, line.size_bytes, self._limit_bytes).reply)
+            return
+        if not line.strip():
+            return
+        match parse_wire(line):
+            case WireCall() as call if self._began(call):
+                pass
+            case WireCancel() as cancel if self._calls is not None and self._calls.cancel(cancel.params.requestId):
+                self._mark_answered(coerce_request_id(cancel.params.requestId))  # the call may not even have begun
+            case wire:
+                if isinstance(wire, WireCancel):
+                    self._mark_answered(coerce_request_id(wire.params.requestId))  # nobody waits for it any more
+                await self._hand_on(line, inbound)
+
+    def _take_at_once(self, chunk: bytes) -> bool:
+        """Begins a call where nothing but the call has arrived; everything else waits to be read."""
+        line = None if self._writer.is_behind else self._lines.whole(chunk)
+        call = parse_wire(line) if line is not None else None
+        return isinstance(call, WireCall) and self._began(call)
+
+    def _began(self, call: WireCall) -> bool:
+        """Whether the call is answered here, in a task of its own."""
+        if (way := self._way(call)) is None:
+            return False
+        self._mark_unanswered(call.key)
+        calls, era = way
+        calls.add(call, spawn(self._answer(call, calls, era), "wire call"))
+        return True
+
+    async def _hand_on(self, line: bytes, inbound: Any) -> None:
+        """Gives the SDK a message, unless it is one that nobody should be given."""
+        refusal = refuse(line)
+        message = _parsed(line) if refusal is None else None
+        request = request_of(message) if message is not None else None
+        key = coerce_request_id(request.id) if request is not None else None
+        if request is not None and key in self._in_use:
+            refusal = refuse_used_id(request.id)
+        if refusal is not None:
+            await self._send(refusal.reply)
+            return
+        if request is not None and key is not None:
+            self._mark_unanswered(key, has_end=request.method != "subscriptions/listen")
+        await inbound.send(message)
+
+    def _mark_unanswered(self, key: int | str, *, has_end: bool = True) -> None:
+        self._in_use.add(key)
+        if has_end:
+            self._unanswered.add(key)
+            self._all_answered.clear()
+
+    def _mark_answered(self, key: int | str) -> None:
+        self._in_use.discard(key)
+        self._unanswered.discard(key)
+        if not self._unanswered:
+            self._all_answered.set()
+
+    def _way(self, call: WireCall) -> tuple[CallsInFlight, Era] | None:
+        """How this call is answered here; None if it is the SDK's, as all are before it has let the client call."""
+        client = self._checked.get(None)
+        if client is None or call.key in self._in_use:
+            return None
+        is_modern = client.protocol_version in MODERN_PROTOCOL_VERSIONS
+        if not (call.meta.is_modern if is_modern else call.meta.version is None):
+            return None
+        if self._calls is None:
+            offer = self._agent.offer_to(client.session, served_path(), LOCAL)
+            is_askable = client.is_askable and not is_modern  # a modern one says it anew with each call
+            self._calls = CallsInFlight(self._agent, offer, is_askable=is_askable)
+        return (self._calls, "modern" if is_modern else "handshake") if self._calls.takes(call) else None
+
+    async def _answer(self, call: WireCall, calls: CallsInFlight, era: Era) -> None:
+        try:
+            try:
+                reply = await calls.answer(call, era, LOCAL.id, self._send) or ()
+            except MCPError as failure:
+                reply = (error_reply(call, failure),)
+            await self._send(*reply, answers=call.id)  # nothing, if the client cancelled the call
+        finally:
+            self._mark_answered(call.key)
+
+    async def _send(self, *pieces: bytes, answers: int | str | None = None, waits: bool = True) -> None:
+        """Sends one message, if any, and waits until the client has read enough.
+
+        Args:
+            pieces: The message.
+            answers: The id of the request that it answers; None if it answers none.
+            waits: Whether it waits also where the client has fallen behind.
+        """
+        if self._is_gone:
+            return
+        if pieces and not self._writer.has_room(size_bytes := sum(map(len, pieces))):
+            pieces = () if answers is None else (_left_out(answers, size_bytes),)
+        try:
+            if pieces:
+                self._writer.write(b"".join((*pieces, b"\n")))
+                del pieces  # the client may take its time
+            if not self._writer.is_flowing and (waits or not self._writer.is_behind):
+                await self._writer.drain()
+        except OSError as exc:
+            if not self._is_gone:  # one of many answers under way is the first to notice
+                log.info("the client is gone: %s", exc.strerror or exc)
+            self._is_gone = True
+            self._gone()
+
+
+def _left_out(request_id: int | str, size_bytes: int) -> bytes:
+    """What a client gets, once it reads, instead of an answer that could not wait for that."""
+    why = (
+        f"The answer, {size_bytes:,} bytes, was left out: the client had left {MOST_UNSENT_BYTES:,} bytes of others "
+        "unread. The call was carried out."
+    )
+    error = {"code": INTERNAL_ERROR, "message": why, "data": {"delivery": "executed"}}
+    return msgspec.json.encode({"jsonrpc": "2.0", "id": request_id, "error": error})
+
+
+def _parsed(line: bytes) -> Any:
+    """The message, or the error that the SDK answers with."""
+    try:
+        return parse_message(line)
+    except ValidationError as exc:
+        return exc

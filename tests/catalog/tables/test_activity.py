@@ -1,0 +1,60 @@
+"""The activity log in the catalog."""
+
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+
+import pytest
+
+from smart_mcp_proxy.catalog import ActivityFilter, Catalog
+from smart_mcp_proxy.catalog.tables import activity
+from smart_mcp_proxy.telemetry import Activity
+
+pytestmark = pytest.mark.anyio
+
+OpenCatalog = Callable[..., AbstractAsyncContextManager[Catalog]]
+
+
+def line(subject: str, **detail: int) -> Activity:
+    return Activity("search", "local", subject, "ok", duration_ms=1.5, at_s=1_700_000_000.25, detail=detail)
+
+
+async def test_activity_is_read_back_newest_first(open_catalog: OpenCatalog) -> None:
+    """Lines come back whole, over a restart, at most as many as asked for."""
+    one, two, three = line("one", results=5), line("two"), line("three")
+    async with open_catalog() as catalog:
+        await catalog.append_activity([one, two])
+        await catalog.append_activity([])
+    async with open_catalog() as catalog:
+        await catalog.append_activity([three])
+        assert [found.activity for found in await catalog.activity_page(ActivityFilter(), 2)] == [three, two]
+        assert (await catalog.activity_page(ActivityFilter(), 10))[-1].activity == one
+
+
+@pytest.mark.parametrize("more", [-1, 0, 1, 200])
+async def test_many_records_come_in_their_order_and_once_each(open_catalog: OpenCatalog, more: int) -> None:
+    """However many are stored at once, and however often: a journal may hold some that were stored already."""
+    records = [line(str(number), number=number) for number in range(activity._ROWS + more)]
+    async with open_catalog() as catalog:
+        await catalog.append_activity(records[3:5])
+        await catalog.append_activity(records)
+        stored = [found.activity for found in await catalog.activity_page(ActivityFilter(), 1_000)]
+    assert stored[::-1] == [*records[3:5], *records[:3], *records[5:]]
+
+
+async def test_a_query_that_utf8_cannot_hold_is_logged_with_a_mark(open_catalog: OpenCatalog) -> None:
+    """Agents choose queries freely; none may break the log."""
+    async with open_catalog() as catalog:
+        await catalog.append_activity([line("lone \ud800 half")])
+        assert (await catalog.activity_page(ActivityFilter(), 1))[0].activity.subject == "lone ? half"
+
+
+async def test_the_log_keeps_its_newest_lines(open_catalog: OpenCatalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Old lines go, so the file does not grow for ever."""
+    monkeypatch.setattr(activity, "_KEPT", 3)
+    async with open_catalog() as catalog:
+        await catalog.append_activity([line(str(number)) for number in range(5)])
+        assert [found.activity.subject for found in await catalog.activity_page(ActivityFilter(), 10)] == [
+            "4",
+            "3",
+            "2",
+        ]

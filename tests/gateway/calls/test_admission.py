@@ -1,0 +1,346 @@
+"""What stands before a send: turns, rates, caps and breakers, as calls meet them."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import anyio
+import pytest
+from gateway_fakes import HandClock, config, definition, record_of
+
+from smart_mcp_proxy.errors import ProxyError, RateLimitedError, UpstreamError, UpstreamTimeoutError
+from smart_mcp_proxy.gateway.calls.admission import CallerRate, Gates, open_gates
+from smart_mcp_proxy.models import CallRequest, ServerState, ServerStatus
+from smart_mcp_proxy.servers import Limits, ServerConfig
+from smart_mcp_proxy.settings import Settings
+
+pytestmark = pytest.mark.anyio
+
+TOOL = record_of(definition("save"))
+OTHER = record_of(definition("save"), server="beta", id=2)
+DEAD = UpstreamTimeoutError("Too slow.", delivery="unknown")
+READY = ServerStatus("alpha", "stdio", ServerState.READY)
+
+
+def ask(principal: str = "local") -> CallRequest:
+    return CallRequest("alpha:save", {}, "write", principal=principal)
+
+
+class Scene:
+    """Gates in front of alpha and beta, and calls that end when they are told to."""
+
+    def __init__(self, in_flight: int = 0, caller: CallerRate | None = None, **limits: float | None) -> None:
+        self.clock = HandClock()
+        self.gates = Gates(in_flight, caller, self.servers(**limits), self.clock, random.Random(1))
+
+    @staticmethod
+    def servers(**limits: float | None) -> dict[str, ServerConfig]:
+        made: Callable[..., Limits] = Limits
+        return {"alpha": config("alpha", limits=made(**limits)), "beta": config("beta")}
+
+    async def call(self, principal: str = "local", ends_with: ProxyError | None = None) -> float | None:
+        with self.gates.admitted(ask(principal), TOOL) as admission:
+            left_s = await admission.turn() if admission.is_waiting else None
+            if ends_with is not None:
+                raise ends_with
+        return left_s
+
+    async def fails(self, times: int = 1, error: ProxyError = DEAD) -> None:
+        for _ in range(times):
+            with pytest.raises(type(error)):
+                await self.call(ends_with=error)
+
+    async def refused(self, principal: str = "local") -> ProxyError:
+        with pytest.raises((RateLimitedError, UpstreamError)) as caught:
+            await self.call(principal)
+        error: ProxyError = caught.value
+        assert error.delivery == "not_sent"
+        assert error.retry_after_s is not None and error.retry_after_s > 0
+        assert error.hint
+        return error
+
+    @asynccontextmanager
+    async def flying(self, principal: str = "local") -> AsyncIterator[asyncio.Event]:
+        """A call under way; it ends when the event is set, or with the context."""
+        goes, lands = asyncio.Event(), asyncio.Event()
+
+        async def fly() -> None:
+            with self.gates.admitted(ask(principal), TOOL):
+                goes.set()
+                await lands.wait()
+
+        task = asyncio.ensure_future(fly())
+        await goes.wait()
+        try:
+            yield lands
+        finally:
+            lands.set()
+            with anyio.fail_after(5):
+                await task
+
+
+async def settled() -> None:
+    """Lets everything that can go on go on."""
+    for _ in range(10):
+        await anyio.lowlevel.checkpoint()
+
+
+async def test_without_limits_every_call_passes_at_once() -> None:
+    """Nothing is counted against it, and it has all its time."""
+    scene = Scene()
+    assert [await scene.call() for _ in range(100)] == [None] * 100
+    assert repr(scene.gates) == "<Gates <Places 0 of inf held, 0 calls waiting>, held back: nobody>"
+
+
+async def test_a_servers_rate_refuses_what_is_too_fast_and_says_when_to_come_again() -> None:
+    """And who can raise it; after that time a call passes."""
+    scene = Scene(calls_per_s=2.0, burst=3)
+    for _ in range(3):
+        await scene.call()
+    error = await scene.refused()
+    assert (error.error_code, error.http_status, error.jsonrpc_code) == ("rate_limited", 429, -32603)
+    assert error.message == "Server 'alpha' takes 2 calls a second (at once: 3); this is too many."
+    assert error.retry_after_s == 0.5
+    assert "'calls_per_s' and 'burst' under 'limits'" in error.hint
+    scene.clock.now_s += 0.5
+    await scene.call()
+    await scene.refused()
+
+
+async def test_a_callers_rate_is_its_own() -> None:
+    """One that is too fast disturbs no other; the operator's settings are named."""
+    scene = Scene(caller=CallerRate(1.0, 2))
+    for _ in range(2):
+        await scene.call("greedy")
+    error = await scene.refused("greedy")
+    assert error.message == "A caller may make 1 calls a second (at once: 2); this one is too many."
+    assert "MCPPROXY_CALLS_PER_S" in error.hint
+    await scene.call("modest")
+
+
+async def test_a_refused_call_costs_no_caller_its_rate() -> None:
+    """What the server's rate refuses is not counted against the caller's."""
+    scene = Scene(caller=CallerRate(1.0, 2), calls_per_s=1.0, burst=1)
+    await scene.call()
+    for _ in range(5):
+        assert "Server 'alpha'" in (await scene.refused()).message
+    scene.clock.now_s += 1
+    await scene.call()
+
+
+async def test_a_call_waits_for_its_turn_and_has_the_rest_of_its_time() -> None:
+    """The wait counts against its server's time for calls."""
+    scene = Scene(in_flight=0, call_s=30.0)
+    scene.gates.configure(Scene.servers(in_flight=1, queue=1, call_s=30.0))
+    with anyio.fail_after(5):
+        async with scene.flying() as lands:
+            waiting = asyncio.ensure_future(scene.call())
+            await settled()
+            assert not waiting.done()
+            scene.clock.now_s += 12
+            lands.set()
+            assert await waiting == 18.0
+
+
+async def test_a_full_queue_refuses_and_names_both_numbers() -> None:
+    """Who waits keeps waiting."""
+    scene = Scene()
+    scene.gates.configure(Scene.servers(in_flight=1, queue=1))
+    with anyio.fail_after(5):
+        async with scene.flying():
+            waiting = asyncio.ensure_future(scene.call())
+            await settled()
+            error = await scene.refused()
+            assert error.message == "Server 'alpha' has 1 calls in flight and 1 waiting, its limit."
+            assert "'in_flight' and 'queue' under 'limits'" in error.hint
+            with scene.gates.admitted(ask(), OTHER):
+                pass
+        assert await waiting is not None
+
+
+async def test_the_gateways_own_cap_names_its_setting() -> None:
+    """A server with many calls leaves the other half of all places to the others."""
+    scene = Scene(in_flight=2, queue=4)
+    with anyio.fail_after(5):
+        async with scene.flying():
+            waiting = [asyncio.ensure_future(scene.call()) for _ in range(4)]
+            await settled()
+            with scene.gates.admitted(ask(), OTHER):
+                assert "Server 'alpha' has 1 calls in flight and 4 waiting" in (await scene.refused()).message
+        await asyncio.gather(*waiting)
+    scene = Scene(in_flight=1)
+    scene.gates.configure(Scene.servers(in_flight=5, queue=0))
+    with scene.gates.admitted(ask(), OTHER):
+        assert "MCPPROXY_IN_FLIGHT" in (await scene.refused()).hint
+
+
+@pytest.mark.parametrize("is_one_caller", [False, True])
+async def test_a_thousand_clients_with_a_call_each_are_all_served_by_default(is_one_caller: bool) -> None:
+    """At the same moment, by one server: those that find no place wait for one, whoever they are."""
+    gates = open_gates(Settings(), Scene.servers(), HandClock())
+    served, most = 0, 0
+
+    async def call(number: int) -> None:
+        nonlocal served, most
+        with gates.admitted(ask("local" if is_one_caller else f"client-{number}"), TOOL) as admission:
+            if admission.is_waiting:
+                await admission.turn()
+            most = max(most, gates.places.in_flight)
+            await anyio.lowlevel.checkpoint()
+            served += 1
+
+    with anyio.fail_after(30):
+        await asyncio.gather(*map(call, range(1_000)))
+    assert (served, most) == (1_000, Settings().in_flight // 2)
+
+
+async def test_a_cancelled_call_leaves_the_queue_and_its_place() -> None:
+    """Whether it waited, or was given its turn at this very moment."""
+    scene = Scene()
+    scene.gates.configure(Scene.servers(in_flight=1, queue=2))
+    with anyio.fail_after(5):
+        async with scene.flying() as lands:
+            gone, late, last = (asyncio.ensure_future(scene.call()) for _ in range(3))
+            await settled()
+            with pytest.raises(RateLimitedError):
+                await last
+            gone.cancel()
+            await asyncio.wait([gone])
+            last = asyncio.ensure_future(scene.call())
+            await settled()
+            lands.set()
+            late.cancel()
+            await asyncio.wait([late])
+            assert await last is not None
+    assert scene.gates.places.in_flight == 0
+
+
+async def test_a_call_whose_turn_never_comes_ends_in_its_time() -> None:
+    """It was not sent, and says so."""
+    scene = Scene()
+    scene.gates.configure(Scene.servers(in_flight=1, queue=1, call_s=0.02))
+    with anyio.fail_after(5):
+        async with scene.flying():
+            error = await scene.refused()
+            assert error.message == "The call waited 0.02 s for its turn at server 'alpha' and was not sent."
+    assert scene.gates.places.in_flight == 0
+
+
+async def test_while_calls_are_held_back_none_starts_and_those_that_cannot_wait_say_why() -> None:
+    """Neither one that finds the queue full nor one whose time is over was sent; the others go on afterwards."""
+    scene = Scene()
+    scene.gates.configure(Scene.servers(in_flight=5, queue=1))
+    with anyio.fail_after(5):
+        scene.gates.hold("nobody reads the answers")
+        waiting = asyncio.ensure_future(scene.call())
+        await settled()
+        error = await scene.refused()
+        assert (
+            error.message == "1 calls wait for server 'alpha' already; this one was not sent: nobody reads the answers."
+        )
+        assert "Read the answers" in error.hint
+        assert not waiting.done()
+        scene.gates.resume()
+        await waiting
+        scene.gates.configure(Scene.servers(in_flight=5, queue=1, call_s=0.02))
+        scene.gates.hold("nobody reads the answers")
+        assert (await scene.refused()).message == (
+            "The call waited 0.02 s for its turn at server 'alpha' and was not sent: nobody reads the answers."
+        )
+        scene.gates.resume()
+        await scene.call()
+    assert scene.gates.places.in_flight == 0
+
+
+async def test_new_limits_let_waiting_calls_go_and_disturb_none_under_way() -> None:
+    """A change of the server file is felt at once."""
+    scene = Scene()
+    scene.gates.configure(Scene.servers(in_flight=1, queue=5))
+    with anyio.fail_after(5):
+        async with scene.flying():
+            waiting = asyncio.ensure_future(scene.call())
+            await settled()
+            scene.gates.configure(Scene.servers(in_flight=2, queue=5))
+            assert await waiting is not None
+            scene.gates.configure({})
+        assert await scene.call() is None
+
+
+async def test_a_server_that_keeps_failing_is_left_alone_for_a_while() -> None:
+    """Calls are refused at once, unsent, with the time after which one of them is let through to see."""
+    scene = Scene()
+    await scene.fails(5)
+    error = await scene.refused()
+    assert (error.error_code, error.data) == ("breaker_open", {"breaker": "open"})
+    assert isinstance(error, UpstreamError)
+    assert error.message == "Calls to server 'alpha' are held back, because it failed 5 calls in a row."
+    with scene.gates.admitted(ask(), OTHER):
+        pass
+    assert error.retry_after_s is not None
+    scene.clock.now_s += error.retry_after_s
+    async with scene.flying():
+        assert (await scene.refused()).data == {"breaker": "half_open"}
+    await asyncio.gather(*(scene.call() for _ in range(10)))
+
+
+async def test_what_the_tool_or_the_caller_did_wrong_opens_no_breaker() -> None:
+    """A server that answers, if only to say no, is well."""
+    scene = Scene()
+    refusal = UpstreamError("error -32602", delivery="executed", data={"rpc_code": -32602})
+    not_ready = UpstreamError("not ready", data={"state": "error"})
+    for _ in range(3):
+        scene.clock.now_s += 60
+        await scene.fails(4)
+        await scene.fails(6, refusal)
+        await scene.fails(6, not_ready)
+    assert scene.gates.shown(READY) == READY
+
+
+async def test_a_try_that_is_cancelled_is_followed_by_another() -> None:
+    """The breaker does not wait for a call that nobody waits for."""
+    scene = Scene()
+    await scene.fails(5)
+    scene.clock.now_s += 60
+    with anyio.fail_after(5):
+        begun = asyncio.Event()
+
+        async def probe() -> None:
+            with scene.gates.admitted(ask(), TOOL):
+                begun.set()
+                await asyncio.Event().wait()
+
+        task = asyncio.ensure_future(probe())
+        await begun.wait()
+        await scene.refused()
+        task.cancel()
+        await asyncio.wait([task])
+        await scene.call()
+
+
+async def test_a_server_that_asks_for_a_pause_gets_it() -> None:
+    """Retry-After of one answer holds for all calls."""
+    scene = Scene()
+    busy = UpstreamError("HTTP 429", delivery="unknown", data={"http_status": 429}, retry_after_s=3)
+    await scene.fails(1, busy)
+    error = await scene.refused()
+    assert (error.error_code, error.retry_after_s) == ("breaker_open", 3)
+    scene.clock.now_s += 3
+    await scene.call()
+
+
+async def test_the_status_of_a_server_says_that_calls_are_held_back() -> None:
+    """Until it is connected anew, which begins a clean sheet."""
+    scene = Scene()
+    await scene.fails(5)
+    shown = scene.gates.shown(READY)
+    assert (shown.state, shown.breaker) == (ServerState.READY, "open")
+    assert shown.error == "Calls are held back, because it failed 5 calls in a row."
+    assert shown.hint.startswith("One call is let through in ")
+    scene.clock.now_s += 60
+    assert scene.gates.shown(READY).hint == "The next call is let through."
+    heard: list[ServerStatus] = []
+    scene.gates.hearing(heard.append)(READY)
+    assert heard == [READY]
+    assert scene.gates.shown(READY) == READY
+    await scene.call()

@@ -1,0 +1,296 @@
+"""Prompts and resources: what a failed listing leaves behind, what a URI leads to, and what is asked of a server."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from gateway_fakes import FakeFleet, FakeUpstream, HandClock, Notebook, config, definition
+
+from smart_mcp_proxy.catalog import Catalog
+from smart_mcp_proxy.errors import ProxyError, QuarantinedError, UpstreamError
+from smart_mcp_proxy.gateway.calls.admission import Gates
+from smart_mcp_proxy.gateway.calls.calls import CallLimits
+from smart_mcp_proxy.gateway.calls.requests import Ask, Asks
+from smart_mcp_proxy.gateway.indexing.content_sync import Shelves
+from smart_mcp_proxy.gateway.indexing.tool_sync import Pace
+from smart_mcp_proxy.gateway.shared.base import Caller
+from smart_mcp_proxy.gateway.visibility.contents import Contents
+from smart_mcp_proxy.gateway.visibility.visibility import Visible
+from smart_mcp_proxy.models import ContentKind, ServerState, ToolKey
+from smart_mcp_proxy.names import shelf
+from smart_mcp_proxy.upstream.protocol.session import rpc_error
+
+pytestmark = pytest.mark.anyio
+
+PLAN = {"uri": "file:///srv/plan", "name": "plan"}
+KEYS = {"uri": "file:///srv/secret/keys", "name": "keys"}
+ANY = {"uriTemplate": "file:///srv/{path}", "name": "any"}
+BROKEN = UpstreamError("It said no.", delivery="executed")
+LOST = UpstreamError("It went away.", delivery="unknown")
+
+
+class Library:
+    """The server alpha, its shelves, and who asks for what is on them."""
+
+    def __init__(self, catalog: Catalog, *, is_cleaned: bool = False) -> None:
+        self.catalog = catalog
+        self.alpha = FakeUpstream("alpha")
+        fleet: Any = FakeFleet(self.alpha)
+        self.shelves = Shelves(catalog, self._no_policy, self._nothing, pace=Pace(merge_s=0, poll_s=3600, retry_s=3600))
+        self.shelves.start(fleet)
+        notebook: Any = Notebook()
+        self.gates = Gates()
+        limits = CallLimits(arguments="none", is_cleaned=is_cleaned)
+        self.asks = Asks(self.shelves, fleet, self.gates, notebook, limits, HandClock())
+        visible = Visible(catalog, {"alpha": config("alpha")}, lambda name, n, *, allowed: [])
+        self.contents = Contents(catalog, visible, 60, "alpha")
+
+    async def _no_policy(self, server: str, definitions: Sequence[Any]) -> None:
+        return None
+
+    async def _nothing(self) -> None:
+        return None
+
+    async def listed(self, **contents: Any) -> None:
+        """Alpha lists these, one after another, and is heard."""
+        self.alpha.contents = contents
+        hear = self.shelves.hearing(lambda status: None)
+        hear(self.alpha.move(ServerState.CONNECTING))
+        hear(self.alpha.move(ServerState.READY))
+        with anyio.fail_after(10):
+            await self.shelves.wait_listed("alpha")
+
+    def seen(self, kind: ContentKind) -> set[str]:
+        return {key.tool for key in self.catalog.snapshot.by_key if key.server == shelf("alpha", kind)}
+
+    async def read(self, uri: str) -> dict[str, Any]:
+        target = self.contents.resource(uri)
+        ask = Ask("resources/read", target, {"uri": target.name}, {}, Caller("ann", {}, None, "s1"))
+        answer: dict[str, Any] = json.loads((await self.asks.ask(ask)).text)
+        return answer
+
+
+@asynccontextmanager
+async def opened(directory: Path, **options: Any) -> AsyncIterator[Library]:
+    async with Catalog.open(directory, name_limit=60) as catalog:
+        library = Library(catalog, **options)
+        try:
+            yield library
+        finally:
+            await library.shelves.close()
+
+
+async def test_a_kind_that_cannot_be_listed_leaves_the_others(tmp_path: Path) -> None:
+    """Whichever it is; its own last list stays."""
+    async with opened(tmp_path) as library:
+        await library.listed(prompts=[{"name": "greet"}], resources=[PLAN])
+        await library.listed(prompts=BROKEN, resources=[], templates=[ANY])
+        assert library.seen("prompts") == {"greet"}
+        assert library.seen("resources") == set()
+        assert not library.catalog.snapshot.withheld.keys() - {ToolKey("alpha:templates", ANY["uriTemplate"])}
+
+
+async def test_a_first_list_that_fails_is_not_agreed_to_later(tmp_path: Path) -> None:
+    """A server whose tools are known cannot choose a later day for what is trusted unseen."""
+    async with opened(tmp_path) as library:
+        await library.catalog.sync("alpha", [definition("look")])
+        await library.listed(prompts=[{"name": "greet"}], resources=BROKEN)
+        await library.listed(prompts=[{"name": "greet"}], resources=[PLAN])
+        assert library.seen("prompts") == {"greet"}
+        assert library.seen("resources") == set()
+        assert ToolKey("alpha:resources", PLAN["uri"]) in library.catalog.snapshot.withheld
+
+
+@pytest.mark.parametrize("failure", [BROKEN, LOST], ids=["refused", "lost"])
+async def test_a_first_list_that_fails_before_the_tools_are_known_is_not_agreed_to_after_them(
+    tmp_path: Path, failure: UpstreamError
+) -> None:
+    """Otherwise a server gains a list that is trusted unseen by failing the first one in time."""
+    async with opened(tmp_path) as library:
+        await library.listed(resources=failure)
+        await library.catalog.sync("alpha", [definition("look")])
+        await library.listed(resources=[PLAN])
+        assert library.seen("resources") == set()
+        assert ToolKey("alpha:resources", PLAN["uri"]) in library.catalog.snapshot.withheld
+
+
+async def test_a_first_list_that_a_server_refuses_is_its_first_one_even_if_the_gateway_ends_at_once(
+    tmp_path: Path,
+) -> None:
+    """It answered, and what it answered is on record."""
+    async with opened(tmp_path) as library:
+        await library.listed(resources=BROKEN)
+    async with opened(tmp_path) as library:
+        await library.catalog.sync("alpha", [definition("look")])
+        await library.listed(resources=[PLAN])
+        assert library.seen("resources") == set()
+
+
+async def test_a_connection_that_breaks_before_anything_is_known_costs_no_first_list(tmp_path: Path) -> None:
+    """The next one is where the server is heard first, with its tools."""
+    async with opened(tmp_path) as library:
+        await library.listed(prompts=[{"name": "greet"}], resources=LOST)
+        await library.listed(prompts=[{"name": "greet"}], resources=[PLAN])
+        assert library.seen("resources") == {PLAN["uri"]}
+
+
+async def test_the_first_lists_of_a_known_server_that_was_never_asked_are_trusted(tmp_path: Path) -> None:
+    """As in a catalog that is older than its shelves."""
+    async with opened(tmp_path) as library:
+        await library.catalog.sync("alpha", [definition("look")])
+        await library.listed(resources=[PLAN])
+        assert library.seen("resources") == {PLAN["uri"]}
+
+
+async def test_what_is_forgotten_is_not_taken_for_listed(tmp_path: Path) -> None:
+    """A server of the same name that comes later is another one."""
+    async with opened(tmp_path) as library:
+        await library.listed(resources=[PLAN])
+        assert repr(library.shelves) == "<Shelves of 1 servers>"
+        library.shelves.forget(())
+        assert repr(library.shelves) == "<Shelves of 0 servers>"
+
+
+async def test_a_first_list_is_waited_for_until_it_is_there_or_has_failed_and_no_longer_than_allowed(
+    tmp_path: Path,
+) -> None:
+    """A server that connects for ever, or not at all, is not waited for any longer."""
+    async with opened(tmp_path) as library:
+        library.alpha.contents = {"resources": [PLAN]}
+        hear = library.shelves.hearing(lambda status: None)
+        hear(library.alpha.move(ServerState.CONNECTING))
+        with anyio.fail_after(10):
+            await library.shelves.wait_known(["alpha"], "resources", 0)
+            assert library.seen("resources") == set()
+            waiting = asyncio.ensure_future(library.shelves.wait_known(["alpha"], "resources", 3600))
+            hear(library.alpha.move(ServerState.READY))
+            await waiting
+            assert library.seen("resources") == {PLAN["uri"]}
+    async with opened(tmp_path / "other") as library:
+        hear = library.shelves.hearing(lambda status: None)
+        hear(library.alpha.move(ServerState.CONNECTING))
+        with anyio.fail_after(10):
+            waiting = asyncio.ensure_future(library.shelves.wait_known(["alpha"], "resources", 3600))
+            hear(library.alpha.move(ServerState.ERROR))
+            await waiting
+
+
+SPELLINGS = (
+    KEYS["uri"],
+    "FILE:///srv/secret/keys",
+    "file://LOCALHOST/srv/secret/keys",
+    "file:///srv/secret/%6beys",
+    "file:///srv/secret%2Fkeys",
+    "file:///srv/./secret/keys",
+    "file:///srv/x/../secret/keys",
+    "file:///srv/x%2F..%2Fsecret/keys",
+    "file:///srv//secret/keys",
+    "file:///srv/secret/keys/",
+    "file:///srv/secret/keys#top",
+)
+
+
+@pytest.mark.parametrize("templates", [[], [ANY]], ids=["unlisted", "templated"])
+@pytest.mark.parametrize("uri", SPELLINGS)
+async def test_what_is_withheld_is_so_under_every_spelling(uri: str, templates: list[Any], tmp_path: Path) -> None:
+    """A server may take them all for one; what it lists beside it can be read."""
+    async with opened(tmp_path) as library:
+        await library.listed(resources=[PLAN], templates=templates)
+        await library.listed(resources=[PLAN, KEYS], templates=templates)
+        with pytest.raises(QuarantinedError, match="new and waits"):
+            await library.read(uri)
+        assert library.alpha.sent == []
+        await library.read(PLAN["uri"])
+        if templates:
+            await library.read("file:///srv/other")
+        else:
+            with pytest.raises(QuarantinedError, match="does not list this resource"):
+                await library.read("file:///srv/other")
+        assert len(library.alpha.sent) == 1 + len(templates)
+
+
+async def test_a_withheld_template_is_not_read_through_a_wider_one(tmp_path: Path) -> None:
+    """Nor is a URI of it that is spelled otherwise."""
+    async with opened(tmp_path) as library:
+        await library.listed(templates=[ANY])
+        await library.listed(templates=[ANY, {"uriTemplate": "file:///srv/secret/{name}", "name": "narrow"}])
+        for uri in ("file:///srv/secret/keys", "file:///srv/x/../%73ecret/keys"):
+            with pytest.raises(QuarantinedError):
+                await library.read(uri)
+        await library.read("file:///srv/other")
+        assert [params["uri"] for _, params in library.alpha.sent] == ["file:///srv/other"]
+
+
+async def test_without_anything_withheld_an_unlisted_uri_is_read(tmp_path: Path) -> None:
+    """Servers need not list all they have."""
+    async with opened(tmp_path) as library:
+        await library.listed(resources=[PLAN])
+        await library.read("file:///srv/other")
+        assert len(library.alpha.sent) == 1
+
+
+@pytest.mark.parametrize("uri", [PLAN["uri"], "file:///srv/other", "file:///elsewhere"])
+async def test_what_is_withheld_while_a_request_waited_is_not_asked_for(uri: str, tmp_path: Path) -> None:
+    """Listed, of a template, or neither."""
+    async with opened(tmp_path) as library:
+        await library.listed(resources=[PLAN], templates=[ANY])
+        library.alpha.move(ServerState.CONNECTING)
+        with anyio.fail_after(10):
+            reading = asyncio.ensure_future(library.read(uri))
+            await library.alpha.awaited.wait()
+            await library.catalog.block(ToolKey("alpha:resources", PLAN["uri"]), "tester")
+            await library.catalog.block(ToolKey("alpha:templates", ANY["uriTemplate"]), "tester")
+            await library.catalog.refresh()
+            library.alpha.move(ServerState.READY)
+            with pytest.raises(ProxyError) as caught:
+                await reading
+        assert (caught.value.error_code, caught.value.delivery) == ("quarantined", "not_sent")
+        assert library.alpha.sent == []
+
+
+async def test_what_changed_or_left_while_a_request_waited_is_not_asked_for(tmp_path: Path) -> None:
+    """It was found by a definition that is not the present one."""
+    for number, (later, code) in enumerate((([PLAN | {"name": "b"}], "quarantined"), ([], "quarantined"))):
+        async with opened(tmp_path / str(number)) as library:
+            await library.listed(resources=[PLAN])
+            library.alpha.move(ServerState.CONNECTING)
+            with anyio.fail_after(10):
+                reading = asyncio.ensure_future(library.read(PLAN["uri"]))
+                await library.alpha.awaited.wait()
+                await library.listed(resources=later)
+                with pytest.raises(ProxyError) as caught:
+                    await reading
+            assert caught.value.error_code == code
+            assert library.alpha.sent == []
+
+
+async def test_answers_are_cleaned_where_the_settings_ask_for_it(tmp_path: Path) -> None:
+    """Of any length; a clean one, and every one without the setting, passes byte for byte."""
+    for text in ("\x1b[31mred", "\x1b[31mred" + "d" * 70_000):
+        for is_cleaned in (True, False):
+            async with opened(tmp_path, is_cleaned=is_cleaned) as library:
+                await library.listed(resources=[PLAN])
+                library.alpha.answer = json.dumps({"contents": [{"uri": PLAN["uri"], "text": text}]}).encode()
+                shown = (await library.read(PLAN["uri"]))["contents"][0]["text"]
+                assert shown == (text.removeprefix("\x1b[31m") if is_cleaned else text)
+
+
+@pytest.mark.parametrize("named", [PLAN["uri"], "plan://another"])
+async def test_the_error_of_a_resource_names_it_as_it_was_asked_for(tmp_path: Path, named: str) -> None:
+    """A URI of the server's own would lead nowhere; what names something else stays."""
+    async with opened(tmp_path) as library:
+        await library.listed(resources=[PLAN])
+        library.alpha.answer = rpc_error("alpha", "resources/read", -32602, "not found", {"uri": named, "n": 1})
+        target = library.contents.resource(PLAN["uri"])
+        ask = Ask("resources/read", target, {"uri": target.name}, {}, Caller("ann", {}, None), uri="mcpproxy://alpha/x")
+        with pytest.raises(UpstreamError) as caught:
+            await library.asks.ask(ask)
+        expected = "mcpproxy://alpha/x" if named == PLAN["uri"] else named
+        assert caught.value.answer is not None
+        assert caught.value.answer.data == {"uri": expected, "n": 1}
+        assert (caught.value.data or {})["rpc_data"] == {"uri": expected, "n": 1}

@@ -1,0 +1,160 @@
+"""A pattern is tried only where it can match, and finds there what it would find everywhere."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from smart_mcp_proxy.policy.scanner.passages import passages
+from smart_mcp_proxy.policy.scanner.rules.data_words import PRIVATE, SECRET, WAYS_OUT
+from smart_mcp_proxy.policy.scanner.rules.handover import AGENT_DATA
+from smart_mcp_proxy.policy.scanner.rules.languages import LANGUAGES
+from smart_mcp_proxy.policy.scanner.rules.prefilter import Searchable, Way, ways
+from smart_mcp_proxy.policy.scanner.rules.required_literals import alternatives, may_match, needs, quick, sequences
+from smart_mcp_proxy.policy.scanner.wording import _PHRASES, read
+
+SET = Path(__file__).parents[2] / "scanner_set"
+TEXTS = [
+    read(passages(json.loads(line)["definition"])[0]).text
+    for name in ("malicious", "benign")
+    for line in (SET / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()
+]
+SAID = (*_PHRASES, *LANGUAGES, *PRIVATE, *SECRET, WAYS_OUT, *AGENT_DATA)
+WAYS = [way for said in SAID for way in said.ways]
+QUICKENED = re.compile(r"\(\?<=\\b\w\)")
+"""What `quick` writes into a pattern, in terms that no text can be made from."""
+PATTERNS = (
+    r"\ba(?:b|c)?\b[^_]{0,3}\b(?:x|b) a",
+    r"\b(?:a(?:b|c)|(?:bc|c)x|xa?)b|\bab",
+    r"\b(?:a?b|c)d|e|\b(?:ab)?c",
+    r"(?<!a )\bb[a-c]+(?= d)|\ba{2}b",
+)
+REACHING = {
+    pattern: ways(pattern)
+    for pattern in (
+        r"\babc(?: \w+){0,2} xyz\b|\bxyz abc",
+        r"\babc\b.{0,5}\bxyz\b|\babc$|(?<!\.)\bxyz",
+        r"\babc\b[^.]{0,5}\bxyz\b|\bxyz(?! abc)",
+        r"\babc\b[^_]{0,5}\bxyz\b|(?:^|[.\n] )xyz|\s_ abc",
+        r"@xyz|\babc(?:@|_x)|abc\. ?xyz(?=\s)",
+    )
+}
+"""Patterns that end at full stops, at line breaks, at neither and at both."""
+
+
+@pytest.mark.parametrize(
+    ("pattern", "needed"),
+    [
+        (r"\bsend(?:ing)? (?:the )?files?\b", [{"send"}, {"file"}]),
+        (r"(?:call|use) this", [{"call", "use"}, {"this"}]),
+        (r"(?:call|[a-z]+) it", []),
+        (r"(?!never)(?<!not )call{0,2}er(?=.*tool)", [{"cal"}, {"tool"}]),
+        (r"setup\.sh|(?:curl|curling) it", [{"setup.sh", "curl"}]),
+        (r"(?:send it|post that) (?:to us|@home|~)", [{"send", "post"}]),
+        (r"(?:every call|each tool call)\b.{2}@", [{"every", "each"}, {"call", "tool"}, {"@"}]),
+    ],
+)
+def test_what_a_pattern_needs_is_what_all_its_ways_have(pattern: str, needed: list[set[str]]) -> None:
+    """Optional parts, classes, and what must not stand there are needed by nothing."""
+    assert needs(pattern) == needed
+
+
+@pytest.mark.parametrize(
+    ("pattern", "wanted"),
+    [
+        (r"\b(?:is|are) not shown to the (?:user|person)\b", {" not shown to the "}),
+        (r"\buse (?:as they are|as-is)(?: now)?", {"as they are", "as-is"}),
+        (r"\buse(?: as they are)? it", set()),
+    ],
+)
+def test_the_words_of_a_sequence_are_looked_for_as_they_stand(pattern: str, wanted: set[str]) -> None:
+    """The longest letters in a row of each way, if any has a blank."""
+    assert sequences(pattern) == wanted
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
+@given(st.data(), st.sampled_from(WAYS))
+def test_whatever_a_pattern_matches_holds_what_it_needs(data: st.DataObject, way: Way) -> None:
+    """A text made from the pattern itself is never passed over unread."""
+    text = data.draw(st.from_regex(re.compile(QUICKENED.sub("", way.pattern.pattern)), fullmatch=True))
+    assume(way.pattern.search(text))
+    (group,) = [said.ways for said in SAID if way in said.ways]
+    assert [*Searchable(text).find(group)]
+
+
+@settings(max_examples=300)
+@given(
+    st.sampled_from([*REACHING]),
+    st.lists(st.sampled_from(["abc", "xyz", "abcxyz", "xabc", "_", "@", ".", "\n", " ", ". ", " \n "]), max_size=24),
+)
+def test_a_pattern_finds_in_the_parts_of_a_text_what_it_finds_in_the_whole(pattern: str, pieces: list[str]) -> None:
+    """Sentences and lines without the words that it needs are not looked at, and nothing is lost."""
+    text = "".join(pieces)
+    found = Searchable(text).find(REACHING[pattern])
+    assert [match.span() for match in found] == _spans(re.compile(pattern), text)
+
+
+def test_a_text_of_many_words_of_a_kind_is_searched_as_a_whole() -> None:
+    """More places than are worth a list lose nothing."""
+    pattern = r"\babc(?: \w+){0,2} xyz\b|\bxyz abc"
+    text = ". ".join(f"abc{number} abc xyz" for number in range(40))
+    assert len([*Searchable(text).find(REACHING[pattern])]) == 40
+
+
+@pytest.mark.parametrize(
+    ("pattern", "stops", "breaks"),
+    [
+        (r"\bsend (?:\w+ ){0,3}it\b", False, False),
+        (r"send.{0,9}it", True, False),
+        (r"send[^.]{0,9}it", False, True),
+        (r"send\s+it", False, True),
+        (r"\.ssh", True, False),
+        (r"send it$", True, True),
+    ],
+)
+def test_what_a_match_may_reach_over_is_told_from_its_pattern(pattern: str, stops: bool, breaks: bool) -> None:
+    """A class, a blank of any kind, and what asks for the end of the text."""
+    assert (may_match(pattern, "."), may_match(pattern, "\n")) == (stops, breaks)
+
+
+def test_a_pattern_that_cannot_be_read_is_refused() -> None:
+    """An unknown escape could be taken for letters, and findings would be lost unseen."""
+    with pytest.raises(ValueError, match=r"cannot be read from '\\\\x41"):
+        needs(r"send\x41")
+
+
+def test_a_pattern_falls_apart_at_its_outermost_bars() -> None:
+    """Bars in groups, in classes and behind a backslash hold it together."""
+    assert alternatives(r"a(?:b|c)|[|]d|\|e") == ["a(?:b|c)", "[|]d", r"\|e"]
+
+
+@given(st.sampled_from(PATTERNS), st.text(alphabet="abcx _", max_size=12))
+def test_a_quick_pattern_finds_the_same(pattern: str, text: str) -> None:
+    """Whatever the text, and wherever it begins."""
+    for each in alternatives(pattern):
+        assert _spans(re.compile(quick(each)), text) == _spans(re.compile(each), text)
+
+
+def test_every_phrase_is_found_where_it_stands() -> None:
+    """No way of saying something is left untried in a text that says it."""
+    whole = [(said.ways, re.compile("|".join(way.pattern.pattern for way in said.ways))) for said in SAID]
+    count = 0
+    for text in TEXTS:
+        searchable = Searchable(text)
+        for each, pattern in whole:
+            wanted = _spans(pattern, text)
+            assert [match.span() for match in searchable.find(each)] == wanted
+            count += len(wanted)
+    assert count > len(TEXTS) / 2
+
+
+def test_no_phrase_is_found_in_nothing() -> None:
+    """A match of no characters would be found again and again."""
+    assert not [way for said in SAID for way in said.ways if way.pattern.search("")]
+
+
+def _spans(pattern: re.Pattern[str], text: str) -> list[tuple[int, int]]:
+    return [match.span() for match in pattern.finditer(text)]

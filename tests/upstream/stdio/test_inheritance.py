@@ -1,0 +1,147 @@
+"""Which of the gateway's variables a server's process gets, without whose passwords, and what is said of the rest."""
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from smart_mcp_proxy.errors import UpstreamError
+from smart_mcp_proxy.servers import ServerConfig, expand, load_servers, secrets_of, warnings_about, with_inherited
+from smart_mcp_proxy.upstream.stdio.inheritance import child_environment, inherited, network_hint
+from smart_mcp_proxy.upstream.stdio.stdio import open_stdio
+
+OURS = {
+    "PATH": "/bin", "HOME": "/home/u", "LC_ALL": "C.UTF-8", "TZ": "Europe/Berlin", "XDG_CACHE_HOME": "/c",
+    "NVM_DIR": "/n", "SSL_CERT_FILE": "/ca.pem", "SSL_CERT_DIR": "/cas", "REQUESTS_CA_BUNDLE": "/ca.pem",
+    "CURL_CA_BUNDLE": "/ca.pem", "NODE_EXTRA_CA_CERTS": "/ca.pem", "NO_PROXY": "localhost,.corp", "no_proxy": "*",
+    "HTTP_PROXY": "http://proxy:3128", "https_proxy": "http://proxy:3128", "ALL_PROXY": "socks5h://proxy:1080",
+    "UV_CACHE_DIR": "/u", "UV_OFFLINE": "1", "UV_PYTHON": "3.12", "UV_NATIVE_TLS": "true",
+    "UV_DEFAULT_INDEX": "https://pkgs.corp/simple", "PIP_INDEX_URL": "https://pkgs.corp/simple", "PIP_CERT": "/ca.pem",
+    "NPM_CONFIG_REGISTRY": "https://npm.corp/", "npm_config_cafile": "/ca.pem", "npm_config_offline": "true",
+}  # fmt: skip
+NOT_OURS = {
+    "OPENAI_API_KEY": "k", "AWS_SECRET_ACCESS_KEY": "k", "MCPPROXY_AUTH_TOKEN": "k", "NODE_OPTIONS": "--require x",
+    "LD_PRELOAD": "x", "PYTHONPATH": "x", "UV_PUBLISH_TOKEN": "k", "UV_INDEX_CORP_PASSWORD": "k",
+    "npm_config_//npm.corp/:_authToken": "k", "NPM_TOKEN": "k", "PIP_CONFIG_FILE": "x", "GIT_SSH_COMMAND": "x",
+}  # fmt: skip
+
+
+def test_what_package_runners_need_is_passed_on_and_nothing_else() -> None:
+    """Also not what looks alike."""
+    assert inherited(OURS | NOT_OURS) == (OURS, ())
+    assert child_environment(OURS | NOT_OURS, {"TZ": "UTC", "MINE": "1"}) == OURS | {"TZ": "UTC", "MINE": "1"}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "left"),
+    [
+        ("HTTPS_PROXY", "http://ann:se/cr@t@proxy:3128", None),
+        ("HTTPS_PROXY", "http://ann:s%40cret@proxy:3128/", "http://proxy:3128/"),
+        ("HTTPS_PROXY", "http://ann:s@cret@proxy:3128", "http://proxy:3128"),
+        ("https_proxy", "ann:secret@proxy:3128", "proxy:3128"),
+        ("ALL_PROXY", "socks5://ann:secret@[::1]:1080", "socks5://[::1]:1080"),
+        ("UV_INDEX", "corp=https://ann:secret@a/simple https://b/", "corp=https://a/simple https://b/"),
+        ("PIP_EXTRA_INDEX_URL", "https://secret@a/x\n https://u:secret@b/y", "https://a/x https://b/y"),
+        ("PIP_INDEX_URL", "https://a/simple/?token=secret", None),
+        ("PIP_INDEX_URL", "https://a/secret@b/", None),
+        ("npm_config_https_proxy", "http://ann:secret@proxy", "http://proxy"),
+        ("NPM_CONFIG_REGISTRY", "https://ann:secret@npm.corp/", "https://npm.corp/"),
+        ("PIP_PROXY", "https://u:p,https://u:secret@b", None),
+        ("HTTP_PROXY", "", ""),
+        ("HTTPS_PROXY", "http://ann:1 secret@proxy", None),
+        ("PIP_FIND_LINKS", "/srv/wheels", "/srv/wheels"),
+        ("UV_INDEX", " https://a/  https://b/\n", " https://a/  https://b/\n"),
+    ],
+)
+def test_users_and_passwords_are_cut_out_of_every_address(name: str, value: str, left: str | None) -> None:
+    """What cannot be cut for sure is not passed on at all."""
+    passed = inherited({name: value})
+    assert passed.variables == ({} if left is None else {name: left})
+    assert passed.cut == ((name,) if left != value else ())
+
+
+@given(
+    st.text(st.sampled_from("aB1:@/%?#,;\\="), max_size=30),
+    st.sampled_from(["http://", "https://", "socks5://", "", "x=https://"]),
+)
+def test_no_password_survives_whatever_it_holds(noise: str, scheme: str) -> None:
+    """A marker in the place of user and password is never in what is left."""
+    value = f"{scheme}user:{noise}SECRET{noise}@host:1/simple"
+    for name in ("HTTPS_PROXY", "UV_INDEX", "npm_config_registry"):
+        assert "SECRET" not in inherited({name: value}).variables.get(name, "")
+
+
+def test_named_variables_are_passed_on_as_they_are() -> None:
+    """By the entry, and by the setting for all; what is not set is left out, and the values are kept out of logs."""
+    entry = {"command": "x", "inherit": ["NPM_TOKEN", "HTTPS_PROXY", "NOT_SET"], "env": {"NPM_TOKEN": "mine"}}
+    loaded = load_servers(json.dumps({"mcpServers": {"s": entry}}))
+    assert not loaded.problems
+    environ = {"NPM_TOKEN": "k", "HTTPS_PROXY": "http://ann:secret@proxy", "EXTRA": "e"}
+    (config,) = with_inherited(loaded.servers, ("EXTRA",)).values()
+    expanded = expand(config, environ)
+    assert child_environment(environ, expanded.env) == {
+        "NPM_TOKEN": "mine", "HTTPS_PROXY": "http://ann:secret@proxy", "EXTRA": "e",
+    }  # fmt: skip
+    assert "http://ann:secret@proxy" in secrets_of(expanded)
+
+
+@pytest.mark.parametrize("wrong", ["NAME", {"A": "B"}])
+def test_a_wrong_inherit_is_refused(wrong: Any) -> None:
+    loaded = load_servers(json.dumps({"mcpServers": {"s": {"command": "x", "inherit": wrong}}}))
+    assert not loaded.servers and "inherit" in str(loaded.problems[0])
+
+
+def test_who_approves_a_server_sees_what_it_would_inherit() -> None:
+    """Like every other reference to what is the user's."""
+    entry = {"command": "x", "inherit": ["AWS_SECRET_ACCESS_KEY", "NODE_OPTIONS"], "quarantined": True}
+    warnings = warnings_about(entry)
+    assert any("AWS_SECRET_ACCESS_KEY" in one and "program 'x'" in one for one in warnings)
+    assert any("NODE_OPTIONS can make the program load" in one for one in warnings)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "error: invalid peer certificate: UnknownIssuer. Consider --system-certs",
+        "npm error code SELF_SIGNED_CERT_IN_CHAIN",
+        "npm error network request to https://npm.corp failed, reason: getaddrinfo ENOTFOUND npm.corp",
+        "407 Proxy Authentication Required",
+        "error: Failed to fetch: `https://pkgs.corp/simple/x/`: 401 Unauthorized",
+    ],
+)
+def test_what_was_kept_from_a_server_that_dies_over_the_network_is_named(said: str) -> None:
+    """Names, never values."""
+    environ = OURS | NOT_OURS | {"HTTPS_PROXY": "http://ann:secret@proxy:3128"}
+    config = ServerConfig("s", "stdio", command="uvx", env={"UV_PUBLISH_TOKEN": "x"}, inherit=("NPM_TOKEN",))
+    hint = network_hint(environ, config, said)
+    assert "HTTPS_PROXY without user and password" in hint
+    assert "UV_INDEX_CORP_PASSWORD" in hint and '"inherit": ["HTTPS_PROXY"' in hint
+    assert "UV_PUBLISH_TOKEN" not in hint and "secret" not in hint and "MCPPROXY" not in hint
+
+
+def test_nothing_is_said_where_nothing_was_kept_or_it_was_not_the_network() -> None:
+    config = ServerConfig("s", "stdio", command="uvx")
+    assert network_hint(OURS, config, "certificate") == ""
+    assert network_hint({"HTTPS_PROXY": "http://a:b@c"}, config, "KeyError: 'x'") == ""
+    assert network_hint({"HTTPS_PROXY": "http://a:b@c"}, ServerConfig("s", "http", url="http://x"), "ssl") == ""
+
+
+@pytest.mark.anyio
+async def test_a_process_really_gets_them(tmp_path: Path) -> None:
+    """From the pipe to the other side."""
+    seen = tmp_path / "environment"
+    code = f"import os, json; json.dump(dict(os.environ), open({str(seen)!r}, 'w'))"
+    config = ServerConfig("s", "stdio", command=sys.executable, args=("-S", "-E", "-c", code))
+    environ = {**OURS, **NOT_OURS, "PATH": os.environ["PATH"], "HTTPS_PROXY": "http://ann:secret@proxy:3128"}
+    with pytest.raises(UpstreamError):
+        await open_stdio(
+            config, environ=environ, era="handshake", on_event=lambda event: None, max_message_bytes=1000, watchdog=None
+        )
+    got = json.loads(seen.read_text())
+    assert got["HTTPS_PROXY"] == "http://proxy:3128" and got["NPM_CONFIG_REGISTRY"] == "https://npm.corp/"
+    assert NOT_OURS.keys().isdisjoint(got)
