@@ -4,7 +4,9 @@ import ast
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Collection, Iterator
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,6 +20,7 @@ PACKAGE = ROOT / "smart_mcp_proxy"
 MAX_FILE_LINES = 400
 MAX_FUNCTION_LINES = 60
 MAX_P90_FUNCTION_LINES = 30
+MAX_FOLDER_MODULES = 16
 BROAD = {"Exception", "BaseException"}
 
 LAZY_FOLDERS = {"cli"}
@@ -71,6 +74,53 @@ def length(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
 def long_files(package: Path) -> list[str]:
     """Files over the budget."""
     return [source.path for source in sources(package) if len(source.lines) > MAX_FILE_LINES]
+
+
+def wide_folders(package: Path) -> list[str]:
+    """Folders with more modules side by side than a reader can survey."""
+    counts = Counter(file.parent for file in package.rglob("*.py") if file.name != "__init__.py")
+    wide = [folder for folder, count in counts.items() if count > MAX_FOLDER_MODULES]
+    return sorted(folder.relative_to(package).as_posix() for folder in wide)
+
+
+def import_cycles(package: Path) -> list[str]:
+    """Groups of modules that import each other, directly or over others, whichever room they are in."""
+    files = {
+        source.path.removesuffix(".py").replace("/", ".").removesuffix(".__init__"): source
+        for source in sources(package)
+    }
+    modules = {f"{package.name}.{name}".removesuffix(".__init__"): source for name, source in files.items()}
+    waiting = TopologicalSorter({name: imported(source, modules) - {name} for name, source in modules.items()})
+    try:
+        waiting.prepare()
+    except CycleError as cycle:
+        return list(cycle.args[1])
+    return []
+
+
+def module_name(package: Path, source: Source) -> str:
+    """The name by which a file is imported."""
+    return f"{package.name}.{source.path.removesuffix('.py').replace('/', '.')}".removesuffix(".__init__")
+
+
+def imported(source: Source, modules: Collection[str]) -> set[str]:
+    """Those of `modules` that a file imports, inside functions too; not what it names for the type checker only."""
+    typed = {inner for node in ast.walk(source.tree) if is_for_types(node) for inner in ast.walk(node)}
+    found = set()
+    for node in ast.walk(source.tree):
+        if node in typed:
+            continue
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            inner = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= inner if inner <= set(modules) else {*inner, node.module}
+    return found & set(modules)
+
+
+def is_for_types(node: ast.AST) -> bool:
+    """Whether the node is an `if TYPE_CHECKING`."""
+    return isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
 
 
 def long_functions(package: Path) -> list[str]:
@@ -217,6 +267,16 @@ def test_files_and_functions_stay_within_the_budget() -> None:
     assert p90_function_lines(PACKAGE) <= MAX_P90_FUNCTION_LINES
 
 
+def test_a_folder_holds_no_more_modules_than_a_reader_surveys() -> None:
+    """At most 16 side by side; beyond that a room needs walls."""
+    assert wide_folders(PACKAGE) == []
+
+
+def test_no_modules_import_each_other() -> None:
+    """Not within a room either."""
+    assert import_cycles(PACKAGE) == []
+
+
 def test_no_error_is_swallowed_outside_a_named_boundary() -> None:
     """A broad except raises, or says why it is a boundary."""
     assert swallowed_errors(PACKAGE) == []
@@ -265,6 +325,7 @@ def bad_house(tmp_path: Path) -> Path:
     package = tmp_path / "bad_house"
     files = {
         "__init__.py": "",
+        **{f"wide/module_{number}.py": "" for number in range(MAX_FOLDER_MODULES + 1)},
         "low.py": "import bad_house.high\n_secret = 1\n",
         "high.py": (
             "from bad_house import low\nfrom bad_house.low import _secret\nimport mcp._private\n"
@@ -295,6 +356,8 @@ def test_the_rules_find_what_they_forbid(bad_house: Path) -> None:
     assert long_files(bad_house) == ["long.py"]
     assert long_functions(bad_house) == ["tall.py:1 tall"]
     assert p90_function_lines(bad_house) > MAX_P90_FUNCTION_LINES
+    assert wide_folders(bad_house) == ["wide"]
+    assert set(import_cycles(bad_house)) == {"bad_house.low", "bad_house.high"}
     assert swallowed_errors(bad_house) == ["swallow.py:4", "swallow.py:14"]
     assert lazy_imports(bad_house) == ["high.py:5"]
     assert private_uses(bad_house) == ["fastmcp_compat/edge.py:2", "high.py:2", "high.py:3", "high.py:6"]
