@@ -26,5 +26,5 @@ def next_request_id() -> int:
         return _drawn.pop()
     except IndexError:
         numbers = array("Q", os.urandom(8 * _BATCH))
-        _drawn.extend(_LEAST | number >> _SPARE_BITS for number in numbers)
+        _drawn.extend([_LEAST | number >> _SPARE_BITS for number in numbers])
         return _drawn.pop()

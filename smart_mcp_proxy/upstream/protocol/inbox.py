@@ -7,7 +7,13 @@ import msgspec
 from mcp_types import METHOD_NOT_FOUND
 
 from smart_mcp_proxy.telemetry import get_logger
-from smart_mcp_proxy.upstream.protocol.codec import BrokenMessage, Envelope, decode_messages, read_messages
+from smart_mcp_proxy.upstream.protocol.codec import (
+    OFF_LOOP_BYTES,
+    BrokenMessage,
+    Envelope,
+    decode_messages,
+    read_messages,
+)
 from smart_mcp_proxy.upstream.protocol.pending import PendingCalls
 from smart_mcp_proxy.upstream.protocol.session import Acknowledged, LinkEvent, LogLine, OnEvent, Peer, announced_event
 
@@ -62,7 +68,8 @@ class Inbox:
         Returns:
             Whether that request is answered now, well or badly.
         """
-        messages = await read_messages(*pieces)
+        is_short = len(pieces) == 1 and len(pieces[0]) <= OFF_LOOP_BYTES
+        messages = decode_messages(*pieces) if is_short else await read_messages(*pieces)
         if isinstance(messages, list):
             is_answered = False
             for message in messages:

@@ -148,21 +148,23 @@ def _read_told(text: bytes, place: int) -> tuple[CallMeta, Token | None]:
         RecursionError: It is nested too deeply.
     """
     found = _USUAL_TOKEN.match(text, place) if len(text) <= _META_BYTES else None
-    if found is not None and (rest := _without(text, found)):
-        return _known_meta(rest), _token.decode(found[1])
+    if found is not None:
+        if found.span() == (1, len(text)):  # alone, as nearly all clients of the handshake era have it
+            return _NO_META, _token.decode(found[1])
+        if rest := _without(text, found):
+            return _known_meta(rest), _token.decode(found[1])
     members = _members.decode(text)
     token = members.pop(_TOKEN_KEY, None)
     return _meta_of(members), None if token is None else _token.decode(token)
 
 
 def _without(text: bytes, found: re.Match[bytes]) -> bytes:
-    """A JSON object without a member that is its first or its last one for certain; else nothing."""
+    """A JSON object without a member that is its first or its last one of several for certain; else nothing."""
     start, end = found.span()
-    is_first, is_last = start == 1, end == len(text)
-    if is_first:
-        return b"{}" if is_last else b"{" + text[end:] if found[2] == b"," else b""
+    if start == 1:
+        return b"{" + text[end:] if found[2] == b"," else b""
     # The quote behind a comma opens a name, and the brace that ends the text closes the object itself.
-    return text[: start - 1] + b"}" if is_last and text[start - 1 : start] == b"," else b""
+    return text[: start - 1] + b"}" if end == len(text) and text[start - 1 : start] == b"," else b""
 
 
 class _CallMessage(msgspec.Struct, forbid_unknown_fields=True, tag_field="method", tag="tools/call"):

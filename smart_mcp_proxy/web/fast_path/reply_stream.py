@@ -25,10 +25,15 @@ _LAST_CHUNK: Final = b"0\r\n\r\n"
 
 
 class Pings:
-    """One timer for all replies that may have to be kept alive: one for each would cost more than reading its call."""
+    """One timer for all replies that may have to be kept alive: one for each would cost more than reading its call.
+
+    Attributes:
+        discard: Keeps a stream alive no longer.
+    """
 
     def __init__(self) -> None:
         self._streams: set[ReplyStream] = set()
+        self.discard = self._streams.discard
         self._timer: asyncio.TimerHandle | None = None
 
     def add(self, stream: "ReplyStream") -> None:
@@ -36,10 +41,6 @@ class Pings:
         self._streams.add(stream)
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(TICK_S, self._tick)
-
-    def discard(self, stream: "ReplyStream") -> None:
-        """No longer."""
-        self._streams.discard(stream)
 
     def _tick(self) -> None:
         self._timer = None

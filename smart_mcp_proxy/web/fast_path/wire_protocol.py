@@ -304,7 +304,7 @@ class WireProtocol(BoundedProtocol):
 
     def _end(self, taken: TakenCall, exchange: _Exchange, task: "asyncio.Task[None]") -> None:
         taken.end()
-        if exchange.stream is not None:
+        if exchange.stream is not None and not exchange.response_complete:
             exchange.stream.close()
         self.tasks.discard(task)
 
