@@ -69,6 +69,7 @@ def test_a_long_text_is_read_as_it_was_before_it_was_looked_through(text: str, c
     assert may_need_cleaning(result) == may_need_cleaning(RawResult(result.text))
 
 
+@pytest.mark.long  # every number there is
 def test_every_number_of_an_escape_is_judged_as_the_patterns_judge_it() -> None:
     """Surrogates stand in pairs; a lonely one, and the first half of a TAG character, are not harmless."""
     for number in range(0x10000):

@@ -4,6 +4,7 @@ import asyncio
 import tempfile
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from trusting import TrustingCatalog
@@ -29,6 +30,7 @@ async def names_in(directory: Path, order: list[ToolKey]) -> dict[ToolKey, str]:
         return {record.key: record.listed_name for record in catalog.snapshot.by_id.values()}
 
 
+@pytest.mark.long  # many generated examples, seconds of them
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(keys)
 def test_names_depend_neither_on_order_nor_on_restarts(found: set[ToolKey]) -> None:

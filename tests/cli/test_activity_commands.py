@@ -184,6 +184,7 @@ def gateway(tmp_path: Path) -> Iterator[Path]:
         yield folder
 
 
+@pytest.mark.long  # starts and ends processes, seconds of it
 def test_a_running_gateway_tells_its_own_log(gateway: Path, run: Run) -> None:
     """Searches, calls and refusals, each with what the policy keeps of its arguments."""
     data_dir = str(gateway)

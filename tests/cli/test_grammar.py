@@ -126,6 +126,7 @@ def test_ctrl_c_is_130_without_a_traceback(run: Run, monkeypatch: pytest.MonkeyP
     assert run("search", "x") == (130, "", "")
 
 
+@pytest.mark.long  # starts and ends processes, seconds of it
 @pytest.mark.parametrize("stream", ["<&-", ">&-", "2>&-", "2>/dev/full"])
 def test_a_standard_stream_that_is_closed_or_full_stops_nothing(home: Path, stream: str) -> None:
     """What can be told is told elsewhere; nothing else is opened in its place."""
@@ -134,6 +135,7 @@ def test_a_standard_stream_that_is_closed_or_full_stops_nothing(home: Path, stre
     assert [server["name"] for server in json.loads(done.stdout)] == ["made"]
 
 
+@pytest.mark.long  # starts and ends processes, seconds of it
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no disk that is always full")
 @pytest.mark.parametrize(
     "words", ["config show", "config show --json", "server show no --json", "activity export --format csv"]
@@ -145,6 +147,7 @@ def test_output_that_cannot_be_written_is_told(home: Path, words: str) -> None:
     assert "Traceback" not in done.stderr and "Exception" not in done.stderr
 
 
+@pytest.mark.long  # starts and ends processes, seconds of it
 @pytest.mark.parametrize("words", ["server import -", "call a:b --input-json -", "server approve w", "approve --all"])
 def test_a_question_or_a_text_on_a_closed_input_is_told(home: Path, words: str) -> None:
     """As on an empty one."""

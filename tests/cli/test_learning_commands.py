@@ -43,6 +43,7 @@ def examples(run: Run, data_dir: Path, count: int) -> list[dict[str, Any]]:
     raise AssertionError(found)
 
 
+@pytest.mark.long  # starts and ends processes, seconds of it
 def test_a_running_gateway_shows_and_forgets_what_it_learned(learning: Path, run: Run) -> None:
     """Searches and calls by hand teach as an agent's do; the page says since when a question is searched with."""
     for uses in (1, 2):

@@ -57,7 +57,11 @@ ONE_SERVER = json.dumps({"mcpServers": {"todo": demo_servers()["todo"], '\u00fc 
 
 
 @pytest.mark.parametrize("is_first", [True, False], ids=["first start", "later start"])
-@pytest.mark.parametrize("config", ["{}", ONE_SERVER], ids=["without servers", "with servers"])
+@pytest.mark.parametrize(
+    "config",
+    [pytest.param("{}", marks=pytest.mark.long), ONE_SERVER],  # a server is the greater difference
+    ids=["without servers", "with servers"],
+)
 async def test_the_answers_are_the_bytes_that_the_sdk_would_have_sent(
     tmp_path: Path, is_first: bool, config: str
 ) -> None:
@@ -107,6 +111,7 @@ async def test_what_needs_the_gateway_is_answered_when_it_is_there(tmp_path: Pat
         assert await start.ended() == 0
 
 
+@pytest.mark.long  # starts processes; the like of it above is in every run
 async def test_a_modern_client_goes_on_as_such(tmp_path: Path) -> None:
     """The list that it was sent has told its era."""
     prepared(tmp_path)
@@ -122,6 +127,7 @@ async def test_a_modern_client_goes_on_as_such(tmp_path: Path) -> None:
         assert answers[4]["error"]["code"] == -32022
 
 
+@pytest.mark.long  # starts processes; the like of it above is in every run
 @pytest.mark.parametrize("when", ["before", "after"])
 async def test_a_probe_leaves_the_handshake_possible(tmp_path: Path, when: str) -> None:
     """Whether the gateway is loaded before the client decides or after it; garbage between them changes nothing."""
@@ -142,6 +148,7 @@ async def test_a_probe_leaves_the_handshake_possible(tmp_path: Path, when: str) 
         assert (await start.answers(3))[3]["result"]["structuredContent"]["total"] == 0
 
 
+@pytest.mark.long  # starts processes; the like of it above is in every run
 async def test_a_long_line_is_handed_over_whole(tmp_path: Path) -> None:
     """A megabyte, of which a part comes before the gateway is loaded and the rest after."""
     prepared(tmp_path)
@@ -156,6 +163,7 @@ async def test_a_long_line_is_handed_over_whole(tmp_path: Path) -> None:
         assert "padding" in json.dumps(answers[2])
 
 
+@pytest.mark.long  # starts processes; the like of it above is in every run
 async def test_a_client_may_send_everything_at_once_and_close_its_end(tmp_path: Path) -> None:
     """As a script does; under one id for all, too. At the first start and at a later one."""
     for _ in range(2):
@@ -169,6 +177,7 @@ async def test_a_client_may_send_everything_at_once_and_close_its_end(tmp_path: 
             assert await start.ended() == 0
 
 
+@pytest.mark.long  # starts processes; the like of it above is in every run
 @pytest.mark.parametrize(
     ("number", "status"), [(signal.SIGTERM, 0), (signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)]
 )
@@ -193,6 +202,7 @@ async def test_a_signal_while_it_loads_leaves_no_process(tmp_path: Path, number:
             await asyncio.sleep(0.01)
 
 
+@pytest.mark.long  # starts processes; the like of it above is in every run
 async def test_the_end_of_the_input_while_it_loads_ends_it(tmp_path: Path) -> None:
     """After what was asked is answered, as ever."""
     prepared(tmp_path)
@@ -208,6 +218,7 @@ async def test_the_end_of_the_input_while_it_loads_ends_it(tmp_path: Path) -> No
         assert not is_alive(child)
 
 
+@pytest.mark.long  # starts processes; the like of it above is in every run
 async def test_a_killed_child_loses_nothing(tmp_path: Path) -> None:
     """What it read and what it answered is known to the process that takes over."""
     prepared(tmp_path)
@@ -240,6 +251,7 @@ async def test_a_start_that_fails_says_so_to_who_waits(tmp_path: Path) -> None:
     assert str(tmp_path / "data") in (tmp_path / "log").read_text()
 
 
+@pytest.mark.long  # starts processes; the like of it above is in every run
 @pytest.mark.parametrize(
     ("settings", "content"),
     [({"TOP_K": "banana"}, "{}"), ({"PROFIL": "x", "TOP_K": "0"}, "{}"), ({}, "{"), ({"CONFIG_PATH": "/none"}, "{}")],
@@ -258,6 +270,7 @@ async def test_what_must_stop_the_start_stops_it_before_any_answer(
 PINNED = '{"mcpServers": {"off": {"command": "none", "disabled": true, "pin": ["x"]}}}'
 
 
+@pytest.mark.long  # starts processes; the like of it above is in every run
 @pytest.mark.parametrize(
     ("words", "settings", "config"),
     [
@@ -302,6 +315,7 @@ OTHERWISE = [
 """Words, settings and what is in the server file with which a greeting or a list is another than the default's."""
 
 
+@pytest.mark.long  # starts processes; the like of it above is in every run
 @pytest.mark.parametrize(("words", "settings", "more"), OTHERWISE)
 async def test_only_a_default_start_is_answered_with_the_default(
     tmp_path: Path, words: tuple[str, ...], settings: dict[str, str], more: dict[str, Any]
@@ -325,6 +339,7 @@ async def test_only_a_default_start_is_answered_with_the_default(
     assert [said[0][1]["result"], said[0][2]["result"]] != default
 
 
+@pytest.mark.long  # starts processes; the like of it above is in every run
 async def test_a_client_is_told_where_the_list_has_changed_since_the_last_start(tmp_path: Path) -> None:
     """Of the list, and of prompts that were not there; the next start knows better."""
     file = prepared(tmp_path)
@@ -347,6 +362,7 @@ async def test_a_client_is_told_where_the_list_has_changed_since_the_last_start(
     assert (json.loads(file.read_text())["known"], stored["name"]) == default_answers()
 
 
+@pytest.mark.long  # starts processes; the like of it above is in every run
 async def test_two_processes_start_on_one_data_directory_at_the_same_time(tmp_path: Path) -> None:
     """Each has a client of its own."""
     prepared(tmp_path)
@@ -360,6 +376,7 @@ async def test_two_processes_start_on_one_data_directory_at_the_same_time(tmp_pa
         await asyncio.gather(use(one), use(other))
 
 
+@pytest.mark.long  # starts processes; the like of it above is in every run
 async def test_another_gateway_is_told_more_and_therefore_later(tmp_path: Path) -> None:
     """By its name: what the SDK's greeting says to it depends on this process."""
     prepared(tmp_path)
@@ -383,6 +400,7 @@ async def test_over_http_a_connection_is_taken_before_the_gateway_is_loaded(tmp_
         writer.close()
 
 
+@pytest.mark.long  # starts processes; the like of it above is in every run
 async def test_over_http_a_port_in_use_is_told_before_the_gateway_is_loaded(tmp_path: Path) -> None:
     """With the message that it has always had."""
     with socket.create_server(("127.0.0.1", 0)) as taken:

@@ -63,6 +63,7 @@ async def calls_recorded(rest: httpx2.AsyncClient) -> list[tuple[str, str]]:
                 return [(record["tool"], record["outcome"]) for record in page["items"]]
 
 
+@pytest.mark.long  # a gateway process for each clock
 async def test_agents_notice_nothing_of_a_year_ahead_or_a_day_back(tmp_path: Path) -> None:
     """Pool, evictions, limits, cut outputs, order of records: all as without a jump."""
     servers = {"old": odd_server("handshake") | {"limits": {"calls_per_s": 0.001, "burst": BURST}}}

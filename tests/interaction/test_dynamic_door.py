@@ -333,6 +333,7 @@ async def test_a_profile_shows_finds_and_calls_only_what_it_has(era: Any, ledger
                 assert "old" not in json.dumps(error.get("data") or {})
 
 
+@pytest.mark.long  # starts and ends processes, seconds of it
 @pytest.mark.requirement("profile-inside")
 @pytest.mark.parametrize("routing", ["CALL_TOOL", "DYNAMIC"])
 @pytest.mark.parametrize("era", ["handshake", "modern"])

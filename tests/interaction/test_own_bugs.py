@@ -72,6 +72,7 @@ def assert_worded(answer: dict[str, Any]) -> None:
         assert inner not in json.dumps(answer)
 
 
+@pytest.mark.long  # starts and ends processes, seconds of it
 @pytest.mark.parametrize(("door", "era"), DOORS)
 async def test_a_bug_in_one_request_is_that_ones_alone(
     door: str, era: Era, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

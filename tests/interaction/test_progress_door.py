@@ -236,6 +236,7 @@ async def test_a_server_that_ends_after_progress_ends_the_call_with_an_error(
         assert (error["code"], error["delivery"]) == ("upstream_failed", "unknown")
 
 
+@pytest.mark.long  # starts and ends processes, seconds of it
 @pytest.mark.parametrize("door", DOORS, ids="-".join)
 async def test_a_client_that_leaves_between_progress_and_result_cancels_the_call(
     door: tuple[str, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture

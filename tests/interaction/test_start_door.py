@@ -208,6 +208,7 @@ async def test_the_first_answer_is_as_fast_with_fifty_servers_as_with_none(tmp_p
     assert request <= 1.2
 
 
+@pytest.mark.long  # starts and ends processes, seconds of it
 @pytest.mark.requirement("probe-first")
 @pytest.mark.parametrize("is_waiting", [True, False], ids=["waits for the answer", "waits for nothing"])
 async def test_a_client_may_probe_and_then_begin_with_a_handshake(tmp_path: Path, is_waiting: bool) -> None:

@@ -84,6 +84,7 @@ def told(wire: Wire, text: str, member: str = "result") -> bytes:
     return call_text(wire.era, wire.next_id(), "literal:say", {"text": text, "member": member})
 
 
+@pytest.mark.long  # generated answers, seconds of them
 @settings(max_examples=60, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
 @given(said=said)
 async def test_generated_answers_reach_the_client_the_same_both_ways(talker: Wire, said: tuple[str, str]) -> None:

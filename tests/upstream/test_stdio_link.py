@@ -310,6 +310,7 @@ async def test_closing_fails_the_calls_under_way(open_fake):
         await task
 
 
+@pytest.mark.long  # starts and ends processes, seconds of it
 async def test_a_server_that_does_not_answer_runs_into_the_start_limit(open_fake):
     """And its process is gone afterwards."""
     with pytest.raises(UpstreamTimeoutError, match="did not answer 'initialize' within 4 s"):

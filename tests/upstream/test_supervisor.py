@@ -340,6 +340,7 @@ async def test_a_stopped_child_that_goes_on_is_in_use_again_at_once(keep, watch)
     assert int(await call(upstream, "pid")) == pid
 
 
+@pytest.mark.long  # starts and ends processes, seconds of it
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="stopping is seen in /proc only")
 async def test_a_child_that_stays_stopped_is_replaced(keep, watch):
     """Not after the time that a busy one gets: a stopped one does not work on anything."""

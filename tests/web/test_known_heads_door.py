@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any, cast
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from protocol_wire import Wire
@@ -93,6 +94,7 @@ def requests(draw: st.DrawFn) -> bytes:
     return b"\r\n".join([start, *fields, b"", b""]) + body
 
 
+@pytest.mark.long  # many generated examples, seconds of them
 @given(st.lists(requests(), min_size=2, max_size=6).map(lambda packets: [*packets, *packets]))
 @settings(max_examples=300, deadline=None)
 def test_a_known_head_says_what_it_said(packets: list[bytes]) -> None:

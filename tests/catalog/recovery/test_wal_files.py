@@ -143,6 +143,7 @@ async def test_who_starts_before_it_was_noticed_waits_for_it(
         await assert_whole(data_dir, {"a", "z"})
 
 
+@pytest.mark.long  # starts and ends processes, seconds of it
 async def test_where_nobody_notices_nothing_is_written(
     open_catalog: OpenCatalog, data_dir: Path, tool: MakeTool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

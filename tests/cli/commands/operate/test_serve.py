@@ -86,6 +86,7 @@ def test_http_says_what_it_has_and_ends_well_on_sigterm(project: Path) -> None:
     assert list((project / "data" / "run").iterdir()) == []
 
 
+@pytest.mark.long  # starts and ends processes, seconds of it
 def test_http_answers_before_its_servers_do(tmp_path: Path) -> None:
     """A server that never answers holds nothing up; Ctrl-C ends it all with 130."""
     silent = {"command": "sleep", "args": ["1000"]}
@@ -198,6 +199,7 @@ def test_the_demo_can_be_served(tmp_path: Path) -> None:
     assert not (tmp_path / "data").exists()
 
 
+@pytest.mark.long  # starts and ends processes, seconds of it
 def test_a_terminal_sees_progress_and_a_pipe_does_not(project: Path) -> None:
     """Bars on a terminal, which NO_COLOR leaves without color."""
     reader, writer = pty.openpty()
@@ -220,6 +222,7 @@ def test_a_terminal_sees_progress_and_a_pipe_does_not(project: Path) -> None:
     assert "Connecting" not in done.err
 
 
+@pytest.mark.long  # starts and ends processes, seconds of it
 @pytest.mark.parametrize("words", [("serve", "--http", "--port", "0"), ("serve",)])
 def test_a_terminal_sees_how_far_embedding_is(project: Path, words: tuple[str, ...]) -> None:
     """A bar on stderr as long as something is missing, here an answer of the service; stdout stays the protocol's."""
@@ -250,6 +253,7 @@ def test_a_terminal_sees_how_far_embedding_is(project: Path, words: tuple[str, .
                 os.close(reader)
 
 
+@pytest.mark.long  # starts and ends processes, seconds of it
 def test_doctor_says_how_many_tools_are_embedded(project: Path) -> None:
     """Of a gateway that runs."""
     with process("serve", "--http", "--port", "0", cwd=project, EMBEDDER="HYBRID") as gateway:

@@ -57,6 +57,7 @@ async def finished(env: dict[str, str], *words: str) -> tuple[int, str, str]:
     return process.returncode, out.decode(), err.decode()
 
 
+@pytest.mark.long  # starts and ends processes, seconds of it
 async def test_login_prints_the_address_and_logout_forgets(env: dict[str, str], server: Guarded) -> None:
     """The person opens the page; then the token serves the next command; no token is printed."""
     with anyio.fail_after(120):
