@@ -9,10 +9,13 @@ from pathlib import Path
 import pytest
 import run_wire
 from hypothesis import settings
+from run_length import RunLength
 
 from smart_mcp_proxy.telemetry import LOGGER_NAME
 
 DOORS = "interaction"
+SHARED = frozenset({"inner", "agent", "cut_agent", "wire"})
+"""Fixtures of the doors that all tests share; opened in one process, not in each."""
 
 # The same examples on every run of the same code there: a check of a change must not fail by luck. Elsewhere new ones.
 # None has a deadline: how long one takes says something of the machine, which others may be using.
@@ -28,16 +31,35 @@ def pytest_configure(config: pytest.Config) -> None:
     config.add_cleanup(folder.cleanup)
     notes.path = Path(folder.name) / "notes"
     os.environ[run_wire.NOTES] = str(notes.path)
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(RunLength(config))
     config.addinivalue_line("markers", "requirement(id): the line of interaction/requirements.toml that a test shows")
     config.addinivalue_line("markers", "seed(id): the line of tests/proxying/requirements.toml that a test shows")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A process that has opened the doors, whose servers serve many tests, goes on to no test that opens a loop."""
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
+    """Puts the doors last, and says which tests are handed to a process together.
+
+    A process that has opened the doors, whose servers serve many tests, goes on to no test that opens a loop. The
+    groups are handed out in this order to whichever process is free: while one goes through the last of the rooms, the
+    other one begins with the doors. A room is a folder; of the doors, those that all tests share are one group and each
+    other file is one, so that all processes end at about the same time.
+    """
     here = Path(__file__).parent
+    shared = {item.path for item in items if not SHARED.isdisjoint(getattr(item, "fixturenames", ()))}
+    groups = {item: group_of(item.path.relative_to(here), is_shared=item.path in shared) for item in items}
     for item in items:
-        folder = item.path.relative_to(here).parts[0]
-        item.add_marker(pytest.mark.xdist_group(DOORS if folder == DOORS else "rooms"))
+        item.add_marker(pytest.mark.xdist_group(groups[item][1]))
+    yield
+    items.sort(key=lambda item: groups[item][0])
+
+
+def group_of(path: Path, *, is_shared: bool) -> tuple[int, str]:
+    """When the tests of a file have their turn, the lowest first, and the group that it belongs to."""
+    if path.parts[0] != DOORS:
+        return 0, path.parent.as_posix()
+    return (1, DOORS) if is_shared else (2, path.as_posix())
 
 
 @pytest.hookimpl(wrapper=True)

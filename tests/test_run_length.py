@@ -1,0 +1,65 @@
+"""The order and the groups of the tests, and the line at the start that says how long they take."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from conftest import DOORS, group_of
+from run_length import EVERYDAY, RunLength, length_line
+
+
+def test_every_room_comes_before_the_doors() -> None:
+    """A process that has opened the doors goes on to nothing else, so they are handed out last."""
+    room = group_of(Path("gateway/calls/test_calls.py"), is_shared=False)
+    shared = group_of(Path(DOORS) / "test_call_door.py", is_shared=True)
+    own = group_of(Path(DOORS) / "golden" / "test_tools_list.py", is_shared=False)
+    assert room < shared < own
+    assert group_of(Path("test_house.py"), is_shared=False)[0] == room[0]
+
+
+def test_what_shares_servers_stays_in_one_process_and_the_rest_is_handed_out_in_parts() -> None:
+    """A folder at a time, since its files share what they load; a file at a time where they share nothing."""
+    calls = group_of(Path("gateway/calls/test_calls.py"), is_shared=False)
+    assert calls == group_of(Path("gateway/calls/test_gates.py"), is_shared=False)
+    assert calls != group_of(Path("gateway/results/test_results.py"), is_shared=False)
+    doors = [group_of(Path(DOORS) / name, is_shared=is_shared) for name in ("a.py", "b.py") for is_shared in (0, 1)]
+    assert len(set(doors)) == 3
+
+
+def test_the_line_says_what_the_last_run_took_if_there_was_one() -> None:
+    """Else the figure of two quiet cores, and only for the tests it was taken of."""
+    assert length_line(8800, 200.0, is_everyday=True) == "8800 tests; the last run of these took 3 minutes"
+    assert length_line(7, 4.2, is_everyday=False) == "7 tests; the last run of these took 4 seconds"
+    assert length_line(8800, None, is_everyday=True) == "8800 tests; they take about 3 minutes on two quiet cores"
+    assert length_line(7, None, is_everyday=False) == "7 tests"
+
+
+class Cache(dict[str, Any]):
+    """A cache that is gone after the test."""
+
+    set = dict.__setitem__
+
+
+def config(cache: Cache, markexpr: str = EVERYDAY) -> Any:
+    """The parts of a run's configuration that the line depends on."""
+    option = SimpleNamespace(markexpr=markexpr, keyword="", numprocesses=2, collectonly=False)
+    plugins = SimpleNamespace(get_plugin=lambda name: None)
+    found = SimpleNamespace(option=option, args=["tests"], cache=cache, pluginmanager=plugins)
+    found.getini = lambda name: ["tests"]
+    return found
+
+
+def test_a_run_is_remembered_for_the_next_one_of_the_same_selection() -> None:
+    """One that was broken off is not; each selection has its own."""
+    cache = Cache()
+    broken = RunLength(config(cache))
+    broken.pytest_xdist_node_collection_finished(ids=["a", "b"])
+    broken.pytest_sessionfinish(pytest.ExitCode.INTERRUPTED)
+    assert not cache
+    whole = RunLength(config(cache))
+    whole.pytest_xdist_node_collection_finished(ids=["a", "b"])
+    whole.pytest_sessionfinish(pytest.ExitCode.OK)
+    items: Any = [None, None]
+    assert "the last run of these took" in RunLength(config(cache)).pytest_report_collectionfinish(items)
+    assert RunLength(config(cache, "long")).pytest_report_collectionfinish(items) == "2 tests"
