@@ -5,14 +5,18 @@ import json
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import anyio
 
+from smart_mcp_proxy.gateway import Gateway
+from smart_mcp_proxy.gateway.rehearsal import Rehearsal
 from smart_mcp_proxy.greeting import Record, default_answers
+from smart_mcp_proxy.servers import load_servers
+from smart_mcp_proxy.settings import Settings
 
 HERE = Path(__file__).parent
 META = "io.modelcontextprotocol/"
@@ -74,9 +78,12 @@ class Start:
 
     def child(self) -> int:
         """The process that answers meanwhile."""
-        found = [int(each.name) for each in Path("/proc").iterdir() if each.name.isdigit() and self._is_parent_of(each)]
-        (child,) = found
+        (child,) = self.children()
         return child
+
+    def children(self) -> list[int]:
+        """Its child processes: while it is held up, none but the one that answers meanwhile."""
+        return [int(each.name) for each in Path("/proc").iterdir() if each.name.isdigit() and self._is_parent_of(each)]
 
     def _is_parent_of(self, entry: Path) -> bool:
         try:
@@ -153,6 +160,19 @@ def prepared(folder: Path) -> Path:
     record = Record([], environment(folder))
     record.save(*default_answers())
     return Path(record.path)
+
+
+async def rehearsed(folder: Path, words: Sequence[str], config: str, **settings: str) -> Record:
+    """As if a gateway with these words and settings had been there once, and had kept what it would say."""
+    (folder / "servers.json").write_text(config)
+    record, loaded = Record([*words], environment(folder, **settings)), load_servers(config)
+    passthrough = words[2] if "--passthrough" in words else None
+    given: dict[str, Any] = {name.lower(): text for name, text in settings.items()}
+    own = Settings(data_dir=folder / "data", **given)
+    async with Gateway(own, loaded.servers, profiles=loaded.profiles, environ={}, passthrough=passthrough) as gateway:
+        rehearsal = Rehearsal(gateway, passthrough, is_whole=len(words) < 2)
+        record.save(await rehearsal.answers(), rehearsal.name)
+    return record
 
 
 async def recorded(folder: Path, config: str = "{}") -> Path:

@@ -5,11 +5,12 @@ import json
 import os
 import signal
 import socket
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from starts import ENVELOPE, HELLO, SEARCH, WITHOUT_DOOR, Start, is_alive, line, prepared, recorded, started
+from starts import ENVELOPE, HELLO, SEARCH, WITHOUT_DOOR, Start, is_alive, line, prepared, recorded, rehearsed, started
 
 from smart_mcp_proxy.demo import demo_servers
 from smart_mcp_proxy.greeting import default_answers
@@ -56,38 +57,51 @@ async def test_the_first_answers_need_none_of_the_programs_parts(tmp_path: Path)
 ONE_SERVER = json.dumps({"mcpServers": {"todo": demo_servers()["todo"], '\u00fc "x"': {"command": "none"}}})
 
 
-@pytest.mark.parametrize("is_first", [True, False], ids=["first start", "later start"])
-@pytest.mark.parametrize(
-    "config",
-    [pytest.param("{}", marks=pytest.mark.long), ONE_SERVER],  # a server is the greater difference
-    ids=["without servers", "with servers"],
-)
-async def test_the_answers_are_the_bytes_that_the_sdk_would_have_sent(
-    tmp_path: Path, is_first: bool, config: str
-) -> None:
-    """Of both eras; at the first start ever they are those that come with the program."""
-    if not is_first:
-        await recorded(tmp_path, config)
-    modern = line("server/discover", "d", _meta=ENVELOPE) + line("tools/list", "l", _meta=ENVELOPE)
-    asked = [line("initialize", 1, **HELLO) + line("tools/list", 2), modern]
-    early = []
-    for each in asked:
-        async with started(tmp_path, held_at="fastmcp" if is_first else FIRST, config=config) as start:
-            start.stdin.write(each)
-            early.append([await start.reads(), await start.reads()])
+ASKED = {
+    "handshake": line("initialize", 1, **HELLO) + line("tools/list", 2),
+    "modern": line("server/discover", "d", _meta=ENVELOPE) + line("tools/list", "l", _meta=ENVELOPE),
+}
+
+
+async def early(folder: Path, held_at: str, config: str) -> list[list[bytes]]:
+    """The bytes that are there before the gateway is loaded, in both eras."""
+    found = []
+    for asked in ASKED.values():
+        async with started(folder, held_at=held_at, config=config) as start:
+            start.stdin.write(asked)
+            found.append([await start.reads(), await start.reads()])
             await start.held()
-    for each, answers in zip(asked, early, strict=True):
-        folder = tmp_path / each[:40].hex() if is_first else tmp_path
+            assert is_alive(start.child())
+    return found
+
+
+async def late(folders: Sequence[Path], config: str) -> list[list[bytes]]:
+    """The bytes of the SDK in gateways that nobody is greeted early for, in both eras, each on its folder."""
+    found = []
+    for folder, asked in zip(folders, ASKED.values(), strict=True):
         folder.mkdir(exist_ok=True)
         async with started(folder, *WITHOUT_DOOR, config=config) as start:
-            start.stdin.write(each)
-            assert [await start.reads(), await start.reads()] == answers
+            start.stdin.write(asked)
+            found.append([await start.reads(), await start.reads()])
+    return found
 
 
-async def test_every_version_of_the_handshake_is_recorded_as_it_comes_with_the_program(tmp_path: Path) -> None:
-    """With default settings and without servers nothing differs."""
+@pytest.mark.long  # starts processes; what differs with servers is in every run
+async def test_the_answers_without_servers_are_the_bytes_that_the_sdk_would_have_sent(tmp_path: Path) -> None:
+    """Of both eras; what comes with the program for the first start ever is what a later one has recorded."""
+    first = await early(tmp_path, "fastmcp", "{}")
+    assert first == await late([tmp_path / era for era in ASKED], "{}")
     stored = json.loads((await recorded(tmp_path)).read_text())
     assert (stored["known"], stored["name"]) == default_answers()
+    assert await early(tmp_path, FIRST, "{}") == first
+
+
+async def test_the_answers_with_servers_are_the_bytes_that_the_sdk_would_have_sent(tmp_path: Path) -> None:
+    """At the first start ever, and at a later one that knows whether they have prompts."""
+    first = await early(tmp_path, "fastmcp", ONE_SERVER)
+    assert first == await late([tmp_path / era for era in ASKED], ONE_SERVER)
+    await recorded(tmp_path, ONE_SERVER)
+    assert await early(tmp_path, FIRST, ONE_SERVER) == await late([tmp_path, tmp_path], ONE_SERVER)
 
 
 async def test_what_needs_the_gateway_is_answered_when_it_is_there(tmp_path: Path) -> None:
@@ -267,79 +281,114 @@ async def test_what_must_stop_the_start_stops_it_before_any_answer(
         assert await start.ended() == 2
 
 
-PINNED = '{"mcpServers": {"off": {"command": "none", "disabled": true, "pin": ["x"]}}}'
-
-
-@pytest.mark.long  # starts processes; the like of it above is in every run
-@pytest.mark.parametrize(
-    ("words", "settings", "config"),
-    [
-        ((), {"LIST_ALL_BELOW_TOKENS": "100"}, "{}"),
-        ((), {}, PINNED),
-        (("serve", "--profile", "p"), {}, '{"mcpServers": {}, "profiles": {"p": {"servers": []}}}'),
-        (("serve", "--passthrough", "off"), {}, '{"mcpServers": {"off": {"command": "none", "disabled": true}}}'),
-    ],
-)
-async def test_a_list_that_needs_the_catalog_waits_for_it(
-    tmp_path: Path, words: tuple[str, ...], settings: dict[str, str], config: str
-) -> None:
-    """Only the greeting is given at once."""
-    async with started(tmp_path, *words, config=config, **settings) as start:
+@pytest.mark.long  # starts processes; that it waits is in every run
+async def test_a_list_that_needs_the_catalog_comes_with_it(tmp_path: Path) -> None:
+    """As a start has recorded it: only the greeting is given at once."""
+    few = {"LIST_ALL_BELOW_TOKENS": "100"}
+    async with started(tmp_path, **few) as start:
         start.send("initialize", 1, **HELLO)
         await start.answers(1)
         start.stdin.close()
         assert await start.ended() == 0
-    async with started(tmp_path, *words, held_at=FIRST, config=config, **settings) as start:
-        start.send("initialize", 1, **HELLO)
-        start.send("tools/list", 2)
-        start.send("ping", 3)
-        await start.answers(1, 3)
-        await start.held()
+    async with started(tmp_path, held_at=FIRST, **few) as start:
+        await assert_only_the_list_waits(start)
         start.let_go()
         assert "tools" in (await start.answers(2))[2]["result"]
 
 
-OTHERWISE = [
+async def assert_only_the_list_waits(start: Start) -> None:
+    """What is asked after it is answered before it."""
+    start.send("initialize", 1, **HELLO)
+    start.send("tools/list", 2)
+    start.send("ping", 3)
+    await start.answers(1, 3)
+    await start.held()
+
+
+PINNED = '{"mcpServers": {"off": {"command": "none", "disabled": true, "pin": ["x"]}}}'
+
+
+@pytest.mark.parametrize(
+    ("words", "config"),
+    [
+        ((), PINNED),
+        (("serve", "--profile", "p"), '{"mcpServers": {}, "profiles": {"p": {"servers": []}}}'),
+        (("serve", "--passthrough", "off"), '{"mcpServers": {"off": {"command": "none", "disabled": true}}}'),
+    ],
+)
+async def test_a_list_of_one_server_or_profile_or_with_pins_waits_for_the_catalog(
+    tmp_path: Path, words: tuple[str, ...], config: str
+) -> None:
+    """It needs what is stored, which only the gateway reads."""
+    assert (await rehearsed(tmp_path, words, config)).load() is not None
+    async with started(tmp_path, *words, held_at=FIRST) as start:
+        await assert_only_the_list_waits(start)
+
+
+NEEDS_CATALOG = [
     (("serve", "--passthrough", "todo"), {}, {}),
     (("serve", "--profile", "p"), {}, {"profiles": {"p": {"servers": ["todo"], "pin": ["todo:add"]}}}),
+    ((), {"LIST_ALL_BELOW_TOKENS": "100000"}, {}),
+    ((), {}, {"pin": ["add"]}),
+]
+NEEDS_SETTINGS = [
     ((), {"ROUTING_TYPE": "DYNAMIC"}, {}),
     ((), {"ROUTING_TYPE": "AUTO"}, {}),
-    ((), {"LIST_ALL_BELOW_TOKENS": "100000"}, {}),
     ((), {"MANAGE": "true"}, {}),
     ((), {"PROXY_TOOL": "gateway"}, {}),
     ((), {"CODE": "python"}, {}),
     ((), {"ALWAYS_LOAD": "false"}, {}),
     ((), {"INSTRUCTIONS": "Words of my own."}, {}),
-    ((), {}, {"pin": ["add"]}),
 ]
 """Words, settings and what is in the server file with which a greeting or a list is another than the default's."""
 
 
-@pytest.mark.long  # starts processes; the like of it above is in every run
-@pytest.mark.parametrize(("words", "settings", "more"), OTHERWISE)
-async def test_only_a_default_start_is_answered_with_the_default(
-    tmp_path: Path, words: tuple[str, ...], settings: dict[str, str], more: dict[str, Any]
-) -> None:
-    """At the first start ever: any other waits for the gateway, and is answered by it alone."""
+def with_todo(more: dict[str, Any]) -> str:
+    """A server file with one server, which is the one with pins if there are any."""
     server = demo_servers()["todo"] | {key: value for key, value in more.items() if key == "pin"}
     rest = {key: value for key, value in more.items() if key != "pin"}
-    config = json.dumps({"mcpServers": {"todo": server}, **rest})
-    asked = line("initialize", 1, **HELLO) + line("tools/list", 2)
-    said = []
-    for port in ((), ("--port", "8000")):
-        folder = tmp_path / str(len(port))
-        folder.mkdir()
-        name, *flags = words or ("serve",)
-        async with started(folder, name, *flags, *port, config=config, **settings) as start:
-            start.stdin.write(asked)
-            said.append(await start.answers(1, 2))
-    assert said[0][1] == said[1][1]
+    return json.dumps({"mcpServers": {"todo": server}, **rest})
+
+
+@pytest.mark.parametrize(("words", "settings", "more"), [*NEEDS_CATALOG, *NEEDS_SETTINGS])
+async def test_only_a_default_start_is_answered_before_the_gateway_is_there(
+    tmp_path: Path, words: tuple[str, ...], settings: dict[str, str], more: dict[str, Any]
+) -> None:
+    """At the first start ever: at the gate where `early` finds a process that answers, any other start has none."""
+    async with started(tmp_path, *words, held_at="fastmcp", config=with_todo(more), **settings) as start:
+        await start.held()
+        assert start.children() == []
+
+
+def default_pair() -> list[Any]:
+    """The greeting and the list of a default start."""
     known = default_answers(["todo"])[0]
-    default = [json.loads(known[method]["2025-11-25"]) for method in ("initialize", "tools/list")]
-    assert [said[0][1]["result"], said[0][2]["result"]] != default
+    return [json.loads(known[method]["2025-11-25"]) for method in ("initialize", "tools/list")]
 
 
-@pytest.mark.long  # starts processes; the like of it above is in every run
+@pytest.mark.long  # starts processes; that nobody answers early for them is in every run
+@pytest.mark.parametrize(("words", "settings", "more"), NEEDS_CATALOG)
+async def test_a_start_that_needs_the_catalog_answers_otherwise_than_the_default(
+    tmp_path: Path, words: tuple[str, ...], settings: dict[str, str], more: dict[str, Any]
+) -> None:
+    """So it has to wait for the gateway."""
+    async with started(tmp_path, *words, config=with_todo(more), **settings) as start:
+        start.stdin.write(ASKED["handshake"])
+        said = await start.answers(1, 2)
+    assert [said[1]["result"], said[2]["result"]] != default_pair()
+
+
+@pytest.mark.parametrize(("words", "settings", "more"), NEEDS_SETTINGS)
+async def test_a_start_with_other_settings_answers_otherwise_than_the_default(
+    tmp_path: Path, words: tuple[str, ...], settings: dict[str, str], more: dict[str, Any]
+) -> None:
+    """In what the gateway itself says, loaded with them; what is the default's all the same would be answered early."""
+    found = (await rehearsed(tmp_path, words, with_todo(more), **settings)).load()
+    assert found is not None
+    said = [json.loads(found[0][method]["2025-11-25"]) for method in ("initialize", "tools/list")]
+    assert said != default_pair()
+
+
 async def test_a_client_is_told_where_the_list_has_changed_since_the_last_start(tmp_path: Path) -> None:
     """Of the list, and of prompts that were not there; the next start knows better."""
     file = prepared(tmp_path)
