@@ -1,4 +1,4 @@
-"""Asking a client of the handshake era: its user, its model, its roots, on the stream of the request it waits for.
+"""Sampling, elicitation and roots of a handshake-era client, on its request's stream.
 
 Private name used: `ServerSession._request_outbound`.
 """
@@ -34,7 +34,7 @@ _MESSAGE_CHARS: Final = 300
 
 
 def declared_inputs(capabilities: object) -> dict[str, Any]:
-    """The part of a client's declared capabilities that says what it can be asked for; empty where it is nothing.
+    """The part of a client's capabilities that names what it can be asked for; empty if none.
 
     Args:
         capabilities: As the client wrote them, whatever that is.
@@ -59,11 +59,11 @@ class Asking:
     channel: Outbound
 
     async def elicit(self, params: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
-        """What the user answered (`action`, `content`); see `ask`."""
+        """Ask the user; returns `action` and `content`; see `ask`."""
         return await self.ask("elicitation/create", params, timeout_s)
 
     async def sample(self, params: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
-        """What the client's model said (`role`, `content`, `model`); see `ask`."""
+        """Ask the client's model; returns `role`, `content` and `model`; see `ask`."""
         return await self.ask("sampling/createMessage", params, timeout_s)
 
     async def roots(self, timeout_s: float) -> dict[str, Any]:
@@ -105,7 +105,7 @@ class Asking:
 
 
 def input_of(ctx: ServerRequestContext[Any]) -> ClientInput | None:
-    """How the client of this request can be asked for more, and what a modern one answers; None if it cannot be."""
+    """Inputs of this request's client: how to ask it, or its answers; None if it cannot be asked."""
     if ctx.method not in wire_methods.INPUT_REQUIRED_METHODS:
         return None
     if ctx.protocol_version not in MODERN_PROTOCOL_VERSIONS:
@@ -120,7 +120,7 @@ def input_of(ctx: ServerRequestContext[Any]) -> ClientInput | None:
 
 
 def asking_of(session: ServerSession) -> Asking | None:
-    """The way to ask the client whose request this session object belongs to; None where it cannot be asked.
+    """The way to ask the client of this session object; None where it cannot be asked.
 
     The modern era has no requests to clients, and a reply that is one body has no room for a question.
     """

@@ -72,13 +72,13 @@ class Session:
 
     @property
     def capabilities(self) -> dict[str, Any]:
-        """What the server declared, as JSON."""
+        """Capabilities that the server declared, as JSON."""
         found = self._inner.server_capabilities
         return found.model_dump(by_alias=True, mode="json", exclude_none=True) if found else {}
 
     @property
     def server_info(self) -> dict[str, Any]:
-        """What the server calls itself, as JSON; empty if it does not say."""
+        """The server's `serverInfo` as JSON; empty if absent."""
         found = self._inner.server_info
         return found.model_dump(by_alias=True, mode="json", exclude_none=True) if found else {}
 
@@ -113,7 +113,7 @@ class Session:
         await self._inner._dispatcher.notify(method, dict(params) or None)
 
     async def tool_changes(self) -> AsyncIterator[None]:
-        """One item once the subscription is open, then one per change, for as long as the server keeps it open.
+        """Yield once when the subscription opens, then once per change, while it is open.
 
         Raises:
             MCPError, RuntimeError: The server does not offer it, or it was lost.
@@ -189,7 +189,9 @@ async def open_session(
     on_overlong: Callable[[], None],
     on_notification: Callable[[str, Mapping[str, Any]], None],
 ) -> AsyncIterator[Session]:
-    """A negotiated session over HTTP or SSE. Enter and leave it in one task; what fails may come as a group.
+    """Open a negotiated session over HTTP or SSE; enter and leave it in one task.
+
+    Failures may come as a group.
 
     No client capability is declared, no result is validated, no header of a caller is passed on.
 

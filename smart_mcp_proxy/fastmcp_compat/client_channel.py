@@ -1,4 +1,4 @@
-"""The way back to a client of the handshake era, on the stream of one of its requests or outside of any.
+"""Back-channel to a handshake-era client, on a request's stream or outside of any.
 
 Private name used: `ServerSession._request_outbound`.
 """

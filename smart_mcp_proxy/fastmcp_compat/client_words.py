@@ -1,4 +1,4 @@
-"""What clients of the handshake era say of themselves: which log messages they want, that their roots changed."""
+"""Notifications of handshake-era clients: log level, changed roots."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -44,7 +44,7 @@ class ClientWords:
 
 
 def _session_of(ctx: ServerRequestContext[Any]) -> ClientSession | None:
-    """What is kept for the client; None in the modern era, and before it has greeted."""
+    """The client's session; None in the modern era, and before its greeting."""
     line = line_of(ctx)
     return line.client if line is not None else None
 

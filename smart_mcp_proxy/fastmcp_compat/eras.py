@@ -29,7 +29,7 @@ async def serve_streams(server: FastMCP, read_stream: Any, write_stream: Any) ->
 
 
 class _Undecided:
-    """A client's messages without the questions that choose no era, until one does; those are answered aside.
+    """Buffers a client's messages until one decides the era; others are answered aside.
 
     Args:
         low: Answers.

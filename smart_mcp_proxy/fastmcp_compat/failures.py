@@ -1,4 +1,4 @@
-"""What an agent is told where the gateway itself fails: that it did, and nothing of its inside."""
+"""Errors for agents where the gateway itself fails, without any of its inside."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -16,7 +16,7 @@ log = get_logger("agent")
 
 
 def gateway_failed() -> ProxyError:
-    """What is told of a failure inside the gateway: nothing but where to look; whoever catches it logs it."""
+    """Error for a failure inside the gateway; the catcher logs its cause."""
     return ProxyError("The gateway failed.", hint="Its log says why.", delivery="unknown")
 
 

@@ -1,4 +1,4 @@
-"""What a request of an agent is to the gateway, and who answers it besides the agent's tools."""
+"""Handlers of an agent's requests besides its tools."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ __all__ = ["ClientHandlers", "ClientSession", "ContentHandlers", "Inbound"]
 
 
 class ClientSession(Protocol):
-    """What the gateway keeps for a client of the handshake era while it is connected."""
+    """State of a handshake-era client while it is connected."""
 
     def listens(self) -> None:
         """The client has opened the stream on which it hears what comes outside its requests."""
@@ -53,20 +53,20 @@ class Inbound:
 
 
 class ClientHandlers(Protocol):
-    """What clients of the handshake era say of themselves, for servers that know each of them."""
+    """Handlers for handshake-era clients of servers that know each client."""
 
     def capabilities(self) -> dict[str, Any]:
-        """What is offered for that to a client that greets, at the place where the present request came in."""
+        """Capabilities for a client's greeting, at the path of the present request."""
 
     async def set_level(self, session: ClientSession, level: str) -> None:
         """The client wants log messages from this level on."""
 
     def roots_changed(self, session: ClientSession) -> None:
-        """The client's roots are other ones."""
+        """The client sent `notifications/roots/list_changed`."""
 
 
 class ContentHandlers(Protocol):
-    """What the gateway answers itself of prompts and resources.
+    """Handlers of prompts and resources.
 
     Attributes:
         methods: What it answers.
@@ -77,7 +77,7 @@ class ContentHandlers(Protocol):
         """The methods that come here."""
 
     def capabilities(self) -> dict[str, Any]:
-        """What is said of them to a client that greets, at the place where the present request came in."""
+        """Capabilities of prompts and resources for the greeting, at the path of the request."""
 
     async def answer(self, method: str, inbound: Inbound) -> dict[str, Any]:
         """The result of one request, whole."""

@@ -1,4 +1,4 @@
-"""Telling clients that a list or a resource is another one: the one place that announces, for both eras.
+"""Notifications of changed lists and resources: the one place, for both eras.
 
 A modern client hears it on a `subscriptions/listen` stream it has opened, a client of the handshake era on its pipe,
 or on the stream that it keeps open with a GET.
@@ -76,12 +76,12 @@ class ListChangedHub:
 
     @property
     def places(self) -> tuple[tuple[str, Principal], ...]:
-        """Where somebody listens, and on whose behalf."""
+        """Paths with listeners, with their principals."""
         return tuple(self._listeners)
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """Where somebody listens."""
+        """Paths with listeners."""
         return tuple(dict.fromkeys(path for path, _ in self._listeners))
 
     def serve(self, server: Server[Any]) -> None:
@@ -94,7 +94,7 @@ class ListChangedHub:
             await listeners.bus.publish(ToolsListChanged())
 
     async def announce_contents(self, path: str, whose: Principal, group: ContentGroup) -> None:
-        """Tells every client that listens at `path` on behalf of `whose` that its prompts or resources changed."""
+        """Notify all listeners at `path` on behalf of `whose` of changed prompts or resources."""
         if (listeners := self._listeners.get((path, whose))) is not None:
             await listeners.bus.publish(_EVENTS[group]())
 
@@ -149,12 +149,12 @@ class ListChangedHub:
 async def _watch_nothing(
     path: str, whose: Principal, uris: Sequence[str], tell: Callable[[str], Awaitable[None]]
 ) -> AsyncIterator[Sequence[str]]:
-    """Where there are no resources."""
+    """Watch nothing: there are no resources here."""
     yield ()
 
 
 def _tell_nobody(path: str, whose: Principal) -> None:
-    """Where nothing but tools is announced."""
+    """Notify nobody: only tools are announced here."""
 
 
 class _Listeners:
@@ -169,7 +169,7 @@ class _Listeners:
 
 
 class _StreamBus(InMemorySubscriptionBus):
-    """What one stream is told of single resources, beside what all at its place are told.
+    """Notifications of single resources for one stream, beside those of its path.
 
     Args:
         place: What all are told.
@@ -180,7 +180,7 @@ class _StreamBus(InMemorySubscriptionBus):
         self._place = place
 
     async def tell(self, uri: str) -> None:
-        """Tells this one stream that a resource is another one."""
+        """Send `resources/updated` to this one stream."""
         await self.publish(ResourceUpdated(uri))
 
     def subscribe(self, listener: Callable[[ServerEvent], None]) -> Callable[[], None]:
@@ -195,14 +195,14 @@ class _StreamBus(InMemorySubscriptionBus):
 
 
 async def tell(connection: Connection) -> None:
-    """Tells one client of the handshake era that its list is another one."""
+    """Send `tools/list_changed` to one handshake-era client."""
     if connection.initialized.is_set():
         with anyio.move_on_after(SEND_S):
             await connection.send_tool_list_changed()
 
 
 async def tell_contents(connection: Connection, group: ContentGroup) -> None:
-    """Tells one client of the handshake era that its prompts or resources are other ones."""
+    """Send `list_changed` of prompts or resources to one handshake-era client."""
     if connection.initialized.is_set():
         with anyio.move_on_after(SEND_S):
             send = connection.send_prompt_list_changed if group == "prompts" else connection.send_resource_list_changed
@@ -210,7 +210,7 @@ async def tell_contents(connection: Connection, group: ContentGroup) -> None:
 
 
 async def tell_updated(connection: Connection, uri: str) -> None:
-    """Tells one client of the handshake era that a resource is another one."""
+    """Send `resources/updated` to one handshake-era client."""
     if connection.initialized.is_set():
         with anyio.move_on_after(SEND_S):
             await connection.send_resource_updated(uri)

@@ -1,4 +1,4 @@
-"""What one gateway tells another: who it is and who is behind it, so that neither becomes its own server."""
+"""Identities that gateways exchange, so that none becomes its own server."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any

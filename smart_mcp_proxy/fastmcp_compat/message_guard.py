@@ -1,4 +1,4 @@
-"""Messages that the SDK would drop in silence, half understand or answer with its own internals: refused here.
+"""Guard against messages that the SDK would drop, misread or answer with internals.
 
 The transports of the SDK differ in what they take for JSON. One rule for all of them: valid UTF-8, strict JSON, no
 member twice, a depth that everybody can read, and a JSON-RPC 2.0 envelope.
@@ -104,7 +104,7 @@ def _is_id(value: Any) -> bool:
 
 
 def has_odd_members(message: bytes, value: Any, others: int = 0, levels: int = MAX_DEPTH) -> bool:
-    """Whether an object in `message` has a member twice, where `value` is what was read from it, but `others` members.
+    """Return whether an object has a duplicate member, given its value and member count.
 
     Readers differ in which of the two they take, so what one checks is not what another one runs.
 
@@ -123,7 +123,7 @@ def has_odd_members(message: bytes, value: Any, others: int = 0, levels: int = M
 
 
 def count_members(value: Any, levels: int = MAX_DEPTH) -> int:
-    """How many members all objects in `value` have, which is an object or an array if anything is to be counted.
+    """Count the members of all objects in `value`, an object or an array.
 
     Raises:
         RecursionError: It is nested deeper than `levels`.
@@ -178,7 +178,7 @@ def request_id_of(message: bytes) -> int | str | None:
 
 
 def refuse_used_id(request_id: int | str) -> Refusal:
-    """The answer to a request whose id is in use by another one."""
+    """Refusal of a request whose id is in use."""
     return Refusal(mcp_types.INVALID_REQUEST, "A request with this id is still being served.", request_id)
 
 

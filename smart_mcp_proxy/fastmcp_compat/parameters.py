@@ -1,4 +1,4 @@
-"""What is wrong with the parameters of a request, by the protocol's names."""
+"""Errors in the parameters of a request, by the protocol's names."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""Where a request came in, and on whose behalf: below `/mcp` an agent finds different lists of tools."""
+"""Path and principal of the present request: lists differ by path below `/mcp`."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -15,7 +15,7 @@ _endpoint: ContextVar[Callable[[], str]] = ContextVar("served_endpoint", default
 
 
 class _Setting:
-    """Context variables with other values while open. No generator: every request passes through some of these."""
+    """Sets context variables while open; a class, as every request passes through some."""
 
     __slots__ = ("_tokens", "_values")
 
@@ -40,7 +40,7 @@ def served_path() -> str:
 
 
 def served_endpoint() -> str:
-    """The address of the endpoint as the client wrote it, path included; empty where there is none, as on a pipe."""
+    """Address of the endpoint as the client wrote it; empty where there is none."""
     return _endpoint.get()()
 
 

@@ -1,4 +1,4 @@
-"""Serving agents on FastMCP's transports, both protocol eras, with tools, prompts and resources as raw JSON.
+"""FastMCP server for agents in both eras, with tools, prompts and resources as raw JSON.
 
 FastMCP and the SDK keep everything around their methods: negotiation, sessions, header checks, authentication,
 spans, pings, cancellation. The methods themselves are answered by an innermost SDK middleware, because the
@@ -136,7 +136,7 @@ class CheckedClient:
 
 
 class AgentHandlers(Protocol):
-    """What the gateway answers itself.
+    """Handlers that the gateway implements.
 
     Attributes:
         list_changes: Knows the modern clients that are to be told when a list changes.
@@ -145,10 +145,10 @@ class AgentHandlers(Protocol):
     list_changes: ListChangedHub
 
     def instructions(self) -> str:
-        """What a model is told at connection, at the place where the present request came in."""
+        """Instructions for a model, at the path of the present request."""
 
     def open_session(self, client: Client) -> ClientSession:
-        """What is kept for this client of the handshake era until it is gone."""
+        """Open the state of a handshake-era client, kept until it is gone."""
 
     async def list_tools(self, inbound: Inbound) -> dict[str, Any]:
         """The `tools/list` result, whole: nothing is added to it on its way."""
@@ -208,7 +208,7 @@ def _session_of(connection: Connection) -> ClientSession | None:
 
 
 class _RawTools:
-    """SDK middleware, innermost: answers for tools, prompts and resources after the checks of the SDK's runner."""
+    """Innermost SDK middleware: answers for tools, prompts and resources after its checks."""
 
     def __init__(self, handlers: AgentHandlers, contents: ContentHandlers | None) -> None:
         self._handlers = handlers
@@ -290,7 +290,7 @@ def build_server(
     gateways: Callable[[], list[str]] | None = None,
     visiting: Callable[[Visit], AbstractContextManager[None]] | None = None,
 ) -> FastMCP:
-    """A FastMCP server whose tools are answered by `handlers`. Who may come in is for the app that serves it to say.
+    """Build a FastMCP server whose tools `handlers` answer; the serving app authenticates.
 
     Args:
         name: Shown to clients.
@@ -366,7 +366,7 @@ def parse_message(line: bytes) -> SessionMessage:
 
 
 def dump_message(message: SessionMessage) -> bytes:
-    """The message as one line of JSON, without the line end; an error in place of one that cannot be written."""
+    """Serialise a message as one line of JSON without line end; an error if it cannot be."""
     try:
         return message.message.model_dump_json(by_alias=True, exclude_unset=True).encode()
     except PydanticSerializationError:

@@ -1,4 +1,4 @@
-"""Clients of the modern era as they pass by: they have no session, and say with each request who they are."""
+"""Clients of the modern era, which have no session and identify in each request."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager
@@ -17,7 +17,7 @@ NAME_CHARS = 100
 
 
 class Visit(NamedTuple):
-    """Who made a request of the modern era, and where it came in.
+    """Identity and path of a modern request's client.
 
     Attributes:
         client: As it calls itself.
@@ -37,7 +37,7 @@ class Visit(NamedTuple):
 
 
 class NoteVisits:
-    """SDK middleware: tells who makes requests of the modern era; the fast door's calls do not come by here.
+    """SDK middleware that notes modern clients; calls of the fast path do not pass it.
 
     Args:
         visiting: Entered while a request is under way.

@@ -295,7 +295,7 @@ class Gateway:
         return Passthrough(server, self.fronts.narrowed(self.visible, reach), self.calls, self.indexer, self.is_settled)
 
     def _keeper_of_vectors(self) -> Embedding | None:
-        """What lets vectors rank, if the settings ask for it; it starts after the first answer."""
+        """Create the worker that embeds tools, if the settings ask for one; not started yet."""
         if self.settings.embedder == "BM25":
             return None
         setup = vector_setup(self.settings, self._available, self._environ)
@@ -318,7 +318,10 @@ class Gateway:
         self._may_start.set()
 
     async def apply(self, servers: Mapping[str, ServerConfig], profiles: Mapping[str, Profile] | None = None) -> None:
-        """Makes these the configuration: starts, stops and restarts only what changed; None leaves the profiles."""
+        """Apply a configuration: starts, stops and restarts only what changed.
+
+        None leaves the profiles.
+        """
         self._configured = frozenset(servers)
         self._servers = self._served(servers)
         if profiles is not None:
@@ -342,7 +345,7 @@ class Gateway:
         return await self.presence.wait_settled(timeout_s)
 
     def status(self) -> GatewayStatus:
-        """What the command line, REST and health checks show."""
+        """Status for the command line, REST and health checks."""
         return GatewayStatus(
             version=__version__,
             pid=os.getpid(),

@@ -1,4 +1,4 @@
-"""What the settings ask for and what is installed of it: engines for the gateway and its evaluation, languages."""
+"""Engines, embedders and languages by the settings and by what is installed."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -33,7 +33,7 @@ def vector_engine(settings: Settings, embedder: Embedder, vectors: VectorIndex) 
 
 
 def vector_setup(wanted: Settings, present: Settings, environ: Mapping[str, str]) -> VectorSetup:
-    """What vectors are made with under the settings as `wanted`, and used with under those that are `available`."""
+    """Pair what makes vectors, by the settings `wanted`, with what uses them, by `present`."""
     return VectorSetup(
         partial(open_embedder, wanted, environ),
         partial(reopen_embedder, settings=wanted, environ=environ),
@@ -42,7 +42,7 @@ def vector_setup(wanted: Settings, present: Settings, environ: Mapping[str, str]
 
 
 def missing_extras(settings: Settings, environ: Mapping[str, str]) -> list[MissingExtraError]:
-    """What the settings ask for and is not installed; loads nothing that is large."""
+    """List the packages that the settings need and that are not installed; loads nothing large."""
     looks: list[Callable[[], object]] = [partial(lexical_engine, settings)]
     if settings.embedder != "BM25":
         looks.append(partial(require_packages, settings, environ))

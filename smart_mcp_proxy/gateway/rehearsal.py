@@ -1,4 +1,4 @@
-"""What the SDK says to a client that connects, asked for without one: the next start may say it at once."""
+"""The SDK's answers to a connecting client, obtained without one, for the next start."""
 
 import asyncio
 import dataclasses
@@ -35,7 +35,7 @@ _HEAD = b'{"jsonrpc":"2.0","id":0,"result":'
 
 
 class Rehearsal:
-    """Asks a server of its own what a client of each version will be answered when the gateway is started again.
+    """Asks a local server for the answers that a client of each version gets at the next start.
 
     Args:
         gateway: Open. No session is opened on it, and it does not hear of these requests.
@@ -82,7 +82,7 @@ class Rehearsal:
 
 
 class _AtStart:
-    """The servers and their prompts and resources as they are when a gateway starts: stored, and nobody connected.
+    """Servers, prompts and resources as at a start: stored, and nobody connected.
 
     Args:
         gateway: Has them.
@@ -107,7 +107,7 @@ class _NoSession:
     """Kept for nobody."""
 
     def listens(self) -> None:
-        """Nothing is told."""
+        """Send no notifications."""
 
     def close(self) -> None:
         """Nothing was opened."""

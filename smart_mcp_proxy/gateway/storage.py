@@ -1,4 +1,4 @@
-"""Where a gateway keeps what it knows."""
+"""Storage of a gateway."""
 
 from contextlib import AbstractAsyncContextManager
 
@@ -9,7 +9,9 @@ __all__ = ["opened_catalog"]
 
 
 def opened_catalog(settings: Settings) -> AbstractAsyncContextManager[Catalog]:
-    """The catalog of the data directory; kept in memory if the default one cannot be used, in a read-only home, say.
+    """Open the catalog of the data directory.
+
+    It is in memory if the default one cannot be used, in a read-only home, say.
 
     Raises:
         ConfigError: The directory that the user has chosen cannot be used, or a newer program has written the file.

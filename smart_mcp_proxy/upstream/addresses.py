@@ -1,4 +1,4 @@
-"""Where an OAuth server may be: what a server says about its sign-in must not lead us into somebody's network."""
+"""Reach of network addresses: a server's sign-in metadata must not lead into private networks."""
 
 import asyncio
 import ipaddress
@@ -15,7 +15,7 @@ _CLOUD_METADATA: Final = frozenset({"100.100.100.200", "192.0.0.192", "fd00:ec2:
 
 
 class Reach(IntEnum):
-    """How close to us an address is. A server may lead to places as far away as itself or farther, never closer."""
+    """How close an address is to us. A server may lead as far away as itself or farther, not closer."""
 
     PUBLIC = 0
     PRIVATE = 1
@@ -24,7 +24,7 @@ class Reach(IntEnum):
 
 
 def reach_of(address: str) -> Reach:
-    """How close to us an IP address is; those that carry an IPv4 address inside count as that one.
+    """Classify an IP address by its reach; an embedded IPv4 address counts as itself.
 
     Raises:
         ValueError: It is no IP address.
@@ -51,7 +51,7 @@ def _unwrapped(ip: ipaddress.IPv4Address | ipaddress.IPv6Address) -> ipaddress.I
 
 
 async def addresses_of(host: str, port: int) -> list[str]:
-    """The IP addresses behind a name, in the order to try them; decimal, hex and octal spellings are understood.
+    """Resolve a name to IP addresses in the order to try; decimal, hex and octal are understood.
 
     Raises:
         OSError: There is none.

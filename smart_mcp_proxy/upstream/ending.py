@@ -1,4 +1,4 @@
-"""The end of one session, and whether a request that was refused with 401 is the end of the whole session."""
+"""End of a session, and whether a request refused with 401 ends the whole session."""
 
 import asyncio
 from typing import Final

@@ -1,4 +1,4 @@
-"""The HTTP client under a session: one failed exchange does not end the others, and why it failed is remembered."""
+"""HTTP client under a session: a failed exchange ends no other, and its cause is kept."""
 
 import asyncio
 import http
@@ -83,7 +83,7 @@ class MissingScopeError(UpstreamAuthError):
 
 
 def missing_scope(status: int, challenge: str) -> str:
-    """The scopes that a request would have needed, with spaces between; empty if that is not why it was refused.
+    """Scopes that a refused request needed, separated by spaces; empty if that was not the cause.
 
     Args:
         status: Of the answer.
@@ -132,7 +132,7 @@ def failure_error(server: str, failure: Failure, *, was_refused: bool, is_signed
 
 
 def _hint(server: str, status: int, *, is_signed_in: bool) -> str:
-    """What to do about a server that failed an exchange with this HTTP status, 0 for none."""
+    """Hint for a server that failed with this HTTP status, 0 for none."""
     if status == 401 and is_signed_in:
         return login_hint(server)
     if status == 403 and is_signed_in:
@@ -151,7 +151,7 @@ def _hint(server: str, status: int, *, is_signed_in: bool) -> str:
 
 
 class TlsContext:
-    """One TLS context for all servers, made when first needed: reading the system's certificates takes a while.
+    """One TLS context for all servers, made when first needed: reading certificates takes long.
 
     Args:
         environ: Names proxies, and files with further certificates; SSL_CERT_FILE and SSL_CERT_DIR, which OpenSSL reads
@@ -194,7 +194,7 @@ class _RequestId(msgspec.Struct):
 
 
 class GuardedTransport(httpx2.AsyncBaseTransport):
-    """Sends requests; a network failure becomes an error answer, so that it costs one call and not the session.
+    """Sends requests; a network failure becomes an error response, which costs one call.
 
     Args:
         inner: What really sends.
@@ -219,7 +219,7 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
         self.last_failure: Failure | None = None
 
     def take_failure(self, request_id: int | str) -> Failure | None:
-        """What happened to the exchange of this JSON-RPC request, if it failed; told once."""
+        """Return the failure of this JSON-RPC request's exchange, if any; only once."""
         return self._failures.pop(request_id, None)
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
@@ -290,7 +290,7 @@ class _GuardedStream(httpx2.AsyncByteStream):
 
 
 def new_transport(tls: ssl.SSLContext, proxy: Proxy | None) -> httpx2.AsyncHTTPTransport:
-    """What sends requests, directly or through a proxy."""
+    """Create a transport, direct or through a proxy."""
     if proxy is None:
         return httpx2.AsyncHTTPTransport(verify=tls, trust_env=False)
     headers = {"proxy-authorization": proxy.authorization} if proxy.authorization else {}
@@ -300,7 +300,7 @@ def new_transport(tls: ssl.SSLContext, proxy: Proxy | None) -> httpx2.AsyncHTTPT
 
 
 def new_http_client(transport: httpx2.AsyncBaseTransport, headers: Mapping[str, str]) -> httpx2.AsyncClient:
-    """An HTTP client for one server: its own headers, no redirects, nothing from the environment or ~/.netrc.
+    """Create an HTTP client for one server: own headers, no redirects, no environment, no netrc.
 
     Compression is declined: a small answer that unpacks to gigabytes would pass every limit on size.
     """
@@ -352,7 +352,7 @@ def _status_failure(response: httpx2.Response, *, has_session: bool) -> Failure:
 
 
 def status_words(status: int) -> str:
-    """What an answer with this status of 400 or above is called; never the words that the server itself put there."""
+    """Standard phrase for a status of 400 or above; never the server's own words."""
     try:
         return f"answered with HTTP {status} {http.HTTPStatus(status).phrase}"
     except ValueError:
@@ -360,7 +360,7 @@ def status_words(status: int) -> str:
 
 
 def words_of(body: bytes) -> str:
-    """What a JSON body of an error says to people, in one short line; empty where it says nothing."""
+    """Message for people in a JSON error body, as one short line; empty if there is none."""
     try:
         members = _members.decode(body)
     except (msgspec.MsgspecError, RecursionError):

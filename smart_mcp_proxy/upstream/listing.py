@@ -1,4 +1,4 @@
-"""What a server lists, read leniently: one odd tool costs that tool, never the list; prompts and resources alike."""
+"""Lenient reading of servers' lists: an odd tool, prompt or resource costs only itself."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -56,7 +56,7 @@ class _Kind(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ToolListing:
-    """What a server lists.
+    """A server's list.
 
     Attributes:
         definitions: The usable tools (prompts, resources, templates), each as the server sent it, in its order; names
@@ -84,7 +84,7 @@ async def fetch_tools(server: str, ask: Ask, *, timeout_s: float) -> ToolListing
 
 
 async def fetch_contents(server: str, kind: ContentKind, ask: Ask, *, timeout_s: float) -> ToolListing:
-    """All pages of a server's list of prompts, resources or templates; arguments and failures as of `fetch_tools`."""
+    """Fetch all pages of prompts, resources or templates; arguments and errors as `fetch_tools`."""
     return await _fetch(_CONTENTS[kind], server, ask, timeout_s)
 
 
@@ -115,7 +115,7 @@ async def _fetch(kind: _Kind, server: str, ask: Ask, timeout_s: float) -> ToolLi
 def _read_page(
     kind: _Kind, server: str, raw: RawResult, definitions: dict[str, Mapping[str, Any]], problems: list[str]
 ) -> Any:
-    """Adds the usable definitions of one page to `definitions`, and a sentence to `problems` for each of the others.
+    """Add a page's usable definitions to `definitions`, and a sentence on each other to `problems`.
 
     Returns:
         What the page names as the next one; None also where no more are taken.

@@ -1,4 +1,4 @@
-"""Sessions with one server that belong to one client each: opened when needed, closed when nobody needs them."""
+"""Sessions with one server for one client each: opened when needed, closed when idle."""
 
 import asyncio
 import contextlib
@@ -72,7 +72,7 @@ class OwnConnection:
 
     @property
     def capabilities(self) -> Mapping[str, Any]:
-        """What the server declared."""
+        """Capabilities that the server declared."""
         return self._link.capabilities
 
     def forget_lists(self) -> None:
@@ -81,12 +81,12 @@ class OwnConnection:
         self._lists.clear()
 
     def known(self, kind: ListKind) -> ToolListing | None:
-        """What the server lists on this session, as far as that is known now."""
+        """The server's list on this session, as far as it is known now."""
         at_s, listing = self._lists.get(kind, (0.0, None))
         return listing if self._clock() - at_s < _LIST_AGAIN_S else None
 
     async def listing(self, kind: ListKind) -> ToolListing:
-        """What the server lists on this session: asked for once, and again when it says that it has changed.
+        """The server's list on this session: fetched once, and again after a list_changed.
 
         Raises:
             UpstreamError: The list cannot be had, or is another one each time. No request was sent for that.
@@ -148,7 +148,7 @@ class OwnConnection:
         return result
 
     def roots_changed(self) -> None:
-        """Tells the server that the client's roots are other ones; once, until it has taken that."""
+        """Send `roots/list_changed` to the server, until it has taken it once."""
         if self._telling is None or self._telling.done():
             self._telling = spawn(self._tell_of_roots(), f"upstream-roots-{self._config.name}")
 
@@ -230,7 +230,7 @@ class OwnConnections:
 
     @asynccontextmanager
     async def used_by(self, client: object, side: ClientSide) -> AsyncIterator[OwnConnection | None]:
-        """The client's session, opened if need be, kept while in use; None if the server has left the handshake era.
+        """Open the client's session and keep it while in use; None if the server left its era.
 
         Raises:
             RateLimitedError: As many clients as may have one already.
@@ -355,7 +355,7 @@ class OwnConnections:
 
 
 def restless_error(server: str, kind: ListKind) -> UpstreamError:
-    """The error for a server whose list is another one each time it is looked at."""
+    """Error for a server whose list differs each time it is fetched."""
     return UpstreamError(
         f"Server '{server}' says again and again that its {kind} have changed: their list does not hold still.",
         hint="Nothing was sent. The server is at fault; try again later.",
@@ -363,7 +363,7 @@ def restless_error(server: str, kind: ListKind) -> UpstreamError:
 
 
 def _unsent(error: ProxyError) -> ProxyError:
-    """The failure of what comes before a request, as the request fails with it: not sent, and not answered either."""
+    """Turn a failure before a request into the request's own: not sent, not answered."""
     unsent = copy.copy(error)
     unsent.delivery = "not_sent"
     facts = {name: fact for name, fact in (error.data or {}).items() if not name.startswith("rpc_")}

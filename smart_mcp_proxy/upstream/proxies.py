@@ -1,4 +1,4 @@
-"""The HTTP proxy between us and a server, as HTTP_PROXY, HTTPS_PROXY and NO_PROXY name it, and the way through it."""
+"""HTTP proxies by HTTP_PROXY, HTTPS_PROXY and NO_PROXY, and the tunnel through them."""
 
 import asyncio
 import base64
@@ -56,7 +56,10 @@ def proxy_for(environ: Mapping[str, str], scheme: str, host: str, port: int) -> 
 
 
 def _read(address: str) -> Proxy | None:
-    """The proxy at an address; None where it is no http:// address. What is wrong with it may quote its password."""
+    """Parse a proxy address; None if it is not http://.
+
+    Errors may quote its password.
+    """
     try:
         parts = urlsplit(address)
         if parts.scheme != "http" or not parts.hostname:
@@ -86,7 +89,7 @@ def _authorization(parts: SplitResult) -> str:
 
 
 def _is_excepted(listed: str, host: str, port: int) -> bool:
-    """Whether NO_PROXY names a host: itself, a domain above it, its network, with or without its port, or `*`."""
+    """Return whether NO_PROXY covers a host: name, parent domain, network, with port, or `*`."""
     host = host.lower().rstrip(".")
     for entry in filter(None, map(str.strip, listed.lower().split(","))):
         if entry == "*" or _is_in_network(host, entry):

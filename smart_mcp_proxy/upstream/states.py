@@ -1,4 +1,4 @@
-"""Which state of a server may follow which, and how long a failed one waits for its next try."""
+"""State machine of a server, and the delay before a failed one is tried again."""
 
 import random
 from collections.abc import Mapping
@@ -53,5 +53,5 @@ def backoff_s(failures: int, rng: random.Random) -> float:
 
 
 def approve_hint(server: str) -> str:
-    """What to do about a server in quarantine."""
+    """Hint for a server in quarantine."""
     return f"Approve it with: mcpproxy server approve {shell_word(server)}"

@@ -130,7 +130,7 @@ class Upstream:
 
     @property
     def capabilities(self) -> Mapping[str, Any]:
-        """What the server declared; empty while it is not ready."""
+        """Capabilities that the server declared; empty while it is not ready."""
         return self._link.capabilities if self._link is not None else {}
 
     def logs(self, count: int) -> list[str]:
@@ -245,7 +245,7 @@ class Upstream:
             raise
 
     async def list_contents(self, kind: ContentKind) -> ToolListing:
-        """The server's prompts, resources or templates, all pages, odd ones left out; none if it declares none.
+        """List prompts, resources or templates, odd ones left out; none if it declares none.
 
         Raises:
             UpstreamError: Not ready, or the list cannot be had.
@@ -275,7 +275,7 @@ class Upstream:
         return await fetch_tools(self.name, partial(self._asked, link, timeout_s=limit_s), timeout_s=limit_s)
 
     def not_ready(self) -> UpstreamError:
-        """The error for a request that cannot be sent at present; where that may help, a new try begins at once."""
+        """Error for a request that cannot be sent now; a new try begins where it may help."""
         status = self._status
         if status.state is ServerState.ERROR and self._clock() - self._last_try >= _NUDGE_S:
             self._retry_now.set()

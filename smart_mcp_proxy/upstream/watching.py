@@ -45,7 +45,7 @@ class _Ask(Protocol):
 
 
 class ResourceWatch:
-    """What is watched on the present connection of one server; begins empty with each.
+    """Watched resources on the present connection of one server; empty at each new one.
 
     Args:
         server: Configured name.
@@ -64,7 +64,7 @@ class ResourceWatch:
 
     @property
     def uris(self) -> frozenset[str]:
-        """What is watched now."""
+        """URIs watched now."""
         return self._present.uris if self._present is not None else frozenset()
 
     @property
@@ -109,7 +109,7 @@ class ResourceWatch:
                 await self._present.remove(gone, timeout_s)
 
     def hear(self, event: LinkEvent) -> None:
-        """What the server said, if it concerns single resources."""
+        """Handle an event of the server if it concerns single resources."""
         if isinstance(event, ResourceUpdated):
             self._on_updated(event.uri)
         elif isinstance(self._present, _ByStream) and isinstance(event, Acknowledged):

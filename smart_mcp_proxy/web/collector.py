@@ -38,14 +38,14 @@ _MIDDLE: Final = 1
 
 
 def _resident_bytes() -> int:
-    """How much memory this process has; 0 where the system does not say it in this way."""
+    """Resident memory of this process in bytes; 0 where the system does not report it so."""
     with suppress(OSError):
         return int(Path("/proc/self/statm").read_text("ascii").split()[1]) * os.sysconf("SC_PAGESIZE")
     return 0
 
 
 class Collector:
-    """Collects the young objects often and all others when nobody waits; never looks twice at what is here to stay.
+    """Collects young objects often and all others when idle; never rescans permanent ones.
 
     What outlives a full collection is frozen, and so is what would make the next one long: what is in use is freed
     with its last reference all the same. Only where the process has grown far is all of it looked through, idle or not.
@@ -125,7 +125,7 @@ class Collector:
 
 @asynccontextmanager
 async def collecting() -> AsyncIterator[Collector]:
-    """Takes what the start left behind out of the collector's rounds, and collects as `Collector` says while open.
+    """While open, collect as `Collector` says, leaving out what the start left behind.
 
     Modules, schemas and the catalog live as long as the process; going through them again and again took 39 % of the
     processor time of calls over HTTP (measured with scripts/bench_calls.py --profile).

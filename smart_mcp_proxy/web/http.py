@@ -1,4 +1,4 @@
-"""HTTP: `/mcp` and `/sse` behind Host, Origin and token checks, `/healthz` and `/readyz` in front of them."""
+"""HTTP app: `/mcp` and `/sse` behind checks, `/healthz` and `/readyz` in front of them."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -98,7 +98,7 @@ def build_app(
 
 
 def _is_known(gateway: Gateway, place: str) -> bool:
-    """Whether what is served at a place need not be looked up in the store: another process may have dropped it."""
+    """Return whether an endpoint is known without the store: another process may have dropped it."""
     kind, _, name = place.partition("/")
     return kind != "t" or gateway.toolsets.is_fresh(name)
 
@@ -109,7 +109,7 @@ def _refuse_place(gateway: Gateway) -> Response | None:
 
 
 def _metadata(settings: Settings) -> tuple[str | None, list[Route]]:
-    """Where clients learn who signs tokens for this gateway, and what serves it; without a public address nothing.
+    """Address and route of the token issuer's metadata; nothing without a public address.
 
     Source: RFC 9728.
     """

@@ -1,4 +1,4 @@
-"""The socket that clients reach over HTTP. Imports nothing that takes time: it listens before the gateway is loaded."""
+"""The listening socket; imports nothing slow, as it listens before the gateway is loaded."""
 
 import socket
 from typing import Any

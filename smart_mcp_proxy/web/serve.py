@@ -44,7 +44,7 @@ log = get_logger("serve")
 
 
 class _Server(uvicorn.Server):
-    """uvicorn without its own signal handlers: one process runs two servers, and the gateway hears the signals."""
+    """uvicorn without its signal handlers: one process runs two servers under one handler."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -85,7 +85,7 @@ async def serving(
 
 
 def socket_path(data_dir: Path, pid: int) -> Path:
-    """Where the gateway process `pid` serves its REST."""
+    """Path of the REST socket of gateway process `pid`."""
     return data_dir / "run" / f"{pid}.sock"
 
 

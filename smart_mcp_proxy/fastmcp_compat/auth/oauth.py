@@ -20,7 +20,9 @@ def client_credentials_provider(
     scope: str | None,
     issuer: str | None,
 ) -> ClientCredentialsOAuthProvider:
-    """What signs in by a client's own secret; without an issuer the MCP server says where.
+    """Create a provider for the client credentials grant.
+
+    Without an issuer the MCP server names it.
 
     The SDK's warning about that is for programmers: here the user decides, in the server's entry.
     """

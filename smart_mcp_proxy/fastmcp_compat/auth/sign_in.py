@@ -38,7 +38,7 @@ _REDEEMED_S: Final = 3600
 
 
 class SignInProxy(OIDCProxy):
-    """Lets people sign in at a provider: refuses whoever is not let in, forgets what is given back or never used.
+    """Sign-in at a provider: refuses unknown people, forgets what is returned or never used.
 
     Making one asks the provider for its configuration: in a thread.
 
@@ -180,7 +180,7 @@ class SignInProxy(OIDCProxy):
         await self._keep_client(client_info.client_id, UNUSED_CLIENT_S)
 
     async def _keep_client(self, client_id: str | None, seconds: float | None) -> None:
-        """Keeps a registered client for so long, or for good; one that brings its own document is not kept at all."""
+        """Keep a registered client for a time, or for good; one with its own document not at all."""
         if client_id is not None and (client := await self._client_store.get(key=client_id)) is not None:
             await self._client_store.put(key=client_id, value=client, ttl=seconds)
 
@@ -243,7 +243,7 @@ class SignInProxy(OIDCProxy):
         return Response(headers={"cache-control": "no-store"})
 
     async def _give_back(self, claims: dict[str, Any]) -> None:
-        """Ends the sign-in that one of our tokens belongs to, here first and then at the provider if it takes it."""
+        """End the sign-in of one of our tokens, here first and then at the provider."""
         await self._end(await self._forget(claims))
 
     async def _end(self, given: UpstreamTokenSet | None) -> None:
@@ -255,7 +255,7 @@ class SignInProxy(OIDCProxy):
             await super().revoke_token(GrantedToken(token=token, client_id=given.client_id, scopes=[]))
 
     async def _forget(self, claims: dict[str, Any]) -> UpstreamTokenSet | None:
-        """What the provider gave for one of our tokens, forgotten: no token of that sign-in stands for anything now."""
+        """Return and forget the provider's tokens behind one of ours, ending that sign-in."""
         jti = str(claims.get("jti", ""))
         mapping = await self._jti_mapping_store.get(key=jti)
         if mapping is None:
@@ -268,7 +268,7 @@ class SignInProxy(OIDCProxy):
         return given
 
     def _claims(self, token: str) -> dict[str, Any]:
-        """What one of our tokens says of itself; nothing if it is not ours or no longer good."""
+        """Claims of one of our tokens; empty if it is not ours or no longer good."""
         for use in ("access", "refresh"):
             try:
                 return self.jwt_issuer.verify_token(token, expected_token_use=use)

@@ -1,4 +1,4 @@
-"""FastMCP's verifier of signed tokens, which asks for the issuer's keys anew where a signature does not fit.
+"""FastMCP's token verifier, which refetches the issuer's keys where a signature fails.
 
 Relied on: `_refresh_jwks_key`, which replaces the kept keys only once new ones have come; `_jwks_cache_time`, when it
 did; `_shared_jwks_refresh_lock`, `_jwks_last_refresh_attempt` and `_jwks_refresh_interval`, which keep it rare;
@@ -17,7 +17,7 @@ __all__ = ["RotatingKeyVerifier"]
 
 
 class RotatingKeyVerifier(JWTVerifier):
-    """Verifies signed tokens; a key that its issuer replaced under the same id is noticed at the first new token.
+    """Verifies signed tokens; notices a replaced key of the same id at the first new token.
 
     FastMCP looks for new keys where a token names an id that it does not know, at most every 30 s, and otherwise every
     hour. A token whose signature does not fit counts towards that allowance: bad tokens cause no flood of requests.

@@ -58,5 +58,5 @@ class EventStream:
 
 
 def begun_anew(scope: Scope) -> Scope:
-    """The request without the event after which it wants to go on: none is kept, and the SDK would not answer it."""
+    """Drop `Last-Event-ID`: we keep no event history, and the SDK rejects a resume."""
     return {**scope, "headers": [each for each in scope["headers"] if each[0] != b"last-event-id"]}

@@ -1,4 +1,4 @@
-"""FastMCP's HTTP apps, with the two things they do not offer: a reply form per request, and a look at a session."""
+"""FastMCP's HTTP apps, with a reply form per request and a look at a session."""
 
 import asyncio
 import contextvars
@@ -48,7 +48,7 @@ _replies_json: contextvars.ContextVar[bool] = contextvars.ContextVar("replies_js
 
 @contextmanager
 def replying_with_json(choice: bool) -> Iterator[None]:
-    """While open, handshake-era requests of this context are answered with one JSON body, or with a stream."""
+    """While open, answer handshake-era requests of this context with JSON, or with a stream."""
     token = _replies_json.set(choice)
     try:
         yield
@@ -63,7 +63,7 @@ def accepted_replies(accept: bytes) -> tuple[bool, bool]:
 
 
 def owned_by(scope: Scope, who: Principal) -> Scope:
-    """The request with the user by whom the SDK tells the owners of its sessions apart, on both transports."""
+    """The scope with the user by whom the SDK tells session owners apart."""
     if who == LOCAL:
         return scope
     reach = who.reach
@@ -107,7 +107,7 @@ class HttpSession(StreamableHTTPServerTransport):
             yield streams
 
     async def listen(self, answer: Callable[[], Awaitable[None]]) -> None:
-        """Answers a request for the stream of what the client is told without having asked."""
+        """Answer a request for the stream of unsolicited messages."""
         await self.stream.serve(answer, end=partial(self._clean_up_memory_streams, GET_STREAM_KEY))
 
     @property
@@ -141,7 +141,7 @@ class HttpSession(StreamableHTTPServerTransport):
             self.end_request(request_id, is_past_sdk=False)
 
     def begin_request(self, request_id: int | str, *, is_past_sdk: bool) -> None:
-        """A request is being served; past the SDK that keeps the session from idling out, as `handle_request` does."""
+        """Mark a request as served; past the SDK that keeps the session from idling out."""
         self._ids_in_use.add(coerce_request_id(request_id))
         if is_past_sdk and self.idle_scope is not None and self._idle_timeout is not None:
             self._requests_in_flight += 1
@@ -272,7 +272,7 @@ def _end_idlest(manager: StreamableHTTPSessionManager) -> None:
 
 
 class _Screened:
-    """The manager's own app, behind the checks of the door: what nobody should be given never reaches a session.
+    """The session manager's app behind our checks: refused requests reach no session.
 
     Args:
         manager: Has the sessions; its app is called for messages that can be served.
@@ -384,7 +384,7 @@ def _not_json() -> Response:
 
 
 def _too_many_sessions(request_id: int | str | None, most: int) -> Response:
-    """The answer to a client for whom there is no room; the SDK's own says neither how many nor what to do."""
+    """Response to a client without room, with the limit and a hint; the SDK's has neither."""
     words = f"All {most:,} sessions that are accepted are in use. End one (DELETE), or try again in a while."
     error = {"code": mcp_types.INTERNAL_ERROR, "message": words}
     headers = {"retry-after": str(_ROOM_S)}
@@ -392,6 +392,6 @@ def _too_many_sessions(request_id: int | str | None, most: int) -> Response:
 
 
 def _no_session() -> Response:
-    """The answer to a session's id from elsewhere or somebody else; the SDK's own to one that is not known."""
+    """Response to an unknown or foreign session id."""
     error = {"code": mcp_types.INVALID_REQUEST, "message": "Session not found"}
     return JSONResponse({"jsonrpc": "2.0", "id": None, "error": error}, status_code=404)

@@ -29,7 +29,7 @@ log = get_logger("activity")
 
 @asynccontextmanager
 async def opened_activity_log(catalog: Catalog, settings: Settings) -> AsyncIterator[Recorder[Activity]]:
-    """Where records go while open. Each survives kill -9 as soon as it is recorded."""
+    """Open the recorder of activity; a record survives kill -9 as soon as it is recorded."""
     journal = await asyncio.to_thread(_opened_journal, settings.data_dir)
     async with Recorder(catalog.append_activity, journal=journal) as recorder:
         keeping = spawn(_keep(catalog, settings), "activity log")
@@ -40,7 +40,7 @@ async def opened_activity_log(catalog: Catalog, settings: Settings) -> AsyncIter
 
 
 async def recover(catalog: Catalog, data_dir: Path) -> int:
-    """Stores what processes that were killed had recorded but not stored; returns how many records they left.
+    """Store what killed processes recorded but did not store; returns the number of records.
 
     Raises:
         CatalogError: They cannot be stored now; they stay where they are.
@@ -69,7 +69,9 @@ def _opened_journal(data_dir: Path) -> Journal | None:
 
 
 def steady(clock: Callable[[], float], wall: Callable[[], float]) -> Callable[[], float]:
-    """Seconds since the epoch that never run ahead: a clock set forward makes no record old, and removes none.
+    """Return a clock of seconds since the epoch that never runs ahead.
+
+    A clock set forward makes no record old, and removes none.
 
     Args:
         clock: Monotonic seconds.

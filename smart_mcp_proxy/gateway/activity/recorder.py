@@ -131,7 +131,10 @@ class Recorder(Generic[RecordT]):
         self._is_refused = False
 
     async def _settle(self) -> None:
-        """Lets go of the journal's records that are stored now; where others were dropped from memory it has those."""
+        """Drop the journal's records that are stored now.
+
+        Where others were dropped from memory the journal has those.
+        """
         dropped, self._dropped = self._dropped, 0  # more may be dropped at any moment from here on
         if self._journal is None:
             if dropped:

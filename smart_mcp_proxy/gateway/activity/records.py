@@ -119,7 +119,9 @@ async def activity_record(catalog: Catalog, record_id: str) -> ActivityView:
 
 
 def parse_filter(words: Mapping[str, str]) -> ActivityFilter:
-    """The filter that words ask for: kind, server, tool, outcome, principal, since, parent; others are ignored.
+    """Parse the query parameters of an activity filter; unknown ones are ignored.
+
+    They are kind, server, tool, outcome, principal, since and parent.
 
     Raises:
         RequestError: There is no such kind, or `since` is no time.
@@ -142,7 +144,10 @@ def parse_filter(words: Mapping[str, str]) -> ActivityFilter:
 
 
 def _moment_s(text: str) -> float:
-    """The moment that `2h` (ago) or an ISO 8601 time names, in seconds since the epoch; local where it has no zone."""
+    """Parse `2h` (ago) or an ISO 8601 time into seconds since the epoch.
+
+    A time without a zone is local.
+    """
     if past := _PAST.fullmatch(text):
         return time.time() - int(past[1]) * _UNIT_S[past[2]]
     try:

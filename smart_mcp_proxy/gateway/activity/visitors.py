@@ -1,4 +1,4 @@
-"""Visitors: clients of the modern era, which have no session, by what they say of themselves in their requests."""
+"""Visitors: clients of the modern era, which have no session, known from their requests."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -79,7 +79,7 @@ class Visitors:
         return visitor
 
     def _leaving(self) -> Visit:
-        """Who makes room: the one seen least lately that waits for nothing, else the one that began first."""
+        """Return the visit to evict: the least recent idle one, else the one that began first."""
         idle = (visit for visit, visitor in self._visitors.items() if not visitor.under_way)
         return next(idle, next(iter(self._visitors)))
 

@@ -1,4 +1,6 @@
-"""Activity that no answer may outrun: each record is in a file before its answer leaves, and in the catalog soon after.
+"""Write-ahead log of activity: a record is in a file before its answer leaves.
+
+The catalog has it soon after.
 
 A record is put into the operating system's memory, as part of a file: kill -9 cannot undo that, a power cut can.
 What a killed process left behind is stored by whichever gateway looks next.
@@ -57,7 +59,7 @@ class Journal:
         return f"<Journal {self._files[0].path.stem}, {self._files[0].size_bytes} bytes>"
 
     def write(self, record: Activity) -> None:
-        """Puts a record into the file; where that fails it says so once, and the record is on its way all the same."""
+        """Append a record to the file; a failure is logged once and does not stop the record."""
         file = self._files[0]
         try:
             if file.size_bytes > LIMIT_BYTES:

@@ -1,4 +1,4 @@
-"""Agent tokens: made and revoked by an operator, known to the doors of every process within two seconds."""
+"""Agent tokens, created and revoked by an operator, known to every process within two seconds."""
 
 import asyncio
 import hashlib
@@ -51,7 +51,7 @@ class TokenNotFoundError(RequestError):
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What a new token allows.
+    """Servers, profile and permissions of a new token.
 
     Attributes:
         servers: The servers it reaches; None for all.
@@ -66,7 +66,9 @@ class Scope:
     expires_in_s: float | None = None
 
     def require_known(self, servers: Collection[str], profiles: Collection[str]) -> None:
-        """Passes if the servers and the profile that it names are configured: a slip would make a token for nothing.
+        """Require that the named servers and profile are configured.
+
+        A slip would make a token for nothing.
 
         Raises:
             RequestError: One of them is not.
@@ -93,7 +95,7 @@ class NewToken:
 
 
 class _Holder(NamedTuple):
-    """Who holds a token, and until when it is good, in seconds since the epoch; None for no end."""
+    """A token's holder and its expiry in seconds since the epoch; None for no expiry."""
 
     principal: Principal
     id: int

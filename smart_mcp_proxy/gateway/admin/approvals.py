@@ -1,4 +1,4 @@
-"""The user's side of the guarantee: what waits for approval, how it differs from what was approved, and the decision.
+"""Approvals: what waits for the user, how it differs from the approved state, the decision.
 
 Nothing here is reachable by an agent. That unapproved definitions are not seen is not decided here either: the
 catalog's snapshot does not hold them.
@@ -46,7 +46,7 @@ class Waiting(NamedTuple):
 
 
 class Decided(NamedTuple):
-    """What became of an approval: the tools approved, and those that were no longer what the user had seen."""
+    """Outcome of an approval: tools approved, and tools that changed since the user saw them."""
 
     approved: tuple[str, ...]
     moved: tuple[str, ...]
@@ -78,7 +78,7 @@ class Approvals:
         self._recorder = recorder
 
     async def review(self, server: str, definitions: Sequence[Mapping[str, Any]]) -> Review | None:
-        """What a server's policy says about its list; None where only the user approves."""
+        """Review a server's list by its policy; None where only the user approves."""
         config = self._servers().get(server_of(server))
         if config is None or config.quarantined:
             return None
@@ -96,7 +96,7 @@ class Approvals:
         return CLOSED if self._catalog.problem is None else UNREADABLE
 
     def withheld(self, server: str | None = None) -> list[Withheld]:
-        """What waits or is blocked, of configured servers, by name."""
+        """List what waits or is blocked, of configured servers, by name."""
         servers = self._servers()
         found = [each for key, each in self._catalog.snapshot.withheld.items() if server_of(key.server) in servers]
         return sorted((each for each in found if server in (None, server_of(each.record.key.server))), key=_name)
@@ -147,7 +147,7 @@ class Approvals:
         return Decided(approved, moved)
 
     async def block(self, name: str, by: str) -> str:
-        """Keeps a tool from agents whatever its definition becomes, until it is approved or unblocked; its full name.
+        """Block a tool, whatever its definition becomes, until approved or unblocked; its full name.
 
         Raises:
             ToolNotFoundError: No listed tool has that name.
@@ -160,7 +160,9 @@ class Approvals:
         return str(key)
 
     async def unblock(self, name: str, by: str) -> str:
-        """Lifts a block: a definition that was approved before is approved again, any other waits; its full name.
+        """Lift a block and return the tool's full name.
+
+        A definition that was approved before is approved again, any other waits.
 
         Raises:
             ToolNotFoundError: No blocked tool has that name.

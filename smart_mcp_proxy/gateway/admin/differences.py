@@ -1,4 +1,4 @@
-"""What a changed definition says otherwise than the approved one, field by field and word by word."""
+"""Differences between a changed definition and the approved one, by field and by word."""
 
 import json
 import re
@@ -38,7 +38,7 @@ class FieldChange(NamedTuple):
 
 
 def differences(approved: Mapping[str, Any] | None, current: Mapping[str, Any]) -> tuple[FieldChange, ...]:
-    """Every field that differs between the approved definition and the present one; of a new one every field.
+    """List the fields that differ between two definitions; of a new one every field.
 
     Definitions with another change hash have at least one.
     """
@@ -49,7 +49,10 @@ def differences(approved: Mapping[str, Any] | None, current: Mapping[str, Any]) 
 
 
 def _leaves(value: Any, path: Path) -> Iterator[tuple[Path, str]]:
-    """Every text, number and empty object of a JSON value by its path, so written that `1`, `1.0` and `"1"` differ."""
+    """Yield every text, number and empty object of a JSON value by its path.
+
+    Written so that `1`, `1.0` and `"1"` differ.
+    """
     if isinstance(value, Mapping) and value:
         for key, inner in value.items():
             yield from _leaves(inner, (*path, str(key)))

@@ -65,7 +65,7 @@ class ServersView(msgspec.Struct, frozen=True):
 
 
 class ServerChange(msgspec.Struct, frozen=True):
-    """What an operation on one server did.
+    """Outcome of an operation on one server.
 
     Attributes:
         name: The server.
@@ -89,7 +89,7 @@ class ServerChange(msgspec.Struct, frozen=True):
 
 
 class ServerImported(msgspec.Struct, frozen=True):
-    """What an import did: the servers added, and why each of the others was left out."""
+    """Outcome of an import: the servers added, and why each of the others was left out."""
 
     added: list[str]
     skipped: dict[str, str]

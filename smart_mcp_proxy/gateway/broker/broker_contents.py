@@ -1,4 +1,4 @@
-"""What the broker passes on besides tools: a server's prompts and resources as far as they are approved, and ping."""
+"""The broker's methods besides tools: approved prompts and resources, and ping."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -92,7 +92,7 @@ def _page(contents: Contents, kind: ContentKind, member: str, cursor: Any) -> by
 
 
 def _sought(method: str, params: Mapping[str, Any], contents: Contents) -> tuple[Target, Mapping[str, Any]]:
-    """What a request is about, and the arguments that the activity log may keep."""
+    """Resolve the target of a request, and the arguments that the activity log may keep."""
     if method == "prompts/get":
         return contents.prompt(_text(params, "name")), _object(params, "arguments")
     ref = _object(params, "ref")

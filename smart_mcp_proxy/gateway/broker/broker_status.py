@@ -1,4 +1,4 @@
-"""What the HTTP broker tells about the servers it serves."""
+"""Status of the servers that the HTTP broker serves."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -35,7 +35,7 @@ class BrokerStatus(msgspec.Struct, rename="camel"):
 
 
 class ConnectionDetails(msgspec.Struct, rename="camel"):
-    """Where a server is, and when it last answered a request of the broker's."""
+    """A server's address, and when it last answered a request of the broker."""
 
     target_url: str | None
     last_authorized: str | None
@@ -60,7 +60,7 @@ class Connections(msgspec.Struct):
 
 @dataclass(slots=True)
 class Count:
-    """What has gone through the broker to one server; times in seconds since the epoch."""
+    """Counts of the broker's requests to one server; times in seconds since the epoch."""
 
     requests: int = 0
     last_s: float | None = None

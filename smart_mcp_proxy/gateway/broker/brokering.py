@@ -1,4 +1,4 @@
-"""What the HTTP broker does with one request: any method of the protocol, for one server, within the caller's reach."""
+"""The HTTP broker: any method of the protocol, for one server, within the caller's reach."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -241,7 +241,7 @@ _notification = msgspec.json.Decoder(_Notification)
 
 
 class _Heard:
-    """What a server says about a request, in its caller's words.
+    """Relays messages that a server sends during a request to its caller.
 
     Args:
         say: Tells the caller.

@@ -1,4 +1,4 @@
-"""Gates in front of every send: rates, places for calls in flight with a queue, and a breaker per server."""
+"""Admission control before every send: rates, slots with a queue, a breaker per server."""
 
 import asyncio
 import math
@@ -27,7 +27,7 @@ CALLERS_REMEMBERED: Final = 4_096
 
 @dataclass(frozen=True, slots=True)
 class CallerRate:
-    """What each caller may do.
+    """Rate limit of each caller.
 
     Attributes:
         calls_per_s: On average; 0 is no limit.
@@ -39,7 +39,7 @@ class CallerRate:
 
 
 class _ServerGate:
-    """What stands in front of one server besides its places."""
+    """Rate limit and breaker of one server."""
 
     __slots__ = ("breaker", "bucket", "limits", "server")
 
@@ -182,7 +182,7 @@ class Gates:
             del self._waiting[place]
 
     def hold(self, why: str) -> None:
-        """Starts no call until `resume`: calls wait for their turn, as many and as long as their servers' limits say.
+        """Start no call until `resume`; calls queue up to their servers' limits.
 
         Args:
             why: The rest of a sentence, for those that are refused meanwhile.

@@ -1,4 +1,4 @@
-"""THE one path of an upstream call: resolve, decide, check, send, shape, record. Every gate stands here."""
+"""The one path of tool calls: resolve, decide, check, send, shape, record."""
 
 import asyncio
 import time
@@ -40,7 +40,7 @@ REASON_LIMIT_CHARS = 1_000
 
 @dataclass(frozen=True, slots=True)
 class CallLimits:
-    """What the settings say about calls.
+    """Settings of calls.
 
     Attributes:
         is_strict: Whether call_tool_read needs `readOnlyHint: true`.
@@ -168,7 +168,7 @@ class Calls:
             self._learning.called(request.principal, request.session, record.key)
 
     async def _round(self, record: ToolRecord, request: CallRequest) -> Round | None:
-        """What this call adds to the request because its client can be asked."""
+        """Build the input round of a call whose client can be asked."""
         if self._inputs is None or request.input is None:
             return None
         server, tool = record.key
@@ -176,7 +176,7 @@ class Calls:
         return await self._inputs.begin(subject, request.input)
 
     async def _asked(self, raw: RawResult, record: ToolRecord, round: Round | None) -> RawResult:
-        """What the server asks, as its client is asked."""
+        """Convert a server's question into the form that its client is asked in."""
         if self._inputs is None:
             raise incomplete(record.key.server, "tools/call")
         return await self._inputs.passed_on(raw, record.key.server, "tools/call", round)

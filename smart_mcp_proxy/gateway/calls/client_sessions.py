@@ -1,4 +1,4 @@
-"""Servers that know each client: whose session a request goes over, and what the server may ask and tell the client."""
+"""Sessions of servers that know each client: routing of requests, questions and messages."""
 
 import asyncio
 import time
@@ -130,7 +130,7 @@ class Clients:
 
     @asynccontextmanager
     async def sender(self, upstream: Upstream, line: ClientLine, left_s: float | None) -> AsyncIterator[Sender | None]:
-        """The client's session with a server, opened if it has none; None where it is served over the shared one.
+        """Open the client's own session with a server; None where the shared one serves it.
 
         Args:
             upstream: The server.
@@ -164,7 +164,7 @@ class Clients:
     # --- what clients say of themselves
 
     def capabilities(self) -> dict[str, Any]:
-        """What a client is told when it greets: that it can ask for log messages, where a server can send it any."""
+        """Capabilities for the greeting: log messages, where a server can send any."""
         visible = self._look(served_path(), principal())
         return {"logging": {}} if visible is not None and visible.per_client else {}
 
@@ -224,7 +224,7 @@ class Clients:
             self._recorder.record(record)
 
     def said(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        """What a server tells its client, as the client gets it; see `said_beside`."""
+        """Shape the params of a server's notification for its client; see `said_beside`."""
         said: dict[str, Any] = said_beside(params, is_cleaned=self._is_cleaned)
         return fenced_notice(said) if self._is_fenced else said
 

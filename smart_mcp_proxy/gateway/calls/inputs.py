@@ -1,4 +1,4 @@
-"""What servers ask of clients in the middle of a request: declared, judged, sealed, and carried across the eras.
+"""Questions of servers during a request: declared, judged, sealed, carried across the eras.
 
 A server of the modern era that wants to know more answers with its questions; whoever called answers them by calling
 again. A modern client does so itself. A client of the handshake era is asked over its own session, and the gateway
@@ -174,7 +174,7 @@ class Inputs:
 
 
 async def _answered(input: ClientInput, pending: bytes) -> ClientInput:
-    """What a client of the handshake era answers, as a modern one would bring it: the questions one after the other."""
+    """Ask a client of the handshake era, one question after the other, and return its answers."""
     questions = msgspec.json.decode(pending)
     assert input.ask is not None
     deadline_s = asyncio.get_running_loop().time() + ANSWER_S

@@ -1,4 +1,4 @@
-"""The states that clients keep for servers between two rounds of one request, sealed so that nothing else fits them.
+"""States that clients keep for servers between two rounds, sealed to their request.
 
 A server's own state never leaves the gateway: a client gets it encrypted, bound to whom it was given, to the server,
 to what was called and with which arguments, and for a while. Any process with the same data directory can open it.
@@ -71,7 +71,7 @@ class Subject:
 
 
 class Kept(msgspec.Struct, frozen=True):
-    """What a sealed state holds.
+    """Contents of a sealed state.
 
     Attributes:
         binding: See `Subject.binding`.
@@ -90,7 +90,9 @@ _kept = msgspec.json.Decoder(Kept, strict=True)
 
 
 class RequestStates:
-    """Seals and opens states. The work is done in threads: arguments may be long, and the key is in a file.
+    """Seals and opens states, in threads.
+
+    Arguments may be long, and the key is in a file.
 
     Args:
         data_dir: Holds the key.
@@ -104,11 +106,11 @@ class RequestStates:
         self._lock = threading.Lock()
 
     async def seal(self, subject: Subject, state: str | None, round: int) -> str:
-        """What a client is given in the place of the server's state."""
+        """Seal a server's state for the client."""
         return await asyncio.to_thread(self._seal, subject, state, round)
 
     async def open(self, subject: Subject, sealed: str) -> Kept:
-        """What a client hands back.
+        """Open a state that a client returned.
 
         Raises:
             RequestError: It was not given for this request, it is not ours, or it is too old; which of them is not

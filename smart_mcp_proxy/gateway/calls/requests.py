@@ -101,7 +101,7 @@ class Asks:
         self._links = links
 
     async def find(self, contents: Contents, uri: str, principal: str) -> Target:
-        """What the URI of a resource leads to for a principal, what its results have linked to included.
+        """Resolve the URI of a resource for a principal, links of its results included.
 
         It is to be asked for at once: what may be read is looked at for this moment.
 
@@ -156,7 +156,7 @@ class Asks:
         return await rewritten(raw, clean) if self._is_cleaned and may_need_cleaning(raw) else raw
 
     async def _round(self, ask: Ask) -> Round | None:
-        """What this request adds because its client can be asked."""
+        """Build the input round of a request whose client can be asked."""
         if self._inputs is None or ask.caller.input is None:
             return None
         target = ask.target
@@ -165,7 +165,7 @@ class Asks:
         return await self._inputs.begin(subject, ask.caller.input)
 
     async def _asked(self, raw: RawResult, ask: Ask, round: Round | None) -> RawResult:
-        """What the server asks, as its client is asked."""
+        """Convert a server's question into the form that its client is asked in."""
         if self._inputs is None:
             raise incomplete(ask.target.server, ask.method)
         return await self._inputs.passed_on(raw, ask.target.server, ask.method, round)

@@ -1,4 +1,4 @@
-"""Arguments against a tool's input schema, with compiled validators and an error an agent can repair itself from."""
+"""Validation of arguments by a tool's input schema, with errors that an agent can act on."""
 
 from collections import OrderedDict
 from collections.abc import Mapping

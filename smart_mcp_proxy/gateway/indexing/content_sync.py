@@ -1,4 +1,4 @@
-"""Keeps the stored prompts, resources and templates equal to what the servers list, as the indexer keeps the tools.
+"""Synchronises stored prompts, resources and templates with the servers' lists.
 
 The catalog holds them as it holds tools, on shelves of their own: the same digests, the same approvals, the same
 guarantee that nothing unapproved is ever served.
@@ -121,7 +121,7 @@ class Shelves:
                 await self._changed.wait()
 
     def require_approved(self, record: ToolRecord) -> None:
-        """Passes if the server lists the item to this process as it was approved, or has not listed anything yet.
+        """Require the item as approved in the list of this process, or no list yet.
 
         Raises:
             QuarantinedError: The server's own list holds another definition, or none.
@@ -215,7 +215,7 @@ class Shelves:
 
 
 async def _listed(upstream: Upstream, kind: ContentKind) -> ToolListing:
-    """What the server lists; nothing where it does not know the method, whatever it declares."""
+    """List a server's items; empty where it does not know the method, whatever it declares."""
     try:
         return await upstream.list_contents(kind)
     except UpstreamError as exc:

@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 async def run_in_daemon(work: Callable[[], T], name: str) -> T:
-    """What `work` returns or raises, from a thread of its own.
+    """Run `work` in a daemon thread; returns what it returns, raises what it raises.
 
     Loading a model takes many seconds and cannot be interrupted: a pool's thread would be waited for at the end.
     Whoever is cancelled meanwhile leaves the thread to itself.

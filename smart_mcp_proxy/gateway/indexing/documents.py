@@ -1,4 +1,4 @@
-"""What search knows of a tool, read from its definition."""
+"""Search documents made from tool definitions."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ __all__ = ["document_of"]
 
 
 def document_of(record: ToolRecord, *, has_examples: bool = False) -> Document:
-    """What search may know of a tool: its words, none of its schema's structure.
+    """Return a tool's search document: its words, without its schema's structure.
 
     Args:
         record: The tool.

@@ -1,4 +1,4 @@
-"""Keeps a vector for every searchable tool, in the background, and lets vectors rank once all tools have one."""
+"""Embeds every searchable tool in the background; vectors rank once all tools have one."""
 
 import asyncio
 import random
@@ -31,7 +31,7 @@ log = get_logger("embedding")
 
 @dataclass(frozen=True, slots=True)
 class VectorSetup:
-    """What vectors are made and used with.
+    """Factories for the embedder and the engine that uses its vectors.
 
     Attributes:
         open_embedder: Loads the model, or tries the service; blocks.
@@ -46,7 +46,7 @@ class VectorSetup:
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingPace:
-    """How often the keeper of vectors looks and tells.
+    """Intervals of the embedding worker.
 
     Attributes:
         look_s: How often changes are looked for that nobody announced.
@@ -70,7 +70,7 @@ _PACE = EmbeddingPace()
 
 @dataclass(slots=True)
 class _Work:
-    """What there is once the embedder is open.
+    """Embedder, vectors and side-car once the embedder is open.
 
     Attributes:
         embedder: Makes vectors.
@@ -149,7 +149,7 @@ class Embedding:
 
     @property
     def progress(self) -> tuple[int, int] | None:
-        """How many tools have their vector, and how many there are; None while the embedder is being opened."""
+        """Tools with a vector, and all tools; None while the embedder is being opened."""
         if self._work is None:
             return None
         total = len(self._index)
@@ -222,7 +222,7 @@ class Embedding:
             raise
 
     async def _opened(self) -> _Work:
-        """What works from now on, with the vectors of the side-car.
+        """Open the embedder and load the vectors of the side-car.
 
         Raises:
             MissingExtraError: The embedder's packages are not installed.
@@ -247,7 +247,9 @@ class Embedding:
             links.take_over(sidecar)
 
     async def _bridge(self, chosen: str = "") -> None:
-        """Lets a former embedder rank until the chosen one can: one that opens, and has vectors of more tools than it.
+        """Rank with the previous model's vectors while the new ones are incomplete.
+
+        The model must open, and have vectors of more tools than the chosen one.
 
         Args:
             chosen: The chosen one's id; empty while that does not open.
@@ -331,7 +333,7 @@ class Embedding:
         await self._sleep(pause_s)
 
     async def _settle(self, work: _Work) -> None:
-        """What is done when all tools have vectors: tidies the catalog, and once it is calm writes the side-car."""
+        """Finish once all tools have vectors: tidy the catalog, then write the side-car."""
         now_s = self._clock()
         try:
             await work.fill.store_again()

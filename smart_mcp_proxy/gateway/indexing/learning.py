@@ -1,4 +1,4 @@
-"""Learning from use: a question that led to a successful call becomes an example of the tool that was called."""
+"""Learning from use: a question that led to a successful call becomes the tool's example."""
 
 import re
 import time
@@ -103,7 +103,7 @@ class Learning:
 
 
 def cleaned_question(text: str) -> str | None:
-    """The question as it may be stored; None for one that is too long, holds no word, or may hold a secret."""
+    """Normalise a question for storage; None if too long, wordless, or possibly a secret."""
     visible = "".join(" " if character.isspace() else character for character in text[: 2 * QUESTION_LIMIT_CHARS])
     visible = "".join(character for character in visible if not unicodedata.category(character).startswith("C"))
     question = " ".join(visible.split())
@@ -115,13 +115,13 @@ def cleaned_question(text: str) -> str | None:
 
 
 def words_of(question: str) -> str:
-    """What two wordings of one question have in common: their search terms, whatever the order."""
+    """Return the search terms of a question, by which two wordings of it are the same."""
     return " ".join(sorted(set(terms(question))))
 
 
 @asynccontextmanager
 async def opened_learning(catalog: Catalog, indexer: Indexer, clock: Callable[[], float]) -> AsyncIterator[Learning]:
-    """What learns from use while open; its lessons are stored off the call path and searched with at once."""
+    """Open the learner; examples are stored off the call path and searched at once."""
 
     async def store(lessons: Sequence[Lesson]) -> None:
         await catalog.learn(lessons)

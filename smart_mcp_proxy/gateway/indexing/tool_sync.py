@@ -1,4 +1,4 @@
-"""Keeps catalog and search index equal to the upstreams: merges repeats, polls, follows other processes."""
+"""Synchronises catalog and index with the servers' tools: merges repeats, polls, follows."""
 
 import asyncio
 import threading
@@ -38,7 +38,7 @@ log = get_logger("indexer")
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How often the indexer looks.
+    """Intervals of the sync worker.
 
     Attributes:
         merge_s: Notifications within this time are answered by one listing.
@@ -129,7 +129,9 @@ class Indexer:
         return server in self._fresh or server in self._failed
 
     def age_s(self, servers: Iterable[str]) -> float | None:
-        """Seconds since the last successful listing of any of `servers`, by whichever process; None if there was none.
+        """Seconds since the last successful listing of any of `servers`; None if there was none.
+
+        The listing of any process counts.
 
         Within this process by the monotonic clock; what came from the store has only the time of day.
         """
@@ -242,7 +244,7 @@ class Indexer:
                 await self.wait_changed()
 
     def require_approved(self, record: ToolRecord) -> None:
-        """Passes if the server lists the tool to this process as it was approved, or has not listed anything yet.
+        """Require the tool as approved in the list of this process, or no list yet.
 
         Raises:
             QuarantinedError: The server's own list holds another definition, or none.
@@ -280,7 +282,7 @@ class Indexer:
         await self._reconcile()
 
     async def catch_up(self) -> None:
-        """Brings the index to the present snapshot, after a write of this process to something else than tools."""
+        """Update the index to the present snapshot, after a write to something other than tools."""
         await self.loaded.wait()
         await self._reconcile()
 

@@ -1,4 +1,4 @@
-"""What the configuration names and no server lists: a pin or a filter without any effect, of which its user is told."""
+"""Configuration without effect: a pin or a filter that names what no server lists."""
 
 import asyncio
 import fnmatch

@@ -1,4 +1,4 @@
-"""Where the vectors of tools come from: from the catalog, or else from the embedder, once for all processes."""
+"""Source of tools' vectors: the catalog, else the embedder, once for all processes."""
 
 import asyncio
 import hashlib
@@ -105,7 +105,7 @@ class VectorFill:
             await self._link_stored(window)
 
     async def store_again(self) -> None:
-        """After the catalog could not store anything for a while: stores all vectors, for the file may be a new one."""
+        """Store all vectors again, after the catalog could not store: the file may be new."""
         self._was_lost |= self._catalog.problem is not None or bool(self._unstored)
         if not self._was_lost or self._catalog.problem is not None:
             return

@@ -1,4 +1,4 @@
-"""Results made safe to show: what steers a terminal or hides from the eye is taken out, text of others is fenced."""
+"""Cleaning and fencing of everything that servers say."""
 
 import asyncio
 import json
@@ -82,7 +82,9 @@ def may_need_cleaning(raw: RawResult) -> bool:
 
 
 def clean(raw: bytes) -> bytes:
-    """The result without commands to a terminal, direction marks and TAG characters; the same bytes if it has none.
+    """Remove terminal commands, direction marks and TAG characters from a result.
+
+    The same bytes if it has none.
 
     Every string is cleaned, keys and structured content included, and so are the strings of JSON that is sent as text:
     text and structured content that said the same still do. `_meta` says how many characters were taken out.
@@ -105,7 +107,7 @@ ErrorT = TypeVar("ErrorT", bound=ProxyError)
 
 
 def shown_error(error: ErrorT, *, is_cleaned: bool, is_fenced: bool) -> ErrorT:
-    """The error as an agent gets it: what a server or a script says in it is cleaned and fenced like a result.
+    """Clean and fence an error's text like a result's.
 
     Args:
         error: Left as it is; what is returned may be shown again and stays the same.
@@ -131,14 +133,14 @@ def shown_error(error: ErrorT, *, is_cleaned: bool, is_fenced: bool) -> ErrorT:
 
 
 async def told_error(error: ErrorT, *, is_cleaned: bool, is_fenced: bool) -> ErrorT:
-    """What `shown_error` returns; an error that may be long is left to a thread."""
+    """Do what `shown_error` does; a long error in a thread."""
     show = partial(shown_error, error, is_cleaned=is_cleaned, is_fenced=is_fenced)
     is_long = len(error.message) > OFF_LOOP_BYTES or not _SAID_DATA.isdisjoint(error.data or ())
     return await asyncio.to_thread(show) if is_long else show()
 
 
 def _shown(said: Any, *, is_cleaned: bool) -> Any:
-    """What `said_beside` returns; nothing in place of a value that cannot be read or written."""
+    """Clean a message beside a result; nothing for a value that cannot be read or written."""
     try:
         return said_beside(said, is_cleaned=is_cleaned)
     except (msgspec.MsgspecError, RecursionError, OverflowError, UnicodeError):
@@ -153,7 +155,7 @@ def _fenced_value(said: Any) -> Any:
 
 
 def said_beside(said: Any, *, is_cleaned: bool) -> Any:
-    """What a server says to a client beside a result, as the client gets it: without the secrets in use.
+    """Clean a message beside a result, and mask the secrets in use.
 
     Args:
         said: Any JSON value.
@@ -168,7 +170,7 @@ def said_beside(said: Any, *, is_cleaned: bool) -> Any:
 
 
 async def told_beside(said: Any, size: int, *, is_cleaned: bool) -> Any:
-    """What `said_beside` returns; what is long is left to a thread, so that nobody waits for it but who is told.
+    """Do what `said_beside` does; a long message in a thread.
 
     Args:
         said: Any JSON value.

@@ -1,4 +1,4 @@
-"""The data of a server's JSON-RPC error where text of others is fenced: what the protocol defines stays data."""
+"""Data of JSON-RPC errors under fences: what the protocol defines stays data."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -46,7 +46,7 @@ def fenced_data(code: int, data: Any, fence: Fence) -> Any:
 
 
 def _kept(value: Any, fence: Fence) -> Any:
-    """The value as data; in it, text that is neither a word nor a URI is fenced, and an object with such a name."""
+    """Fence a value's free text: all but words and URIs; an object with such a name as a whole."""
     if isinstance(value, dict):
         if not all(map(_WORD.fullmatch, value)):
             return fence(value)

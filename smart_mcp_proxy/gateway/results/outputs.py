@@ -54,7 +54,7 @@ class _Kept:
 
 
 class Outputs:
-    """Outputs that were cut, by unguessable key, bound to the principal they were made for; for use in any thread.
+    """Cut outputs by unguessable key, bound to their principal; usable in any thread.
 
     Args:
         clock: Monotonic seconds.
@@ -127,7 +127,7 @@ def _records_of(text: str) -> list[msgspec.Raw] | None:
 
 
 def _fitting(records: Sequence[msgspec.Raw], room_chars: int) -> int:
-    """How many of the first records fit into `room_chars` together."""
+    """Count the first records that fit into `room_chars` together."""
     ends = accumulate(len(bytes(record).decode()) + 1 for record in records)
     return next((place for place, end in enumerate(ends) if end > room_chars), len(records))
 
@@ -157,7 +157,7 @@ def _cut(text: str, limit_chars: int, key: str, records: Sequence[msgspec.Raw] |
 
 
 class _Block(msgspec.Struct):
-    """What matters here of a content block."""
+    """The members of a content block that matter here."""
 
     type: str
     text: str = ""

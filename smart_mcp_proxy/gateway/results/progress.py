@@ -1,4 +1,4 @@
-"""What servers say of the progress of a request, as its caller gets it."""
+"""Progress that servers report, in the form that the caller gets."""
 
 from dataclasses import replace
 from functools import partial

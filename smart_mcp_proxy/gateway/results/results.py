@@ -1,4 +1,4 @@
-"""Tool results on the wire: ours written, an upstream's passed on, both fitted to the agent's protocol era."""
+"""Tool results on the wire: ours written, a server's passed on, fitted to the agent's era."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -68,7 +68,7 @@ _COMPLETE_OUTLINE: Mapping[str, bytes] = {"resultType": _COMPLETE_TEXT}
 
 
 def facts_of(raw: RawResult) -> ResultFacts | None:
-    """What `raw` says of itself; None if it is not a tool result's JSON object."""
+    """Facts that `raw` states about itself; None if it is not a tool result's JSON object."""
     if _says_only(raw, _USUAL_FACTS):
         return _PLAIN if raw.text.startswith(b"{") or raw.text.lstrip().startswith(b"{") else None
     try:
@@ -94,7 +94,9 @@ def members_of(raw: bytes) -> dict[str, msgspec.Raw]:
 
 
 def _says_only(raw: RawResult, usual: _Usual) -> bool:
-    """Whether a short text surely has no such member with another value; a long one costs less to read than to search.
+    """Return whether a short text certainly lacks such a member with another value.
+
+    A long one costs less to read than to search.
 
     Args:
         raw: The result.
@@ -128,7 +130,7 @@ def error_result(error: ProxyError) -> RawResult:
 
 
 async def rewritten(raw: RawResult, rewrite: Callable[[bytes], bytes]) -> RawResult:
-    """What `rewrite` makes of a result; a long one is left to a thread, so that nobody waits for it but its caller."""
+    """Rewrite a result; a long one in a thread."""
     text = raw.text
     new = await asyncio.to_thread(rewrite, text) if len(text) > OFF_LOOP_BYTES else rewrite(text)
     return raw if new is text else RawResult(new)
@@ -184,7 +186,7 @@ def fit_to_era(raw: RawResult, era: Era) -> RawResult:
 
 
 def _fitted_members(raw: RawResult, era: Era) -> Mapping[str, bytes]:
-    """The members that one era's results must not have or have otherwise, and maybe others; mostly none, unread."""
+    """Members that one era's results must not have or have otherwise; mostly none, unread."""
     if _says_only(raw, _FITTING[era]):
         return {}
     if era == "modern" and raw.pieces[0].startswith(_COMPLETE_FIRST) and _says_only(raw, (_NO_META,)):

@@ -1,4 +1,4 @@
-"""What an answer to a search tells its reader to do next."""
+"""Hints in search answers: the next step for the agent."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
@@ -69,7 +69,7 @@ def hint_of(
 
 
 def _named_hint(not_covered: Sequence[Mapping[str, str]], named: Collection[str]) -> str:
-    """What to add of servers that were asked for by name and cannot be used until somebody does something."""
+    """Hint about servers asked for by name that need somebody's action first."""
     kept = [row for row in not_covered if row["server"] in named and row["state"] in _OUT_OF_USE]
     return "".join(f" Server '{row['server']}' {_OUT_OF_USE[row['state']]}." for row in kept)
 
@@ -101,7 +101,7 @@ def _empty_hint(*, knows_tools: bool, may_come: bool) -> str:
 
 
 def _wait_hint(not_covered: Sequence[Mapping[str, str]]) -> str:
-    """What to add while servers are on their way: an agent that asks early would take the next best tool."""
+    """Hint while servers connect: an early search would take the next best tool."""
     states = {row["state"] for row in not_covered}
     hint = ""
     if states & _ON_ITS_WAY:

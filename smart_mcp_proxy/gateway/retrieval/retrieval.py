@@ -1,4 +1,4 @@
-"""What a search answers: the few tools that fit, how to call them, and what the index does not know."""
+"""Search answers: the few tools that fit, how to call them, what the index does not know."""
 
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Set
@@ -48,7 +48,7 @@ def estimate_tokens(size_bytes: int) -> int:
 
 
 class Question(msgspec.Struct, frozen=True):
-    """What is looked for.
+    """A search question and its bounds.
 
     Attributes:
         query: In words, or a tool's name.
@@ -158,7 +158,7 @@ class Retrieval:
         return answer
 
     def _learn(self, question: Question, sent: list[tuple[Hit, ToolRecord]]) -> None:
-        """Lets the calls that follow teach: not from a name, and not where it is unclear which query found a tool."""
+        """Let the calls that follow teach: not from names, nor where several queries found a tool."""
         is_plain = not question.more_queries and not any("exact" in hit.why for hit, _ in sent)
         if self._learning is not None and is_plain:
             keys = [record.key for _, record in sent]
@@ -328,7 +328,7 @@ class Retrieval:
 
 
 def _changes(registered: Registered) -> dict[str, Any]:
-    """What the activity log keeps of a search's effect on its caller's list."""
+    """Changes to the caller's list that the activity log keeps of a search."""
     changes = {"registered": list(registered.newly_registered), "evicted": list(registered.evicted)}
     return {key: names for key, names in changes.items() if names}
 

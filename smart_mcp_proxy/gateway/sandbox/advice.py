@@ -1,4 +1,4 @@
-"""Advice on scripts that did not do what their author meant: nothing returned, nothing awaited, the other language."""
+"""Advice on scripts without effect: nothing returned, nothing awaited, other language."""
 
 import re
 from collections.abc import Sequence
@@ -40,7 +40,7 @@ def advice_on_result(language: Language, code: str, *, is_null: bool) -> str:
 
 
 def advice_on_failure(language: Language, code: str, served: Sequence[Language]) -> str:
-    """The language that a script that failed seems to be written in; empty where it is the one it was sent as.
+    """Return the language that a failed script seems to be in; empty for the one it was sent as.
 
     Args:
         language: It was sent as.

@@ -25,7 +25,9 @@ _blocks = msgspec.json.Decoder(list[_Block])
 
 
 def reply_of(id: int, raw: bytes) -> tuple[Reply, str]:
-    """The reply to a call that was answered, and its outcome: structured content, else text, else the content blocks.
+    """Return the reply to an answered call, and its outcome.
+
+    Structured content, else text, else the content blocks.
 
     Args:
         id: Of the call.

@@ -1,4 +1,6 @@
-"""Starts a program with less: `python -I -S launch.py DATA_BYTES PROGRAM [ARGUMENT...]`. The standard library only.
+"""Start a program with fewer rights; standard library only.
+
+`python -I -S launch.py DATA_BYTES PROGRAM [ARGUMENT...]`
 
 The limits are set here and not between fork and exec of the gateway, where a process with threads may hang.
 """

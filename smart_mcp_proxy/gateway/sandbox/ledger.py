@@ -1,4 +1,4 @@
-"""The calls that a script made, and how each ended: what its agent is told whatever became of the script."""
+"""Record of the calls that a script made and how each ended, for its agent."""
 
 from collections import Counter
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What the gateway and the process of a script say to each other: one JSON object a line, bounded both ways.
+"""Messages between the gateway and a script's process: one JSON object a line, bounded.
 
 The gateway sends one `Start`, then a `Reply` to each `Called`. The process says `Printed` and `Called`, and at its end
 `Returned` or `Failed`. A script may take over its process, so nothing it says is believed beyond what a script may say.
@@ -30,7 +30,7 @@ class ReplyError(msgspec.Struct, frozen=True):
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """How a call ended: a value, a text that may be JSON, or an error."""
+    """Outcome of a call: a value, a text that may be JSON, or an error."""
 
     id: int
     value: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET

@@ -1,4 +1,4 @@
-"""The process of one script: started with nothing but pipes, read in bounded pieces, killed with all it started."""
+"""The process of one script: only pipes, bounded reads, killed with all it started."""
 
 import asyncio
 import contextlib
@@ -62,7 +62,7 @@ class ScriptProcess:
         return self._process.returncode
 
     async def lines(self) -> AsyncIterator[bytes]:
-        """What it says, line by line, until it closes its output.
+        """Yield its output line by line until it closes.
 
         Raises:
             ValueError: It says more than a script may.
@@ -106,7 +106,7 @@ class ScriptProcess:
 
 @asynccontextmanager
 async def started(argv: Sequence[str], watchdog: Watchdog) -> AsyncIterator[ScriptProcess]:
-    """A process with this command, without our environment, in a group of its own; killed when the block ends.
+    """Run a command without our environment in a process group; killed when the block ends.
 
     Raises:
         ProxyError: It cannot be started.

@@ -1,4 +1,6 @@
-"""The process of one Python script: `python -I python_child.py`; see messages.py for what goes over its pipes.
+"""The process of one Python script: `python -I python_child.py`.
+
+messages.py defines what goes over its pipes.
 
 The script itself runs in Monty, an interpreter without files, network or environment, in a worker of its own: what is
 here is out of its reach.
@@ -21,7 +23,7 @@ class _Pipes:
         self._last_id = 0
 
     def read(self) -> Any:
-        """What it says next; without it there is nothing left to do."""
+        """Read the next message; without one there is nothing left to do."""
         line = sys.stdin.buffer.readline()
         if not line:
             sys.exit(0)
@@ -105,7 +107,7 @@ def _request(name: str, args: dict[str, Any] | None = None) -> tuple[str, dict[s
 
 
 def _value(reply: dict[str, Any]) -> Any:
-    """What a tool answered: structured content, else its text, read if it is JSON."""
+    """Return a tool's answer: structured content, else its text, read if it is JSON."""
     if "text" not in reply:
         return reply["value"]
     text = reply["text"]
@@ -118,7 +120,7 @@ def _value(reply: dict[str, Any]) -> Any:
 
 
 def _failure(exc: Exception) -> dict[str, Any]:
-    """What a `fail` message says of an error."""
+    """Build a `fail` message from an error."""
     if isinstance(exc, MontyCrashedError):
         return {"kind": "time" if exc.timed_out else "crash", "message": str(exc)}
     if isinstance(exc, MontyRuntimeError | MontySyntaxError):

@@ -1,4 +1,4 @@
-"""One script from its start to its end: its calls made for it, its limits held, its end told in one of a few ways."""
+"""The run of one script: its calls made, its limits held, its outcome one of a few kinds."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -39,7 +39,7 @@ MakeCall = Callable[[str, Mapping[str, Any]], Awaitable[bytes]]
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """What is to be run.
+    """A script and its limits.
 
     Attributes:
         code: Its text.
@@ -60,7 +60,7 @@ class Script:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """What came of a script that ended well.
+    """Result of a script that ended well.
 
     Attributes:
         result: JSON text.
@@ -92,11 +92,11 @@ class Run:
 
     @property
     def output(self) -> str:
-        """What the script printed so far, as far as it is kept."""
+        """Text that the script printed, as far as it is kept."""
         return self._output
 
     async def finish(self) -> Finished:
-        """What the script returned; calls that it did not wait for are cancelled.
+        """Return the script's result; calls that it did not wait for are cancelled.
 
         Raises:
             RequestError: It failed, or ran into a limit of time or memory.
@@ -114,7 +114,7 @@ class Run:
         return end
 
     async def _end(self, group: asyncio.TaskGroup) -> Finished | ProxyError:
-        """How it ended, as a value: an error raised inside a group would not come out as itself."""
+        """Return the outcome as a value: an error raised inside a group would not come out as itself."""
         script = self._script
         start = Start(script.code, dict(script.input), script.timeout_s, script.memory_bytes, OUTPUT_CHARS)
         try:

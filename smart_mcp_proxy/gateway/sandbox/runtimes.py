@@ -1,4 +1,4 @@
-"""What runs scripts: the edge of the two optional packages, and the command line of each language's process."""
+"""Runtimes of scripts: the two optional packages, and each language's command line."""
 
 import sys
 from collections.abc import Callable
@@ -40,7 +40,7 @@ def _is_installed(module: str) -> bool:
 def runnable(
     setting: CodeSetting, is_installed: Callable[[str], bool] = _is_installed
 ) -> tuple[CodeSetting, tuple[MissingExtraError, ...]]:
-    """What of `MCPPROXY_CODE` can be run, in the same words, and an error for each language that cannot.
+    """Return the part of `MCPPROXY_CODE` that can run, and an error per missing language.
 
     Args:
         setting: What the settings ask for.

@@ -42,7 +42,7 @@ class Sandbox:
             process.kill()
 
     async def run(self, script: Script, make_call: MakeCall, ledger: Ledger) -> Finished:
-        """What the script returned.
+        """Run a script and return its result.
 
         Args:
             script: What is run.

@@ -93,11 +93,11 @@ class Agent:
         return tuple(self._sessions)
 
     def instructions(self) -> str:
-        """What a model is told at connection, at the place where the present request came in."""
+        """Instructions for a model, for the path of the present request."""
         return self.offer_at(served_path(), principal()).instructions
 
     def open_session(self, client: Client) -> Session:
-        """What is kept for a client of the handshake era while it is connected."""
+        """Open the session of a client of the handshake era."""
         routed = self.offers.route(client)
         session = Session(
             client,
@@ -117,7 +117,7 @@ class Agent:
         return session
 
     def offer_at(self, path: str, principal: Principal) -> Offer:
-        """What a modern client is offered.
+        """Return the offer for a modern client at a path.
 
         Raises:
             MCPError: Nothing is at this path, or not for this principal.
@@ -125,7 +125,7 @@ class Agent:
         return _found(lambda: self.offers.at(path, principal))
 
     def find_offer(self, path: str, principal: Principal) -> Offer | None:
-        """What a modern client is offered; None where nothing is at this path, or not for this principal."""
+        """Return the offer for a modern client; None without one at this path for this principal."""
         try:
             return self.offers.at(path, principal)
         except RequestError:
@@ -137,7 +137,7 @@ class Agent:
         return offer.input_schema(name) if offer is not None else None  # whoever answers the request says so
 
     async def list_tools(self, inbound: Inbound) -> dict[str, Any]:
-        """What is offered, on one page; the modern era also hears how long the list may be kept, and by whom.
+        """List the tools on one page; the modern era also gets lifetime and scope of the list.
 
         Raises:
             MCPError: Another page is asked for, or nothing is at this path.
@@ -175,7 +175,7 @@ class Agent:
         return _read(name, raw.text, inbound.era)
 
     async def announce_changes(self, changes: Callable[[], asyncio.Event]) -> None:
-        """Tells every client once whenever its list is another one than the one it knows; never returns.
+        """Notify every client once when its list differs from the one it knows; never returns.
 
         Args:
             changes: An event that is set when the catalog or a server changes next.
@@ -199,7 +199,7 @@ class Agent:
             self._on_list_changed()
 
     def offer_to(self, session: ClientSession | None, path: str, principal: Principal) -> Offer:
-        """What the client is offered that has this session, or came in at this path.
+        """Return the offer for a client's session, or for its path.
 
         Raises:
             MCPError: Nothing is at this path, or not for this principal.
@@ -256,7 +256,7 @@ class Agent:
 
     @contextmanager
     def in_flight(self) -> Iterator[None]:
-        """While open, the current task is waited for when the gateway is told to stop, and ended after that.
+        """While open, let a stop of the gateway wait for the current task before ending it.
 
         Raises:
             ShuttingDownError: On entering, or in the place of the cancellation that ends the task.
@@ -312,7 +312,7 @@ def _found(look: Callable[[], Offer]) -> Offer:
 
 
 def _undeclared(error: ProxyError, caller: Caller) -> RpcAnswer | None:
-    """The server's error for a capability that the request does not declare; None where it declares it, or for others.
+    """The server's error for a capability that the request does not declare, else None.
 
     What a client declares and a server may not ask for is told by the result, whose hint says who can allow it.
     """
@@ -336,7 +336,7 @@ def _shutting_down(delivery: Delivery) -> ShuttingDownError:
 
 
 def _read(name: str, raw: bytes, era: Era) -> dict[str, Any]:
-    """The result as the SDK wants it, or an error in its place: JSON allows more than it can hold, deep or large."""
+    """Parse a result for the SDK, or return an error: JSON may be deeper or larger than it holds."""
     try:
         result: dict[str, Any] = read_writable(raw)
     except (msgspec.DecodeError, RecursionError) as exc:

@@ -89,11 +89,11 @@ class ContentsDoor:
 
     @property
     def methods(self) -> frozenset[str]:
-        """What is answered here."""
+        """Methods handled here."""
         return frozenset(self._answers)
 
     def capabilities(self) -> dict[str, Any]:
-        """What a server says it can do, where the present request came in, beside tools."""
+        """Capabilities of a server besides tools, at the path of the present request."""
         contents = self.contents_at(served_path(), principal())
         if contents is None:
             return {}
@@ -128,7 +128,7 @@ class ContentsDoor:
         return _decoded(method, fit_to_era(raw, inbound.era).text)
 
     def contents_at(self, path: str, who: Principal) -> Contents | None:
-        """What is seen at a path on behalf of a principal; a look-up."""
+        """Contents at a path on behalf of a principal; a look-up."""
         visible = self._look(path, who)
         if visible is None:
             return None
@@ -136,7 +136,7 @@ class ContentsDoor:
         return visible.once((Contents, passed), lambda: Contents(catalog, visible, limit, passed))
 
     def find(self, path: str, who: Principal, uri: str) -> Target:
-        """What a URI leads to at a path on behalf of a principal; a look-up.
+        """Resolve a URI at a path on behalf of a principal; a look-up.
 
         Raises:
             ProxyError: Nowhere, or it may not be read.
@@ -272,7 +272,7 @@ def _caller(inbound: Inbound) -> Caller:
 
 
 def _readable(raw: bytes, target: Target, uri_of: Callable[[str, str], str] | None, era: Era) -> bytes:
-    """A read result as agents may use it: with URIs that lead here, and in the modern era with how long it may be kept.
+    """Rewrite a read result's URIs to ours; in the modern era add how long it may be kept.
 
     Raises:
         RequestError: It cannot be read.
@@ -307,7 +307,7 @@ def _decoded(method: str, raw: bytes) -> dict[str, Any]:
 
 
 def _rpc_error(method: str, error: ProxyError, era: Era) -> MCPError:
-    """The JSON-RPC error that an agent gets: the server's own, or the gateway's with all it knows in `data`."""
+    """Build the agent's JSON-RPC error: the server's own, or the gateway's with details in `data`."""
     if isinstance(error, UpstreamError) and (answer := error.answer) is not None:
         return request_error(answer.code, answer.message, answer.data)
     log.debug("%s failed: %s", method, error)

@@ -1,4 +1,4 @@
-"""Telling clients that their prompts or resources are other ones: each hears of what it may see, and of that once."""
+"""Notifications of changed prompts and resources: each client once, for what it may see."""
 
 import asyncio
 from collections.abc import Callable, Hashable, Mapping
@@ -39,7 +39,7 @@ class ContentsChanges:
         hub.on_place = self._listens
 
     def begin(self, session: Session) -> None:
-        """From here on this client of the handshake era is told."""
+        """Start notifying this client of the handshake era."""
         self._sessions[session] = self._states(session.client.path, session.client.principal)
 
     def _listens(self, path: str, who: Principal) -> None:

@@ -25,7 +25,7 @@ log = get_logger("hook")
 
 
 class _Failure(NamedTuple):
-    """How a run failed: only a kind that the last run did not end in is news."""
+    """Kind of a failed run; logged only when it differs from the last run's."""
 
     kind: Literal["start", "exit", "limit"]
     text: str
@@ -79,7 +79,7 @@ class ListChangedHook:
         return f"<ListChangedHook {self._argv[0]}, {state}>"
 
     def fire(self) -> None:
-        """Has the command run soon, once more if it runs already; called on the event loop, it returns at once."""
+        """Schedule the command, once more if it runs already; on the event loop, returns at once."""
         if self._is_closed:
             return
         self._is_due = True

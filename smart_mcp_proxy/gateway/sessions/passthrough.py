@@ -1,4 +1,4 @@
-"""One server shown as it is: its names, its definitions, its results, through the gateway's one call path."""
+"""One server passed through: its names, definitions and results, on the one call path."""
 
 import asyncio
 from collections.abc import Callable, Hashable, Mapping, Sequence

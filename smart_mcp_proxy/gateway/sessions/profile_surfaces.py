@@ -50,7 +50,7 @@ class Fronts:
         return any(front.visible.is_pinning for front in (self.whole, *self._fronts.values()))
 
     def contents_at(self, path: str, reach: Reach) -> Visible | None:
-        """Whose prompts and resources are shown at a path: those of the servers whose tools are; none to a toolset."""
+        """The view of prompts and resources at a path: those of its tools' servers; none for toolsets."""
         kind, _, name = path.partition("/")
         front = self.of(name or None, reach) if kind in ("", "p") else None
         return None if front is None else front.visible

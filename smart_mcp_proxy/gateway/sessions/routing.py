@@ -1,4 +1,4 @@
-"""Which client is offered what: found tools by call tools, or registered in the client's own list."""
+"""Tool exposure per client: by call tools, or in the client's own list."""
 
 import time
 from collections.abc import Callable
@@ -37,7 +37,7 @@ _UNHEEDED: Final = 2
 
 
 def decide(name: str, conduct: tuple[int, int]) -> Routed:
-    """What AUTO gives a client of this name, and why.
+    """Decide what AUTO gives a client of this name, and why.
 
     Args:
         name: As the client calls itself.
@@ -95,7 +95,7 @@ class Routing:
         return self._setting != "CALL_TOOL" or self._is_listing_more()
 
     def at(self, path: str, principal: Principal) -> Offer:
-        """The fixed list of a path; where lists of other clients grow, this one's searches make toolsets instead.
+        """The fixed list of a path; where lists of other clients grow, its searches make toolsets.
 
         Raises:
             RequestError: Nothing is there, or not for this principal.
@@ -106,7 +106,7 @@ class Routing:
         return front.fixed if self._setting == "CALL_TOOL" else front.fixed_with_toolsets
 
     def route(self, client: Client) -> Routed:
-        """How this client is served at its path, and why."""
+        """Decide how this client is served at its path, and why."""
         if self._toolset_at(client.path, client.principal) is not None:
             return Routed("TOOLSET", "it came in at a toolset's address")
         if self._setting == "AUTO":

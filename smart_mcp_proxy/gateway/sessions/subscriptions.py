@@ -87,7 +87,7 @@ class _Wish(NamedTuple):
 
 
 class Subscriptions:
-    """Who wants to hear of which resource.
+    """Subscribers of resources.
 
     Args:
         shelves: Say whether what a server lists is what was approved.
@@ -116,7 +116,7 @@ class Subscriptions:
             await asyncio.wait(tasks)
 
     def hearing(self, on_change: Callable[[ServerStatus], None]) -> Callable[[ServerStatus], None]:
-        """`on_change`, with every change of a server's state heard here too: a new connection has no subscriptions."""
+        """Wrap `on_change` to follow servers' states: a new connection has no subscriptions."""
 
         def hear(status: ServerStatus) -> None:
             on_change(status)
@@ -126,13 +126,13 @@ class Subscriptions:
         return hear
 
     def updated(self, server: str, uri: str) -> None:
-        """The server says that the resource is another one now."""
+        """Handle `notifications/resources/updated` of a server."""
         if (wishes := self._wishes.get(server)) is not None:
             for wish in _concerned(wishes, uri):
                 wish.subscriber.note(wish.uri, self._may_hear)
 
     async def subscribe(self, wish_of: Subscriber, uri: str, target: Target, caller: Caller) -> None:
-        """From here on the subscriber hears when the resource is another one.
+        """Subscribe a client to a resource.
 
         Args:
             wish_of: Who wants to hear.
@@ -275,7 +275,7 @@ def _is_same(one: Target, other: Target) -> bool:
 
 
 def _concerned(wishes: Mapping[str, set[_Wish]], uri: str) -> Iterator[_Wish]:
-    """Who is to hear of an update: those who subscribed to the resource, or else to what it is a part of.
+    """Yield subscribers of an updated resource, else those of what it is a part of.
 
     Source: MCP 2025-11-25, schema: the URI of an update may be a sub-resource of the one subscribed to.
     """

@@ -1,4 +1,4 @@
-"""Lists that hold servers' tools under their listed names: those that are pinned, that a search found, of a toolset."""
+"""Lists of servers' tools under listed names: pinned, found by a search, of a toolset."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Hashable, Iterable, Mapping, Sequence
@@ -84,12 +84,12 @@ class ToolList(ABC):
 
     @property
     def instructions(self) -> str:
-        """What a model is told at connection."""
+        """Instructions for a model at connection."""
         return self._own.instructions
 
     @property
     def list_ttl_ms(self) -> int:
-        """How long a client may keep the list."""
+        """Time for which a client may keep the list."""
         return self._own.list_ttl_ms
 
     async def wait_listed(self) -> None:
@@ -202,7 +202,7 @@ class PinnedTools(ToolList):
 
     @property
     def list_ttl_ms(self) -> int:
-        """How long a client may keep the list: for long only what stays as it is."""
+        """Time for which a client may keep the list: long only if it stays as it is."""
         return _CHANGING_TTL_MS if self._is_listing_more() else super().list_ttl_ms
 
     def chosen(self) -> tuple[ToolRecord, ...]:
@@ -319,7 +319,7 @@ class ChosenTools(ToolList):
 
     @property
     def list_ttl_ms(self) -> int:
-        """How long a client may keep the list: not for longer than it is served."""
+        """Time for which a client may keep the list: no longer than it is served."""
         return min(super().list_ttl_ms, int(self._left_s() * 1000))
 
     def chosen(self) -> tuple[ToolRecord, ...]:
@@ -330,5 +330,5 @@ class ChosenTools(ToolList):
         return tuple(record for record, digest in known if record is not None and record.digest == digest)
 
     def hint(self, name: str) -> str:
-        """Where there is more; this list has no search."""
+        """Hint to where more tools are; this list has no search."""
         return "This toolset does not hold it, or no longer. Find it again with retrieve_tools at /mcp."

@@ -15,7 +15,7 @@ __all__ = ["Front"]
 
 
 class Front:
-    """What may be seen in one part of the catalog, searched, listed and called.
+    """Tools of one part of the catalog: searched, listed and called.
 
     Args:
         visible: Its tools.
@@ -76,7 +76,7 @@ class Front:
         return self._list_all_below_tokens > 0 or self.visible.is_pinning
 
     def pinned(self) -> tuple[ToolRecord, ...]:
-        """The servers' tools that are always listed, by listed name; looked through once per state of the catalog."""
+        """Tools that are always listed, by listed name; computed once per state of the catalog."""
         state = self.visible.state()
         if state is not self._pinned_of:
             is_whole = 0 < self.retrieval.catalog_tokens() < self._list_all_below_tokens

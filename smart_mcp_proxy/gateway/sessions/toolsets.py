@@ -87,7 +87,7 @@ class Toolsets:
     async def make(
         self, found: Sequence[ToolRecord], *, principal: str, profile: str, extends: str | None = None
     ) -> Mapping[str, Any] | None:
-        """Handle, address and life in seconds of a new toolset; None where it could not be served or would be empty.
+        """Make a toolset: handle, address, life in seconds; None if not servable or empty.
 
         Args:
             found: Its tools, in order.
@@ -180,7 +180,7 @@ class Toolsets:
         return served
 
     def _checked(self, handle: str, stored: Toolset | None) -> _Served | None:
-        """What is in memory of a toolset once the store has been asked for it."""
+        """Return a toolset's state in memory after checking it against the store."""
         if stored is None:
             self._served.pop(handle, None)
             return None

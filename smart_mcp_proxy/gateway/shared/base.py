@@ -30,7 +30,7 @@ ArgumentsT = TypeVar("ArgumentsT", bound=Arguments)
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """What a search changed in its caller's list of tools.
+    """Changes that a search made in its caller's list of tools.
 
     Attributes:
         newly_registered: Listed names that entered it.
@@ -46,7 +46,7 @@ class Registered:
 
 
 class Registry(Protocol):
-    """Where found tools are registered for a caller."""
+    """Registers found tools for a caller."""
 
     async def register(
         self, found: Sequence[tuple[Hit, ToolRecord]], toolset: str | None, principal: str
@@ -67,7 +67,7 @@ class Registry(Protocol):
 
 
 class Caller(msgspec.Struct, frozen=True):
-    """Who calls a tool.
+    """The caller of a tool.
 
     Attributes:
         principal: On whose behalf.
@@ -127,7 +127,7 @@ class AgentTool(ABC, Generic[ArgumentsT]):
         return False
 
     def parse(self, arguments: Mapping[str, Any]) -> ArgumentsT:
-        """The arguments, checked. Those that do not fit as they stand are read once more as agents may spell them."""
+        """Parse the arguments; on failure once more by the spellings that agents use."""
         try:
             return self.arguments.model_validate(dict(arguments))
         except ValidationError:

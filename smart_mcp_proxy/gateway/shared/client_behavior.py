@@ -1,4 +1,4 @@
-"""What clients do when they are told that their list changed: some ask for it again, some never do."""
+"""Learned behaviour of clients on list_changed: some refetch the list, some never do."""
 
 import time
 from collections.abc import Callable
@@ -17,7 +17,7 @@ _NAME_CHARS: Final = 100
 
 @dataclass(slots=True)
 class _Conduct:
-    """How clients of one name took announcements so far."""
+    """Reactions of clients of one name to notifications so far."""
 
     heeded: int = 0
     unheeded: int = 0

@@ -1,4 +1,4 @@
-"""What the gateway offers to agents by default: its own tools, in a list that never changes."""
+"""The gateway's own tools, in a list that never changes."""
 
 from collections.abc import Callable, Coroutine, Hashable, Mapping, Sequence
 from typing import Any, Final
@@ -43,7 +43,7 @@ class OwnTools:
 
     @property
     def instructions(self) -> str:
-        """What a model is told at connection, as of now."""
+        """Instructions for a model at connection, as of now."""
         return self._instructions()
 
     async def wait_listed(self) -> None:

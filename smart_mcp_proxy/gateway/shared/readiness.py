@@ -1,4 +1,4 @@
-"""The connection that a request goes to: waited for before the gates' last look, so that nothing waits after it."""
+"""Readiness of a server: waited for before the last check, so that nothing waits after it."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -15,7 +15,7 @@ another definition than the approved one either."""
 
 
 class Lists(Protocol):
-    """What servers list to this process."""
+    """Lists of the servers as this process has them."""
 
     def is_awaited(self, server: str) -> bool:
         """Whether a first list of the present connection is on its way."""
@@ -35,7 +35,7 @@ class Lists(Protocol):
 
 
 def connected_now(fleet: Fleet, server: str, lists: Lists | None = None) -> Upstream | None:
-    """A server that a request can be sent to at once; None where that has to be waited for, or never will be.
+    """A server that a request can be sent to at once; None where that would need a wait.
 
     Args:
         fleet: The servers' sessions.

@@ -1,4 +1,4 @@
-"""What an agent is told about something that waits for its user: what it asked for, and nothing that is withheld."""
+"""Refusals of what waits for its user, without any of what is withheld."""
 
 from smart_mcp_proxy.errors import QuarantinedError, RefusedError, RequestError
 from smart_mcp_proxy.models import ToolKey, WithheldState
@@ -51,7 +51,7 @@ def content_withheld(key: ToolKey, state: WithheldState) -> QuarantinedError:
 
 
 def content_differs_here(key: ToolKey) -> QuarantinedError:
-    """The refusal of a prompt, resource or template whose approved definition is not what its server lists now."""
+    """Refusal of a prompt, resource or template whose definition is not the approved one."""
     return QuarantinedError(
         f"Server '{server_of(key.server)}' does not list '{key}' here as the user approved it.",
         hint=f"{_ONLY_THE_USER} mcpproxy approve {shell_word(str(key))}",
@@ -69,7 +69,7 @@ def content_unlisted(server: str) -> QuarantinedError:
 
 
 def content_changed(key: ToolKey, *, is_gone: bool) -> RefusedError | RequestError:
-    """The refusal of a prompt, resource or template that became another one while the request waited."""
+    """Refusal of a prompt, resource or template that changed while the request waited."""
     if is_gone:
         return RequestError(f"'{key}' is no longer listed.", hint="The lists have what there is now.", code="not_found")
     return RefusedError(

@@ -1,4 +1,4 @@
-"""What a client is offered: a list of tools, and the way to call them."""
+"""Offers: the tools that a client sees, and the way to call them."""
 
 import time
 from collections.abc import Callable, Coroutine, Hashable, Mapping, Sequence
@@ -38,15 +38,15 @@ Tell = Callable[[], Coroutine[Any, Any, None]]
 
 
 class Offer(Protocol):
-    """What agents are offered: a list of tools, and the way to call them."""
+    """A list of tools, and the way to call them."""
 
     @property
     def instructions(self) -> str:
-        """What a model is told at connection; a look-up."""
+        """Instructions for a model at connection; a look-up."""
 
     @property
     def list_ttl_ms(self) -> int:
-        """How long a client may keep the list, in milliseconds."""
+        """Time for which a client may keep the list, in milliseconds."""
 
     async def wait_listed(self) -> None:
         """Returns when there is a list to show, if only an empty one."""
@@ -70,7 +70,7 @@ class Offer(Protocol):
         """Equal as long as the list is the same one; None while there is none to show; a look-up."""
 
     def hint(self, name: str) -> str:
-        """What to do about a name that is not listed."""
+        """Hint for a name that is not listed."""
 
     async def call(self, name: str, arguments: Mapping[str, Any], caller: Caller) -> RawResult:
         """The result of a listed tool."""
@@ -94,16 +94,16 @@ class Audience:
 
     @property
     def is_behind(self) -> bool:
-        """Whether the list is another one than the one they know."""
+        """Whether the list differs from the one that clients know."""
         return self._told is not _NOTHING and self.offer.state() != self._told
 
     def note_shown(self) -> None:
-        """The list is known to them as it is now: from here on each change is told, asked for meanwhile or not."""
+        """Mark the list as known to clients; each change from here on is notified."""
         if self._told is _NOTHING:
             self._told = self.offer.state()
 
     async def refresh(self) -> None:
-        """Tells them once if the list is another one than the one they know; what comes meanwhile, once after that."""
+        """Notify clients once if the list changed; changes meanwhile once after that."""
         if self._is_telling:
             return
         self._is_telling = True
@@ -122,7 +122,7 @@ Route = Literal["CALL_TOOL", "DYNAMIC", "TOOLSET", "PASSTHROUGH"]
 
 @dataclass(frozen=True, slots=True)
 class Routed:
-    """What one client is offered, and why.
+    """One client's offer, and the reason for it.
 
     Attributes:
         route: What it gets.
@@ -174,7 +174,7 @@ class Session(Audience):
         self.note_shown()
 
     def listens(self) -> None:
-        """The client begins to hear what comes outside its requests: it is told of what it may have missed before."""
+        """Start notifications outside requests; the client first gets what it may have missed."""
         if self._listed not in (_NOTHING, self._told) and not self.is_behind:  # else it is told soon
             self._listed = self._told
             spawn(self._tell(), "list changed")
@@ -213,24 +213,24 @@ def activity_of(session: Session) -> Activity:
 
 
 class Offers(Protocol):
-    """Which client is offered what."""
+    """The offers of all clients."""
 
     @property
     def is_changing(self) -> bool:
         """Whether a list can change as things are; a look-up."""
 
     def at(self, path: str, principal: Principal) -> Offer:
-        """What a modern client finds at a path.
+        """Return the offer for a modern client at a path.
 
         Raises:
             RequestError: Nothing is there, or not for this principal.
         """
 
     def route(self, client: Client) -> Routed:
-        """How a client of the handshake era is going to be served."""
+        """Decide how a client of the handshake era is served."""
 
     def to(self, client: Client, routed: Routed, on_change: Callable[[], None]) -> Offer:
-        """What a client of the handshake era is offered.
+        """Return the offer for a client of the handshake era.
 
         Args:
             client: Who it is.

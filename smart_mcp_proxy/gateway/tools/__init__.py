@@ -1,4 +1,4 @@
-"""What the agent sees: one file per tool."""
+"""The tools that agents see, one file a tool."""
 
 from smart_mcp_proxy.gateway.shared.base import AgentTool, Caller
 

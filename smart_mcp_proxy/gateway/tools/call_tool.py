@@ -1,4 +1,4 @@
-"""`call_tool_read`, `call_tool_write`, `call_tool_destructive`: one call path, three sets of annotations."""
+"""The three call tools: one call path, three sets of annotations."""
 
 from collections.abc import Coroutine, Mapping
 from typing import Annotated, Any, ClassVar, Literal
@@ -94,7 +94,7 @@ def _intent(arguments: CallArguments) -> Intent:
 
 
 def _arguments(parsed: CallArguments) -> dict[str, Any]:
-    """What is passed on, from whichever of the two parameters has any content."""
+    """Arguments to pass on, from the one of the two parameters that has content."""
     if not parsed.args_json:
         return parsed.args
     try:

@@ -134,7 +134,7 @@ class CodeExecution(AgentTool[CodeArguments]):
         return await rewritten(raw, fence) if self._settings.fence_results else raw
 
     async def _finish(self, arguments: CodeArguments, caller: Caller, ledger: Ledger, id: str) -> tuple[Finished, str]:
-        """What the script returned, and what its author may have meant otherwise."""
+        """Return the script's result, and advice on what its author may have meant otherwise."""
         script = self._script(arguments)
 
         async def make_call(name: str, args: Mapping[str, Any]) -> bytes:

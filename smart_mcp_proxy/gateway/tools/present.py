@@ -1,4 +1,4 @@
-"""What servers answer about resources and prompts, made fit to become the output of a tool of ours."""
+"""Servers' answers about resources and prompts, in the form of a tool's output."""
 
 from collections.abc import Callable
 from typing import Any

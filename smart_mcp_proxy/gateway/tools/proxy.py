@@ -30,7 +30,7 @@ SUBJECT_CHARS = 200
 
 
 class ProxyArguments(Arguments):
-    """Whatever is given: what fits is for the rules of the `proxy` tool to say, the same for every server with one."""
+    """Arguments as given; the rules of the `proxy` tool judge them, the same for every server."""
 
     model_config = ConfigDict(extra="allow")
 

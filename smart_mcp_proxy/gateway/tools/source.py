@@ -1,4 +1,4 @@
-"""One caller's view of all servers, as the `proxy` tool asks for it; every call goes the way that all calls go."""
+"""One caller's view of all servers for the `proxy` tool; calls take the one call path."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -22,7 +22,7 @@ __all__ = ["CallerSource"]
 
 
 class CallerSource:
-    """What one caller may see and use.
+    """The tools and contents that one caller may see and use.
 
     Args:
         visible: The tools that it may see.

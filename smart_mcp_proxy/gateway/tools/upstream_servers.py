@@ -121,7 +121,7 @@ class UpstreamServers(AgentTool[ServersArguments]):
                 return {"name": name, "lines": self._logs(name, arguments.lines)}
 
     def _logs(self, name: str, count: int) -> Sequence[str]:
-        """The last lines that a server wrote, the first and the last one a fence where the settings ask for it."""
+        """The last lines that a server wrote, between fences where the settings ask for it."""
         lines = self._management.logs(name, count)
         return fenced("\n".join(lines)).split("\n") if self._settings.fence_results else lines
 

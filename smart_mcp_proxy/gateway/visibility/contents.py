@@ -56,12 +56,12 @@ class Item(NamedTuple):
 
     @property
     def place(self) -> Place:
-        """Where it stands in its list."""
+        """Place in its list."""
         return self.server, self.record.id
 
 
 class Target(NamedTuple):
-    """What an agent's name or URI leads to.
+    """Target of an agent's name or URI.
 
     Attributes:
         server: Which server is asked.
@@ -84,7 +84,7 @@ class _State(NamedTuple):
 
 
 class Contents:
-    """What is seen of the servers' prompts and resources at one place.
+    """The servers' prompts and resources as seen at one place.
 
     Args:
         catalog: Holds them, approved and withheld.
@@ -108,7 +108,7 @@ class Contents:
         return [name for name, config in self._visible.servers.items() if not (config.disabled or config.quarantined)]
 
     def of(self, kind: ContentKind) -> Mapping[str, Item]:
-        """All of one kind by the name or URI that agents see; by server, then in the order they were first listed."""
+        """All items of one kind by shown name or URI; by server, then in first-listed order."""
         state, snapshot, rules = self._state, self._catalog.snapshot, self._visible.rules
         if state.snapshot is not snapshot or state.rules is not rules:
             state = self._state = _State(snapshot, rules, {})
@@ -156,7 +156,7 @@ class Contents:
         raise RequestError(f"No prompt is named {name[:NAME_CHARS]!r}.", hint=hint, code="not_found")
 
     def resource(self, uri: str) -> Target:
-        """What a URI leads to: a listed resource, one of a template, or one that its server names but does not list.
+        """Resolve a URI: a listed resource, one of a template, or one only named by its server.
 
         Raises:
             RequestError: It leads nowhere.
@@ -173,7 +173,7 @@ class Contents:
         return target
 
     def linked(self, server: str, uri: str) -> Target:
-        """A server's resource to which one of its results has linked, also one that is new to the server's lists.
+        """Resolve a resource that a server's result linked to; it may be new to its lists.
 
         Args:
             server: The one that linked to it.
@@ -198,7 +198,7 @@ class Contents:
         return split_gateway_uri(uri) or (None, uri)
 
     def template(self, uri: str) -> Target:
-        """What a template, or the URI of a resource, leads to.
+        """Resolve a template, or the template of a resource's URI.
 
         Raises:
             RequestError: Nowhere.
@@ -234,7 +234,7 @@ class Contents:
         )
 
     def _templated(self, uri: str) -> Target | None:
-        """What a URI leads to through a template.
+        """Resolve a URI through a template.
 
         A URI of ours holds the server's own one encoded, a filled template holds the values as an agent has put them
         in. Where it can be read either way, it is the server's own URI if a client may get that from the template.
@@ -313,7 +313,7 @@ def _refuse_withheld(snapshot: Snapshot, target: Target) -> None:
 
 
 def _by_shown(items: Iterator[Item]) -> Mapping[str, Item]:
-    """The items by what agents see, in their order; of two with one URI of the web the one that was listed first."""
+    """Items by shown name or URI, in order; of two with one web URI the first listed."""
     found: dict[str, Item] = {}
     for item in items:
         known = found.get(item.shown)

@@ -1,4 +1,4 @@
-"""Links in results: rewritten so that they lead to the gateway, and remembered for the principal that got them."""
+"""Links in results: rewritten to lead to the gateway, remembered for their principal."""
 
 import re
 import time
@@ -58,7 +58,7 @@ def may_link(raw: RawResult) -> bool:
 
 
 def _is_marked(text: bytes) -> bool:
-    """Whether a long text holds the mark; most are one long string, and a byte is found much faster than a word."""
+    """Return whether a long text holds the mark, searching for a byte before the word."""
     at = text.find(_QUOTE)
     for _ in range(_QUOTES):
         if at < 0 or text.startswith(_MARK, at):
@@ -120,7 +120,7 @@ def relinked_tool(definition: dict[str, Any], uri_of: UriOf) -> dict[str, Any]:
 
 
 class Links:
-    """What servers' results have linked to, for each principal; shared by all processes on one catalog.
+    """Links of servers' results, by principal; shared by all processes on one catalog.
 
     Args:
         catalog: Keeps the links.
@@ -148,7 +148,7 @@ class Links:
         return raw
 
     async def find(self, contents: Contents, uri: str, principal: str) -> Target:
-        """What a URI leads to for a principal, what its results linked to included.
+        """Resolve a URI for a principal, links of its results included.
 
         Raises:
             RequestError: It leads nowhere.
@@ -192,7 +192,7 @@ class Links:
 
 
 def _listed(contents: Contents, uri: str) -> Target | None:
-    """What a URI leads to without links; None where it is nowhere that may be read."""
+    """Resolve a URI without links; None where nothing readable is there."""
     try:
         return contents.resource(uri)
     except ProxyError:

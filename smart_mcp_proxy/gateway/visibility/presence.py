@@ -1,4 +1,4 @@
-"""Whether a server's present tools are known; a server that is still connecting gets a short time for its list."""
+"""Presence of a server's list; a connecting server gets a short time to list its tools."""
 
 import time
 from collections.abc import Callable
@@ -21,7 +21,7 @@ _ON_ITS_WAY: Final = frozenset({ServerState.DISCONNECTED, ServerState.CONNECTING
 
 
 class Listings(Protocol):
-    """What servers have listed to this process."""
+    """Lists that servers gave this process."""
 
     def is_fresh(self, server: str) -> bool:
         """Whether the server's tools were listed on its present connection."""

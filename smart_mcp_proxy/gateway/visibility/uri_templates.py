@@ -1,4 +1,4 @@
-"""URIs of upstream resources as agents see them, and templates of URIs, matched without ever going back.
+"""URIs of upstream resources as agents see them, and templates matched without backtracking.
 
 An agent meets the resource `file:///a b` of the server `docs` as `mcpproxy://docs/file%3A%2F%2F%2Fa%20b`. Of a template
 only the text around its expressions is encoded, so that an agent fills it in as it would fill in the server's own.
@@ -71,7 +71,7 @@ def split_gateway_uri(uri: str) -> tuple[str, str] | None:
 
 
 def match(template: str, uri: str) -> tuple[str, ...] | None:
-    """What stands in `uri` for each expression of `template`; None if it does not fit.
+    """Match a URI: the value of each expression of `template`; None if it does not fit.
 
     Each expression stands for as little text as lets the rest fit. That takes time in proportion to the length of
     both, whatever a server lists.
@@ -108,7 +108,7 @@ def _values_of(expression: str) -> re.Pattern[str]:
 
 
 def canonical(uri: str) -> str:
-    """One spelling of all the URIs that a server may take for this one. Made for refusals: it likens rather too many.
+    """Normalise a URI for refusals: spellings that a server may treat alike, rather too many.
 
     Case of scheme and host, percent-encoding, dot segments, empty segments and the fragment make no difference.
     """

@@ -1,4 +1,4 @@
-"""Which tools may be seen and called, and under which name a caller reaches one."""
+"""The view of tools: which may be seen and called, and under which names."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Mapping, Set
@@ -86,7 +86,7 @@ class Visible:
         self._per_client: tuple[object, frozenset[str]] = (None, frozenset())
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
-        """What `make` returned when this was first asked for `key`; kept for as long as this object lives, no longer.
+        """Return what `make` returned first for `key`; kept as long as this object lives.
 
         A weak dictionary of what refers to its own key would keep both for ever.
         """
@@ -118,7 +118,7 @@ class Visible:
         return self._per_client[1]
 
     def sees_content(self, server: str, name: str) -> bool:
-        """Whether a server's prompt of this name, or resource or template of this URI, may be seen and used here."""
+        """Return whether a server's prompt, resource or template may be seen and used here."""
         return self._current().offers_content(server, name)
 
     @property
@@ -147,7 +147,7 @@ class Visible:
         return bool(rules.profile and rules.profile.pin) or any(config.pin for config in rules.servers.values())
 
     def is_pinned(self, record: ToolRecord) -> bool:
-        """Whether the configuration always lists this tool: a server's entry or the profile names it in any form."""
+        """Return whether an entry or the profile pins this tool, in any form of its name."""
         server, tool = record.key
         full = {str(record.key), record.listed_name}
         profile = self._current().profile
@@ -168,7 +168,7 @@ class Visible:
         return seen.by_server[server]
 
     def _now(self) -> _Seen:
-        """What is visible now, looked through once per state of catalog and configuration, in whichever thread."""
+        """Compute what is visible once per state of catalog and configuration, in any thread."""
         seen, snapshot, rules = self._seen, self._catalog.snapshot, self._current()
         if seen.snapshot is not snapshot or seen.rules is not rules:
             by_id = {id_: each for id_, each in snapshot.by_id.items() if rules.offers(each)}
@@ -176,7 +176,7 @@ class Visible:
         return seen
 
     def _shows(self, snapshot: Snapshot, record: ToolRecord) -> bool:
-        """Whether a tool of `snapshot` is visible; looked at alone, once per state: no call waits for thousands."""
+        """Return whether a tool of `snapshot` is visible; computed alone, once per state."""
         seen, looked = self._seen, self._look(snapshot)
         if seen.snapshot is snapshot and seen.rules is looked.rules:
             return record.id in seen.by_id
@@ -186,7 +186,7 @@ class Visible:
         return shown
 
     def _look(self, snapshot: Snapshot) -> _Looked:
-        """What was looked at so far in the present state."""
+        """Results of look-ups so far in the present state."""
         looked, rules = self._looked, self._current()
         if looked.snapshot is not snapshot or looked.rules is not rules:
             looked = self._looked = _Looked(snapshot, rules, {}, {})
@@ -249,7 +249,7 @@ class Visible:
         )
 
     def kept_back(self, name: str) -> str:
-        """Why a tool of that canonical or listed name cannot be had, as a sentence; empty where no such tool is."""
+        """Explain why a tool of that name is withheld, as a sentence; empty if there is none."""
         if len(name) > NAME_LIMIT_CHARS or not name.strip() or " " in name:  # words, as nearly always
             return ""
         try:
@@ -276,7 +276,7 @@ class Visible:
         return max(fitting)[1] if fitting else None
 
     def _refuse_kept_back(self, name: str) -> None:
-        """Passes unless the name leads to a tool that is withheld, or to a server that is switched off or waits.
+        """Raise if the name is of a withheld tool, or of a server that is off or waits.
 
         Whether a server that offers nothing at present has such a tool is not said.
         """
@@ -301,7 +301,7 @@ class Visible:
         return next((each for each in withheld.values() if each.record.listed_name == name), None)
 
     def waiting(self) -> Mapping[str, int]:
-        """How many of its tools wait for the user, by server; without those that the user blocked."""
+        """Count the tools that wait for the user, by server; without blocked ones."""
         rules, withheld = self._current(), self._catalog.snapshot.withheld.values()
         open_ = (each for each in withheld if each.state is not WithheldState.BLOCKED)
         return Counter(each.record.key.server for each in open_ if rules.offers(each.record)) if withheld else {}

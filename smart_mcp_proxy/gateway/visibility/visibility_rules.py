@@ -14,7 +14,7 @@ _ACCESS: tuple[CallVariant, ...] = get_args(CallVariant)
 
 
 class Rules(NamedTuple):
-    """The part of the catalog that configuration, profiles and reaches show: pure decisions over names and hints."""
+    """The part of the catalog that configuration, profiles and reaches show: pure decisions."""
 
     servers: Mapping[str, ServerConfig]
     profile: Profile | None
@@ -58,7 +58,7 @@ class Rules(NamedTuple):
         ]
 
     def offers_content(self, server: str, name: str) -> bool:
-        """Whether a server's prompt or resource is shown: all that reach the server may read, and get, what it has."""
+        """Return whether a server's prompt or resource is shown to those who reach the server."""
         config = self.servers.get(server)
         if config is None or config.disabled or config.quarantined:
             return False

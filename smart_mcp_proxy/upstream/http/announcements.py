@@ -1,4 +1,4 @@
-"""What a server says by itself: one stream held open to hear it, and opened again whenever it ends."""
+"""Listener for unsolicited messages: one stream held open, and reopened when it ends."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

@@ -31,7 +31,7 @@ Origin = tuple[str, str, int]
 
 
 class AnswerHead(NamedTuple):
-    """What stands in front of an answer's body.
+    """Status line and headers of a response.
 
     Attributes:
         status: Of HTTP.
@@ -140,7 +140,7 @@ class Connection(asyncio.BufferedProtocol):
         self._unread.register(transport.get_extra_info("socket").fileno(), select.POLLIN)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where the next bytes go."""
+        """Return the buffer for the next bytes."""
         return self._buffer
 
     def buffer_updated(self, nbytes: int) -> None:
@@ -231,7 +231,7 @@ class Connection(asyncio.BufferedProtocol):
         self._headers[key] = text
 
     def on_headers_complete(self) -> None:
-        """The head is whole; one of a 1xx status only announces another one."""
+        """Finish the response head; a 1xx status only precedes the final one."""
         status = self._parser.get_status_code()
         if self._response is None or 100 <= status < 200:
             return

@@ -1,4 +1,4 @@
-"""The HTTP side of a raw session: sends requests to one address, and says truthfully why one got no answer."""
+"""HTTP requests of a raw session to one address, with a truthful cause for every failure."""
 
 import asyncio
 import os
@@ -38,7 +38,7 @@ _MEDIA_TYPES: Final = 64
 
 
 class Endpoint:
-    """One server's address, with connections, cookies and headers of its own. Nothing comes from the environment.
+    """One server's address, with its own connections, cookies and headers; ignores the environment.
 
     Compression is declined: a small answer that unpacks to gigabytes would pass every limit on size.
 
@@ -147,7 +147,7 @@ class Endpoint:
         return self.error(Failure(reason, was_refused=True, hint=OPEN_FILES_HINT if none_left else ""))
 
     async def read_some(self, response: Response) -> bytes:
-        """What has arrived of the body, at least one byte; empty at its end.
+        """Return body bytes that have arrived, at least one; empty at the end.
 
         Raises:
             UpstreamError: The connection broke.
@@ -215,7 +215,7 @@ class Endpoint:
 
 
 def media_type(response: Response) -> str:
-    """What kind of body an answer has, without parameters, in lower case; empty if it does not say."""
+    """Media type of a response without parameters, in lower case; empty if it has none."""
     return _media_type(response.headers.get("content-type", ""))
 
 
@@ -237,7 +237,7 @@ def _target(response: Response) -> str | None:
 
 
 def _may_follow(verb: str, response: Response, target: str) -> bool:
-    """Whether a redirect leaves the request as it was, and on the origin it was meant for or its https twin."""
+    """Return whether a redirect keeps the request unchanged on its origin or the https twin."""
     if response.status not in (307, 308) and not (verb == "GET" and response.status in (301, 302, 303)):
         return False
     here, there = urlsplit(response.url), urlsplit(target)

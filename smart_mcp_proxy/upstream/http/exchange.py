@@ -14,7 +14,7 @@ _PIECE_BYTES: Final = 16_384
 
 
 class BadAnswerError(Exception):
-    """What came back is no valid HTTP."""
+    """The response is not valid HTTP."""
 
 
 class RequestBody:
@@ -84,11 +84,11 @@ class Response:
 
     @property
     def arrived(self) -> bytes:
-        """What has arrived of the body and was not read."""
+        """Bytes of the body that have arrived and were not read."""
         return b"".join(self._chunks)
 
     async def read_some(self) -> bytes:
-        """What has arrived of the body, at least one byte; empty at its end.
+        """Return body bytes that have arrived, at least one; empty at the end.
 
         Raises:
             BadAnswerError: The rest is no valid HTTP.
@@ -107,7 +107,7 @@ class Response:
         return chunk
 
     async def read_whole(self, limit_bytes: int) -> Sequence[bytes] | None:
-        """What has not been read of the body, to its end, in pieces; None if that is longer than `limit_bytes`.
+        """Read the rest of the body in pieces; None if it is longer than `limit_bytes`.
 
         Raises:
             BadAnswerError: The rest is no valid HTTP.

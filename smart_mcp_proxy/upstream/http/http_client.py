@@ -1,4 +1,4 @@
-"""A client of one HTTP server: its address, cookies and kept connections; of the environment only proxies count."""
+"""HTTP client of one server: address, cookies, kept connections; proxies by the environment."""
 
 import asyncio
 from collections.abc import Callable, Mapping

@@ -32,7 +32,7 @@ _log = get_logger("upstream")
 
 
 class HttpSession:
-    """What one server and we send each other; knows the session's headers, not the era.
+    """Messages between one server and us; knows the session's headers, not the era.
 
     Args:
         server: Configured name, for messages.
@@ -139,7 +139,7 @@ class HttpSession:
 
     @property
     def chores(self) -> int:
-        """How many things go on in the background."""
+        """Number of background tasks."""
         return len(self._chores)
 
     # --- reading answers
@@ -182,7 +182,7 @@ class HttpSession:
         return None
 
     async def _read_refusal(self, response: Response, request_id: int) -> None:
-        """Reads an answer of status 400 or above: the server's JSON-RPC error if it is a whole one, else the status.
+        """Read a response of status 400 or above: the server's whole JSON-RPC error, else the status.
 
         Source: contract.md, Results and errors: a server's HTTP status outlives its body.
         """
@@ -199,7 +199,7 @@ class HttpSession:
             raise self._endpoint.status_error(response, words_of(body), has_session=has_session)
 
     async def _read_lines(self, response: Response, on_message: OnMessage) -> Sequence[bytes]:
-        """What a JSON body holds after the notifications that it begins with, each in a line of its own."""
+        """Dispatch the notifications that a JSON body begins with, a line each; return the rest."""
         lines = MessageLines(self._max_event_bytes)
         while chunk := await self._endpoint.read_some(response):
             for notification in lines.feed(chunk):

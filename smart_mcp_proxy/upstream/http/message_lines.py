@@ -1,4 +1,4 @@
-"""Notifications in front of an answer: which messages are some, and a JSON body that brings them line by line."""
+"""Notifications in front of a response in a JSON body, line by line."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -42,7 +42,7 @@ class MessageLines:
 
     @property
     def rest(self) -> bytes:
-        """What is no notification, and everything after it."""
+        """Bytes from the first message on that is no notification."""
         return bytes(self._rest)
 
     @property

@@ -69,7 +69,7 @@ async def open_raw_http(
 
 
 class RawHttpLink:
-    """A session over HTTP: an exchange for each request, and one stream to hear what the server says by itself.
+    """A session over HTTP: an exchange for each request, and one stream for unsolicited messages.
 
     Args:
         config: The server, expanded.
@@ -309,7 +309,7 @@ class RawHttpLink:
         return {} if method == "initialize" else self._session.headers
 
     def _cancel(self, request_id: int, method: str, body: RequestBody) -> None:
-        """Tells a server of the handshake era that nobody waits; to a modern one the closed connection says so."""
+        """Cancel a request at a handshake-era server; at a modern one closing the connection does it."""
         if self.era == "handshake" and body.is_sent and self._reason is None and method not in _UNCANCELLABLE:
             params = {"requestId": request_id, "reason": "the caller no longer waits"}
             self._session.say_soon({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params})
@@ -324,7 +324,7 @@ class RawHttpLink:
     # --- announcements
 
     async def _start_listening(self) -> None:
-        """Opens the stream of announcements where there may be one, so that no change after the list is missed."""
+        """Open the stream of unsolicited messages, so that no change after the list is missed."""
         is_modern = self.era == "modern"
         if is_modern and not announced(self.capabilities):
             return

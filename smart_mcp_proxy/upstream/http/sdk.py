@@ -76,7 +76,7 @@ async def open_http(
 
 
 class SdkLink:
-    """A session that lives in a task of its own: what goes wrong inside never escapes as a foreign cancellation.
+    """A session in a task of its own: nothing inside escapes as a foreign cancellation.
 
     Args:
         config: The server, expanded.
@@ -226,7 +226,7 @@ class SdkLink:
             self._on_event(event)
 
     async def _listen(self, session: Session) -> None:
-        """Keeps a subscription to tool list changes open; each new one counts as a change, for the gap before it."""
+        """Keep a subscription to list changes open; each reopening counts as a change."""
         pause, longest = _RELISTEN_S
         while self._reason is None:
             try:

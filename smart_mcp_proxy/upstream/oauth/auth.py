@@ -1,4 +1,4 @@
-"""Signing in to servers: by a person when told to, renewed by itself, shared by all processes of a data directory."""
+"""Sign-in to servers: started by a person, renewed automatically, shared by all processes."""
 
 import asyncio
 import time
@@ -28,7 +28,7 @@ _WATCH_S: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class SignedOut:
-    """How a sign-out went.
+    """Outcome of a sign-out.
 
     Attributes:
         was_signed_in: There was something to forget.
@@ -71,7 +71,7 @@ class SignIns:
         return f"<SignIns in use: {', '.join(name for name, bearer in self._bearers.items() if bearer.is_open)}>"
 
     async def bearer(self, config: ServerConfig) -> Bearer:
-        """What to send to this server, ready for use; whoever gets it closes it. Asks no person.
+        """Return the bearer for this server; the caller closes it. Asks no person.
 
         Raises:
             UpstreamAuthError: Somebody has to sign in first; nothing was sent.

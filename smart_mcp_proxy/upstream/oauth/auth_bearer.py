@@ -1,4 +1,4 @@
-"""The access token of one server while it is in use: renewed ahead of its end, and once when it is refused."""
+"""Access token of one server in use: renewed ahead of its expiry, and once when refused."""
 
 import asyncio
 import random
@@ -44,7 +44,9 @@ def renewal_due_s(sign_in: SignIn, rng: random.Random) -> float | None:
 
 
 class Bearer:
-    """What a server is sent to know us by. Other processes may renew it, too: refresh tokens work once.
+    """The access token sent to one server.
+
+    Other processes may renew it, too: refresh tokens work once.
 
     Args:
         config: The server, expanded.
@@ -259,6 +261,6 @@ class Bearer:
 
 
 def _added(wanted: str, scope: str) -> str:
-    """What of `scope` is not in `wanted` yet and still fits."""
+    """Scopes of `scope` that `wanted` lacks and that still fit."""
     added = " ".join(one for one in dict.fromkeys(scope.split()) if one not in wanted.split())
     return added if len(wanted) + len(added) <= _WANTED_CHARS else ""

@@ -1,4 +1,4 @@
-"""Where the browser comes back to after a sign-in: one page on 127.0.0.1, for as long as a person is waited for."""
+"""Redirect target of a sign-in: one page on 127.0.0.1 while a person is waited for."""
 
 import asyncio
 import secrets
@@ -30,7 +30,7 @@ _PAGE: Final = (
 
 
 class CallbackServer:
-    """Shows a person an address and waits for the browser to come back with the same `state`; see `Browser`.
+    """Shows a person an address and waits for the redirect with the same `state`; see `Browser`.
 
     Anything else that comes to the port, a forged or repeated answer too, is turned away and changes nothing.
 
@@ -71,7 +71,7 @@ class CallbackServer:
             await self._listener.wait_closed()
 
     async def ask(self, url: str, state: str) -> AuthorizationCodeResult:
-        """What came back with `state`, after the person was shown `url`.
+        """Show `url` to the person and return the redirect with `state`.
 
         Raises:
             UpstreamAuthError: It was refused, or nobody came in time.

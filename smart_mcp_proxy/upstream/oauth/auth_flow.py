@@ -1,4 +1,4 @@
-"""The OAuth flows, by the MCP SDK: it decides what is asked next, every question goes out through `AuthHttp`."""
+"""OAuth flows of the MCP SDK, with every request sent through `AuthHttp`."""
 
 import logging
 import time
@@ -201,7 +201,7 @@ class SignInFlow:
         )
 
     def _challenge(self, response: httpx2.Response, earlier: SignIn | None) -> httpx2.Response:
-        """The server's refusal as the SDK is to see it: a person who signs in means it, whatever the server says.
+        """Shape the server's refusal for the SDK: a person who signs in wants the flow in any case.
 
         Configured scopes go before those that the server asks for, and a challenge is where the SDK looks first. What
         a request has failed for comes on top of what there is. Source: MCP, basic/authorization, Step-Up.
@@ -286,7 +286,7 @@ def _is_metadata_of_origin(request: httpx2.Request) -> bool:
 
 
 def _places_of_old(request: httpx2.Request) -> dict[str, Any]:
-    """Metadata of a server that has none: its own origin, with the places that were agreed on before there was any.
+    """Default metadata for a server without any: its origin with the paths of 2025-03-26.
 
     Source: MCP 2025-03-26, basic/authorization, Fallbacks for Servers without Metadata Discovery; PKCE is required.
     """
@@ -296,7 +296,10 @@ def _places_of_old(request: httpx2.Request) -> dict[str, Any]:
 
 
 def _error_code(response: httpx2.Response) -> str:
-    """What an authorization server calls the failure; empty if it does not say. Source: RFC 6749, section 5.2."""
+    """Error code of an authorization server's response; empty if absent.
+
+    Source: RFC 6749, section 5.2.
+    """
     try:
         body = response.json()
     except ValueError:

@@ -1,4 +1,4 @@
-"""HTTP for discovery, registration and tokens. Every address is resolved, judged and then connected to as judged."""
+"""HTTP for discovery, registration and tokens: addresses are resolved, judged, then used."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -45,7 +45,7 @@ class AuthHttp:
         self._server_reach: Reach | None = None
 
     async def check(self, url: str) -> list[str]:
-        """The IP addresses to connect to for `url`, all of them judged; none where only the proxy knows its host.
+        """Resolve and judge `url`: the IP addresses to use; none where only the proxy knows its host.
 
         Raises:
             UpstreamAuthError: It must not be used.

@@ -1,4 +1,4 @@
-"""The MCP SDK's OAuth client, prepared for one server: for a first sign-in, or as it was after the last one."""
+"""The MCP SDK's OAuth client for one server: for a first sign-in, or from a stored one."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, fields
@@ -38,7 +38,7 @@ class Browser(Protocol):
     redirect_uri: str
 
     async def ask(self, url: str, state: str) -> AuthorizationCodeResult:
-        """What came back with this `state`, after the person was shown `url`.
+        """Show `url` to the person and return the redirect with this `state`.
 
         Raises:
             UpstreamAuthError: The person or the authorization server refused, or nobody came.
@@ -47,7 +47,7 @@ class Browser(Protocol):
 
 
 class Memory:
-    """What the SDK stores, for as long as one flow takes, and what it does not keep.
+    """The SDK's storage during one flow, and facts that the SDK does not keep.
 
     Attributes:
         issuer: Of the authorization server, letter by letter as its metadata has it.
@@ -153,7 +153,7 @@ def provider_after(url: str, options: OAuthOptions, memory: Memory, held: SignIn
 def known_client(
     options: OAuthOptions, browser: Browser | None, earlier: SignIn | None
 ) -> OAuthClientInformationFull | None:
-    """Who we are already: the configured client, or the one registered last where its way back is the same."""
+    """The configured client, or the last registered one if its redirect address is the same."""
     if options.client_id:
         return OAuthClientInformationFull(
             client_id=options.client_id,
@@ -169,7 +169,7 @@ def known_client(
 
 
 def to_sign_in(context: OAuthContext, tokens: OAuthToken, now_s: float, earlier: SignIn | None) -> SignIn:
-    """What is stored of a flow that brought `tokens`, after `earlier`."""
+    """Build the sign-in to store from a flow that brought `tokens`, after `earlier`."""
     metadata, client, named = context.oauth_metadata, context.client_info, context.protected_resource_metadata
     assert metadata is not None
     assert client is not None
@@ -196,7 +196,7 @@ def _with_resource(provider: OAuthClientProvider, resource: str) -> OAuthContext
 
 
 def _only(resource: str) -> Callable[[str, str | None], Awaitable[None]]:
-    """What refuses a server that says it is another resource than the configured one."""
+    """Return a check that refuses a server that claims another resource than the configured one."""
 
     async def check(_: str, named: str | None) -> None:
         if named != resource:

@@ -32,7 +32,7 @@ Stamp = tuple[int, int, int] | None
 
 
 class SignIn(msgspec.Struct, frozen=True):
-    """What one sign-in brought, and what it takes to renew it. Bound to one issuer: nobody else is ever shown it.
+    """Tokens of one sign-in and what renews them, bound to one issuer.
 
     Attributes:
         issuer: The authorization server.
@@ -87,7 +87,7 @@ class SignInStore:
         return f"<SignInStore {self._folder}>"
 
     def stamp(self, server: str, url: str) -> Stamp:
-        """Which state of it is stored; a change means that somebody signed in, out, or renewed it."""
+        """Stamp of the stored state; it changes when anybody signs in, out, or renews."""
         try:
             facts = self._path(server, url).lstat()
         except OSError:
@@ -168,7 +168,7 @@ class SignInStore:
 
 
 def _bound_to(server: str, url: str, issuer: str) -> bytes:
-    """What a sign-in is for; a file that is moved to another server's place cannot be opened there."""
+    """Associated data of a stored sign-in; a file moved to another server cannot be opened there."""
     return json.dumps([server, url, issuer]).encode()
 
 

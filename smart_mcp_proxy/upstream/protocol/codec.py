@@ -149,7 +149,7 @@ def request_line(request_id: int, method: str, params: Mapping[str, Any]) -> byt
 
 
 def cleaned(line: bytes) -> bytes:
-    """`line` without BOM and surrounding blanks, invalid UTF-8 and lone surrogate escapes replaced by U+FFFD."""
+    """Strip BOM and blanks from `line`; replace invalid UTF-8 and lone surrogates by U+FFFD."""
     line = line.removeprefix(_BOM).strip()
     if not line.isascii():
         try:
@@ -168,7 +168,9 @@ def _without_lone_surrogate(match: re.Match[bytes]) -> bytes:
 
 
 def decode_messages(*pieces: bytes) -> list[Envelope] | BrokenMessage | None:
-    """The messages in one line or body (a batch has several), a broken one, or None for what was never meant as one.
+    """Decode the messages of one line or body, a broken one, or None for no message at all.
+
+    A batch has several.
 
     They are read from the text as `cleaned` makes it.
 
@@ -197,7 +199,7 @@ def decode_messages(*pieces: bytes) -> list[Envelope] | BrokenMessage | None:
 
 
 async def read_messages(*pieces: bytes) -> list[Envelope] | BrokenMessage | None:
-    """What `decode_messages` says of a text; what takes long is left to a thread, so that nobody else waits for it.
+    """Do what `decode_messages` does; a long text in a thread.
 
     Args:
         pieces: The text, at least one piece.
@@ -226,7 +228,7 @@ def _has_line_ends(text: bytes) -> bool:
 
 
 def _long_reply(pieces: Sequence[bytes], *, is_clean: bool) -> LongReply | None:
-    """A reply in one of the usual spellings, its result one JSON object and nothing else; None for all other lines.
+    """Recognise a reply in a usual spelling whose result is one JSON object; None for others.
 
     Args:
         pieces: A line, cleaned.
@@ -252,7 +254,7 @@ def _is_meant(message: Envelope) -> bool:
 
 
 def recovered_id(head: bytes, tail: bytes) -> int | None:
-    """The id of a message of which only the ends can be read; None unless it is certain to be the message's own.
+    """Recover the id of a message from its ends; None unless it is certainly its own.
 
     Certain means beside the message's `jsonrpc` member: an `id` alone may be anything inside a result.
     """

@@ -8,7 +8,7 @@ __all__ = ["Deadline"]
 
 
 class Deadline:
-    """In a `with` block: what takes longer ends with TimeoutError, as under `asyncio.timeout`, for a third of the cost.
+    """Time limit of a `with` block, like `asyncio.timeout` for a third of the cost.
 
     Args:
         seconds: From entering on.

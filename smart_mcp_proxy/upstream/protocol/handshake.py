@@ -1,4 +1,4 @@
-"""Which era a stdio server speaks, and what it says of itself."""
+"""Negotiation with a stdio server: its era, and its description of itself."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -35,7 +35,7 @@ _PROBE_S: Final = 1.5
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """What gateway and server agreed on."""
+    """Outcome of the negotiation."""
 
     era: Era
     protocol_version: str
@@ -54,7 +54,7 @@ def modern_meta(version: str) -> dict[str, Any]:
 
 
 def enveloped(meta: Mapping[str, Any], envelope: Mapping[str, Any]) -> dict[str, Any]:
-    """`meta` with the envelope of a modern request; the capabilities that `meta` declares for this request stay."""
+    """Merge the envelope of a modern request into `meta`, keeping capabilities declared there."""
     whole = {**meta, **envelope}
     if CLIENT_CAPABILITIES_META_KEY in meta and CLIENT_CAPABILITIES_META_KEY in envelope:
         whole[CLIENT_CAPABILITIES_META_KEY] = meta[CLIENT_CAPABILITIES_META_KEY]
@@ -67,7 +67,7 @@ def announces_tools(capabilities: Mapping[str, Any]) -> bool:
 
 
 def announced(capabilities: Mapping[str, Any]) -> dict[str, bool]:
-    """What to subscribe to at a server of the modern era that declares these; empty where it announces nothing."""
+    """Subscriptions for a modern server with these capabilities; empty where it announces nothing."""
     declared = {kind: capabilities.get(kind) for kind in ("tools", "prompts", "resources")}
     return {
         f"{kind}ListChanged": True
@@ -77,7 +77,7 @@ def announced(capabilities: Mapping[str, Any]) -> dict[str, bool]:
 
 
 def server_label(info: object) -> str:
-    """Name and version out of a `serverInfo` object, for display, secrets hidden; empty where there is none."""
+    """Name and version of a `serverInfo` for display, secrets hidden; empty where there is none."""
     if not isinstance(info, Mapping):
         return ""
     # Hidden first: half of a secret is not found any more.
@@ -153,7 +153,7 @@ def _newest_known(versions: object) -> str | None:
 
 
 def _discovered(probe: "asyncio.Future[RawResult]") -> Agreement | None:
-    """What the answer to `server/discover` says, None if it is no sign of the modern era."""
+    """Read the answer to `server/discover`; None if it is no sign of the modern era."""
     if probe.cancelled() or probe.exception() is not None:
         return None
     result = _object(probe.result().text)

@@ -1,4 +1,4 @@
-"""Which HTTP headers a request of the modern era carries besides its body, so that others can route it unread."""
+"""HTTP headers of modern requests, which let others route them unread."""
 
 from collections.abc import Mapping
 from functools import lru_cache

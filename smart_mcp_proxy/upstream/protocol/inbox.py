@@ -1,4 +1,4 @@
-"""What arrives over HTTP: each message dealt with, on whichever stream it came."""
+"""Dispatch of messages that arrive over HTTP, on whichever stream."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
@@ -140,7 +140,7 @@ def _is_whole_error(message: Envelope) -> bool:
 
 
 def event_of(message: Envelope) -> LinkEvent | None:
-    """What a notification of the server's tells; None where that is nothing that anybody here wants to know."""
+    """Convert a server's notification into an event; None where nothing here needs it."""
     if message.method == "notifications/message":
         return LogLine(bytes(message.params)[:_LOG_TEXT_CHARS].decode(errors="replace"))
     return announced_event(message.method, bytes(message.params))

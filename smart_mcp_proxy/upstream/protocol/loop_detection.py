@@ -1,4 +1,4 @@
-"""Which gateways stand in front of this one and behind it, so that none becomes a server of its own.
+"""Proxy loop detection: the gateways in front of this one and behind it.
 
 Behind it: a gateway says in its capabilities who it is, and who is behind it. In front of it: a child process finds in
 its environment the gateways that it runs under.
@@ -28,7 +28,7 @@ _INSTANCE: Final = re.compile("[0-9a-f]{16}")
 
 
 def marked(environ: Mapping[str, str], config_file: Path | None) -> dict[str, str]:
-    """`environ` for the servers of a gateway: one that is a gateway too reads in it which ones it runs under.
+    """Environment for child servers, with the gateway-loop marker.
 
     A gateway that runs under one with the same configuration file takes that one's identity: it is the same again.
 

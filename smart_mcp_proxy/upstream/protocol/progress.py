@@ -27,7 +27,7 @@ _log = get_logger("upstream")
 
 
 class ProgressFeed:
-    """Passes the reports of one call on, in its own task. Most calls have none, so that to make one costs little.
+    """Relays one call's progress in its own task; cheap to create, as most calls have none.
 
     Args:
         on_progress: Where they go; None drops them.

@@ -1,4 +1,4 @@
-"""What a server wrote for people, as far as it is kept: secrets hidden, the last lines only."""
+"""Log lines of a server: secrets hidden, the last lines only."""
 
 import itertools
 from collections import deque

@@ -1,4 +1,4 @@
-"""What a server asks and tells the one client of its session, and what the client answers."""
+"""Requests and notifications of a server for the one client of its session."""
 
 import asyncio
 from collections import deque
@@ -77,7 +77,7 @@ class ClientSide(Protocol):
 
 
 class Exchange:
-    """One request of the client that is under way. Its deadline stands still while the client itself is asked.
+    """A request of the client under way; its deadline stands still while the client is asked.
 
     Args:
         line: The way back to the client on the request's own stream.
@@ -213,7 +213,7 @@ class Conversation:
             await asyncio.wait(tasks)
 
     def _exchange(self) -> tuple[Exchange | None, bool]:
-        """The request that what is read now belongs to, or most likely does, and whether it can be no other one."""
+        """The client's request that the present message belongs to, and whether that is certain."""
         own = _own_exchange.get()
         if own in self._exchanges:
             return own, True
@@ -282,7 +282,7 @@ class Conversation:
         sending.add_done_callback(self._replies.discard)
 
     async def _answered(self, message: Envelope, exchange: Exchange | None) -> Mapping[str, Any]:
-        """The client's answer, asked for on another request's stream where that of `exchange` has ended before."""
+        """Ask the client, on another request's stream if that of `exchange` has ended."""
         params = _object(message.params)
         while True:
             try:
@@ -327,7 +327,7 @@ def _object(text: msgspec.Raw) -> Mapping[str, Any]:
 
 
 def _redacted(params: bytes) -> Mapping[str, Any]:
-    """The params without the secrets in use; empty where they say nothing, or nothing that can be read without them.
+    """Params with secrets masked; empty where nothing readable is left.
 
     They are written anew first: a server may spell a secret with escapes that nobody looks for.
     """

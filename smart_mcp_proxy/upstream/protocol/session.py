@@ -1,4 +1,4 @@
-"""One open session with a server, whatever carries it: what the supervisor needs to know of it, and no more."""
+"""Session with a server, whatever the transport: the interface of the supervisor."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -56,7 +56,7 @@ _NEEDS_INPUT: Final = (
 
 @dataclass(frozen=True, slots=True)
 class ToolsChanged:
-    """The server says that its tool list is another one now."""
+    """The server sent `notifications/tools/list_changed`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +68,12 @@ class LogLine:
 
 @dataclass(frozen=True, slots=True)
 class ContentsChanged:
-    """The server says that its prompts or resources are other ones now."""
+    """The server's list of prompts or resources changed."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResourceUpdated:
-    """The server says that a resource is another one now.
+    """The server sent `notifications/resources/updated`.
 
     Attributes:
         uri: As the server knows it.
@@ -84,7 +84,7 @@ class ResourceUpdated:
 
 @dataclass(frozen=True, slots=True)
 class UpdatesMissed:
-    """Nobody listened for a while: any resource may be another one now."""
+    """Nobody listened for a while: any resource may have changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ OnEvent = Callable[[LinkEvent], None]
 
 
 def after_gap(capabilities: Mapping[str, Any]) -> tuple[LinkEvent, ...]:
-    """What may have happened while nobody listened to a server that declares these."""
+    """Events that may have been missed from a server with these capabilities."""
     has_contents = not {"prompts", "resources"}.isdisjoint(capabilities)
     contents = (ContentsChanged(),) if has_contents else ()
     return (ToolsChanged(), *contents, *((UpdatesMissed(),) if has_updates(capabilities) else ()))
@@ -128,7 +128,7 @@ def has_updates(capabilities: Mapping[str, Any]) -> bool:
 
 
 def announced_event(method: str, params: bytes) -> LinkEvent | None:
-    """What a notification says of lists and resources; None where it says nothing of them, or cannot be read."""
+    """Convert a notification on lists and resources into an event; None for others."""
     if method in _CHANGES:
         return _CHANGES[method]
     try:
@@ -149,7 +149,7 @@ class _UpdatedParams(msgspec.Struct):
 
 
 class _Agreed(msgspec.Struct):
-    """What a server agreed to announce, in the protocol's names."""
+    """Notifications that a server agreed to send, in the protocol's names."""
 
     toolsListChanged: bool = False  # noqa: N815
     promptsListChanged: bool = False  # noqa: N815

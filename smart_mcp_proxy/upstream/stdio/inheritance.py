@@ -83,7 +83,7 @@ def child_environment(environ: Mapping[str, str], configured: Mapping[str, str])
 
 
 def network_hint(environ: Mapping[str, str], config: ServerConfig, said: str) -> str:
-    """A further sentence of a hint: which variables a process lacks that ended for want of a way to the network.
+    """Hint on variables that an ended process lacked to reach the network.
 
     Args:
         environ: The gateway's environment.

@@ -1,4 +1,4 @@
-"""What a stdio server writes: each line dealt with, mostly as soon as it is there."""
+"""Dispatch of a stdio server's lines, mostly as soon as they arrive."""
 
 import asyncio
 import time

@@ -32,7 +32,7 @@ _LAST_WORDS_S = 0.2
 
 
 class _Notices(SubprocessStreamProtocol):
-    """Tells of the exit itself: `Process.wait()` waits for the pipes too, which a grandchild may hold open.
+    """Reports the exit itself: `Process.wait()` also waits for pipes that grandchildren hold.
 
     Attributes:
         exited: Set then.
@@ -120,7 +120,7 @@ class ChildProcess:
         return self._process.returncode
 
     async def read(self) -> bytes:
-        """What it wrote to stdout next, and was not taken; empty at the end."""
+        """Return the next unread bytes of stdout; empty at the end."""
         return await self._stdout.read(_CHUNK_BYTES)
 
     def offer(self, take: Callable[[bytes], bool]) -> None:

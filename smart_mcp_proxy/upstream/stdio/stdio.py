@@ -278,7 +278,7 @@ class StdioLink:
             raise lost_error(self._server, self._reason or "", was_sent=False) from exc
 
     def _cancel(self, request_id: int, method: str) -> None:
-        """Tells the server that nobody waits any more. Without waiting: the caller may be in the middle of leaving."""
+        """Send a cancellation without waiting: the caller may be in the middle of leaving."""
         if method in _UNCANCELLABLE:
             return
         params = {"requestId": request_id, "reason": "the caller no longer waits"}
@@ -297,7 +297,7 @@ class StdioLink:
         self._lose("ended" if code is None else f"ended with {_exit_words(code)}")
 
     async def _doubt(self) -> None:
-        """Ends the session if the server stays silent: a process that is stopped or stuck never ends by itself."""
+        """End the session if the server stays silent: a stopped process never ends by itself."""
         silent_since_s, began_s = self._inbox.heard_s, self._loop.time()
         method = "ping" if self.era == "handshake" else "server/discover"
         params = {"_meta": self._envelope} if self.era == "modern" else {}

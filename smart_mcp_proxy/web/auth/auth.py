@@ -1,4 +1,4 @@
-"""Who may come in over HTTP, and as whom: the one place that decides it, for both ways through the door."""
+"""Authentication over HTTP: the one place that decides it, for fast path and SDK alike."""
 
 import hashlib
 import hmac
@@ -40,7 +40,7 @@ class Keys:
         self._is_open = token is None and signed is None
 
     def known(self, authorization: bytes | None) -> Principal | None:
-        """Whose request this is by what is known already; None if that takes a closer look, or is nobody's. A look-up.
+        """Look up the principal of a request; None if that needs a closer look, or has none.
 
         Whoever sends a token is who the token says, on an open door as well: one that has ended opens nothing.
 
@@ -77,7 +77,7 @@ def _bearer(authorization: bytes) -> bytes:
 
 
 class Admission:
-    """An ASGI app that lets in whoever has a good token; what is behind it knows on whose behalf a request is made.
+    """ASGI app that admits good tokens and sets the principal for the app behind it.
 
     Args:
         app: Answers them.

@@ -17,7 +17,7 @@ _ANYBODY: Final = "*"
 
 
 class SignInDoor(NamedTuple):
-    """What lets people sign in.
+    """Sign-in of people.
 
     Attributes:
         tokens: Verifies what they get.
@@ -32,7 +32,7 @@ class SignInDoor(NamedTuple):
     scopes: Sequence[str]
 
     def beside(self, app: ASGIApp) -> ASGIApp:
-        """What serves the flow at its own paths and hands everything else on to `app`, untouched."""
+        """Serve the flow at its own paths and pass everything else to `app`, untouched."""
 
         async def answer(scope: Scope, receive: Receive, send: Send) -> None:
             is_ours = scope["type"] == "http" and scope["path"] in self.paths
@@ -42,7 +42,7 @@ class SignInDoor(NamedTuple):
 
 
 class Users:
-    """Who may use the gateway, and what is allowed to them.
+    """Users of the gateway and their permissions.
 
     Args:
         entries: A verified e-mail address, `@domain`, a subject without `@` in it or `*` each, with `=read`,
@@ -61,7 +61,7 @@ class Users:
             self._access[name.casefold() if "@" in name else name] = allowed
 
     def reach_of(self, token: AccessToken) -> Reach | None:
-        """How far the holder of a verified id token reaches, by the entry that names them most exactly."""
+        """Reach of the holder of a verified id token, by the most exact entry."""
         claims = token.claims
         subject = str(claims.get("sub") or "")
         # What a provider calls somebody is no address of theirs, even if it looks like one.

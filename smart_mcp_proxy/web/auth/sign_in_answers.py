@@ -18,7 +18,7 @@ Not `form-action`: browsers apply it to the redirects after the form that consen
 
 
 class StandardAnswers:
-    """An ASGI app whose pages carry a content security policy, and whose token endpoint refuses a grant with 400.
+    """ASGI app that adds a content security policy, and refuses bad grants with 400.
 
     The library answers `invalid_grant` with 401, which is for a client that could not be authenticated.
 

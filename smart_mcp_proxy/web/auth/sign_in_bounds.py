@@ -1,4 +1,4 @@
-"""How long and how frequent requests for the pages of the sign-in may be: whoever reaches the gateway may send them."""
+"""Limits on size and rate of sign-in requests, which anybody who reaches the gateway may send."""
 
 import math
 import time
@@ -37,7 +37,7 @@ _ERRORS: Final = {TooLargeError: "invalid_request", RateLimitedError: "temporari
 
 
 class _Allowance:
-    """How often one kind of thing may be written, in all and from one address."""
+    """Rate limit for one kind of write, in all and for each address."""
 
     def __init__(self, who: str, per_s: float, at_once: int) -> None:
         self._who = who
@@ -109,7 +109,7 @@ class BoundedPages:
 
 
 def _address_of(client: Any) -> int | None:
-    """Where a request comes from; None for this machine, whose address is also that of everybody behind its proxy."""
+    """Address of a request's client; None for this machine, which proxied clients share."""
     try:
         address = ip_address(client[0])
     except (TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""What serves the sign-in at an OpenID Connect provider. Apart, because it takes long to load and few ask for it."""
+"""Pages of the sign-in at an OpenID Connect provider; apart, because they load slowly."""
 
 import hmac
 import logging
@@ -26,7 +26,7 @@ logging.getLogger("fastmcp.server.auth.oidc_proxy").setLevel(logging.CRITICAL + 
 
 
 async def open_sign_in(settings: Settings) -> SignInDoor:
-    """What lets people sign in.
+    """Open the sign-in of people.
 
     Args:
         settings: They ask for it (`asks_for_sign_in`).

@@ -1,4 +1,4 @@
-"""What is kept of people's sign-ins: clients, codes and the provider's tokens, encrypted, in the data directory."""
+"""Storage of people's sign-ins: clients, codes and provider tokens, encrypted on disk."""
 
 import base64
 import hmac
@@ -30,7 +30,7 @@ SWEEP_EVERY_S: Final = 300.0
 
 
 class SweptFiles(FileTreeStore):
-    """Files, rid now and then of those whose time is over: the library removes only what somebody asks for again.
+    """Files swept of expired entries now and then: the library removes only what is asked for again.
 
     A sweep comes with something that is written, in the background, and not while there is another.
 

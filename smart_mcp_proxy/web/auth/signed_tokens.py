@@ -118,7 +118,7 @@ def names_in(claim: Any) -> frozenset[str] | None:
 
 
 def _reach_by_scopes(servers_claim: str) -> ReachOf:
-    """What tells a token's reach by its scopes and by the claim that names servers."""
+    """Return a function from a token's claims to its reach, by scopes and the servers claim."""
 
     def reach_of(token: AccessToken) -> Reach | None:
         access = next((access for scope, access in SCOPES.items() if scope in token.scopes), None)
@@ -129,7 +129,7 @@ def _reach_by_scopes(servers_claim: str) -> ReachOf:
 
 
 def signed_tokens(settings: Settings) -> SignedTokens | None:
-    """What verifies signed tokens by these settings; None where they ask for none.
+    """Create the verifier of signed tokens by these settings; None where they ask for none.
 
     Raises:
         ConfigError: Something that belongs to it is missing or cannot be used.

@@ -1,4 +1,4 @@
-"""Files with one token: made once, whole, for the owner's eyes only, and used by all processes that start together."""
+"""Files with one token: made once, whole, readable by the owner only, shared by processes."""
 
 import os
 import secrets
@@ -96,7 +96,7 @@ def _read(path: Path) -> str:
 
 
 def _make(path: Path) -> bool:
-    """Makes a token and puts it there, whole and readable by its owner only; False if another process was faster."""
+    """Create a token file, whole and owner-only; False if another process was faster."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "w") as file:

@@ -1,4 +1,4 @@
-"""Answers of the broker: one JSON body, or a stream as soon as the server says something before its answer."""
+"""Answers of the broker: one JSON body, or a stream once the server sends something before."""
 
 from datetime import UTC, datetime
 from typing import Any, Final

@@ -1,4 +1,4 @@
-"""The broker's endpoints on the HTTP door: who may use them, how much at once, and how requests are read."""
+"""HTTP endpoints of the broker: authorisation, limits, and reading of requests."""
 
 import asyncio
 from collections import Counter
@@ -244,7 +244,7 @@ def _refusal(scope: Scope, start: Message) -> ProxyError | None:
 
 
 def _admitted(scope: Scope, who: Principal | None) -> Principal:
-    """Who is let in.
+    """Return the principal that is let in.
 
     Raises:
         UnauthorizedError: Nobody.
@@ -265,5 +265,5 @@ async def _not_served(request: Request, exc: Exception) -> Response:
 
 
 async def _failed(request: Request, exc: Exception) -> Response:
-    """The answer where the gateway itself fails before it has begun another one."""
+    """Response to a failure of the gateway itself before another response began."""
     return failure(gateway_failed(), "", is_proxy=False)

@@ -15,13 +15,13 @@ _HOST = re.compile(rb"(?:[^\[\]@/\s]*|\[[0-9A-Fa-f:.]+\](?::\d+)?)")
 
 
 def allowed_hosts(settings: Settings) -> tuple[str, ...]:
-    """The names in a Host header that are answered to besides loopback: the settings' own and the public address's."""
+    """Host names accepted besides loopback: the settings' own and the public address's."""
     public = urlsplit(settings.public_url).hostname if settings.public_url is not None else None
     return (*settings.allowed_hosts, public) if public else settings.allowed_hosts
 
 
 class PlainAddress:
-    """Refuses a request whose Host or Origin two readers could understand in two ways; others go on untouched.
+    """Refuses a request whose Host or Origin is ambiguous; passes others on untouched.
 
     Args:
         app: Checks what is left.

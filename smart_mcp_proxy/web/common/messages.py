@@ -1,4 +1,4 @@
-"""HTTP messages as the broker and REST both have them: bodies that are read, answers and errors that are sent."""
+"""HTTP messages of broker and REST: reading of bodies, sending of answers and errors."""
 
 import math
 from typing import Any, Final
@@ -58,7 +58,7 @@ class NotServedError(RequestError):
 
 
 class BadMethodError(RequestError):
-    """What is served at this path does not take this HTTP method."""
+    """The path does not take this HTTP method."""
 
     code = "http_method_not_allowed"
     http_status = 405

@@ -1,4 +1,4 @@
-"""What a client that is not let in is told: in JSON, why, and what to do about it."""
+"""Refusals of clients that are not let in, as JSON: the reason, and the next step."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""Open streams at the end: they are told that their client left, and end in good order."""
+"""End of open streams at shutdown, in good order."""
 
 import asyncio
 

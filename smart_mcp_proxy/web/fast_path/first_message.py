@@ -1,4 +1,4 @@
-"""Decide the form of a reply over HTTP at its first message: one JSON body, or the event stream that was opened."""
+"""Choice of a reply's form over HTTP at its first message: a JSON body or an event stream."""
 
 import asyncio
 import re
@@ -20,7 +20,7 @@ _OF_STREAMS: Final = frozenset((b"content-type", b"cache-control", b"connection"
 
 
 class FormAtFirstMessage:
-    """Holds back the head of an event stream until the first thing is written to it; everything else passes.
+    """Holds back the head of an event stream until its first write; passes everything else.
 
     A response that comes first is sent as one JSON body; anything else, a ping included, opens the stream. Never more
     than the head is kept.

@@ -71,7 +71,7 @@ class _CancelParams(msgspec.Struct):
 
 
 class CallMeta(NamedTuple):
-    """What the `_meta` of a call says.
+    """Facts in the `_meta` of a call.
 
     Attributes:
         rest: Without the members that belong to the connection.
@@ -96,7 +96,7 @@ _token = msgspec.json.Decoder(Token)
 
 
 def _read_envelope(*texts: bytes) -> CallMeta:
-    """What the members of the envelope say; empty where one is absent."""
+    """Read the members of the envelope; empty where one is absent."""
     given = {key: msgspec.json.decode(text) for key, text in zip(_ENVELOPE_META, texts, strict=True) if text}
     stated = given.get(mcp_types.PROTOCOL_VERSION_META_KEY)
     return CallMeta(
@@ -137,7 +137,7 @@ _known_meta = lru_cache(_METAS)(_read_meta)
 
 
 def _read_told(text: bytes, place: int) -> tuple[CallMeta, Token | None]:
-    """The `_meta` of a call without its progress token, and the token, which is another one in each call.
+    """Split the `_meta` of a call into facts and the progress token, which differs in each call.
 
     Args:
         text: A JSON object.
@@ -159,7 +159,7 @@ def _read_told(text: bytes, place: int) -> tuple[CallMeta, Token | None]:
 
 
 def _without(text: bytes, found: re.Match[bytes]) -> bytes:
-    """A JSON object without a member that is its first or its last one of several for certain; else nothing."""
+    """Remove a member that is certainly the first or last of several; else nothing."""
     start, end = found.span()
     if start == 1:
         return b"{" + text[end:] if found[2] == b"," else b""

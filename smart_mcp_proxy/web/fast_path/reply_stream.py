@@ -25,7 +25,7 @@ _LAST_CHUNK: Final = b"0\r\n\r\n"
 
 
 class Pings:
-    """One timer for all replies that may have to be kept alive: one for each would cost more than reading its call.
+    """One timer for all replies to keep alive: one for each would cost more than its call.
 
     Attributes:
         discard: Keeps a stream alive no longer.

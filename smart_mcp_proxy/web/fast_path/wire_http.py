@@ -1,4 +1,4 @@
-"""The fast door over streamable HTTP: what decides there, and an ASGI app that gives the MCP app all the rest."""
+"""Fast path of streamable HTTP, and an ASGI app that gives the MCP app all the rest."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -55,7 +55,7 @@ _ASKING = tuple(method.encode() for method in INPUT_REQUIRED_METHODS)
 
 
 class Headers(NamedTuple):
-    """What the door looks at in the head of a request.
+    """Request headers that the fast path needs.
 
     Attributes:
         host: As it stands there; empty where it does not, as all the others.
@@ -192,7 +192,7 @@ class WireHttp:
         return None
 
     def _entering(self, headers: Headers) -> Principal | None:
-        """Who is let in, if Host, Origin and token are good by all that is known here."""
+        """Return the principal if Host, Origin and token are good by all that is known here."""
         if (headers.host, headers.origin) not in self._origins:
             return None
         return self._keys.known(headers.authorization)
@@ -200,7 +200,7 @@ class WireHttp:
     def _way(
         self, headers: Headers, call: WireCall, who: Principal, path: str
     ) -> tuple[CallsInFlight, HttpSession | None, Era] | None:
-        """How this call is answered here; None if it is the SDK's."""
+        """Decide how the fast path answers this call; None if the SDK has to."""
         if not headers.is_json or (call.token is not None and not headers.takes_stream):
             return None
         if headers.version == LATEST_MODERN_VERSION:

@@ -1,4 +1,4 @@
-"""The fast door at the protocol itself: the common call is answered before uvicorn makes a request of it.
+"""Fast path at the protocol: the usual call is answered before uvicorn parses it.
 
 Everything else becomes the request it would have been: a message is held back only until it is whole.
 """
@@ -51,7 +51,7 @@ class CallHead(NamedTuple):
 
 
 class WireDoor:
-    """Where the door is, and who decides at it.
+    """Address of the fast path, and what decides there.
 
     Args:
         wire: Decides and answers.
@@ -251,7 +251,7 @@ class WireProtocol(BoundedProtocol):
             return None
 
     def _call_head(self) -> CallHead | None:
-        """What was read in the head of a message; None if only the SDK can judge it."""
+        """Facts read from a message's head; None if only the SDK can judge it."""
         fields = cast(Fields, self.scope["headers"])
         headers = headers_of(fields)
         if headers is None:

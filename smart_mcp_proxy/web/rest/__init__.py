@@ -1,4 +1,4 @@
-"""REST under `/api/v1`: what the command line and the operator ask a gateway. One table of routes, a file per noun."""
+"""REST under `/api/v1` for the command line and the operator: one table of routes."""
 
 from collections.abc import Mapping
 from functools import cache, partial
@@ -38,7 +38,7 @@ _PRIVATE = PrivateDoor()
 
 
 class _NameConvertor(Convertor[str]):
-    """Any name at the end of a path. The framework's own `path` stops at the end of a line; a tool's name may go on."""
+    """Path converter for any name: the framework's `path` stops at a line end."""
 
     regex = r"[\s\S]*"
 

@@ -28,7 +28,10 @@ _Life = Annotated[float, msgspec.Meta(extra_json_schema={"minimum": SHORTEST_LIF
 
 
 class NewTokenBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A token to make: its name, and what it allows. Without `servers` all, without `expires_in_s` for ever."""
+    """Body for a new token: name and permissions.
+
+    Without `servers` all, without `expires_in_s` for ever.
+    """
 
     name: _Name
     servers: list[str] | None = None
@@ -38,13 +41,13 @@ class NewTokenBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def scope(self) -> Scope:
-        """What it allows."""
+        """Permissions of the token."""
         servers = None if self.servers is None else tuple(self.servers)
         return Scope(servers, self.access, self.profile, self.expires_in_s)
 
 
 class TokenView(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A token as it is shown; `token` itself only in the answer that makes it. Times are seconds since the epoch."""
+    """A token for display; `token` itself only at creation. Times in seconds since the epoch."""
 
     id: str
     name: str

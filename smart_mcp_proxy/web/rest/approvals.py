@@ -1,4 +1,4 @@
-"""REST: what waits for the user's approval, and the decision. For the operator alone, reading included.
+"""REST of approvals: what waits and the decision; for the operator alone, reading included.
 
 What is withheld from agents is shown here, so that it can be judged; an agent that could read it would be told it.
 """
@@ -87,7 +87,10 @@ class Seen(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Approve(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What to approve: exactly these definitions. `reopens` trusts first lists again after the record was lost."""
+    """Definitions to approve, exactly these.
+
+    `reopens` trusts first lists again after the record was lost.
+    """
 
     tools: list[Seen]
     reopens: bool = False

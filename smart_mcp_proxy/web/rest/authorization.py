@@ -1,4 +1,4 @@
-"""Who may ask the REST interface for what: the owner of a private socket everything, the network with a token."""
+"""Authorisation of REST: the owner of a private socket everything, the network by token."""
 
 import hmac
 from pathlib import Path
@@ -24,7 +24,7 @@ class PrivateDoor:
 
 
 class NetworkDoor:
-    """An address that every program of this machine can connect to, agents and pages in a browser included.
+    """REST on an address that every local program can reach, agents and browsers included.
 
     Args:
         operator: The operator's token.
@@ -34,7 +34,7 @@ class NetworkDoor:
         self._operator = operator.encode()
 
     def admit(self, request: Request, need: Need) -> Author | None:
-        """Whoever has the operator's token; else somebody unknown, where the route lets them in.
+        """Return the author by the operator's token, else an unknown one where the route allows it.
 
         Raises:
             ProxyError: The token is missing or wrong, or a body is no JSON.
@@ -60,7 +60,7 @@ def _require_json(request: Request) -> None:
 
 
 def operator_token(data_dir: Path) -> str:
-    """The token that proves to a gateway over HTTP who runs it; made at the first use, for the owner's eyes only.
+    """The operator's token, made at first use, readable by the owner only.
 
     One that others could have read proves nothing any more: there is a new one.
 

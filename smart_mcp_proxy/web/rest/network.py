@@ -1,4 +1,4 @@
-"""The REST interface on an address that others can reach: Host and Origin checked, writes with the operator's token."""
+"""REST on a network address: Host and Origin checked, writes with the operator's token."""
 
 import secrets
 
@@ -43,7 +43,7 @@ class RestBeside:
 
 
 async def open_network_door(gateway: Gateway) -> NetworkDoor:
-    """The door for the operator, whose token the data directory keeps; where it cannot, the door stays closed."""
+    """Open the operator's REST by the stored token; without a data directory it stays closed."""
     try:
         token = await to_thread.run_sync(operator_token, gateway.settings.data_dir)
     except ConfigError as exc:

@@ -1,4 +1,4 @@
-"""Pages for people who open the gateway's address in a browser: what is served where, and the OpenAPI in HTML.
+"""Pages for browsers: an index of the endpoints, and the OpenAPI in HTML.
 
 They hold everything they need: no script, no style sheet and no font of another host, and nothing that the caller sent.
 """
@@ -44,7 +44,7 @@ _STYLE: Final = (
 
 
 def start_response(request: Request) -> Response:
-    """What is served where: a page for browsers, JSON for others."""
+    """Index of the endpoints: a page for browsers, JSON for others."""
     if "text/html" not in request.headers.get("accept", ""):
         return json_response({"name": SERVER_NAME} | {name: path for name, (path, _) in _PLACES.items()})
     rows = "".join(

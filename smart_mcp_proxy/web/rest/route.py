@@ -48,10 +48,10 @@ _DIGITS = 20
 
 
 class Door(Protocol):
-    """Where requests come in, and who is behind them."""
+    """An entrance for requests, which knows their author."""
 
     def admit(self, request: Request, need: Need) -> Author | None:
-        """Who sends the request; None for somebody unknown, where nothing is needed.
+        """Return the author of a request; None for an unknown one where nothing is needed.
 
         Raises:
             ProxyError: The request is not let in.
@@ -117,7 +117,7 @@ class Endpoint(NamedTuple):
         return sorted({HTTPStatus.MISDIRECTED_REQUEST, *(kind.http_status for kind in kinds)})
 
     def bound_to(self, gateway: Gateway, door: Door) -> Answer:
-        """What answers a request for this gateway."""
+        """Bind a route's handler to this gateway."""
 
         async def answer(request: Request) -> Response:
             try:
@@ -147,7 +147,7 @@ class Endpoint(NamedTuple):
 
 
 def author_of(request: Request) -> Author:
-    """Who sends an admitted request; an unknown one has the rights of an agent."""
+    """Return the author of an admitted request; an unknown one has the rights of an agent."""
     author: Author | None = request.state.author
     return author or "agent"
 

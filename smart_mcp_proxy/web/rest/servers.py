@@ -49,7 +49,7 @@ class ServerPatch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ServerEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a server's entry is to be instead, and the revision of the file that it was made for."""
+    """New text of a server's entry, and the revision of the file that it was made for."""
 
     config: _Entry
     revision: str | None = None
@@ -62,7 +62,7 @@ class ImportText(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ServerLogs(msgspec.Struct, frozen=True):
-    """What a server wrote last for people, oldest first."""
+    """The last lines that a server wrote for people, oldest first."""
 
     server: str
     lines: list[str]
@@ -208,7 +208,7 @@ def _change(
     summary: str,
     body: Any = None,
 ) -> Endpoint:
-    """A route that changes one server's entry for a revision of the file, which is in the body if there is one."""
+    """A route that changes one server's entry for a revision of the file, if the body has one."""
     query = _REVISION if body is None else {}
     failures = (*_EDITING, ServerNotFoundError, ConflictError)
     return Endpoint(method, path, handler, summary, ServerChange, body, query, failures=failures)

@@ -35,7 +35,7 @@ _STATUS_LINE: Final = b"HTTP/1.1 "
 
 
 class _JoinedWrites:
-    """A transport that sends the head of an answer together with what follows in the same turn of the event loop.
+    """Transport that sends a response head together with what follows in the same loop turn.
 
     uvicorn writes head and body apart: two system calls, two packets, and a client that is woken twice.
 
@@ -204,7 +204,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._stall = self.loop.call_later(self.stall_s, self._drop_stalled, unsent_bytes)
 
     def _let_go_of_longest_behind(self) -> None:
-        """Ends connections, longest behind first, until what all have not taken is within bounds; not this one."""
+        """End the most backlogged other connections until the total backlog is within bounds."""
         unsent_bytes = {one: one.transport.get_write_buffer_size() for one in self._behind}
         total_bytes = sum(unsent_bytes.values())
         for one, size_bytes in unsent_bytes.items():

@@ -1,4 +1,4 @@
-"""stdio: one client on our standard input and output; the common call is answered here, the rest by the SDK."""
+"""The endpoint on stdin and stdout: usual calls answered here, the rest by the SDK."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -109,14 +109,14 @@ class _Client:
         self._all_answered.set()
 
     async def serve(self) -> None:
-        """Serves until either pipe ends or it is told to end."""
+        """Serve until either pipe ends or a stop is requested."""
         async with self._sdk_streams() as (inbound, outbound):
             heeding = spawn(self._heed(), "stop signal")
             await serve_streams(self._server, inbound, outbound)
             heeding.cancel()
 
     async def _heed(self) -> None:
-        """After a signal stops listening, once the calls under way have ended and later ones have been refused."""
+        """Stop reading after a signal, once calls under way ended and later ones were refused."""
         await self._stop.wait()
         await self._agent.drain()
         self._listening.cancel()
@@ -232,7 +232,7 @@ class _Client:
             self._all_answered.set()
 
     def _way(self, call: WireCall) -> tuple[CallsInFlight, Era] | None:
-        """How this call is answered here; None if it is the SDK's, as all are before it has let the client call."""
+        """Decide how this call is answered; None for the SDK, as all are before the greeting."""
         client = self._checked.get(None)
         if client is None or call.key in self._in_use:
             return None
@@ -281,7 +281,7 @@ class _Client:
 
 
 def _left_out(request_id: int | str, size_bytes: int) -> bytes:
-    """What a client gets, once it reads, instead of an answer that could not wait for that."""
+    """Error for a client that did not read in time, in place of an answer too large to keep."""
     why = (
         f"The answer, {size_bytes:,} bytes, was left out: the client had left {MOST_UNSENT_BYTES:,} bytes of others "
         "unread. The call was carried out."

@@ -1,4 +1,4 @@
-"""What a stdio client said and was answered before the gateway was loaded: the SDK is told, the client not twice."""
+"""Handover of a greeted stdio client: the SDK learns what was said, nothing is sent twice."""
 
 from collections.abc import AsyncIterator, Iterator
 
@@ -55,7 +55,7 @@ class Greeted:
             yield line
 
     def take_back(self, request_id: int | str | None, answer: bytes) -> list[bytes] | None:
-        """What the client is to be told instead of an answer that it has; None for an answer that it has not.
+        """Messages for the client in place of an answer that it has; None if it has not.
 
         Args:
             request_id: Of the request that the SDK has answered.
@@ -69,7 +69,7 @@ class Greeted:
 
 
 def _corrections(method: str, said: bytes, answer: bytes) -> Iterator[bytes]:
-    """What has changed since the last start, as far as the protocol has a word for it."""
+    """Notifications of changes since the last start, as far as the protocol has them."""
     log.debug("the answer to %s has changed since the last start", method)
     before, now = (msgspec.json.decode(each).get("result") for each in (said, answer))
     if now is None:

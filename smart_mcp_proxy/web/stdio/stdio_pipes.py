@@ -1,4 +1,4 @@
-"""Our standard input and output as the pipes of one client: never blocking, and bounded if it does not read."""
+"""Standard input and output as one client's pipes: never blocking, bounded if unread."""
 
 import asyncio
 import fcntl
@@ -54,7 +54,7 @@ def claimed_stdio() -> Iterator[tuple[int, int]]:
 
 
 def _enlarge(descriptor: int) -> None:
-    """Lets a pipe hold a megabyte where the system can: a large result leaves in one go instead of in sixteen."""
+    """Let a pipe hold a megabyte where possible: a large result leaves at once."""
     if hasattr(fcntl, "F_SETPIPE_SZ"):
         with suppress(OSError):  # not a pipe, or this user's share of pipe memory is used up
             fcntl.fcntl(descriptor, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
@@ -67,7 +67,7 @@ def _can_poll(descriptor: int) -> bool:
 
 
 async def reader_of(source: int) -> OfferingReader:
-    """What a descriptor holds; a file is read like a pipe."""
+    """Open a reader on a descriptor; a file is read like a pipe."""
     loop = asyncio.get_running_loop()
     reader = OfferingReader(CHUNK_BYTES)
     if _can_poll(source):
