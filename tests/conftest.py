@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 import run_wire
 from hypothesis import settings
+from run_groups import group_of
 from run_length import RunLength
 
 from smart_mcp_proxy.telemetry import LOGGER_NAME
 
-DOORS = "interaction"
 SHARED = frozenset({"inner", "agent", "cut_agent", "wire"})
 """Fixtures of the doors that all tests share; opened in one process, not in each."""
 
@@ -53,13 +53,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
         item.add_marker(pytest.mark.xdist_group(groups[item][1]))
     yield
     items.sort(key=lambda item: groups[item][0])
-
-
-def group_of(path: Path, *, is_shared: bool) -> tuple[int, str]:
-    """When the tests of a file have their turn, the lowest first, and the group that it belongs to."""
-    if path.parts[0] != DOORS:
-        return 0, path.parent.as_posix()
-    return (1, DOORS) if is_shared else (2, path.as_posix())
 
 
 @pytest.hookimpl(wrapper=True)

@@ -61,14 +61,21 @@ class RunLength:
 
     def _begin(self, count: int) -> str:
         self._began_s = time.monotonic()
-        is_everyday = self._config.option.markexpr == EVERYDAY and self._config.args == self._config.getini("testpaths")
+        is_whole = self._config.args == self._config.getini("testpaths") and not self._is_repeated
+        is_everyday = is_whole and self._config.option.markexpr == EVERYDAY
         return length_line(count, self._known().get(self._selection), is_everyday=is_everyday)
+
+    @property
+    def _is_repeated(self) -> bool:
+        """Whether only what failed the last time is run."""
+        return bool(getattr(self._config.option, "lf", False))
 
     @property
     def _selection(self) -> str:
         option = self._config.option
         processes = getattr(option, "numprocesses", None) or 0
-        return f"{' '.join(self._config.args)} -m {option.markexpr!r} -k {option.keyword!r} -n {processes}"
+        failed = "--last-failed " if self._is_repeated else ""
+        return f"{failed}{' '.join(self._config.args)} -m {option.markexpr!r} -k {option.keyword!r} -n {processes}"
 
     def _known(self) -> dict[str, float]:
         cache: Any = getattr(self._config, "cache", None)

@@ -277,6 +277,12 @@ def test_no_modules_import_each_other() -> None:
     assert import_cycles(PACKAGE) == []
 
 
+def test_no_two_files_of_tests_have_one_name() -> None:
+    """They are imported by their names alone, whichever folder they are in."""
+    names = Counter(file.name for file in (ROOT / "tests").rglob("*.py") if file.name != "conftest.py")
+    assert [name for name, count in names.items() if count > 1] == []
+
+
 def test_no_error_is_swallowed_outside_a_named_boundary() -> None:
     """A broad except raises, or says why it is a boundary."""
     assert swallowed_errors(PACKAGE) == []

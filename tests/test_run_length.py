@@ -5,7 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from conftest import DOORS, group_of
+from run_groups import DOORS, group_of
 from run_length import EVERYDAY, RunLength, length_line
 
 

@@ -318,10 +318,7 @@ class Gateway:
         self._may_start.set()
 
     async def apply(self, servers: Mapping[str, ServerConfig], profiles: Mapping[str, Profile] | None = None) -> None:
-        """Apply a configuration: starts, stops and restarts only what changed.
-
-        None leaves the profiles.
-        """
+        """Apply a configuration: only what changed is started, stopped or restarted; None keeps profiles."""
         self._configured = frozenset(servers)
         self._servers = self._served(servers)
         if profiles is not None:
