@@ -180,7 +180,7 @@ async def test_pages_follow_each_other_by_cursor() -> None:
     assert names == ["ab", "cd", "e"] and cursor is None
 
 
-@given(st.sets(st.text(min_size=1, max_size=4), max_size=12), st.integers(1, 5))
+@given(st.sets(st.text(min_size=1, max_size=4), max_size=7), st.integers(1, 5))
 async def test_no_page_skips_or_repeats_anything(names: set[str], limit: int) -> None:
     """Whatever the names are, and however short the pages."""
     source, seen, cursor = FakeSource(tools=[tool(name) for name in names]), [], None
