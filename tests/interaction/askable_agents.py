@@ -19,6 +19,7 @@ from agents import (
     StreamAgent,
     events_of,
 )
+from plain_http import plain_client
 
 from smart_mcp_proxy.fastmcp_compat.eras import serve_streams
 from smart_mcp_proxy.fastmcp_compat.server import dump_message, message_streams, parse_message
@@ -166,7 +167,7 @@ async def askable_at(
     async with AsyncExitStack() as stack:
         agent: Askable
         if transport == "http":
-            client = httpx2.AsyncClient(trust_env=False, timeout=30, headers=headers)
+            client = plain_client(timeout=30, headers=headers)
             agent = AskableHttp(era, f"{base}/mcp", await stack.enter_async_context(client))
         elif transport == "sse":
             agent = await _over_sse(stack, base)
@@ -212,7 +213,7 @@ async def _in_memory(stack: AsyncExitStack, gateway: Gateway, era: Era) -> Askab
 
 
 async def _over_sse(stack: AsyncExitStack, base: str) -> AskableStream:
-    client = await stack.enter_async_context(httpx2.AsyncClient(base_url=base, trust_env=False, timeout=30))
+    client = await stack.enter_async_context(plain_client(base_url=base, timeout=30))
     events = events_of(await stack.enter_async_context(client.stream("GET", "/sse")))
     _, path = await anext(events)
 

@@ -15,6 +15,7 @@ import httpx2
 import uvicorn
 from agents import Agent, Era, HttpAgent, StreamAgent, events_of
 from described import assert_described
+from plain_http import TRUSTS_NOBODY, plain_client
 from run_canary import entrusted
 from run_wire import Watched, came_from_agent, configured_with
 
@@ -196,7 +197,7 @@ async def listening(app: Any, *, is_upstream: bool = True) -> AsyncIterator[str]
 async def rest_at(socket_file: Path) -> AsyncIterator[httpx2.AsyncClient]:
     """The private REST of a gateway, as the command line finds it."""
     async with httpx2.AsyncClient(
-        transport=httpx2.AsyncHTTPTransport(uds=str(socket_file)),
+        transport=httpx2.AsyncHTTPTransport(uds=str(socket_file), verify=TRUSTS_NOBODY),
         base_url="http://gateway/api/v1",
         trust_env=False,
         event_hooks={"response": [assert_described]},
@@ -210,7 +211,7 @@ async def over_http(
 ) -> AsyncIterator[HttpAgent]:
     """An agent over streamable HTTP that sends `headers` with every request."""
     came_from_agent((headers or {}).items())
-    async with httpx2.AsyncClient(trust_env=False, timeout=30, headers=headers) as client:
+    async with plain_client(timeout=30, headers=headers) as client:
         agent = HttpAgent(era, f"{base}{path}", client)
         await agent.greet()
         yield agent
@@ -251,7 +252,7 @@ async def agent_at(
 async def over_sse(base: str) -> AsyncIterator[Agent]:
     """An agent over the older transport of two endpoints, which knows the handshake era only."""
     async with AsyncExitStack() as stack:
-        client = await stack.enter_async_context(httpx2.AsyncClient(base_url=base, trust_env=False, timeout=30))
+        client = await stack.enter_async_context(plain_client(base_url=base, timeout=30))
         events = events_of(await stack.enter_async_context(client.stream("GET", "/sse")))
         name, messages_path = await anext(events)
         assert name == "endpoint"

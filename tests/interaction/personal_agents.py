@@ -8,10 +8,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx2
 import run_canary
 from agents import CLIENT, HANDSHAKE_VERSION, Agent, Exchange, HttpAgent, StreamAgent
 from doors import _running, opened_gateway, served, spawned
+from plain_http import plain_client
 
 from smart_mcp_proxy.gateway import Gateway
 
@@ -130,7 +130,7 @@ class AskedHttpAgent(Asked, HttpAgent):
 @asynccontextmanager
 async def asked_over_http(base: str, capabilities: Mapping[str, Any] = EVERYTHING) -> AsyncIterator[AskedHttpAgent]:
     """An agent over streamable HTTP."""
-    async with httpx2.AsyncClient(trust_env=False, timeout=60) as client:
+    async with plain_client(timeout=60) as client:
         agent = AskedHttpAgent("handshake", f"{base}/mcp", client)
         agent.begin_listening(capabilities)
         await agent.greet()

@@ -13,6 +13,7 @@ import httpx2
 import pytest
 from agents import MODERN_VERSION, Era
 from doors import in_memory, opened_gateway, spawned
+from plain_http import plain_client
 from wires import ENVELOPE, LINE_LIMIT_BYTES, SILENCE, HttpWire, StdioWire, Wire, call_text, http_wire
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("bad-input")]
@@ -391,7 +392,7 @@ async def test_headers_have_to_agree_with_the_message(
 @pytest.mark.parametrize("name", ["mcp-name", "mcp-method", "mcp-protocol-version"])
 async def test_a_header_that_comes_twice_is_refused(inner: dict[str, Any], name: str) -> None:
     """B27: even where both are the same, nobody knows which one a proxy has read."""
-    async with http_wire(inner["whole"][1], "modern") as wire, httpx2.AsyncClient(trust_env=False) as client:
+    async with http_wire(inner["whole"][1], "modern") as wire, plain_client() as client:
         call = call_text("modern", 1, "old:echo", {})
         headers = list(wire.headers(call).items())
         reply = await client.post(
@@ -409,7 +410,7 @@ async def test_a_call_before_initialize_is_told_so(tmp_path: Path, inner: dict[s
         assert answer is not None
         assert answer["error"]["code"] == PARAMS
         assert "initialize" in answer["error"]["message"]
-    async with httpx2.AsyncClient(trust_env=False) as client:
+    async with plain_client() as client:
         wire = HttpWire("handshake", f"{inner['whole'][1]}/mcp", client)
         answer = await wire.tell(call_text("handshake", 1, "old:echo", {}))
         assert wire.statuses == [400]
@@ -438,7 +439,7 @@ async def test_the_handshake_negotiates_a_version(inner: dict[str, Any], version
     """B25: an unknown one is answered with one that is served."""
     params = {"protocolVersion": version, "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
     message = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
-    async with httpx2.AsyncClient(trust_env=False) as client:
+    async with plain_client() as client:
         wire = HttpWire("handshake", f"{inner['whole'][1]}/mcp", client)
         answer = await wire.tell(json.dumps(message).encode())
         assert answer is not None

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-import httpx2
 import keyring
 import pytest
 from broker_upstream import BrokerUpstream
 from doors import ENVIRON, listening, opened_gateway, served
 from keyring.backends.fail import Keyring as NoKeyring
+from plain_http import plain_client
 from sign_in_fakes import Person, guarded
 
 from smart_mcp_proxy.gateway import Gateway
@@ -40,7 +40,7 @@ async def test_servers_are_configured_as_the_document_has_them(tmp_path: Path) -
         async with (
             Gateway(Settings(data_dir=tmp_path), loaded.servers, environ=ENVIRON) as gateway,
             served(gateway) as base,
-            httpx2.AsyncClient(base_url=f"{base}/api/mcp", trust_env=False) as client,
+            plain_client(base_url=f"{base}/api/mcp") as client,
         ):
             gateway.start_upstreams()
             for name, token in (("jira", None), ("github", "Bearer ghp_token_here")):
@@ -78,7 +78,7 @@ async def test_a_call_right_after_the_start_waits_until_the_tools_are_known(tmp_
         listening(upstream) as there,
         opened_gateway(tmp_path, {"b": {"url": f"{there}/mcp", "proxy": True}}) as gateway,
         served(gateway) as base,
-        httpx2.AsyncClient(base_url=base, trust_env=False, timeout=30) as client,
+        plain_client(base_url=base, timeout=30) as client,
     ):
         gateway.start_upstreams()
         body = {"method": "tools/call", "params": {"name": "echo", "arguments": {"a": 1}}}
@@ -106,7 +106,7 @@ async def test_a_server_that_was_signed_in_to_gets_its_token_and_a_new_one_when_
         async with (
             opened_gateway(tmp_path, entry) as gateway,
             served(gateway) as base,
-            httpx2.AsyncClient(base_url=f"{base}/api/mcp/web", trust_env=False, timeout=30) as client,
+            plain_client(base_url=f"{base}/api/mcp/web", timeout=30) as client,
         ):
             gateway.start_upstreams()
             assert (await client.post("/proxy", json=CALL)).json()["result"]["content"][0]["text"] == "somebody"

@@ -16,6 +16,7 @@ from broker_upstream import BrokerUpstream
 from described import assert_described
 from doors import listening, odd_server, opened_gateway, served
 from fastmcp import Context, FastMCP
+from plain_http import plain_client
 
 from smart_mcp_proxy.catalog import ActivityFilter
 from smart_mcp_proxy.gateway import Gateway
@@ -85,7 +86,7 @@ async def opened_broker(
         assert await gateway.wait_settled(20)
         own = {} if token is None else {"authorization": f"Bearer {token}"}
         hooks = {"response": [assert_described]}
-        client = httpx2.AsyncClient(base_url=base, trust_env=False, timeout=30, headers=own, event_hooks=hooks)
+        client = plain_client(base_url=base, timeout=30, headers=own, event_hooks=hooks)
         yield Broker(gateway, upstream, base, await stack.enter_async_context(client))
 
 
@@ -372,7 +373,7 @@ async def test_a_server_that_wants_another_sign_in_is_told_from_a_caller_without
             while (await found.status())["isAuthorized"]:
                 await asyncio.sleep(0.01)
         for headers in ({}, {"authorization": "Bearer wrong"}, {"authorization": f"Bearer {SECRET}"}):
-            async with httpx2.AsyncClient(base_url=found.base, trust_env=False) as stranger:
+            async with plain_client(base_url=found.base) as stranger:
                 reply = await stranger.post("/api/mcp/b/proxy", json={"method": "ping"}, headers=headers)
                 assert_failed(reply, 401, "unauthorized", is_proxy=False)
                 assert reply.headers["www-authenticate"] == "Bearer"
@@ -552,9 +553,7 @@ async def run_streams(tmp_path: Path, *, short: int, long: int) -> None:
     limits = {"in_flight": 0, "broker_requests": short + long}
     async with opened_broker(tmp_path, **limits) as found:
         idle = {task for task in asyncio.all_tasks() if "upstream-http" not in task.get_name()}
-        client = httpx2.AsyncClient(
-            base_url=found.base, trust_env=False, timeout=120, limits=httpx2.Limits(max_connections=None)
-        )
+        client = plain_client(base_url=found.base, timeout=120, limits=httpx2.Limits(max_connections=None))
         async with client:
 
             async def ask(tool: str) -> None:

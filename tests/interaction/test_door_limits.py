@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-import httpx2
 import pytest
 from agents import HANDSHAKE_VERSION
 from doors import opened_gateway, served
+from plain_http import plain_client
 
 from smart_mcp_proxy.fastmcp_compat.http.http import MAX_SESSIONS
 from smart_mcp_proxy.web.server.protocol import HEAD_LIMIT_BYTES, REQUEST_S, BoundedProtocol
@@ -121,7 +121,7 @@ async def test_a_head_that_does_not_end_is_refused(base: str, start: bytes, more
 @pytest.mark.usefixtures("hurried")
 async def test_slow_clients_keep_nobody_waiting(base: str) -> None:
     """B32: a hundred of them, in the middle of a head or a body."""
-    async with AsyncExitStack() as stack, httpx2.AsyncClient(trust_env=False) as client:
+    async with AsyncExitStack() as stack, plain_client() as client:
         for number in range(SLOW_CLIENTS):
             _, writer = await stack.enter_async_context(connected(base))
             writer.write(HEAD + (b"Content-Length: 99\r\n\r\n{" if number % 2 else b""))
@@ -133,7 +133,7 @@ async def test_slow_clients_keep_nobody_waiting(base: str) -> None:
 @pytest.mark.usefixtures("hurried")
 async def test_a_stream_that_only_listens_is_left_open(base: str) -> None:
     """The limit is on what the client sends: a stream of announcements stays silent for hours."""
-    async with httpx2.AsyncClient(trust_env=False) as client:
+    async with plain_client() as client:
         opened = await client.post(f"{base}/mcp", content=OPENING, headers=HEADERS)
         headers = {"accept": "text/event-stream", "mcp-session-id": opened.headers["mcp-session-id"]}
         async with client.stream("GET", f"{base}/mcp", headers=headers) as stream:
@@ -187,7 +187,7 @@ def resident_mb() -> float:
 @pytest.mark.soak
 async def test_thousands_of_sessions_that_nobody_uses_take_bounded_memory(base: str) -> None:
     """B33: the first ones are gone, the last ones open."""
-    async with httpx2.AsyncClient(trust_env=False) as client:
+    async with plain_client() as client:
         sessions = []
         for number in range(4 * MAX_SESSIONS):
             reply = await client.post(f"{base}/mcp", content=OPENING, headers=HEADERS)

@@ -5,10 +5,10 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import httpx2
 import pytest
 from agents import HANDSHAKE_VERSION, META, MODERN_VERSION
 from doors import odd_servers, opened_gateway, over_http, served
+from plain_http import plain_client
 
 from smart_mcp_proxy.gateway.admin.agent_tokens import Scope
 
@@ -96,7 +96,7 @@ def call(era: str, *, is_fast: bool) -> tuple[dict[str, str], dict[str, Any]]:
 async def test_a_request_to_mcp_is_answered_alike_on_both_ways(base: str, era: str, row: Row) -> None:
     """The same status and the same words."""
     own = {"authorization": f"Bearer {OWN}"}
-    async with over_http(base, era, own) as agent, httpx2.AsyncClient(trust_env=False) as client:  # type: ignore[arg-type]
+    async with over_http(base, era, own) as agent, plain_client() as client:  # type: ignore[arg-type]
         await agent.call("read_output", key="x")
         answers = []
         for is_fast in (True, False):
@@ -129,7 +129,7 @@ async def test_a_request_to_the_older_transport_is_checked_alike(base: str, path
     """Its two endpoints stand behind the same checks; messages are posted."""
     method = "POST" if path.startswith("/messages") and row.method == "GET" else row.method
     given = {"authorization": f"Bearer {OWN}", "content-type": "application/json", **row.changes}
-    async with httpx2.AsyncClient(trust_env=False) as client:
+    async with plain_client() as client:
         headers = {name: value for name, value in given.items() if value != ABSENT}
         reply = await client.request(method, base + path, headers=headers)
     assert reply.status_code == row.status, reply.text
@@ -173,7 +173,7 @@ async def test_no_page_of_elsewhere_is_let_in_anywhere(
 ) -> None:
     """Whatever it asks for and with whichever token, also where it names two hosts or origins, one of them good."""
     sent = [("authorization", f"Bearer {OWN}"), ("content-type", "application/json"), ("accept", BOTH), *headers]
-    async with httpx2.AsyncClient(trust_env=False) as client:
+    async with plain_client() as client:
         reply = await client.request(method, base + path, headers=sent, content="{}" if method == "POST" else None)
     assert reply.status_code == status, reply.text
     assert "access-control-allow-origin" not in reply.headers
@@ -196,7 +196,7 @@ REST_ROWS = [
 @pytest.mark.parametrize("row", REST_ROWS, ids=str)
 async def test_tokens_are_made_for_the_operator_only(base: str, row: Row) -> None:
     """No agent's token, not even the gateway's own, makes another one or reads which there are."""
-    async with httpx2.AsyncClient(trust_env=False) as client:
+    async with plain_client() as client:
         content = '{"name": "mine", "access": "destructive"}' if row.method == "POST" else None
         headers = {"content-type": "application/json", **row.changes}
         reply = await client.request(row.method, f"{base}/api/v1/tokens", headers=headers, content=content)

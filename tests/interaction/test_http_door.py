@@ -11,6 +11,7 @@ import pytest
 from agents import HANDSHAKE_VERSION, META, MODERN_VERSION, Era
 from doors import listening, odd_server, opened_gateway, over_http, served
 from fastmcp import FastMCP
+from plain_http import plain_client
 from pydantic import SecretStr
 from run_wire import UPSTREAM_HEADERS
 from starlette.responses import JSONResponse
@@ -54,7 +55,7 @@ async def doors(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[dict[
 @pytest.fixture(scope="module")
 async def http() -> AsyncIterator[httpx2.AsyncClient]:
     """Plain HTTP without redirects or settings of the environment."""
-    async with httpx2.AsyncClient(trust_env=False) as client:
+    async with plain_client() as client:
         yield client
 
 
@@ -332,7 +333,7 @@ async def test_no_header_of_an_agent_reaches_an_upstream(tmp_path: Path, era: Er
                     exchange = await agent.begin("tools/call", token=token, name="call_tool_read", arguments=call)
                     answer = await exchange.answer
                     assert answer["result"]["content"] == [{"type": "text", "text": "light"}]
-                async with httpx2.AsyncClient(trust_env=False, base_url=base, headers=mine) as client:
+                async with plain_client(base_url=base, headers=mine) as client:
                     call = {"name": "echo", "arguments": {"text": "light"}}
                     reply = await client.post("/api/mcp/wire/proxy", json={"method": "tools/call", "params": call})
                     assert reply.json()["result"]["content"] == [{"type": "text", "text": "light"}]

@@ -1,6 +1,7 @@
 """What results name, and what agents then read by it: links, embedded resources, interfaces, templates, pages."""
 
 import asyncio
+import itertools
 import json
 import sys
 from collections.abc import AsyncIterator
@@ -10,10 +11,10 @@ from typing import Any
 from urllib.parse import quote
 
 import anyio
-import httpx2
 import pytest
 from agents import Agent
 from doors import DOORS, agent_at, in_memory, over_http, served, settled
+from plain_http import plain_client
 
 from smart_mcp_proxy.catalog import ActivityFilter
 from smart_mcp_proxy.gateway import Gateway
@@ -128,20 +129,27 @@ async def recorded(gateway: Gateway, subject: str) -> dict[str, Any]:
 
 @pytest.mark.requirement("links-lead-here")
 @pytest.mark.requirement("links-open")
-@pytest.mark.parametrize("token", [False, True], ids=["usual", "progress"])
-@pytest.mark.parametrize("mode", ERAS)
 @pytest.mark.parametrize("door", [door for door in DOORS if door[0] != "sse"], ids="-".join)
-async def test_a_result_names_what_can_be_read(door: tuple[str, Any], mode: str, token: bool, tmp_path: Path) -> None:
-    """A tool makes a resource and names it: the URI leads to the gateway, and is read at once, new as it is."""
-    async with agent_at(door, tmp_path / "data", {"left": linking(mode)}) as agent:
-        await listed(agent)
-        result = linking_result(MADE)
-        got = await answered(agent, result, MADE, token=token)
-        assert bare(got) == rewritten(result, "left", shown("left", MADE), "ui://left/card/1")
-        assert await read(agent, shown("left", MADE)) == MADE
-        contents = (await agent.request("resources/read", uri=shown("left", MADE)))["result"]["contents"]
-        assert contents[0]["uri"] == shown("left", MADE)
-        assert shown("left", MADE) not in await listed(agent)
+async def test_a_result_names_what_can_be_read(door: tuple[str, Any], tmp_path: Path) -> None:
+    """A tool makes a resource and names it: the URI leads to the gateway, and is read at once, new as it is.
+
+    From a server of each era, in a usual call and in one that asks for progress.
+    """
+    servers = {"left": linking("handshake"), "right": linking("modern")}
+    async with agent_at(door, tmp_path / "data", servers) as agent:
+        with anyio.fail_after(LIMIT_S):
+            found: list[str] = []
+            while not all(any(f"://{name}/" in uri for uri in found) for name in servers):
+                found = await listed(agent)
+        for server, token in itertools.product(servers, (False, True)):
+            made = f"{MADE}-{token}"
+            result = linking_result(made)
+            got = await answered(agent, result, made, server=server, token=token)
+            assert bare(got) == rewritten(result, server, shown(server, made), f"ui://{server}/card/1")
+            assert await read(agent, shown(server, made)) == made
+            contents = (await agent.request("resources/read", uri=shown(server, made)))["result"]["contents"]
+            assert contents[0]["uri"] == shown(server, made)
+            assert shown(server, made) not in await listed(agent)
 
 
 @pytest.mark.requirement("links-lead-here")
@@ -317,7 +325,7 @@ async def test_rest_answers_with_links_that_lead_here(tmp_path: Path) -> None:
         token = operator_token(gateway.settings.data_dir)
         headers = {"authorization": f"Bearer {token}"}
         call = {"name": "left:answer", "arguments": {"result": {"content": [link(MADE)]}, "adds": [MADE]}}
-        async with httpx2.AsyncClient(base_url=base, trust_env=False, timeout=LIMIT_S, headers=headers) as client:
+        async with plain_client(base_url=base, timeout=LIMIT_S, headers=headers) as client:
             got = (await client.post("/api/v1/call", json=call)).json()
         assert got["content"][0]["uri"] == shown("left", MADE)
         await withheld(gateway, MADE)
@@ -344,7 +352,7 @@ async def test_the_broker_passes_uris_on_and_opens_what_is_linked(tmp_path: Path
         servers = {"left": {"url": address, "proxy": True}}
         gateway = await stack.enter_async_context(settled(tmp_path / "data", servers))
         base = await stack.enter_async_context(served(gateway))
-        client = await stack.enter_async_context(httpx2.AsyncClient(base_url=base, trust_env=False, timeout=LIMIT_S))
+        client = await stack.enter_async_context(plain_client(base_url=base, timeout=LIMIT_S))
 
         async def sent(method: str, **params: Any) -> dict[str, Any]:
             asked = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}

@@ -19,6 +19,7 @@ from agents import Agent, Era
 from described import assert_described
 from doors import ENVIRON, in_memory, served
 from openapi_pydantic import OpenAPI
+from plain_http import plain_client
 
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.servers import load_servers
@@ -82,7 +83,7 @@ async def opened_world(folder: Path, servers: dict[str, Any], **settings: Any) -
 
         async def client(**options: Any) -> httpx2.AsyncClient:
             hooks = {"response": [assert_described]}
-            made = httpx2.AsyncClient(trust_env=False, timeout=30, event_hooks=hooks, **options)
+            made = plain_client(timeout=30, event_hooks=hooks, **options)
             return await stack.enter_async_context(made)
 
         token = (folder / "data" / "operator.token").read_text().strip()

@@ -17,6 +17,7 @@ from doors import served, settled
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from personal_agents import asking_server as personal_server
+from plain_http import plain_client
 from test_asking_door import asking_server
 from test_subscriptions_door import ERAS, LAST, LISTED, MEMOS, UPDATED, shown, watched
 
@@ -149,7 +150,7 @@ class Room:
         self.visits += 1
         mark = f"{name}-{self.visits:04}"
         headers = {"authorization": f"Bearer {self.tokens[name]}"}
-        async with httpx2.AsyncClient(trust_env=False, timeout=LIMIT_S, headers=headers) as client:
+        async with plain_client(timeout=LIMIT_S, headers=headers) as client:
             visitor = Visitor(era, f"{self.base}/mcp", client)
             visitor.mark = mark
             async with greeted(visitor, ALL, reply_in_kind(mark)):

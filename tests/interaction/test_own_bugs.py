@@ -13,6 +13,7 @@ import httpx2
 import pytest
 from agents import CLIENT, Agent, Era, wait_covered
 from doors import odd_server, on_stdio, over_http, served, settled, spawned
+from plain_http import plain_client
 from planted_bugs import INSIDE, WORD, plant
 from wires import BOTH, opening
 
@@ -109,7 +110,7 @@ async def test_a_bug_behind_rest_or_the_broker_is_that_requests_alone(
     ):
         token = (tmp_path / "operator.token").read_text().strip()
         headers = {"authorization": f"Bearer {token}"} if door == "network" else {}
-        async with httpx2.AsyncClient(base_url=base, trust_env=False, headers=headers) as http:
+        async with plain_client(base_url=base, headers=headers) as http:
 
             async def ask(name: str) -> httpx2.Response:
                 if door == "network":
@@ -131,7 +132,7 @@ async def test_a_bug_in_a_listener_to_new_sessions_costs_that_session(
     """F46: its client is told, and the next one gets its own."""
     plant(monkeypatch.setattr)
     async with settled(tmp_path, {"old": odd_server("handshake")}) as gateway, served(gateway) as base:
-        async with httpx2.AsyncClient(base_url=base, trust_env=False) as http:
+        async with plain_client(base_url=base) as http:
             hello = opening("handshake")
             hello["params"]["clientInfo"] = CLIENT | {"name": WORD}
             headers = {"accept": BOTH}

@@ -9,6 +9,7 @@ from pathlib import Path
 import httpx2
 import pytest
 from doors import odd_servers, opened_gateway, served
+from plain_http import plain_client
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("pages")]
 
@@ -43,7 +44,7 @@ async def browser(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[htt
     async with (
         opened_gateway(folder / "data", odd_servers(folder / "ledger")) as gateway,
         served(gateway, token="a-token") as base,
-        httpx2.AsyncClient(base_url=base, trust_env=False, headers=BROWSER) as client,
+        plain_client(base_url=base, headers=BROWSER) as client,
     ):
         yield client
 

@@ -21,6 +21,7 @@ from fastmcp.server.auth.providers.jwt import RSAKeyPair
 from keyring.backends.fail import Keyring as NoKeyring
 from mcp.server.auth.provider import TokenError
 from openid_fakes import CLIENT_ID, CLIENT_SECRET, OpenIdProvider, consent
+from plain_http import plain_client
 from pydantic import SecretStr
 from sign_in_fakes import Person
 
@@ -86,7 +87,7 @@ class World:
 
     async def status(self, token: str) -> int:
         """What a request with this token is answered with."""
-        async with httpx2.AsyncClient(trust_env=False) as client:
+        async with plain_client() as client:
             reply = await client.post(f"{self.base}/mcp", json={}, headers={"authorization": f"Bearer {token}"})
             return 401 if reply.status_code == 401 else 200
 
@@ -121,7 +122,7 @@ async def world(tmp_path: Path, *users: str, **settings: Any) -> AsyncIterator[W
 async def test_a_person_signs_in_and_reaches_what_is_allowed_to_them(tmp_path: Path, era: Any) -> None:
     """Discovery, registration, consent, the provider's page, PKCE on both ways; then calls as that person."""
     async with world(tmp_path) as here:
-        async with httpx2.AsyncClient(trust_env=False) as client:
+        async with plain_client() as client:
             challenge = (await client.post(f"{here.base}/mcp", json={})).headers["www-authenticate"]
         metadata = f'resource_metadata="{here.base}/.well-known/oauth-protected-resource/mcp"'
         assert challenge == f'Bearer {metadata}, scope="openid email"'
@@ -163,7 +164,7 @@ async def test_a_token_that_is_given_back_ends_its_sign_in_here_and_at_the_provi
     tmp_path: Path, kind: str, secret: dict[str, str]
 ) -> None:
     """Whichever of the two it is, with a field for a secret or without; another client's word ends nothing."""
-    async with world(tmp_path) as here, httpx2.AsyncClient(trust_env=False, base_url=here.base) as client:
+    async with world(tmp_path) as here, plain_client(base_url=here.base) as client:
         held = await here.sign_in()
         form = {"token": str(getattr(held, kind)), "token_type_hint": kind} | secret
         assert (await client.post("/revoke", data=form)).status_code == 400
@@ -183,7 +184,7 @@ async def test_a_token_that_is_given_back_ends_its_sign_in_here_and_at_the_provi
 @pytest.mark.parametrize("is_asked_for", [True, False], ids=["by the client", "by itself"])
 async def test_a_sign_in_that_is_given_back_while_it_is_renewed_stays_dead(tmp_path: Path, is_asked_for: bool) -> None:
     """Neither its old tokens nor the new ones open anything, and the provider is given back what it gave last."""
-    async with world(tmp_path) as here, httpx2.AsyncClient(trust_env=False, base_url=here.base) as client:
+    async with world(tmp_path) as here, plain_client(base_url=here.base) as client:
         held = await here.sign_in()
 
         async def give_back() -> None:
@@ -208,7 +209,7 @@ async def test_a_sign_in_that_is_given_back_while_it_is_renewed_stays_dead(tmp_p
 async def test_a_client_that_nobody_signs_in_with_is_not_kept_for_good(tmp_path: Path) -> None:
     """For a day, for whoever is slow; one that somebody has signed in with stays."""
     registration = {"redirect_uris": [BACK], "token_endpoint_auth_method": "none", "client_name": "c"}
-    async with world(tmp_path) as here, httpx2.AsyncClient(trust_env=False, base_url=here.base) as client:
+    async with world(tmp_path) as here, plain_client(base_url=here.base) as client:
         here.provider.user = {"sub": "eve"}
         with pytest.raises(UpstreamAuthError):
             await here.sign_in()
@@ -270,7 +271,7 @@ async def test_a_provider_token_that_is_not_for_this_gateway_opens_nothing(tmp_p
 
 async def test_a_token_is_for_this_gateway_whether_or_not_the_client_names_it(tmp_path: Path) -> None:
     """Without `resource` it is bound to the gateway all the same; a client that wants another resource gets none."""
-    async with world(tmp_path) as here, httpx2.AsyncClient(trust_env=False, base_url=here.base) as client:
+    async with world(tmp_path) as here, plain_client(base_url=here.base) as client:
         assert "error=" not in await authorized(client, "")
         token = (await exchanged(client, await authorized(client, ""))).json()["access_token"]
         assert await here.status(token) == 200
@@ -279,11 +280,11 @@ async def test_a_token_is_for_this_gateway_whether_or_not_the_client_names_it(tm
 
 async def test_a_relay_that_replays_what_it_saw_gets_nothing(tmp_path: Path) -> None:
     """The provider's answer, the code and another browser's consent work once, and where they were asked for."""
-    async with world(tmp_path) as here, httpx2.AsyncClient(trust_env=False, base_url=here.base) as client:
+    async with world(tmp_path) as here, plain_client(base_url=here.base) as client:
         seen: list[str] = []
         location = await authorized(client, "", seen)
         (callback,) = [url for url in seen if "/auth/callback" in url]
-        async with httpx2.AsyncClient(trust_env=False) as relay:
+        async with plain_client() as relay:
             assert (await relay.get(callback)).status_code == 400
         assert (await client.get(callback)).status_code == 400
         refused = await exchanged(client, location, verifier="x" * 43)
@@ -294,11 +295,11 @@ async def test_a_relay_that_replays_what_it_saw_gets_nothing(tmp_path: Path) -> 
 
 async def test_a_code_that_is_used_twice_ends_its_sign_in(tmp_path: Path) -> None:
     """Nobody can tell which of the two has stolen it; another client that has seen the code ends nothing."""
-    async with world(tmp_path) as here, httpx2.AsyncClient(trust_env=False, base_url=here.base) as client:
+    async with world(tmp_path) as here, plain_client(base_url=here.base) as client:
         location = await authorized(client, "")
         first = await exchanged(client, location)
         token = first.json()["access_token"]
-        async with httpx2.AsyncClient(trust_env=False, base_url=here.base) as eve:
+        async with plain_client(base_url=here.base) as eve:
             await authorized(eve, "")
             assert (await exchanged(eve, location)).json()["error"] == "invalid_grant"
         assert await here.status(token) == 200
@@ -310,7 +311,7 @@ async def test_a_code_that_is_used_twice_ends_its_sign_in(tmp_path: Path) -> Non
 
 async def test_a_code_that_comes_twice_at_once_brings_no_token_that_is_good(tmp_path: Path) -> None:
     """However the two requests interleave."""
-    async with world(tmp_path) as here, httpx2.AsyncClient(trust_env=False, base_url=here.base) as client:
+    async with world(tmp_path) as here, plain_client(base_url=here.base) as client:
         for _ in range(5):
             location = await authorized(client, "")
             replies = await asyncio.gather(exchanged(client, location), exchanged(client, location))
@@ -321,7 +322,7 @@ async def test_a_code_that_comes_twice_at_once_brings_no_token_that_is_good(tmp_
 
 async def test_a_client_whose_address_has_a_fragment_is_not_registered(tmp_path: Path) -> None:
     """A browser would not send what stands behind it, and puts the code before it."""
-    async with world(tmp_path) as here, httpx2.AsyncClient(trust_env=False, base_url=here.base) as client:
+    async with world(tmp_path) as here, plain_client(base_url=here.base) as client:
         for fragment, status in (("#x", 400), ("#", 400), ("%23", 201)):
             registration = {"redirect_uris": [BACK + fragment], "token_endpoint_auth_method": "none"}
             reply = await client.post("/register", json=registration)
@@ -331,7 +332,7 @@ async def test_a_client_whose_address_has_a_fragment_is_not_registered(tmp_path:
 
 async def test_pages_of_the_sign_in_run_no_script_and_stand_in_no_frame(tmp_path: Path) -> None:
     """The page that consents, and those that say what went wrong."""
-    async with world(tmp_path) as here, httpx2.AsyncClient(trust_env=False, base_url=here.base) as client:
+    async with world(tmp_path) as here, plain_client(base_url=here.base) as client:
         seen: list[str] = []
         await authorized(client, "", seen)
         (consenting,) = [url for url in seen if "/consent" in url]
@@ -355,9 +356,9 @@ async def test_a_key_that_the_provider_replaces_is_noticed(tmp_path: Path) -> No
 
 async def test_consent_belongs_to_the_browser_that_gave_it(tmp_path: Path) -> None:
     """A link to a sign-in that somebody else has begun brings nobody's token to them."""
-    async with world(tmp_path) as here, httpx2.AsyncClient(trust_env=False, base_url=here.base) as client:
+    async with world(tmp_path) as here, plain_client(base_url=here.base) as client:
         seen: list[str] = []
-        async with httpx2.AsyncClient(trust_env=False, base_url=here.base) as eve:
+        async with plain_client(base_url=here.base) as eve:
             await authorized(eve, "", seen, stops_at="/auth/callback")
         reply = await client.get(seen[-1])
         assert reply.status_code in (400, 403)
@@ -380,7 +381,7 @@ async def test_what_is_kept_of_sign_ins_is_encrypted_and_for_the_owner(tmp_path:
 async def test_who_registers_without_end_is_told_to_wait(tmp_path: Path) -> None:
     """Anybody who reaches the gateway may register a client, and each is kept; other pages go on."""
     registration = {"redirect_uris": [BACK], "token_endpoint_auth_method": "none", "client_name": "c"}
-    async with world(tmp_path) as here, httpx2.AsyncClient(trust_env=False, base_url=here.base) as client:
+    async with world(tmp_path) as here, plain_client(base_url=here.base) as client:
         replies = [await client.post("/register", json=registration) for _ in range(REGISTRATIONS_AT_ONCE + 1)]
         assert [reply.status_code for reply in replies] == [201] * REGISTRATIONS_AT_ONCE + [429]
         assert re.search(r"Too many clients .* Try again in \d+ s", replies[-1].json()["error_description"])
@@ -390,7 +391,7 @@ async def test_who_registers_without_end_is_told_to_wait(tmp_path: Path) -> None
 async def test_who_begins_to_sign_in_without_end_is_told_to_wait(tmp_path: Path) -> None:
     """Each beginning is kept for a while: of what a stranger sends no more than a known number of files comes."""
     registration = {"redirect_uris": [BACK], "token_endpoint_auth_method": "none", "client_name": "c"}
-    async with world(tmp_path) as here, httpx2.AsyncClient(trust_env=False, base_url=here.base) as client:
+    async with world(tmp_path) as here, plain_client(base_url=here.base) as client:
         client_id = (await client.post("/register", json=registration)).json()["client_id"]
         query = {"response_type": "code", "client_id": client_id, "redirect_uri": BACK, "code_challenge": "c" * 43}
         address = "/authorize?" + urlencode(query | {"code_challenge_method": "S256"})
@@ -416,7 +417,7 @@ async def test_no_page_of_the_sign_in_takes_a_long_body(tmp_path: Path, is_decla
     start, end = b'{"redirect_uris":["' + BACK.encode() + b'"],"client_name":"', b'"}'
     fitting = start + b"c" * (REGISTRATION_LIMIT_BYTES - len(start) - len(end)) + end
     headers = {"content-type": "application/json"}
-    async with world(tmp_path) as here, httpx2.AsyncClient(trust_env=False, base_url=here.base) as client:
+    async with world(tmp_path) as here, plain_client(base_url=here.base) as client:
         kept = here.data_dir / FOLDER
         before = sorted(kept.rglob("*"))
         for path in ("/register", "/token", "/revoke", "/consent", "/authorize"):
@@ -435,7 +436,7 @@ async def test_no_page_of_the_sign_in_takes_a_long_body(tmp_path: Path, is_decla
 
 async def test_the_pages_of_the_sign_in_answer_to_the_gateways_names_only(tmp_path: Path) -> None:
     """A page that has its own name lead here learns nothing."""
-    async with world(tmp_path) as here, httpx2.AsyncClient(trust_env=False, base_url=here.base) as client:
+    async with world(tmp_path) as here, plain_client(base_url=here.base) as client:
         for path in ("/authorize", "/consent", "/token", "/register", "/.well-known/oauth-authorization-server"):
             reply = await client.get(path, headers={"host": "evil.example"})
             assert reply.status_code == 421, path

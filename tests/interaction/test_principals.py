@@ -13,6 +13,7 @@ import httpx2
 import pytest
 from agents import HttpAgent
 from doors import odd_servers, opened_gateway, over_http, rest_at, served
+from plain_http import plain_client
 
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.gateway.admin.agent_tokens import Scope
@@ -163,7 +164,7 @@ async def test_what_is_within_the_reach_is_answered(agents: dict[str, HttpAgent]
 @ERAS
 async def test_both_ways_through_the_door_take_the_same_decision(house: House, era: str) -> None:
     """A member that JSON-RPC does not know makes the fast door hand a message on; the answers are equal."""
-    async with httpx2.AsyncClient(trust_env=False, timeout=20) as client:
+    async with plain_client(timeout=20) as client:
         for name in (*house.tokens, "none", "wrong", "lower"):
             headers = {"authorization": f"Bearer {house.tokens.get(name, 'mcpp_wrong')}"}
             if name == "none":
@@ -206,7 +207,7 @@ async def test_a_session_answers_only_the_principal_that_opened_it(house: House)
         session = agent.session_id
         assert session is not None
         ids = [session, "unknown", "0" * 32, session.upper() + "x", "x" * 60_000]
-        async with httpx2.AsyncClient(trust_env=False) as client:
+        async with plain_client() as client:
             for session_id in ids:
                 for method in ("POST", "GET", "DELETE"):
                     headers = house.headers("everything") | {
@@ -223,7 +224,7 @@ async def test_a_session_answers_only_the_principal_that_opened_it(house: House)
 
 async def test_a_session_id_longer_than_any_head_ends_the_request(house: House) -> None:
     """A megabyte of it is refused before anybody reads it."""
-    async with httpx2.AsyncClient(trust_env=False) as client:
+    async with plain_client() as client:
         headers = house.headers("own") | {"mcp-session-id": "x" * 1_000_000}
         try:
             reply = await client.post(f"{house.base}/mcp", headers=headers, json={})
@@ -235,7 +236,7 @@ async def test_a_session_id_longer_than_any_head_ends_the_request(house: House) 
 async def test_the_older_transport_is_bound_to_its_principal_too(house: House) -> None:
     """Its messages are posted to an address that another principal may have seen."""
     async with (
-        httpx2.AsyncClient(base_url=house.base, trust_env=False, timeout=20) as client,
+        plain_client(base_url=house.base, timeout=20) as client,
         client.stream("GET", "/sse", headers=house.headers("own")) as stream,
     ):
         address = await _until_data(stream.aiter_lines())
@@ -339,13 +340,13 @@ async def test_on_an_open_door_a_token_still_narrows_its_holder(tmp_path: Path) 
                     )
                     assert not (await local.call("call_tool_write", name="new:echo", args={})).get("isError")
         await gateway.agent_tokens.revoke("narrow")
-        async with httpx2.AsyncClient(trust_env=False) as client:
+        async with plain_client() as client:
             assert (await client.post(f"{base}/mcp", json={}, headers=headers)).status_code == 401
 
 
 async def test_no_place_is_told_to_who_is_not_let_in(house: House) -> None:
     """A profile or toolset that exists is answered like one that does not: 401."""
-    async with httpx2.AsyncClient(trust_env=False) as client:
+    async with plain_client() as client:
         for place in ("p/any", "t/any", "p/", "x"):
             for headers in ({}, {"authorization": "Bearer wrong"}):
                 reply = await client.post(f"{house.base}/mcp/{place}", json={}, headers=headers)
@@ -382,7 +383,7 @@ async def test_no_byte_of_a_token_is_written_anywhere(
             answers.append((await rest.post("/tokens", json={"name": "canary"})).text)
             answers.append((await rest.delete("/tokens/canary")).text)
             answers.append((await rest.get("/tokens")).text)
-        async with httpx2.AsyncClient(trust_env=False) as client:
+        async with plain_client() as client:
             refused = await client.post(f"{base}/mcp", json={}, headers=headers)
             assert refused.status_code == 401
             answers += [refused.text, str(refused.headers)]

@@ -15,6 +15,7 @@ import httpx2
 import pytest
 from agents import Era
 from doors import ENVIRON, over_http
+from plain_http import plain_client
 from run_wire import came_from_agent, configured_with, noting
 
 from smart_mcp_proxy.web.rest import ROUTES
@@ -114,9 +115,7 @@ class Life:
             head = "".join(f"{name}: {value}\n" for name, value in reply.headers.items())
             self.told.append((f"{reply.request.method} {reply.request.url}", head.encode() + body))
 
-        async with httpx2.AsyncClient(
-            trust_env=False, timeout=DEADLINE_S, event_hooks={"response": [keep]}, **options
-        ) as made:
+        async with plain_client(timeout=DEADLINE_S, event_hooks={"response": [keep]}, **options) as made:
             yield made
 
     def files(self) -> Iterable[tuple[str, bytes]]:
@@ -137,7 +136,7 @@ async def alive(life: Life) -> AsyncIterator[None]:
             *COMMAND, "serve", "--http", "--port", str(port), env=life.environ, stdin=-3, stdout=out, stderr=err
         )
     try:
-        async with asyncio.timeout(DEADLINE_S), httpx2.AsyncClient(trust_env=False) as client:
+        async with asyncio.timeout(DEADLINE_S), plain_client() as client:
             while not await is_up(client, life.base):
                 await asyncio.sleep(0.05)
         yield

@@ -11,6 +11,7 @@ from agents import HttpAgent
 from doors import listening, odd_servers, opened_gateway, over_http, served
 from fastmcp.server.auth.providers.jwt import RSAKeyPair
 from joserfc import jwk
+from plain_http import plain_client
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -109,7 +110,7 @@ async def test_a_token_that_is_not_good_here_opens_nothing(
     base: str, provider: Provider, era: str, why: str, make: Callable[[Provider], str]
 ) -> None:
     """Twice, so that neither way through the door lets it in; the answer says where to get a good one."""
-    async with httpx2.AsyncClient(trust_env=False) as client:
+    async with plain_client() as client:
         agent = HttpAgent(era, f"{base}/mcp", client)  # type: ignore[arg-type]
         body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "retrieve_tools"}}
         for _ in range(2):
@@ -169,7 +170,7 @@ async def test_a_principal_is_issuer_and_subject_and_a_session_keeps_its_reach(b
 
 async def test_whoever_looks_for_a_sign_in_is_told_where_without_a_token(base: str, provider: Provider) -> None:
     """The metadata of RFC 9728; the public name is let in as a Host."""
-    async with httpx2.AsyncClient(trust_env=False) as client:
+    async with plain_client() as client:
         reply = await client.get(f"{base}/.well-known/oauth-protected-resource/mcp")
         assert reply.status_code == 200
         metadata = reply.json()
@@ -182,7 +183,7 @@ async def test_whoever_looks_for_a_sign_in_is_told_where_without_a_token(base: s
 
 async def test_keys_are_asked_for_once(base: str, provider: Provider) -> None:
     """Unknown key ids do not make the gateway ask again and again."""
-    async with httpx2.AsyncClient(trust_env=False) as client:
+    async with plain_client() as client:
         for number in range(20):
             token = provider.token(kid=f"unknown-{number}", is_forged=True)
             assert (await client.post(f"{base}/mcp", json={}, headers=bearer(token))).status_code == 401
@@ -275,7 +276,7 @@ async def test_a_public_key_will_do_instead_of_an_address(
     async with (
         opened_gateway(tmp_path, {"off": {"command": "none", "disabled": True}}, **settings) as gateway,
         served(gateway) as base,
-        httpx2.AsyncClient(trust_env=False) as client,
+        plain_client() as client,
     ):
         reply = await client.post(f"{base}/mcp", json={}, headers=bearer(token))
         assert (reply.status_code == 401) == (not signs_with_key)

@@ -10,6 +10,7 @@ from typing import Any
 
 import httpx2
 from agents import CLIENT, HANDSHAKE_VERSION, META, MODERN_VERSION, Era
+from plain_http import plain_client
 
 DEADLINE_S = 20.0
 LINE_LIMIT_BYTES = 5 * 1024 * 1024
@@ -189,7 +190,7 @@ class HttpWire(Wire):
 @asynccontextmanager
 async def http_wire(base: str, era: Era) -> AsyncIterator[HttpWire]:
     """A connection over HTTP that has been greeted."""
-    async with httpx2.AsyncClient(trust_env=False, timeout=DEADLINE_S) as client:
+    async with plain_client(timeout=DEADLINE_S) as client:
         wire = HttpWire(era, f"{base}/mcp", client)
         await wire.greet()
         yield wire
