@@ -113,8 +113,9 @@ async def test_a_token_that_is_not_good_here_opens_nothing(
     async with plain_client() as client:
         agent = HttpAgent(era, f"{base}/mcp", client)  # type: ignore[arg-type]
         body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "retrieve_tools"}}
+        headers = agent._headers(body) | bearer(make(provider))
         for _ in range(2):
-            reply = await client.post(f"{base}/mcp", json=body, headers=agent._headers(body) | bearer(make(provider)))
+            reply = await client.post(f"{base}/mcp", json=body, headers=headers)
             assert reply.status_code == 401, why
             challenge = reply.headers["www-authenticate"]
             assert 'error="invalid_token"' in challenge
@@ -248,7 +249,7 @@ async def test_bad_signatures_make_nobody_ask_more_often(turning: tuple[Turning,
     for _ in range(3):
         assert await verifier.verify_token(ended) is await verifier.verify_token(strange) is None
     assert issuer.asked == 1
-    for number in range(50):
+    for number in range(10):
         assert await verifier.verify_token(forged.create_token(subject=str(number), issuer=ISSUER, kid=KEY_ID)) is None
     assert issuer.asked == 2
     assert await verifier.verify_token(good) is not None
