@@ -93,7 +93,7 @@ class ProxyError(Exception):
         return f"{self.message} {self.hint}".rstrip()
 
     def to_dict(self) -> dict[str, Any]:
-        """The `error` object of the wire: code, message, hint, delivery and, where known, retry_after_s and data."""
+        """The `error` object: code, message, hint, delivery, and retry_after_s and data if known."""
         error: dict[str, Any] = {
             "code": self.error_code,
             "message": self.message,
@@ -142,7 +142,7 @@ class ToolNotFoundError(RequestError):
 
 
 class ConflictError(RequestError):
-    """What the request was based on is not so any more, or its name is taken."""
+    """The state that the request was based on has changed, or its name is taken."""
 
     code = "conflict"
     http_status = 409
@@ -171,7 +171,7 @@ class ShuttingDownError(RefusedError):
 
 
 class RateLimitedError(RefusedError):
-    """Too many calls at once or in too short a time, for a server or for a caller; `retry_after_s` says when."""
+    """Too many calls of a server or caller at once or in a time; see `retry_after_s`."""
 
     code = "rate_limited"
     http_status = 429

@@ -1,4 +1,4 @@
-"""Escapes in a JSON text, looked for at memory speed: whether one stands for what is never shown to an agent.
+"""Escapes in JSON text, searched at memory speed for those never shown to agents.
 
 Most of the world's text is nothing but escapes where a server writes JSON as Python's `json.dumps` does by default.
 """
@@ -71,14 +71,14 @@ def _after(block: _Codes, count: int) -> _Codes:
 
 
 def _are_short_ones_harmless(block: _Codes, places: _Places) -> bool:
-    """Whether the escapes of one letter that begin there may be shown; a carriage return may, before a line feed."""
+    """Return whether one-letter escapes there may be shown; a carriage return before a line feed may."""
     places = places[~_SHOWN[block[places + 1]]]
     ends_line = (block[places + 1] == _R) & (block[places + 2] == _BACKSLASH) & (block[places + 3] == _N)
     return bool(ends_line.all())
 
 
 def _are_low_ones_harmless(block: _Codes, numbered: _Flags) -> bool:
-    r"""Whether no escape of the kind \u0000 stands for a hidden character, those beyond the surrogates left out."""
+    r"""Return whether no \u0000-like escape is a hidden character, beyond surrogates."""
     # All that is hidden is among \u00.., \u02.., \u20.. and \u22.., and its next digit is no letter.
     suspects = ((_after(block, 2) & _NOT_TWO) == _ZERO) & ((_after(block, 3) & _NOT_TWO) == _ZERO) & numbered
     if not suspects.any():

@@ -1,4 +1,4 @@
-"""Log lines that strangers can cause at will: a few are told, the rest are counted."""
+"""Limits for log lines that strangers can cause: a few are logged, the rest counted."""
 
 import logging
 import time
@@ -26,7 +26,7 @@ class _Place:
 
 
 class NoiseFilter(logging.Filter):
-    """Lets a library tell so much a minute from each place in its code; that a client has left is not told at all.
+    """Lets a library log so much a minute per place in code; leaving clients are not logged.
 
     Anybody who reaches the port can send requests that are none, and leave before they are answered: what libraries
     log about it would fill a disk. Lines of the gateway's own all pass.
@@ -43,7 +43,7 @@ class NoiseFilter(logging.Filter):
         self._places: dict[tuple[str, int], _Place] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether the line is told; decided once, however many handlers ask."""
+        """Return whether the line is logged; decided once for all handlers."""
         told: bool | None = getattr(record, "is_told", None)
         if told is None:
             told = record.is_told = self._is_own(record.name) or self._is_worth_it(record)

@@ -140,7 +140,7 @@ Review = Callable[[Submission], bool]
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """What the search room knows of a tool.
+    """A tool for the search room.
 
     Attributes:
         id: The catalog's id of the tool.
@@ -164,7 +164,7 @@ class Document:
 
 
 class Hit(msgspec.Struct, frozen=True):
-    """One search result. A search makes dozens of them: as a frozen dataclass each takes six times as long to make.
+    """One search result; a dataclass would take six times as long to create.
 
     Attributes:
         id: The document's id.
@@ -178,7 +178,7 @@ class Hit(msgspec.Struct, frozen=True):
 
 
 class Intent(msgspec.Struct, frozen=True):
-    """What the agent said about a call."""
+    """The agent's statement about a call."""
 
     reason: str = ""
     data_sensitivity: str = "unknown"
@@ -187,7 +187,7 @@ class Intent(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """How far a principal reaches: what lies beyond does not exist for it.
+    """Reach of a principal: what lies beyond does not exist for it.
 
     Attributes:
         servers: Names of the servers it may know of; None for all.
@@ -235,7 +235,7 @@ OnMessage = Callable[[bytes], Awaitable[None]]
 
 
 class ClientLine(Protocol):
-    """The way back to a client of the handshake era: on the stream of one of its requests, or outside of any."""
+    """Back-channel to a handshake-era client, on a request's stream or outside of any."""
 
     @property
     def client(self) -> object:
@@ -259,7 +259,7 @@ AskClient = Callable[[str, Mapping[str, Any], float], Awaitable[Mapping[str, Any
 
 @dataclass(frozen=True, slots=True)
 class ClientInput:
-    """How the client behind one request can be asked for more while the request is served.
+    """Ways to ask the client behind one request while it is served.
 
     Attributes:
         capabilities: What it declared that it can be asked for: elicitation, sampling, roots, as it wrote them.

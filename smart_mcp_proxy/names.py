@@ -1,4 +1,4 @@
-"""Tool names: canonical `server:tool`, and the legal, unique, length-limited form that a client may list.
+"""Tool names: canonical `server:tool`, and the unique, length-limited form that clients list.
 
 Prompts, resources and resource templates of a server stand in the catalog as the tools of a shelf do: a name with a
 colon (`server:prompts`), which no server can have, so that none is ever taken for a tool.
@@ -63,7 +63,7 @@ def parse_canonical(name: str) -> ToolKey | None:
 
 
 def shelf(server: str, kind: ContentKind) -> str:
-    """Where the catalog keeps a server's prompts, resources or templates."""
+    """Catalog name of a server's prompts, resources or templates."""
     return f"{server}:{kind}"
 
 
@@ -122,7 +122,7 @@ def listed_name(key: ToolKey, limit_chars: int, taken: Container[str] = frozense
 
 
 def _cut(key: ToolKey, room: int) -> str:
-    """The legal form of a key in at most `room` characters; where it has to be cut, a part of both names stays."""
+    """Legal form of a key in at most `room` characters; a part of both names stays."""
     server, tool = (_ILLEGAL.sub("_", part) for part in key)
     both = room - len(_SEPARATOR)
     if len(server) + len(tool) <= both or both < _LEAST_OF_BOTH:

@@ -1,4 +1,4 @@
-"""Which found tools one client has in its list: a small pool that a search fills and weighted eviction keeps small."""
+"""Pool of one client's found tools, kept small by weighted eviction."""
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ _STALE_AFTER_S = 1800.0
 
 
 def retention(score: float, idle_s: float) -> float:
-    """How strongly a pooled tool is kept; the lowest leaves first.
+    """Weight by which a pooled tool is kept; the lowest leaves first.
 
     `0.7 * score + 0.3 * freshness`, `freshness = 1 - min(1, idle_s / 1800)`.
 
@@ -32,7 +32,7 @@ def retention(score: float, idle_s: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What a decision changed, as tool ids; false when nothing did.
+    """Changes by a decision, as tool ids; false without any.
 
     Attributes:
         added: Entered the pool, in the order of the hits.
@@ -53,7 +53,7 @@ class _Member:
 
 
 class Pool:
-    """The tools one session has found, at most `limit` of them. Decides only; whoever asks performs the change.
+    """Found tools of one session, at most `limit`. Decides only; the caller acts.
 
     Args:
         limit: Most tools at any time, at least 1.

@@ -1,4 +1,4 @@
-"""A result as its server wrote it: passed on unread where that is possible, and looked through once where it is not."""
+"""Results as their servers wrote them: passed on unread where possible, else read once."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Self
@@ -21,7 +21,7 @@ _members = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def is_clean(pieces: Sequence[bytes]) -> bool:
-    """Whether a text surely has nothing that is ever taken out or replaced: printable ASCII, with harmless escapes.
+    """Return whether a text certainly needs no cleaning: printable ASCII, harmless escapes.
 
     False proves nothing. Looked for at memory speed, which is several times that of reading the text.
     """
@@ -80,7 +80,7 @@ class RawResult:
 
     @property
     def size_bytes(self) -> int:
-        """How long the text is."""
+        """Length of the text."""
         return sum(map(len, self.pieces))
 
     @property
@@ -99,7 +99,7 @@ class RawResult:
 
 
 def _without_long_strings(pieces: Iterable[bytes]) -> bytes:
-    """A clean text without escapes, of whose first strings only the beginning is left: JSON if the text is.
+    """A clean text with long strings cut to their beginnings: JSON if the text is.
 
     Whatever is left out of a string could neither end it nor be wrong in it. The outline is the same, but for what
     names of more than 64 characters end in.

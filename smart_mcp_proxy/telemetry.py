@@ -1,4 +1,4 @@
-"""Instruments: logs on stderr (stdout belongs to the protocol), background tasks that report their end, activity."""
+"""Logs on stderr (stdout belongs to the protocol), background tasks, activity."""
 
 import asyncio
 import base64
@@ -83,7 +83,7 @@ def has_secret(text: str) -> bool:
 
 
 def _spellings(secret: str) -> set[str]:
-    """How a value is commonly written."""
+    """Common spellings of a value."""
     raw = secret.encode("utf-8", "surrogateescape")
     in_base64 = set(_in_base64(raw))
     in_json = json.dumps(secret)[1:-1]
@@ -103,7 +103,7 @@ def _spellings(secret: str) -> set[str]:
 
 
 def _in_base64(raw: bytes) -> Iterator[str]:
-    """How a value stands in base64, alone or inside a longer text: without the characters it shares with others."""
+    """Spellings of a value in base64, alone or inside a longer text."""
     for before in range(3 if len(raw) >= _INSIDE_MIN_BYTES else 1):
         text = base64.b64encode(bytes(before) + raw).decode()
         yield text[_FOREIGN_CHARS[before] : (before + len(raw)) * 8 // 6]
@@ -119,13 +119,13 @@ def _count(spellings: list[str], change: int) -> None:
 
 
 def printable(text: str) -> str:
-    """`text` from elsewhere in one line that commands no terminal: control characters are spelled out, as `\\x1b`."""
+    """`text` on one line without terminal commands: control characters as `\\x1b`."""
     return _CONTROL.sub(lambda found: repr(found[0])[1:-1], text)
 
 
 @contextmanager
 def secrets_hidden(values: Iterator[str] | list[str] | tuple[str, ...]) -> Iterator[None]:
-    """While open, `redact()` and every log line hide these values (shorter than 6 characters are left alone)."""
+    """While open, hide these values in `redact()` and logs (not those under 6 characters)."""
     hidden = [word for value in values if len(value) >= _SECRET_MIN_CHARS for word in _spellings(value)]
     _count(hidden, 1)
     try:
@@ -135,7 +135,7 @@ def secrets_hidden(values: Iterator[str] | list[str] | tuple[str, ...]) -> Itera
 
 
 class _ConsoleFormatter(logging.Formatter):
-    """`12:30:01 WARNING upstream: text`, one line each, secrets hidden; below it the exception where there is one."""
+    """`12:30:01 WARNING upstream: text`, one line each, secrets hidden; exceptions below."""
 
     def format(self, record: logging.LogRecord) -> str:
         room = record.name.removeprefix(f"{LOGGER_NAME}.")
@@ -171,7 +171,7 @@ class _LogFile(logging.FileHandler):
     _is_told = False
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  (as logging has it)
-        """Called for a line that could not be written. Logging's own way is a traceback for each, secrets included."""
+        """Count a line that could not be written; logging's own traceback would show secrets."""
         exc = sys.exception()
         if not isinstance(exc, OSError):
             super().handleError(record)
@@ -181,7 +181,7 @@ class _LogFile(logging.FileHandler):
 
 
 class _Console(logging.StreamHandler[TextIO]):
-    """Our stderr. A pipe is never waited for: the event loop would wait with it, for ever if nobody reads it.
+    """Our stderr; a pipe is never waited for, as the event loop would wait with it.
 
     Lines that do not fit into it are left out; the next one that does says how many they were.
     """
@@ -216,7 +216,7 @@ class _Console(logging.StreamHandler[TextIO]):
 
 
 def _pipe_of(stream: TextIO) -> int | None:
-    """The descriptor of a stream that ends in a pipe; it holds a megabyte from now on, where the system can."""
+    """Descriptor of a stream that ends in a pipe; enlarged to a megabyte where possible."""
     try:
         descriptor = stream.fileno()
         is_pipe = stat.S_ISFIFO(os.fstat(descriptor).st_mode)
@@ -229,7 +229,7 @@ def _pipe_of(stream: TextIO) -> int | None:
 
 
 def configure_logging(level: str, *, file: Path | None = None, style: Literal["console", "json"] = "console") -> None:
-    """Sends the gateway's logs to stderr, and to `file` as well if given; libraries are heard from WARNING up.
+    """Send logs to stderr, and to `file` if given; libraries log from WARNING up.
 
     Args:
         level: DEBUG, INFO, WARNING or ERROR.
@@ -277,12 +277,12 @@ ActivityKind = Literal["search", "call", "approval", "config", "session", "quest
 
 
 def new_activity_id() -> str:
-    """28 hex digits: the time in milliseconds, then 64 random bits. Unique over processes, ordered by time."""
+    """Activity id of 28 hex digits: milliseconds, then 64 random bits; ordered by time."""
     return f"{time.time_ns() // 1_000_000:012x}{_random.getrandbits(64):016x}"
 
 
 class Activity(msgspec.Struct, frozen=True):
-    """One record of the activity log: a search, a call, an approval, a configuration change, a session, a question.
+    """Activity record: search, call, approval, configuration, session or question.
 
     Attributes:
         kind: What happened.

@@ -21,6 +21,11 @@ MAX_FILE_LINES = 400
 MAX_FUNCTION_LINES = 60
 MAX_P90_FUNCTION_LINES = 30
 MAX_FOLDER_MODULES = 16
+MAX_FIRST_LINE_CHARS = 100
+MAX_UNCLEAR_DOCSTRINGS = 20
+"""Texts for models and help texts of commands may have a first line that suits those who read them."""
+RIDDLES = ("What ", "Who ", "Whoever ", "Where ", "Which ", "How ")
+VAGUE = ("is told", "are told", "another one", "other ones")
 BROAD = {"Exception", "BaseException"}
 
 LAZY_FOLDERS = {"cli"}
@@ -164,6 +169,23 @@ def names_in(node: ast.AST) -> set[str]:
     return {name.id for name in ast.walk(node) if isinstance(name, ast.Name)}
 
 
+def unclear_docstrings(package: Path) -> list[str]:
+    """Docstrings whose first line is long, a riddle, or vague."""
+    documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+    return [
+        f"{source.path}:{getattr(node, 'lineno', 1)}"
+        for source in sources(package)
+        for node in ast.walk(source.tree)
+        if isinstance(node, documented) and is_unclear((ast.get_docstring(node) or "").partition("\n")[0])
+    ]
+
+
+def is_unclear(first_line: str) -> bool:
+    """Whether a reader would have to translate it."""
+    is_vague = first_line.startswith(RIDDLES) or any(words in first_line for words in VAGUE)
+    return is_vague or len(first_line) > MAX_FIRST_LINE_CHARS
+
+
 def lazy_imports(package: Path) -> list[str]:
     """Imports inside a function, outside of the folders and files that may have them."""
     return [
@@ -283,6 +305,12 @@ def test_no_two_files_of_tests_have_one_name() -> None:
     assert [name for name, count in names.items() if count > 1] == []
 
 
+def test_docstrings_begin_in_plain_words() -> None:
+    """A noun phrase or an imperative of at most 100 characters; some are for other readers than programmers."""
+    unclear = unclear_docstrings(PACKAGE)
+    assert len(unclear) <= MAX_UNCLEAR_DOCSTRINGS, unclear
+
+
 def test_no_error_is_swallowed_outside_a_named_boundary() -> None:
     """A broad except raises, or says why it is a boundary."""
     assert swallowed_errors(PACKAGE) == []
@@ -341,6 +369,12 @@ def bad_house(tmp_path: Path) -> Path:
         "fastmcp_compat/edge.py": "from mcp import _open\nfrom bad_house.low import _secret\n",
         "long.py": "\n" * MAX_FILE_LINES + "x = 1\n",
         "tall.py": "def tall():\n" + "    x = 1\n" * MAX_FUNCTION_LINES + "def low():\n" + "    x = 1\n" * 59,
+        "words.py": (
+            '"""What it is."""\ndef a():\n    """'
+            + "x" * 101
+            + '"""\ndef b():\n    """Tell that it is another one."""\n'
+            'def c():\n    """Plain words."""\ndef d():\n    pass\n'
+        ),
         "swallow.py": (
             "from contextlib import suppress\n"
             "try:\n    x = 1\nexcept Exception:\n    x = 2\n"
@@ -364,6 +398,7 @@ def test_the_rules_find_what_they_forbid(bad_house: Path) -> None:
     assert p90_function_lines(bad_house) > MAX_P90_FUNCTION_LINES
     assert wide_folders(bad_house) == ["wide"]
     assert set(import_cycles(bad_house)) == {"bad_house.low", "bad_house.high"}
+    assert unclear_docstrings(bad_house) == ["words.py:1", "words.py:2", "words.py:4"]
     assert swallowed_errors(bad_house) == ["swallow.py:4", "swallow.py:14"]
     assert lazy_imports(bad_house) == ["high.py:5"]
     assert private_uses(bad_house) == ["fastmcp_compat/edge.py:2", "high.py:2", "high.py:3", "high.py:6"]

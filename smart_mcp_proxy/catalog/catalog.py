@@ -35,7 +35,7 @@ _log = get_logger("catalog")
 
 
 class Catalog(Archive):
-    """Which tools exist, kept in the data directory over restarts and shared by the processes that use it.
+    """The tools of all servers, stored in the data directory and shared by its processes.
 
     Every method that reads or writes the file runs in the catalog's own thread and raises `CatalogError` where the
     file fails. Methods that return a `Diff` return the way from the previous `snapshot` to the new one, other
@@ -117,7 +117,7 @@ class Catalog(Archive):
         return None if listed is None else listed.get(key.tool, "")
 
     def is_known(self, server: str) -> bool:
-        """Whether the first list of `server`, or of a shelf of one, was heard: only a first list is ever trusted."""
+        """Return whether a first list was stored, of tools or contents: only a first list is trusted."""
         return server in self._standing.baselined
 
     @property
@@ -148,14 +148,14 @@ class Catalog(Archive):
         return await self._database.run(partial(self._forget_servers, frozenset(keep)))
 
     async def refresh(self) -> Diff | None:
-        """What other processes changed since the last look; None, after a cheap one, if nothing.
+        """Return the changes of other processes since the last look; None, cheaply, if there are none.
 
         While nothing can be stored, it is tried again here.
         """
         return await self._database.run(self._refresh) or None
 
     async def read(self, work: Callable[[Connection], T]) -> T:
-        """What `work` finds in the file, all its queries seeing one state of it."""
+        """Run `work` on the file, all its queries in one state."""
         return await self._database.run(partial(self._database.read, work))
 
     async def register_instance(self, pid: int, servers: Collection[str]) -> Instance:
@@ -202,7 +202,7 @@ class Catalog(Archive):
             self._database.write(partial(migrate, path=self._database.path, is_lost=is_lost))
 
     def _recall(self, *, is_lost: bool) -> None:
-        """Takes into memory what a file holds that cannot be written; nothing is trusted of one that falls short."""
+        """Load a file that cannot be written; one that falls short is not trusted."""
 
         def look(connection: Connection) -> tuple[Snapshot, dict[str, float], Standing]:
             migrate(connection, self._database.path, is_lost=is_lost)
@@ -308,7 +308,7 @@ class Catalog(Archive):
         return now, tools.last_syncs(connection), read_standing(connection)
 
     def _read_on(self) -> Diff:
-        """What the file holds by now and the snapshot does not."""
+        """Return what the file holds and the snapshot does not."""
         before = self._snapshot
         try:
             self._snapshot, last_sync_s, self._standing = self._database.read(self._look)

@@ -15,7 +15,7 @@ _AS_SENT = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(","
 
 
 def canonical_json(value: Any) -> bytes:
-    """The one spelling of a JSON value: keys sorted by code point, no white space, UTF-8, `1` and `1.0` distinct.
+    """Canonical JSON: keys sorted by code point, no white space, UTF-8, `1` distinct from `1.0`.
 
     Lone surrogates, which UTF-8 cannot hold, are written as JSON escapes, so the bytes are valid and still unique.
 
@@ -28,7 +28,7 @@ def canonical_json(value: Any) -> bytes:
 
 
 def json_text(value: Any) -> str:
-    """Compact JSON of `value` with its keys in the order they came, encodable as UTF-8; raises as `canonical_json`."""
+    """Compact JSON with keys in their order, encodable as UTF-8; raises as `canonical_json`."""
     return _AS_SENT.encode(value).encode("utf-8", "backslashreplace").decode()
 
 
@@ -47,7 +47,7 @@ def change_hash(server: str, definition: Mapping[str, Any]) -> str:
 
 
 def approval_digest(full_hash: str) -> str:
-    """`"sha256:"` and the first 16 hex characters of a change hash: what an agent saw, short enough to send back.
+    """`"sha256:"` and the first 16 hex characters of a change hash, short enough to send back.
 
     64 bits tell an agent that a definition moved. A server could prepare two definitions that share them, so
     whatever grants trust compares the full hash.

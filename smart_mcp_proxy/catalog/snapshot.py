@@ -1,4 +1,4 @@
-"""The catalog in memory: an immutable picture of all approved tools, and the difference between two of them."""
+"""Snapshots: immutable pictures of all approved tools, and differences between two."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ __all__ = ["Diff", "Snapshot"]
 
 @dataclass(frozen=True, slots=True)
 class Diff:
-    """What changed among the approved tools from one snapshot to a later one; false when nothing did.
+    """Changes among the approved tools between two snapshots; false when there are none.
 
     Attributes:
         added: Tools that were not there before, or not approved.
@@ -111,7 +111,7 @@ class Snapshot:
         )
 
     def since(self, older: "Snapshot") -> Diff:
-        """What changed from `older`, an earlier snapshot of the same catalog, to this one."""
+        """Changes from `older`, an earlier snapshot of the same catalog, to this one."""
         added, changed = [], []
         if self is older:
             return Diff((), (), (), self.generation)

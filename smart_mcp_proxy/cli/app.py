@@ -97,7 +97,7 @@ def main() -> int:
 
 
 def _is_all_written() -> bool:
-    """Whether what was meant for stdout is there; the rest is dropped, or the interpreter's last flush would fail."""
+    """Flush stdout; False if it cannot be written, and then drop the rest, or the last flush fails."""
     try:
         sys.stdout.flush()
     except OSError:

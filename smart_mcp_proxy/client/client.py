@@ -1,4 +1,4 @@
-"""`ProxyClient`: FastMCP's client, with a server's `proxy` tool as one more way to everything behind it."""
+"""`ProxyClient`: FastMCP's client with access through a server's `proxy` tool."""
 
 import datetime
 from collections.abc import Mapping, Sequence

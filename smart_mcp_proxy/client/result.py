@@ -1,4 +1,4 @@
-"""What `ProxyClient` returns for a call: a list of content blocks that is also what FastMCP's client returns."""
+"""Result of `ProxyClient` calls: a list of content blocks that is FastMCP's result, too."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Servers that offer a `proxy` tool: `ProxyFastMCP` around a server that exists, `ProxyMCP` for one that is written."""
+"""Servers with a `proxy` tool: `ProxyFastMCP` wraps one, `ProxyMCP` is mixed into one."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
@@ -30,7 +30,7 @@ RunProxy = Callable[[Mapping[str, Any]], Awaitable[ToolResult]]
 
 
 class ProxyMCP:
-    """For servers that offer a `proxy` tool to what they have: a mixin of a FastMCP server, or of what holds one.
+    """Mixin that offers a `proxy` tool for a FastMCP server, or for what holds one.
 
     class Aggregator(ProxyMCP, FastMCP):
         def __init__(self) -> None:
@@ -90,7 +90,7 @@ class ProxyMCP:
 
 
 class ProxyFastMCP(ProxyMCP, FastMCP):
-    """A FastMCP server around another one: all that it has, and a `proxy` tool. The other stays as it is.
+    """FastMCP server that wraps one, which stays unchanged, and adds a `proxy` tool.
 
     Args:
         server: The server to wrap; what it gets later is there too.
@@ -139,7 +139,7 @@ async def _answer(source: "_ServerSource", arguments: Mapping[str, Any]) -> Tool
 
 
 class _ServerSource:
-    """What a FastMCP server has, without its `proxy` tool. Its middleware and its rights hold for every access."""
+    """Contents of a FastMCP server without its `proxy` tool, under its middleware and rights."""
 
     def __init__(self, server: FastMCP, own_name: str) -> None:
         self._server = server

@@ -50,7 +50,7 @@ def tool_result_as_prompt_result(tool_result: Answer) -> mcp_types.GetPromptResu
 
 
 def tool_result_as_resource_result(tool_result: Answer) -> list[Contents]:
-    """The contents in an answer to call a resource, each with its own MIME type; empty if it is another answer."""
+    """Contents in an answer to call a resource, each with its MIME type; empty for others."""
     return [
         _with_own_type(block.resource)
         for block in _blocks(tool_result)
@@ -60,7 +60,7 @@ def tool_result_as_resource_result(tool_result: Answer) -> list[Contents]:
 
 
 def get_embedded_resource_python_object(embedded_resource: Any) -> tuple[str, str, bool] | None:
-    """What the JSON inside an embedded resource is, the JSON itself, and whether it is an array of these.
+    """Type of the JSON in an embedded resource, the JSON, and whether it is an array of these.
 
     Returns:
         Type name, JSON text and `many`; None if it does not say what it holds.
@@ -80,7 +80,7 @@ def get_embedded_resource_python_object(embedded_resource: Any) -> tuple[str, st
 def deserialize_embedded_resource_python_object(
     target_type: Any, python_type: str, json_data: str, many: bool = False
 ) -> Any:
-    """The object, or with `many` the list of objects, that JSON holds; None if it says to hold another type.
+    """Build the object, or with `many` the list, from JSON; None if it names another type.
 
     Args:
         target_type: A model of the protocol, or a union of some.
@@ -102,7 +102,7 @@ def deserialize_embedded_resource_python_object(
 
 
 def get_proxy_query_result(result: Answer) -> Any:
-    """The definitions in an answer to list (a list of them) or info (one); an answer without content is an empty list.
+    """Definitions in an answer to list (a list) or info (one); empty without content.
 
     Raises:
         ValueError: It is another answer.

@@ -1,4 +1,4 @@
-"""Small MCP servers that come with the package, so that a first try needs no network and no configuration.
+"""Small bundled MCP servers for a first try without network and configuration.
 
 One server per file: its tools as data beside the functions that carry them out. `server.py` speaks the protocol for
 all of them, with the standard library alone, so that eight of them start in well under a second.

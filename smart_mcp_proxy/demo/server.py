@@ -1,4 +1,4 @@
-"""`python -m smart_mcp_proxy.demo.server NAME`: one demo server on stdin and stdout, in both protocol eras.
+"""`python -m smart_mcp_proxy.demo.server NAME`: one demo server on stdio, in both eras.
 
 A request that carries the modern `_meta` envelope is answered in the modern era, every other one in the handshake
 era. Requests are answered one after the other; a call that takes longer than two seconds is given up.

@@ -1,4 +1,4 @@
-"""What a demo server is made of: tools, their parameters, and the check of a call's arguments."""
+"""Parts of a demo server: tools, their parameters, the check of arguments."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence

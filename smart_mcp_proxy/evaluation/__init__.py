@@ -1,4 +1,4 @@
-"""How good the answers are: labelled queries in, figures out."""
+"""Evaluation of search: labelled queries in, figures out."""
 
 from smart_mcp_proxy.evaluation.files import LabelledQuery, LabelledTool, read_queries, read_tools
 from smart_mcp_proxy.evaluation.pool import Pool, pool_of_tools

@@ -1,4 +1,4 @@
-"""Measures of ranked lists against labels, and what chance may have done to a difference. Pure functions over values.
+"""Measures of ranked lists against labels, with bootstrap intervals. Pure functions.
 
 A label (`Gold`) is one set of names for each right tool: the tool itself and those that are equally right.
 """
@@ -44,7 +44,7 @@ def recall(ranked: Sequence[str], gold: Gold, k: int) -> float:
 
 
 def ndcg(ranked: Sequence[str], gold: Gold, k: int) -> float:
-    """Discounted gain of the first `k` over that of an ideal list, in [0, 1]; a right tool gains 1, a twin of it 0.
+    """Normalised discounted gain of the first `k`, in [0, 1]; a twin of a right tool gains 0.
 
     Args:
         ranked: Names, best first, each once.
@@ -73,13 +73,13 @@ def is_full_set(ranked: Sequence[str], gold: Gold, k: int) -> bool:
 
 
 def macro_mean(rows: Sequence[T], stratum: Callable[[T], Hashable], value: Callable[[T], float]) -> float:
-    """The mean of the strata's means, so that no stratum counts more for having more rows; NaN for no rows."""
+    """Mean of the strata's means; NaN for no rows."""
     groups = _grouped([stratum(row) for row in rows], [value(row) for row in rows])
     return float(np.mean([np.mean(values) for values in groups.values()])) if groups else math.nan
 
 
 class Interval(NamedTuple):
-    """A difference, and the 95 % interval that it would fall into if other queries of the same kinds had been asked."""
+    """A difference and its 95 % bootstrap interval over queries of the same kinds."""
 
     mean: float
     low: float
@@ -94,7 +94,7 @@ class Interval(NamedTuple):
 def paired_difference(
     before: Sequence[float], after: Sequence[float], strata: Sequence[Hashable], *, resamples: int = RESAMPLES
 ) -> Interval:
-    """How much more `after` measures than `before`, as a macro mean over strata, with a bootstrap interval.
+    """Macro mean by which `after` exceeds `before` over strata, with a bootstrap interval.
 
     Queries are drawn with replacement inside each stratum, always with both their measures. Equal input gives an
     equal interval.
@@ -116,7 +116,7 @@ def paired_difference(
 
 
 def _discount(place: int) -> float:
-    """What a hit is worth at a place counted from 0."""
+    """Discount of a hit at a place counted from 0."""
     return 1 / math.log2(place + 2)
 
 

@@ -49,7 +49,7 @@ class Pool:
         return self._where(lambda source: source not in sources)
 
     def documents(self) -> list[Document]:
-        """What is searched of the tools."""
+        """Searchable documents of the tools."""
         return [document_of(record, has_examples=self.has_examples) for record in self.records]
 
     def _where(self, is_kept: Callable[[str], bool]) -> "Pool":

@@ -30,7 +30,7 @@ Search = Callable[[str, int], Answer]
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one query got.
+    """Outcome of one query.
 
     Attributes:
         query: The query.
@@ -169,7 +169,7 @@ def _names(hits: Sequence[Hit], by_id: Mapping[int, ToolRecord]) -> tuple[str, .
 
 
 def _tokens(query: LabelledQuery, answer: Answer, by_id: Mapping[int, ToolRecord]) -> int:
-    """Estimated tokens of what `retrieve_tools` says of tools; the few fields around them are the same every time."""
+    """Estimated tokens of the tools in an answer; the fields around them hardly vary."""
     said = {
         "query": query.text,
         "tools": [{**summary_of(by_id[hit.id], is_stale=False), "score": round(hit.score, 3)} for hit in answer.hits],

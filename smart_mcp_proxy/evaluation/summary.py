@@ -1,4 +1,4 @@
-"""From what every query got to the figures of a system, and from two systems to what lies between them."""
+"""Figures of a system from every query's outcome, and differences between two systems."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -85,7 +85,7 @@ class Summary:
 
 
 class Difference(NamedTuple):
-    """What one system measures more than another, on the same queries."""
+    """A difference between two systems on the same queries."""
 
     measure: str
     system: str
@@ -116,7 +116,7 @@ def summarize(run: Run) -> Summary:
 
 
 def compare(baseline: Run, other: Run) -> tuple[Difference, ...]:
-    """What `other` measures more than `baseline`, where tools are right; nothing if they are nowhere.
+    """Differences of `other` from `baseline`, where tools are right; none if nowhere.
 
     Args:
         baseline: One run.

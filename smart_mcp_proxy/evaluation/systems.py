@@ -70,7 +70,7 @@ class System:
 async def prepare_vectors(
     catalog: Catalog, embedder: Embedder, pool: Pool, on_step: OnStep
 ) -> Mapping[str, NDArray[np.float32]]:
-    """The vectors of a pool's tools by `text_hash`; those that the catalog does not hold are made, and stored.
+    """Vectors of a pool's tools by `text_hash`, from the catalog or newly made and stored.
 
     Raises:
         EmbeddingError: The embedder failed; what it made before is stored.

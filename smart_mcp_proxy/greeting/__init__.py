@@ -1,4 +1,4 @@
-"""The first answers over stdio, given while the gateway is still being loaded. Imports nothing that takes time."""
+"""First answers over stdio while the gateway is being loaded; imports nothing slow."""
 
 from smart_mcp_proxy.greeting.answers import Answers, Kept
 from smart_mcp_proxy.greeting.door import Door, Handed

@@ -1,4 +1,4 @@
-"""Which messages are answered before the gateway is loaded, and with what. Decides; reads and writes nothing."""
+"""Decides which messages are answered before the gateway is loaded, and with what."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -30,7 +30,7 @@ class Kept(NamedTuple):
 
 
 class Answers:
-    """Answers a client's first messages with what the SDK answered at an earlier start, and keeps the rest in order.
+    """Answers first messages as the SDK did at an earlier start; keeps the rest in order.
 
     What opens a session is kept, too, beside its answer: the SDK has to know of it.
 

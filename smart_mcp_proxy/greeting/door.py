@@ -32,7 +32,7 @@ _INTERNAL_ERROR = -32603
 
 
 class Handed(NamedTuple):
-    """What the gateway takes over.
+    """Messages and answers that the gateway takes over.
 
     Attributes:
         kept: Lines for it, in order; those that were answered already among them.
@@ -136,7 +136,7 @@ class _Child:
         self._is_broken = False
 
     def run(self) -> None:
-        """Answers until it is told to stop, or the other process is gone."""
+        """Answer until stopped, or until the other process is gone."""
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_IGN)  # the other process hears them, too, and decides
         while self._control not in (ready := self._ready()):

@@ -1,4 +1,4 @@
-"""Requests without anything unusual in them: the only ones that are answered before the SDK can check them."""
+"""Requests without anything unusual: the only ones answered before the SDK can check them."""
 
 import json
 from typing import Any, NamedTuple

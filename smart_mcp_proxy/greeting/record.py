@@ -1,4 +1,4 @@
-"""What the SDK answered at the last start with the same program, settings and server file."""
+"""Record of the SDK's answers at the last start with the same program and settings."""
 
 import hashlib
 import json
@@ -112,7 +112,7 @@ def words_for_stdio(words: list[str], environ: Mapping[str, str]) -> bool:
 
 
 def default_answers(servers: Sequence[str] = ()) -> tuple[Known, str]:
-    """What the SDK answers where no setting is set and nothing is stored, and the gateway's name.
+    """The SDK's answers without settings and stored tools, and the gateway's name.
 
     Written by scripts/regenerate_golden.py.
 
@@ -148,7 +148,7 @@ def _value_of(flag: str, words: list[str]) -> str | None:
 
 
 def _parts_of_the_program() -> list[str]:
-    """The folders of this package, and the first files of those that make the answers: an update changes one."""
+    """Folders of this package and first files of its libraries: an update changes one."""
     own = os.path.dirname(os.path.dirname(__file__))
     folders = [folder for folder, _, _ in os.walk(own) if not folder.endswith("__pycache__")]
     loaded = [sys.modules.get(name) for name in ("fastmcp", "mcp", "mcp_types", "pydantic_core")]

@@ -1,4 +1,4 @@
-"""Waiting without sleeping: just after something was sent, the event loop goes on looking for what comes back.
+"""Busy poll: after sending, the event loop looks for the answer without sleeping.
 
 A processor that has put a waiting process to sleep has to be woken by the one that has the answer. That costs both of
 them time, and the process finds its caches cold: one that only passes bytes on needs four times the processor time for
@@ -64,7 +64,7 @@ class Side:
         self._hits += 1
 
     def is_unknown(self) -> None:
-        """What came meanwhile was not its doing: this time does not count."""
+        """Ignore this round: the loop did other work meanwhile."""
         self._tries -= 1
 
 
@@ -120,7 +120,7 @@ _polls: "WeakKeyDictionary[asyncio.AbstractEventLoop, BusyPoll]" = WeakKeyDictio
 
 
 def busy_poll_of(loop: asyncio.AbstractEventLoop) -> BusyPoll:
-    """The one of this loop, whoever sends; with one processor only it never polls: the other side needs that one."""
+    """The busy poll of this loop; with one processor it never polls: the other side needs it."""
     poll = _polls.get(loop)
     if poll is None:
         poll = _polls[loop] = BusyPoll(POLL_S if _processors() > 1 else 0.0)
@@ -128,13 +128,13 @@ def busy_poll_of(loop: asyncio.AbstractEventLoop) -> BusyPoll:
 
 
 def _processors() -> int:
-    """How many processors this process may keep busy; a limit on their time, as containers have it, counts too."""
+    """Processors that this process may keep busy, limits of containers included."""
     most = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min(most, *(math.floor(limit) for limit in _limits()), most)
 
 
 def _limits() -> list[float]:
-    """Processors' worth of time that this process's control groups allow it, each of those that set a limit."""
+    """CPU limits of this process's control groups, in processors."""
     paths = [CGROUPS]
     with suppress(OSError, ValueError, StopIteration):
         line = next(line for line in OWN_CGROUP.read_text("utf-8").splitlines() if line.startswith("0::/"))

@@ -1,4 +1,4 @@
-"""Heads of HTTP messages that were read before: whoever sends many writes the same one, but for the body's length.
+"""Cache of parsed HTTP heads: a sender's heads differ in the body's length only.
 
 To look one up takes a tenth of the time that it takes to read it again.
 """
@@ -17,7 +17,7 @@ _LENGTH: Final = re.compile(rb"\r\n[Cc]ontent-[Ll]ength: (\d{1,9})\r\n")
 
 
 class KnownHeads(Generic[HeadT]):
-    """What was read in heads, by their bytes without the digits of the length.
+    """Parsed heads by their bytes without the digits of the length.
 
     Args:
         most: Remembered; beyond it all are forgotten and learned anew.
@@ -28,13 +28,13 @@ class KnownHeads(Generic[HeadT]):
         self._heads: dict[bytes, HeadT] = {}
 
     def find(self, packet: bytes) -> tuple[HeadT, bytes] | None:
-        """What was read in the head, and the body, of a packet that holds exactly one message; else None."""
+        """Parsed head and body of a packet with exactly one message, else None."""
         parts = _split(packet)
         head = self._heads.get(parts[0]) if parts is not None else None
         return None if parts is None or head is None else (head, parts[1])
 
     def awaits_body(self, packet: bytes) -> bool:
-        """Whether a packet is a head that was read before, and nothing else, so that the body comes in another one."""
+        """Return whether a packet is a known head alone, its body being in the next one."""
         if not packet.endswith(HEAD_END):
             return False
         length = _LENGTH.search(packet)

@@ -11,7 +11,7 @@ _KEPT_EDGE_BYTES = 256
 
 @dataclass(frozen=True, slots=True)
 class OverlongLine:
-    """What is left of a line over the limit.
+    """Remainder of a line over the limit.
 
     Attributes:
         head: Its first bytes.
@@ -25,7 +25,7 @@ class OverlongLine:
 
 
 class LineSplitter:
-    """Cuts a byte stream into lines without their line ends; each byte is looked at once, whatever the chunks.
+    """Splits a byte stream into lines without line ends; looks at each byte once.
 
     Args:
         limit_bytes: A longer line is skipped to its end and reported as `OverlongLine`.
@@ -38,7 +38,7 @@ class LineSplitter:
         self._tail = b""
 
     def whole(self, chunk: bytes) -> bytes | None:
-        """The line that `chunk` is, as `feed` would give it; None for anything but exactly one, and nothing is kept."""
+        """Return `chunk` as a line if it is exactly one, as `feed` would; else None, keeping nothing."""
         end = chunk.find(b"\n")
         if self._size or end < 0 or end != len(chunk) - 1 or end > self._limit_bytes:
             return None

@@ -1,4 +1,4 @@
-"""How many files and connections the system lets this process have open, and what is kept of them for servers."""
+"""Limit of open files and connections, and the share that is kept for servers."""
 
 import errno
 import resource
@@ -22,7 +22,7 @@ _NONE_LEFT: Final = frozenset({errno.EMFILE, errno.ENFILE, _NO_PAIR})
 
 
 def most_open_files() -> int:
-    """How many descriptors this process may have."""
+    """Number of descriptors that this process may have."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return _ENOUGH if soft == resource.RLIM_INFINITY else soft
 
@@ -37,7 +37,7 @@ def raise_limit() -> None:
 
 
 def is_scarce(descriptor: int) -> bool:
-    """Whether only those are left that are kept for servers, `descriptor` being the newest: it is the lowest free."""
+    """Return whether only the share for servers is left; the newest descriptor is the lowest free."""
     most = most_open_files()
     return descriptor >= most - min(_KEPT, most // _KEPT_SHARE)
 

@@ -1,4 +1,4 @@
-"""Pipes without needless turns of the event loop: what arrives alone is offered at once, what leaves is gathered."""
+"""Pipes with few turns of the event loop: offered at once when alone, gathered when sent."""
 
 import asyncio
 from collections.abc import Callable, Iterable
@@ -37,7 +37,7 @@ class LineSink:
 
     @property
     def waiting_bytes(self) -> int:
-        """What was handed to the pipe and it has not taken; what this turn holds back does not count."""
+        """Bytes that the pipe has not taken; without those that this turn holds back."""
         return self._stream.transport.get_write_buffer_size()
 
     def write(self, line: bytes) -> None:
@@ -92,7 +92,7 @@ class LineSink:
 
 
 class OfferingReader(asyncio.StreamReader):
-    """A stream that offers what arrives to `take` first, in its order; what that does not take waits to be read.
+    """Stream that offers arriving bytes to `take` first; the rest waits to be read.
 
     To read means a turn of the event loop more, which costs a lonely call as much as all that is done with it. Nothing
     is offered unless somebody waits to read: then nothing lies before it, and nobody has given the stream up.
@@ -119,7 +119,7 @@ class OfferingReader(asyncio.StreamReader):
         super().feed_data(data)
 
     async def read(self, n: int = -1) -> bytes:
-        """What was not taken; empty at the end. What has arrived already is returned without a turn of the loop."""
+        """Return bytes that were not taken, without a turn of the loop if any; empty at the end."""
         self._is_awaited = True
         try:
             return await super().read(n)

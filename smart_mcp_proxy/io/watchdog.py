@@ -57,7 +57,7 @@ class Watchdog:
                 await asyncio.wait_for(process.wait(), _CLOSE_S)
 
     async def start(self) -> None:
-        """Starts the process, if it does not run yet: before the first child, which could otherwise outlive us."""
+        """Start the process if it does not run: before the first child, which could outlive us."""
         async with self._starting:
             if self._keeper is None:
                 await self._launch()

@@ -1,4 +1,4 @@
-"""The watchdog's program: `+GROUP` and `-GROUP` lines on stdin; at its end the remaining groups are ended.
+"""Program of the watchdog: `+GROUP` and `-GROUP` on stdin; ends remaining groups at its end.
 
 `?NAME=VALUE` announces a process with that in its environment, `!NAME=VALUE` says that its group is known by now.
 
@@ -36,7 +36,7 @@ def main() -> None:
 
 
 def _groups_with(announced: set[str]) -> set[int]:
-    """The groups of processes that were announced and begun, but not told of any more; only where there is /proc."""
+    """Process groups announced and begun, but not removed; only where there is /proc."""
     marks = {mark.encode() for mark in announced}
     found: set[int] = set()
     for file in glob.glob("/proc/[0-9]*/environ") if marks else ():

@@ -37,7 +37,7 @@ def may_approve(submission: Submission, *, trust: Trust, clean: Container[str]) 
 
 
 def is_softer(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
-    """Whether a tool's hints say more harmless things of it than before: one dropped a warning or added a promise."""
+    """Return whether hints became more harmless: a warning dropped or a promise added."""
     old, new = _hints(before), _hints(after)
     if old.get("destructiveHint") is True and new.get("destructiveHint") is not True:
         return True

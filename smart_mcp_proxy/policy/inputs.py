@@ -1,4 +1,4 @@
-"""What a server wants to know from a client before it answers: may it ask, and how is the question shown?"""
+"""Rules for servers' questions to clients: may one be asked, and how is it shown."""
 
 import re
 import unicodedata
@@ -203,7 +203,7 @@ def _texts(field: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _plain(text: str) -> str:
-    """The words of a text, whatever they are joined by or dressed up as: lower case, no accents, single spaces."""
+    """Plain words of a text: lower case, no accents, single spaces."""
     split = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", text)
     folded = unicodedata.normalize("NFKD", split).casefold()
     kept = "".join(char for char in folded if unicodedata.category(char) not in ("Mn", "Cf"))
@@ -292,7 +292,7 @@ def _require_shallow(depth: int) -> None:
 
 
 def shown_inputs(server: str, requests: Mapping[str, Any]) -> dict[str, Any]:
-    """The questions as a client gets them: what a person reads begins with the name of the server that asks.
+    """Questions for a client; the text for people begins with the name of the server.
 
     Args:
         server: Configured name, which the user knows; what the server calls itself could be any.

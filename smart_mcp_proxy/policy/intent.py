@@ -1,4 +1,4 @@
-"""Which call tool fits a tool's annotations, and whether a call made with another one is allowed."""
+"""Intent: the call tool that fits a tool's annotations, and whether another is allowed."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -30,7 +30,7 @@ _ACCESS: tuple[CallVariant, ...] = ("read", "write", "destructive")
 
 
 def is_within(access: CallVariant, annotations: Mapping[str, Any]) -> bool:
-    """Whether a tool with these annotations does no more than `access` allows; one that says nothing writes."""
+    """Return whether annotations allow no more than `access`; absent ones mean writing."""
     return _ACCESS.index(call_with(annotations)) <= _ACCESS.index(access)
 
 

@@ -1,4 +1,4 @@
-"""How many calls may be made: a rate per caller and per server, and places for calls in flight. No clock, no waiting.
+"""Rate limits per caller and server, and slots for calls in flight. No clock, no waiting.
 
 Time comes in as monotonic seconds. Every function decides at once; who has to wait is told so and waits elsewhere.
 """
@@ -27,7 +27,7 @@ ROUNDING_S: Final = 1e-9
 
 
 class TokenBucket:
-    """Calls at a steady rate, and some more at once after a pause: never more than `burst + rate * t` in any `t` s.
+    """Token bucket: a steady rate and a burst, never more than `burst + rate * t` in any `t` s.
 
     It keeps one number, the moment at which the bucket would be full again (the "generic cell rate algorithm").
 
@@ -67,7 +67,7 @@ class TokenBucket:
 
 
 class PlaceState(Enum):
-    """What became of a call that asked for a place."""
+    """State of a call that asked for a slot."""
 
     HELD = "held"
     WAITING = "waiting"
@@ -111,7 +111,7 @@ class _Lane:
         self.waiting += 1
 
     def pop(self) -> Place:
-        """The next in turn: the oldest of the principal that has waited longest for a turn, which then stands last."""
+        """Take the next in turn: the oldest call of the principal that waited longest for a turn."""
         principal = next(iter(self.turns))
         places = self.turns.pop(principal)
         place = places.popleft()
@@ -129,7 +129,7 @@ class _Lane:
 
 
 class Places:
-    """Places for calls in flight, of each server and of all together, with a queue in which callers take turns.
+    """Slots for calls in flight, per server and in all, with a queue that takes turns.
 
     Who makes a thousand calls at once does not keep another caller waiting for a thousand: within one server's queue
     the callers take turns, and each caller's own calls keep their order. Servers with waiting calls take turns, too.

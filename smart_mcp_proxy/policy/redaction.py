@@ -1,4 +1,4 @@
-"""What of a request may be written down: shapes instead of values, and no secrets, known ones or likely ones."""
+"""Redaction for records: shapes instead of values, and no known or likely secrets."""
 
 import re
 from collections.abc import Mapping
@@ -68,7 +68,7 @@ def masked(text: str, limit_chars: int) -> str:
 
 
 def _is_unsuspected(text: str) -> bool:
-    """Whether a short text surely holds nothing of a secret's form: so most queries are not searched for each form."""
+    """Return whether a short text certainly has no secret's form, to skip the search for each."""
     if len(text) > _UNSUSPECTED_CHARS or not text.isascii():  # other letters may be the same in another case
         return False
     lowered = text.lower()
@@ -79,7 +79,7 @@ def _is_unsuspected(text: str) -> bool:
 
 
 def kept_arguments(arguments: Mapping[str, Any], kept: ArgumentsKept) -> Any:
-    """What the policy lets be kept of a call's arguments, as JSON values; None where that is nothing.
+    """The part of a call's arguments that the policy keeps, as JSON values; None for nothing.
 
     Args:
         arguments: By parameter name, of whatever size and depth.
@@ -98,7 +98,7 @@ def short_digest(text: str) -> str:
 
 
 def _plain_shapes(arguments: Mapping[str, Any]) -> dict[str, str] | None:
-    """The shapes of a few arguments that hold no object, as most calls have them; None where it takes a closer look."""
+    """Shapes of a few arguments without objects, the usual case; None for others."""
     if len(arguments) > PLAIN_ARGUMENTS:
         return None
     shapes = {}
@@ -122,7 +122,7 @@ class _Keeper:
         self._nodes_left = NODES_LIMIT[kept]
 
     def value(self, value: Any, depth: int) -> Any:
-        """What is kept of one value."""
+        """The kept form of one value."""
         if isinstance(value, dict) and depth:
             return self._mapping(value, depth)
         if self._kept == "shape" or (not depth and isinstance(value, dict | list)):

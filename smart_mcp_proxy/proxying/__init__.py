@@ -1,4 +1,4 @@
-"""The words of the `proxy` tool, for whoever offers it and whoever calls it: requests, answers and their metadata.
+"""Vocabulary of the `proxy` tool for both ends: requests, answers and their metadata.
 
 Source: seeds/1_proxy_extension_spec.md, seeds/2_proxy_tool_pattern.md.
 """

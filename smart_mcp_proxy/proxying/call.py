@@ -31,7 +31,7 @@ def tool_result(raw: bytes, operation: Operation) -> bytes:
 
 
 def resource_result(raw: bytes, operation: Operation) -> bytes:
-    """A resource's contents as embedded resources; text that is a JSON object or array becomes compact JSON.
+    """A resource's contents as embedded resources; JSON text becomes compact JSON.
 
     Any other JSON value is left as it is: a text file that holds `123` is text.
 
@@ -63,7 +63,7 @@ def prompt_result(raw: bytes, operation: Operation) -> bytes:
 
 
 def _objectify(resource: dict[str, msgspec.Raw]) -> str | None:
-    """Makes JSON of a text that is a JSON object or array, and returns the MIME type that it had; else None.
+    """Make JSON of a text that holds it, and return its former MIME type; else None.
 
     Numbers and the order of members stay to the letter.
 

@@ -1,4 +1,4 @@
-"""What an answer of a `proxy` tool says of itself beside its content, written and read."""
+"""Metadata of `proxy` answers, written and read."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -31,13 +31,13 @@ _FIELDS = {
 
 
 def proxy_meta(**facts: Any) -> dict[str, Any]:
-    """The members of `_meta` that carry these facts, named as on the wire; those that are None are left out."""
+    """Members of `_meta` for these facts, named as on the wire; without None values."""
     return {META_PREFIX + key: value for key, value in facts.items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True)
 class ProxyResponseInfo:
-    """What one content block of a `proxy` tool's answer says of itself; None where it says nothing.
+    """Facts that one content block of a `proxy` answer states; None for unstated ones.
 
     Attributes:
         proxy_type: tool, resource or prompt.
@@ -71,7 +71,7 @@ class ProxyResponseInfo:
 
     @classmethod
     def from_content(cls, block: Any) -> Self:
-        """The facts of a content block: those in `_meta` first, with our prefix or without, then its annotations.
+        """Read the facts of a content block: `_meta` first, prefixed or not, then annotations.
 
         Args:
             block: A content block or a resource's contents, as a model or a mapping.

@@ -70,7 +70,7 @@ _SPELLINGS = Spellings(
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Which entries of a list are wanted; what is empty narrows nothing.
+    """Filter of a list's entries; empty parts narrow nothing.
 
     Attributes:
         prefix: What their name, or URI, begins with.

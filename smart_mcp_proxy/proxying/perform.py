@@ -22,7 +22,7 @@ BATCH_BYTES = 4 << 20
 
 
 class Source(Protocol):
-    """What stands behind a `proxy` tool, for one caller."""
+    """Access behind a `proxy` tool for one caller."""
 
     async def listed(self, type: ProxyType) -> Sequence[Listed]:
         """Every definition of a type; resource templates are among the resources."""
@@ -78,12 +78,15 @@ async def _call(request: Operation, source: Source) -> bytes:
 
 
 def _texts(args: Mapping[str, Any]) -> dict[str, str]:
-    """A prompt's arguments are strings; any other value is written as JSON. Source: spec 2025-11-25, server/prompts."""
+    """Write a prompt's arguments as strings, others as JSON.
+
+    Source: spec 2025-11-25, server/prompts.
+    """
     return {name: arg if isinstance(arg, str) else msgspec.json.encode(arg).decode() for name, arg in args.items()}
 
 
 async def _perform_batch(batch: Batch, source: Source) -> bytes:
-    """The answer to each operation, in their order. One after the other: a later one may rest on an earlier one."""
+    """Answer each operation, one after the other: a later one may rest on an earlier one."""
     results: list[bytes] = []
     size = failed = 0
     for each in batch.operations:

@@ -62,7 +62,7 @@ def tags_of(definition: Mapping[str, Any]) -> frozenset[str]:
 
 
 def list_result(operation: Operation, listed: Iterable[Listed]) -> bytes:
-    """One page of the entries that the filter wants, by path; pages follow each other without gap or overlap."""
+    """One page of the filtered entries, by path; pages neither overlap nor leave gaps."""
     wanted = sorted((each for each in listed if _fits(operation.filter, each)), key=lambda each: each.path)
     page: list[bytes] = []
     size, last, has_more = 0, "", False
@@ -117,7 +117,7 @@ def find_listed(type: ProxyType, path: str, listed: Sequence[Listed]) -> Listed:
 
 
 def _own_names(listed: Listed) -> tuple[str, str]:
-    """What it calls itself, and the same with its server before it."""
+    """An entry's own name, and the same with its server before it."""
     name = msgspec.json.decode(listed.raw).get("name")
     return str(name), f"{listed.server}:{name}"
 

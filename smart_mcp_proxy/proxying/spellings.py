@@ -1,4 +1,4 @@
-"""Parameters of the gateway's own tools as agents write them: spellings that mean absent, an object or a list.
+"""Agents' spellings of our tools' parameters: for absent values, objects and lists.
 
 Agent frameworks fill in every optional parameter with null or an empty text, and models send an object as JSON text.
 Only parameters of our own are read so; what is passed on to a server stays as it was sent.
@@ -35,7 +35,7 @@ class Spellings:
         self._within = within
 
     def read(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """The parameters without those that are absent, and with objects and lists in place of texts that spell them.
+        """Parameters without absent ones, with objects and lists in place of texts that spell them.
 
         Names that are no parameters and values that fit no spelling stay: to refuse them is the tool's own business.
         """
@@ -76,7 +76,7 @@ def decoded(text: str) -> Any:
 
 
 def shown(value: Any) -> str:
-    """A value that does not fit, as an error shows it: what is no text as JSON, and no more than its beginning."""
+    """A value for an error message: as JSON unless text, and its beginning only."""
     if not isinstance(value, str):
         try:
             return msgspec.json.encode(value).decode()[:SHOWN_CHARS]

@@ -1,4 +1,4 @@
-"""Which tools answer a query. Derived from the catalog's definitions and always rebuildable."""
+"""Search: ranks tools for a query; derived from the catalog and always rebuildable."""
 
 from smart_mcp_proxy.search.engine import Engine
 from smart_mcp_proxy.search.engines.bm25f import Bm25fEngine

@@ -1,4 +1,4 @@
-"""What the search room asks of anything that turns text into vectors, and which texts of a tool it gets."""
+"""Interface of embedders, and the texts of a tool that they get."""
 
 import hashlib
 import re
@@ -54,8 +54,9 @@ class Embedder(Protocol):
 
 
 class ViewEmbedder:
-    """An embedder that gives a text the mean of its views' vectors: of a tool, so that no part is drowned by a long
-    description; of a query, so that what it is about outweighs how it is put.
+    """Embedder that averages the vectors of a text's views.
+
+    Of a tool, so that no part is drowned by a long description; of a query, so that its subject outweighs its wording.
 
     Args:
         embedder: Embeds each view.

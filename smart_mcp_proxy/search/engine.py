@@ -1,4 +1,4 @@
-"""What the search room asks of anything that ranks tools."""
+"""Interface of engines."""
 
 from collections.abc import Collection, Iterable, Mapping, Set
 from typing import Any, NamedTuple, Protocol
@@ -34,11 +34,13 @@ class Engine(Protocol):
         """Why it ranks worse than it should at present, one sentence; None if it does not."""
 
     def __len__(self) -> int:
-        """How many documents can be found."""
+        """Number of documents that can be found."""
 
     def update(self, added: Iterable[Document], removed: Iterable[int]) -> None:
-        """Makes `added` searchable and forgets `removed`; an added id that is known is replaced, an unknown removed
-        one ignored. A search sees all of the change or nothing of it."""
+        """Make `added` searchable and forget `removed`, atomically for searches.
+
+        An added id that is known is replaced, an unknown removed one is ignored.
+        """
 
     def rank(self, query: str, depth: int, allowed: Set[int] | None) -> list[Hit]:
         """At most `depth` hits with a score above 0, best first, equal scores by id.
@@ -61,7 +63,7 @@ class Engine(Protocol):
     def explain(
         self, query: str, ids: Collection[int], allowed: Set[int] | None = None
     ) -> Mapping[int, Mapping[str, Any]]:
-        """What in each document answered the query, for people; without unknown ids.
+        """Explain, for people, which parts of each document answered; without unknown ids.
 
         There is no prior to tell of: only query and definition, with the questions learned for it, decide.
 
@@ -73,13 +75,13 @@ class Engine(Protocol):
 
 
 class LexicalEngine(Engine, Protocol):
-    """An engine that ranks by words, and says how well they fit, so that its judgement can be weighed with others.
+    """Engine that ranks by words and reports how well they fit, for fusion with others.
 
     What it explains has `lexical`, its score.
     """
 
     def scores(self, query: str, depth: int, allowed: Set[int] | None) -> Scores:
-        """What `rank` gives, as arrays: a search that only compares its hits makes none."""
+        """Rank like `rank`, as arrays: a search that only compares hits makes no objects."""
 
     def fitness(self, query: str, id: int, allowed: Set[int] | None = None) -> float:
-        """How well a hit answers the query, 0 or more: from 1 on it `fits`; 0 for an unknown id. Arguments as there."""
+        """Fitness of a hit for the query, 0 or more: from 1 on it `fits`; 0 for an unknown id."""

@@ -31,7 +31,7 @@ _NEAR_MISSES = 3
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What a search found.
+    """Result of a search.
 
     Attributes:
         hits: Best first, scores in [0, 1]; `why` names the clones that stand behind a hit, and what matched, if asked.
@@ -92,12 +92,12 @@ class SearchIndex:
 
     @property
     def engine(self) -> Engine:
-        """What ranks at present."""
+        """The engine that ranks at present."""
         return self._state.engine
 
     @property
     def documents(self) -> Mapping[int, Document]:
-        """What is searchable at present, by id; never changed, an update makes another one."""
+        """The searchable documents by id; never changed, an update makes new ones."""
         return self._state.documents
 
     def is_instant(self, query: str, more_queries: Sequence[str] = ()) -> bool:
@@ -183,7 +183,7 @@ class SearchIndex:
         return _explained(answer, chosen, rankings, state.engine, allowed) if explain else answer
 
     def _total(self, state: _State, allowed: Set[int] | None) -> int:
-        """How many tools can be found; counted once for a set that is searched in again."""
+        """Count the tools that can be found; once for a set that is searched again."""
         if allowed is None:
             return len(state.documents)
         documents, counted, total = self._counted
@@ -193,7 +193,7 @@ class SearchIndex:
         return total
 
     def nearest_names(self, name: str, n: int = 3, *, allowed: Set[int] | None = None) -> list[int]:
-        """Up to `n` ids of tools whose name is closest to one that does not exist, best first; none if none is."""
+        """Up to `n` ids of tools with names close to an unknown one, best first."""
         state = self._state
         return state.names.nearest(name, n, state.documents, allowed)
 
@@ -216,7 +216,7 @@ def _rank(state: _State, query: str, depth: int, allowed: Set[int] | None, tools
 
 
 def _is_flooded(ranking: _Ranking, tools: Tools) -> bool:
-    """Whether one server has most of a ranking, so that others' tools that fit as well may not have come up."""
+    """Return whether one server fills a ranking, so that fitting tools of others may be missing."""
     half, likenesses = len(ranking.fitting) / 2, tools.likenesses
     if max(Counter([likenesses[hit.id].server for hit in ranking.fitting]).values(), default=0) <= half:
         return False  # as nearly always

@@ -1,4 +1,4 @@
-"""Which tools say the same, or nearly: told from the words of names and descriptions, in constant time and memory."""
+"""Likeness of tools by the words of names and descriptions, in constant time and memory."""
 
 import re
 from dataclasses import dataclass
@@ -72,7 +72,7 @@ _WORD = re.compile(r"[^\W\d_]+")
 
 @dataclass(frozen=True, slots=True)
 class Likeness:
-    """What of a tool is compared with others.
+    """Features of a tool that are compared.
 
     Attributes:
         server: Whose tool it is.
@@ -94,7 +94,7 @@ class Likeness:
 
 
 def likeness_of(document: Document) -> Likeness:
-    """What is compared of a tool; letter case, order, repeats and punctuation do not count."""
+    """Features of a tool; case, order, repeats and punctuation do not count."""
     named = sorted(set(_unpraised(" ".join(_NAME_WORD.findall(document.name)).lower()).split()))
     named = [word for word in named if not word.isdigit()]
     plain = [word for word in named if word not in _PRAISE]
@@ -135,7 +135,7 @@ def is_like(a: Likeness, b: Likeness) -> bool:
 
 
 def is_variant(a: Likeness, b: Likeness) -> bool:
-    """Whether two tools of one server may be made from one: alike by text, or by half of the words of a name."""
+    """Return whether two tools of one server may be made from one: by text, or half of a name."""
     if is_like(a, b):
         return True
     names = set(a.plain_name.split()), set(b.plain_name.split())

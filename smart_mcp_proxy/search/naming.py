@@ -242,7 +242,7 @@ def _pairs(name: str) -> bytes:
 
 
 def _ratio(matcher: SequenceMatcher[str], form: str) -> float:
-    """How alike the matcher's second text and a name are, in [0, 1]; 0 where a quick look says that they are not."""
+    """Similarity of the matcher's second text and a name, in [0, 1]; 0 by a quick look."""
     matcher.set_seq1(form)
     if matcher.real_quick_ratio() < _LEAST_RATIO or matcher.quick_ratio() < _LEAST_RATIO:
         return 0.0

@@ -67,7 +67,7 @@ class Tools(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class Selection:
-    """What is kept of a ranking, best first, and what was left out, with the reason in `why["left_out"]`.
+    """The kept part of a ranking, best first, and the rest with reasons in `why["left_out"]`.
 
     Attributes:
         kept: The answer.
@@ -98,7 +98,7 @@ def near_top(ranked: Sequence[Hit]) -> tuple[list[Hit], list[Hit]]:
 
 
 def plain_first(ranked: Sequence[Hit], tools: Tools) -> list[Hit]:
-    """The ranking, where two servers' tools that are the same but for praise have changed places and scores.
+    """Swap two servers' tools that are the same but for praise, with their scores.
 
     So the one that praises itself less stands first, and words of praise gain nothing, whatever the query.
     """
@@ -123,7 +123,7 @@ def plain_first(ranked: Sequence[Hit], tools: Tools) -> list[Hit]:
 
 
 def interleave(rankings: Sequence[Sequence[Hit]]) -> list[Hit]:
-    """One ranking of several: the best of each, then the second of each, and so on; a tool once, at its best score."""
+    """Interleave rankings, best of each first; a tool once, at its best score."""
     if len(rankings) == 1:
         return list(rankings[0])
     best: dict[int, Hit] = {}
@@ -169,7 +169,7 @@ def select(ranked: Sequence[Hit], tools: Tools, limit: int, *, explain: bool = T
 def _seated(
     ranked: Iterable[Hit], tools: Tools, limit: int, result: Selection
 ) -> tuple[list[Hit], list[Hit], dict[int, list[Hit]]]:
-    """Who gets a place, who waits for one, and by id the clones that get none."""
+    """Seat the ranked tools: placed, waiting, and the clones that get no place, by id."""
     front: list[Hit] = []
     waiting: list[Hit] = []
     clones: dict[int, list[Hit]] = {}
@@ -217,7 +217,7 @@ def _twin(hit: Hit, mine: Likeness, kept: Iterable[tuple[Hit, Likeness]]) -> Hit
 
 
 def _shared(page: Sequence[Hit], others: Sequence[Hit], tools: Tools) -> tuple[list[Hit], list[Hit]]:
-    """The first places after look-alikes have given way, and those that come after them, in the order given."""
+    """Let look-alikes give way on the first page; returns the page and what follows it."""
     first, after = list(page), list(others)
     servers = [tools.server(hit) for hit in first]
     server = max(servers, key=servers.count, default="")

@@ -1,4 +1,4 @@
-"""Text to search terms: one tokenizer for tool definitions and for queries, bounded and harmless for any input."""
+"""Tokenizer for tool definitions and queries, bounded and safe for any input."""
 
 import re
 import threading

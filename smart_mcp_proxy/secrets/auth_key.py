@@ -1,4 +1,4 @@
-"""The key that sign-ins are stored under: in the system's keyring where there is one, else in a file of our own."""
+"""Key that sign-ins are stored under: in the system's keyring, else in a file."""
 
 import base64
 import fcntl
@@ -118,7 +118,7 @@ def decode_key(text: str | bytes, problem: str) -> bytes:
 
 
 def read_private(path: Path) -> bytes:
-    """What a file holds that nobody else can have read or written.
+    """Read a file that nobody else can have read or written.
 
     Raises:
         FileNotFoundError: It is not there.

@@ -8,7 +8,7 @@ KEYRING_SERVICE = "mcpproxy"
 
 
 def stored_secret(name: str) -> str | None:
-    """The secret kept under `name` for the service `mcpproxy`, None if there is none. May block on the desktop.
+    """Read the secret `name` of the service `mcpproxy`, None without one. May block.
 
     Raises:
         ConfigError: There is no keyring here, or it does not answer.

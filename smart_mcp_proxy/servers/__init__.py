@@ -1,4 +1,4 @@
-"""Servers: what `mcp_config.json` says, one frozen value per server, and its variables filled in at connect."""
+"""Servers: `mcp_config.json` as frozen values, one per server, variables expanded at connect."""
 
 from smart_mcp_proxy.servers.config import (
     Limits,

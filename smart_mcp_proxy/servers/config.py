@@ -30,7 +30,7 @@ ConnectionKind = Literal["shared", "per_client"]
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much one server is asked, and how long it may take. None is no limit.
+    """Limits of one server's calls and their durations. None is no limit.
 
     Attributes:
         calls_per_s: Calls a second on average.
@@ -59,7 +59,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class ToolFilter:
-    """Which of a server's tools are used, by case-sensitive globs on the tool's own name. Exclusion wins."""
+    """Globs over a server's own tool names, case-sensitive. Exclusion wins."""
 
     include: tuple[str, ...] = ("*",)
     exclude: tuple[str, ...] = ()
@@ -73,7 +73,7 @@ class ToolFilter:
 
 @dataclass(frozen=True, slots=True)
 class ServerConfig:
-    """One server as it was configured, before or after `expand()`. Its repr shows no value that could be a secret.
+    """One server as configured, before or after `expand()`; its repr shows no possible secret.
 
     Attributes:
         name: Configured name; any text without a colon or control characters.
@@ -194,7 +194,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class ServerFile:
-    """What a server file says.
+    """Contents of a server file.
 
     Attributes:
         servers: Usable servers by name, in the file's order.
@@ -222,7 +222,7 @@ class ServersDiff:
 
 
 def diff(old: Mapping[str, ServerConfig], new: Mapping[str, ServerConfig]) -> ServersDiff:
-    """Which servers came, went, or are configured differently; unknown keys and key order do not count."""
+    """Servers added, removed or changed; unknown keys and key order do not count."""
     return ServersDiff(
         added=tuple(name for name in new if name not in old),
         removed=tuple(name for name in old if name not in new),

@@ -1,4 +1,4 @@
-"""Changes JSON text that people wrote: only what is different is written anew, comments and layout of the rest stay."""
+"""Edits of JSON text: rewrites only what differs, keeps comments and layout."""
 
 import json
 import re
@@ -33,7 +33,7 @@ class _Node:
 
 @dataclass(slots=True)
 class _Member:
-    """A member of an object or an element of an array (which has no key), and the place of the comma behind it."""
+    """A member of an object or an element of an array, and the place of the comma behind it."""
 
     start: int
     key: str | None
@@ -72,7 +72,7 @@ def rewrite(text: str, value: Any) -> str:
 
 
 def is_same(one: Any, other: Any) -> bool:
-    """Whether two values are the same JSON; 1, 1.0 and true are three of them, and the order of keys does not count."""
+    """Return whether two values are the same JSON; 1, 1.0 and true differ, key order does not."""
     return _canonical(one) == _canonical(other)
 
 
@@ -139,7 +139,7 @@ class _Rewriting:
         self._unit = indented[1] if indented else _DEFAULT_INDENT
 
     def changes(self, node: _Node, old: Any, new: Any) -> list[_Edit]:
-        """What makes `node`, which holds `old`, hold `new`."""
+        """Edits that turn `node`, which holds `old`, into `new`."""
         if is_same(old, new):
             return []
         if isinstance(old, Mapping) and isinstance(new, Mapping):
@@ -159,7 +159,7 @@ class _Rewriting:
         return edits + self._layout_changes(node, gone, added)
 
     def _array_changes(self, node: _Node, old: Sequence[Any], new: Sequence[Any]) -> list[_Edit]:
-        """Elements that stay at either end are kept; those between are changed one by one, then removed or added."""
+        """Edit an array: keep equal elements at both ends, change, remove or add those between."""
         both = min(len(old), len(new))
         head = next((place for place in range(both) if not is_same(old[place], new[place])), both)
         tail = next((back for back in range(both - head) if not is_same(old[-1 - back], new[-1 - back])), both - head)

@@ -1,4 +1,4 @@
-"""The user's server file as something to change: read whole, changed under a lock, put in place in one step."""
+"""The user's server file for edits: read whole, changed under a lock, replaced in one step."""
 
 import fcntl
 import hashlib
@@ -43,7 +43,7 @@ _ATTEMPTS = 20
 
 @dataclass(frozen=True, slots=True)
 class ServerList:
-    """What the server file says at one moment.
+    """Contents of the server file at one moment.
 
     Attributes:
         path: The file, links followed; where it is to be made if there is none.

@@ -1,4 +1,4 @@
-"""Hides the secrets of a server's entry from who reads it, and puts them back where who changes it left the masks."""
+"""Masks for the secrets of a server's entry, and their restoration after an edit."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -132,7 +132,7 @@ def _mask_option(option: str, value: str) -> str | None:
 
 
 def _mask_text(text: str) -> str:
-    """Text that is no secret itself, without those it carries: by their names, in addresses, or by their look."""
+    """Mask the secrets that a text carries: by their names, in addresses, or by their look."""
     pieces, at = [], 0
     for found in _URL.finditer(text):
         address = _NAMED_IN_URL.sub(_mask_second, _mask_url(found[0]))
@@ -226,7 +226,7 @@ def _fill_list(new: Sequence[Any], stored: Any, shown: Any, name: str) -> list[A
 
 
 def _counterpart(slots: Sequence[_Slot], new: Sequence[Any], place: int) -> _Slot:
-    """The stored element that the one at `place` was changed from: none if it may as well have come from elsewhere."""
+    """The stored element that the one at `place` was changed from; none if that is unclear."""
     slot = slots[place] if len(slots) == len(new) else None
     if slot is None or any(is_same(slot.shown, other) for other in new):
         return _Slot("", None, None)
@@ -256,7 +256,7 @@ def _has_mask(value: Any) -> bool:
 
 
 def _require_hidden(sent: Any, shown: Any, name: str) -> None:
-    """Passes if every mask that was sent is what is shown in its place: none was moved to where its value is read."""
+    """Require every sent mask in its own place: none was moved to where its value is read."""
     if isinstance(sent, Mapping) and isinstance(shown, Mapping):
         for key, value in sent.items():
             _require_hidden(value, shown[key], f"{name}.{key}".lstrip("."))

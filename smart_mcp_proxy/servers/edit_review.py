@@ -1,4 +1,4 @@
-"""What a user has to see of a server's entry before it may run."""
+"""Review of a server's entry by its user before it may run."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -26,7 +26,7 @@ def reviewed(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def warnings_about(entry: Mapping[str, Any]) -> list[str]:
-    """What to look at twice in an entry that waits for approval, a sentence each; nothing of others."""
+    """Warnings about an entry that waits for approval, a sentence each; none about others."""
     if not _waits(entry):
         return []
     env = entry.get("env")
@@ -43,7 +43,7 @@ def _waits(entry: Mapping[str, Any]) -> bool:
 
 
 def _handed_over(entry: Mapping[str, Any]) -> Iterator[str]:
-    """What the server would get of this machine's files, variables and stored secrets."""
+    """Files, variables and stored secrets of this machine that the server would get."""
     address = next((str(entry[key]) for key in ADDRESS_KEYS if entry.get(key)), "")
     where = f"is given to the program {address!r}" if entry.get("command") else f"is sent to {address!r}"
     for name in _inherited(entry):

@@ -1,4 +1,4 @@
-"""What may be changed about the configured servers, and by whom; every change ends up in the user's own file."""
+"""Edits of the configured servers by author; every one ends up in the user's own file."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -46,7 +46,7 @@ _NAME_CHARS = 100
 
 @dataclass(frozen=True, slots=True)
 class ServerEdit:
-    """What a change did.
+    """Outcome of an edit.
 
     Attributes:
         name: The server.
@@ -67,7 +67,7 @@ class ServerEdit:
 
 @dataclass(frozen=True, slots=True)
 class ServerImport:
-    """What an import did.
+    """Outcome of an import.
 
     Attributes:
         added: The servers that are new.
@@ -95,7 +95,7 @@ class ServerEdits:
         self._cwd = cwd
 
     def read(self) -> ServerList:
-        """What the file says now, secrets included."""
+        """Read the file as it is now, secrets included."""
         return read_list(self._settings, self._cwd)
 
     def load(self) -> ServerFile:
@@ -170,7 +170,7 @@ class ServerEdits:
         return self._change(name, change, based_on)
 
     def import_text(self, text: str, by: Author) -> ServerImport:
-        """Adds the servers that a client's configuration names, as far as they can be used and are not there yet.
+        """Add the servers that a client's configuration names, where usable and not there yet.
 
         Args:
             text: JSON of any client: `mcpServers`, `servers`, a list, or the entries alone.

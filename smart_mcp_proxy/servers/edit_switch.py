@@ -25,7 +25,7 @@ def is_enabled_anew(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -
 
 
 def mark_agents_switch(name: str, old: Mapping[str, Any], new: dict[str, Any]) -> None:
-    """Writes into an entry that an agent has changed whose word keeps it switched off: the agent's, or its user's."""
+    """Record in an entry who keeps it switched off, its user or an agent."""
     if new.get("disabled") == BY_AGENT and old.get("disabled") != BY_AGENT:
         new["disabled"] = True  # the mark is ours to set
     if not is_off(name, old) and new.get("disabled") is True:

@@ -97,7 +97,7 @@ def expand(
 
 
 def references(text: str) -> Iterator[str]:
-    """What `expand()` would read to fill in a text, in words; the two folders that it knows are none of it."""
+    """Yield, in words, what `expand()` would read for a text, except the two known folders."""
     for found in _PLACEHOLDER.finditer(text):
         kind, _, rest = (found[1] or "").partition(":")
         if kind in ("file", "keyring") and rest:
@@ -134,7 +134,7 @@ def _hidden(**part: object) -> Iterator[str]:
 
 
 def _in_address(url: str) -> set[str]:
-    """The secrets of an address, as they are written there and as they are meant; a plain word in its query is none."""
+    """Secrets of an address, as written and as meant; a plain word in its query is none."""
     written = {text for text in _hidden(url=url) if any(map(str.isdigit, text))}
     written.add(urlsplit(url).password or "")
     return written | set(map(unquote, written))

@@ -1,4 +1,4 @@
-"""Typed reading of one entry of a server file. Complaints name server and field and never repeat a value."""
+"""Typed reading of an entry; errors name server and field and never repeat a value."""
 
 import math
 import re
@@ -98,7 +98,7 @@ class EntryReader:
         return value
 
     def wrong(self, key: str, value: object, expected: str) -> ConfigError:
-        """The error to raise about the value under `key`; a number is repeated, anything else could be a secret."""
+        """Build the error about the value under `key`; only a number is repeated."""
         shown = value if type(value) in (int, float) else _KINDS.get(type(value), "an object")
         return ConfigError(f"Server {self.server!r}: '{self.prefix}{key}' is {shown}.", hint=f"Expected {expected}.")
 

@@ -1,4 +1,4 @@
-"""JSON as people write it: with comments, trailing commas and a byte order mark, and errors that name the place."""
+"""JSON with comments, trailing commas and a byte order mark; errors name the place."""
 
 import codecs
 import json
@@ -19,7 +19,7 @@ _UTF16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
 class JsonObject(dict[str, Any]):
-    """An object of the file; of equal keys the last one counts, as everywhere, and `duplicates` names them."""
+    """An object of the file; the last of equal keys counts, and `duplicates` names them."""
 
     def __init__(self, pairs: list[tuple[str, Any]]) -> None:
         super().__init__(pairs)

@@ -39,7 +39,7 @@ _Pairs = list[tuple[str, Any]]
 
 
 def find_config(settings: Settings, cwd: Path) -> Path | None:
-    """The server file to read: the configured one, else that of the working or the data directory, else None.
+    """Find the server file: the configured one, else of working or data directory, else None.
 
     Raises:
         ConfigError: A file is configured and does not exist.
@@ -59,7 +59,7 @@ def find_config(settings: Settings, cwd: Path) -> Path | None:
 
 
 def configured_servers(settings: Settings, cwd: Path) -> ServerFile:
-    """The servers these settings ask for: inline ones, else those of the file that is found, else none and a hint.
+    """Read the servers of these settings: inline, else from the file found, else none and a hint.
 
     Raises:
         ConfigError: The configuration cannot be read as a whole.
@@ -75,7 +75,7 @@ def configured_servers(settings: Settings, cwd: Path) -> ServerFile:
 
 
 def load_servers(source: Path | str) -> ServerFile:
-    """The servers that a file (a path) or inline JSON (a text) names, with whatever is wrong with single ones.
+    """Read the servers of a file (a path) or inline JSON (a text), with problems of single ones.
 
     Reads a file of up to 50 MB: run it in a thread where an event loop is running.
 
@@ -112,7 +112,7 @@ def named_entries(document: Any, label: str) -> dict[str, Any]:
 
 
 def section_of(document: Mapping[str, Any]) -> str | None:
-    """The key under which a file has its servers; None if they stand at its top level, or if there are none."""
+    """Key under which a file has its servers; None at the top level, or without any."""
     return next((key for key in _SECTIONS if key in document and not is_entry(document[key])), None)
 
 

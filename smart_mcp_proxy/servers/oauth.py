@@ -1,4 +1,4 @@
-"""What an entry's `oauth` says: how to sign in to a server."""
+"""The `oauth` of an entry: how to sign in to a server."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ _LAST_PORT: Final = 65_535
 
 @dataclass(frozen=True, slots=True)
 class OAuthOptions:
-    """How to sign in to one server. Everything may be left out: then the server is asked.
+    """Sign-in options of one server; what is left out is asked of the server.
 
     Attributes:
         grant: `authorization_code` asks a person in a browser, `client_credentials` nobody.

@@ -33,7 +33,7 @@ def parse_profiles(raw: Mapping[str, Any], servers: Collection[str]) -> tuple[di
 
 
 def _fault(name: str, entry: Any) -> str:
-    """Why the profile cannot be used; empty if it can. A profile that is half understood would show too much."""
+    """Fault of a profile, empty without one: half understood, it would show too much."""
     if not _NAME.fullmatch(name):
         return "has a name that is no part of an address. Use letters, digits, '.', '_' and '-', at most 64."
     if not isinstance(entry, dict):

@@ -1,4 +1,4 @@
-"""Settings: every `MCPPROXY_*` variable, read once, checked, frozen; and the data to explain each of them."""
+"""Settings: every `MCPPROXY_*` variable, read once, checked, frozen, and explained."""
 
 from smart_mcp_proxy.settings.explain import Origin, Setting, all_settings, origins, unknown_variables
 from smart_mcp_proxy.settings.fields import BEARER, PREFIX, Settings

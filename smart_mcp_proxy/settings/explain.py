@@ -1,4 +1,4 @@
-"""What there is to say about the settings: the data of the documentation, and where each value came from."""
+"""Explanations of the settings: the documentation's data, and the origin of each value."""
 
 import difflib
 import shlex
@@ -16,7 +16,7 @@ __all__ = ["Origin", "Setting", "all_settings", "origins", "unknown_variables"]
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What there is to say about one setting, whatever its value.
+    """Documentation of one setting, whatever its value.
 
     Attributes:
         name: Field of `Settings`.
@@ -50,7 +50,7 @@ def all_settings() -> tuple[Setting, ...]:
 
 
 def unknown_variables(environ: Mapping[str, str]) -> list[str]:
-    """One warning for each `MCPPROXY_*` variable that is not a setting, with the likely one; values are not shown."""
+    """Warnings about `MCPPROXY_*` variables that are no settings, with likely ones; no values."""
     known = {setting.variable for setting in all_settings()}
     warnings = []
     for variable in sorted(environ):
@@ -105,7 +105,7 @@ def _setting(name: str, field: FieldInfo) -> Setting:
 
 
 def _allowed(field: FieldInfo) -> str:
-    """What the field's type accepts, in words."""
+    """Accepted values of a field's type, in words."""
     if choices := choices_of(field):
         return f"one of {', '.join(choices)}"
     if field.annotation is bool:

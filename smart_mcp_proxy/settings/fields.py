@@ -55,7 +55,7 @@ def choices_of(field: FieldInfo) -> tuple[str, ...]:
 
 
 def _from_text(value: object, info: ValidationInfo) -> object:
-    """Enum values in any case, and integers as plain digits: pydantic alone would take `5.0` and `1_0` for integers."""
+    """Read enums in any case, integers as plain digits: pydantic would take `5.0` and `1_0`."""
     if not isinstance(value, str) or info.field_name is None:
         return value
     field = Settings.model_fields[info.field_name]
@@ -139,7 +139,7 @@ def _accepts(what: str, *, is_secret: bool = False) -> dict[str, Any]:
 
 
 class Settings(BaseSettings):
-    """Every setting of the gateway, checked and frozen. `load_settings()` fills it from the environment and flags.
+    """Every setting, checked and frozen; `load_settings()` fills it from environment and flags.
 
     Constructed directly it reads nothing but its arguments, so a test or an embedding program is never surprised by
     the shell it runs in.
@@ -384,5 +384,5 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Arguments only: `load_settings` passes the environment, so that every value can name where it came from."""
+        """Take arguments only: `load_settings` passes the environment with every value's origin."""
         return (init_settings,)

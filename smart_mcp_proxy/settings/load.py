@@ -1,4 +1,4 @@
-"""Reads the settings from the environment and the command line flags, and says what is wrong with them."""
+"""Loads the settings from environment and flags; its errors name every fault."""
 
 import os
 from collections.abc import Mapping
@@ -73,7 +73,7 @@ def _complaint(setting: Setting, label: str, value: object) -> str:
 def _settle_exclusive(
     values: dict[str, object], labels: Mapping[str, str], overrides: Mapping[str, object]
 ) -> list[str]:
-    """Of two exclusive settings drops the environment's where the other is a flag; returns the conflicts that stay."""
+    """Drop the environment's of two exclusive settings where the other is a flag; the rest conflict."""
     problems = []
     for pair in EXCLUSIVE:
         if not all(name in values for name in pair):
@@ -101,7 +101,7 @@ def _take_key_from_file(values: dict[str, object], labels: Mapping[str, str]) ->
 
 
 def _take_secret_from_file(values: dict[str, object], labels: Mapping[str, str], name: str, file: str) -> list[str]:
-    """Puts the secret in the file that the setting `file` names into `values`; returns what is wrong with it."""
+    """Put the secret of the file that setting `file` names into `values`; returns problems."""
     path = values.get(file)
     if path is None or values.get(name) is not None:
         return []

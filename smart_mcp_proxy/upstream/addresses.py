@@ -15,7 +15,7 @@ _CLOUD_METADATA: Final = frozenset({"100.100.100.200", "192.0.0.192", "fd00:ec2:
 
 
 class Reach(IntEnum):
-    """How close an address is to us. A server may lead as far away as itself or farther, not closer."""
+    """Distance of an address from us. A server may lead as far away as itself or farther."""
 
     PUBLIC = 0
     PRIVATE = 1

@@ -22,7 +22,7 @@ _ASIDE = "corrupt"
 
 
 def file_id(path: Path) -> FileId | None:
-    """Which file is at `path`; None if there is none."""
+    """Identity of the file at `path`; None if there is none."""
     try:
         found = path.stat()
     except OSError:
@@ -46,7 +46,7 @@ def is_blank(path: Path) -> bool:
 
 
 def find_damage(connection: Connection) -> str | None:
-    """What is wrong with the file, or None.
+    """Describe the damage of the file, or None.
 
     Raises:
         DBAPIError: SQLite cannot even look.
@@ -66,7 +66,7 @@ def find_damage(connection: Connection) -> str | None:
 
 
 def move_aside(path: Path, seen: FileId | None) -> Path | None:
-    """Where the damaged file went, with its companions; None if another process was faster.
+    """Move the damaged file and its companions aside; None if another process was faster.
 
     Args:
         path: Of the database.

@@ -1,4 +1,4 @@
-"""A database that can only be read, as a copy in memory: what it holds is of use where nothing can be written."""
+"""In-memory copy of a database that can only be read."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ __all__ = ["copy_in_memory"]
 
 @contextmanager
 def copy_in_memory(path: Path) -> Iterator[Connection]:
-    """A connection to a copy of the file at `path`, for use in this thread; the copy can be written, and goes with it.
+    """Connect to a copy of the file at `path`, for this thread; writes go to the copy alone.
 
     SQLite needs files beside one in WAL mode, also to read it, unless it is told that nobody writes. Then it leaves
     the journal out, so that is said only where there is none. One that a killed process left is read with the shared

@@ -1,4 +1,4 @@
-"""The mark beside the database: how many decisions about approvals its file must hold, so that a loss shows.
+"""Checkpoint beside the database: the number of approval decisions it must hold.
 
 A database that was emptied, removed, put back from an older copy or robbed of its journal is a sound file to SQLite.
 What tells it from a sound one is kept outside it, in `approvals.mark`: the random number that the file was born with,
@@ -45,7 +45,7 @@ _LIMIT_BYTES = 128
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """How far a database has come.
+    """Progress of a database in decisions.
 
     Attributes:
         catalog_id: The random number it was born with; 0 for none.
@@ -87,7 +87,9 @@ class MarkFile:
         return NO_MARK if found is None else Mark(int(found[1]), int(found[2]))
 
     def find_loss(self, connection: Connection) -> str | None:
-        """How the database falls short of the mark; None where it does not, or is so new that it trusts nothing.
+        """Describe how the database falls short of the checkpoint; None if it does not.
+
+        Nor does one so new that it trusts nothing.
 
         Args:
             connection: Not in a transaction yet: what it sees must not be older than the mark.
@@ -130,7 +132,7 @@ class MarkFile:
 
 
 def read_mark(connection: Connection) -> Mark:
-    """How far a database has come; one without a count is at no mark."""
+    """Read the progress of a database; one without a count has none."""
     if not _has_table(connection, "meta"):
         return NO_MARK
     keys = (CATALOG_ID_KEY, COUNT_KEY)
@@ -148,7 +150,7 @@ def _is_due(standing: Mark | None, mark: Mark, *, adopts: bool) -> bool:
 
 
 def _trusts_nothing(connection: Connection) -> bool:
-    """Whether a file is one that was just begun in the place of a lost one: without tools, or closed and undecided."""
+    """Return whether a file was just begun in place of a lost one: no tools, or no decisions."""
     if not _has_table(connection, "approvals"):
         return not _has_table(connection, "tools") or not _holds(connection, "tools")
     is_closed = connection.exec_driver_sql("SELECT 1 FROM meta WHERE key = ?", (CLOSED_KEY,)).first() is not None

@@ -1,4 +1,4 @@
-"""Room for the catalog's file: making it, whether a directory takes another one, and what the system says if not."""
+"""Disk space for the catalog: creating it, testing a directory, errors by the system."""
 
 import errno
 import os
@@ -16,7 +16,7 @@ _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 def why_unwritable(directory: Path) -> OSError | None:
-    """What the system says to a small file in `directory`; None where it takes one."""
+    """Error of the system for a small file in `directory`; None if it can be written."""
     try:
         with tempfile.TemporaryFile(dir=directory, buffering=0) as file:
             file.write(bytes(_PROBE_BYTES))
@@ -37,7 +37,7 @@ def is_read_only(path: Path) -> bool:
 
 
 def disk_full(exc: OSError) -> str:
-    """What is wrong where it is room that is missing."""
+    """Message for an error that means missing space."""
     return f"the disk is full ({exc.strerror})"
 
 

@@ -1,4 +1,4 @@
-"""The journal of the database and the journal's index: whether they are still those that all processes share."""
+"""The `-wal` and `-shm` files of the database: whether all processes share the same ones."""
 
 import sqlite3
 import time
@@ -31,7 +31,7 @@ def is_busy(exc: SQLAlchemyError) -> bool:
 
 
 def companion_ids(path: Path) -> tuple[FileId | None, ...]:
-    """Which files the journal and its index are now, in this order; None for one that is not there.
+    """Identities of the `-wal` and `-shm` files, in this order; None for a missing one.
 
     Args:
         path: Of the database.
@@ -40,7 +40,9 @@ def companion_ids(path: Path) -> tuple[FileId | None, ...]:
 
 
 def await_companions(path: Path, engine: Engine) -> None:
-    """Returns when a new process may open the database: at once, unless its journal was removed under others.
+    """Wait until a new process may open the database.
+
+    That is at once, unless its `-wal` was removed under others.
 
     They have what is missing: without it the database would be taken for one that lost decisions, or both would write.
 

@@ -1,4 +1,4 @@
-"""The SQLite file: one thread, one connection, transactions that wait for other processes, errors in our words."""
+"""The SQLite file: one thread, one connection, waiting transactions, translated errors."""
 
 import asyncio
 import random
@@ -122,7 +122,7 @@ class Database:
             await asyncio.shield(asyncio.wrap_future(closed))
 
     async def run(self, work: Callable[[], T]) -> T:
-        """What `work` returns from the database's thread; it is done even if the caller is cancelled meanwhile."""
+        """Run `work` in the database's thread, to its end even if the caller is cancelled."""
         done = asyncio.get_running_loop().run_in_executor(self._thread, work)
         done.add_done_callback(_take_note)
         return await asyncio.shield(done)
@@ -158,7 +158,7 @@ class Database:
             raise StorageError(f"The catalog '{self.path}' is damaged: {damage}.", hint="Check the disk.")
 
     def mend(self) -> None:
-        """Makes a file that failed usable again, if it needs more than another try; it may be another file then.
+        """Make a failed file usable again, if another try is not enough; may be a new file then.
 
         Raises:
             As `connect`.
@@ -169,7 +169,7 @@ class Database:
             self.connect()
 
     def peek(self, work: Callable[[Connection], T]) -> T:
-        """What `work` returns, on a file that may refuse every write; what it writes is taken back.
+        """Run `work` on a file that may refuse writes; its writes are rolled back.
 
         For a start on a full disk: SQLite needs room for shared memory to open a file together with other processes.
         Alone it needs none, and finds what a killed process left in the journal as well. Where it is not room that is
@@ -209,15 +209,15 @@ class Database:
         return self._retried(attempt, attempts=1)
 
     def read(self, work: Callable[[Connection], T]) -> T:
-        """What `work` returns, all its queries seeing one state of the file."""
+        """Run `work` with all its queries in one state of the file."""
         return self._transact("DEFERRED", work)
 
     def write(self, work: Callable[[Connection], T]) -> T:
-        """What `work` returns, with all its writes committed, or none and an error. It may run more than once."""
+        """Run `work` with all its writes committed, or none and an error. It may run more than once."""
         return self._transact("IMMEDIATE", work)
 
     def read_mark(self) -> Mark | None:
-        """How far the file must have come to be whole; None where nobody has said."""
+        """Read how many decisions the file must hold; None where nothing says so."""
         return self._mark.read()
 
     def advance_mark(self, mark: Mark, *, adopts: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""Tools without a file: what the catalog does while it cannot be stored, and how it is stored afterwards."""
+"""In-memory catalog while the file cannot be stored, and how it is stored afterwards."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -37,7 +37,7 @@ class Heard:
 def remember(
     snapshot: Snapshot, server: str, heard: Heard, standing: Standing, name_limit: int, ids: Iterator[int]
 ) -> Snapshot:
-    """`snapshot` with the tools of `server` equal to its list: what `store` and `advance` do, without a file.
+    """Apply a server's list to `snapshot` as `store` and `advance` do, without a file.
 
     Args:
         snapshot: Not changed.
@@ -88,7 +88,7 @@ def _record(
 
 
 def _judged(record: ToolRecord, snapshot: Snapshot, heard: Heard, standing: Standing) -> ToolRecord | Withheld:
-    """The tool itself if agents may see it: by what the memory knows of approvals, which may be less than there was."""
+    """Judge a tool by the approvals in memory, which may be fewer than there were."""
     key = record.key
     approved: bytes | None
     if (shown := snapshot.by_key.get(key)) is not None:

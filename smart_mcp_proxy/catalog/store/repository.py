@@ -1,4 +1,4 @@
-"""What a catalog's file keeps besides the tools: approvals, activity, lessons, vectors."""
+"""Repository for approvals, activity, examples and vectors."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
@@ -34,7 +34,7 @@ class Archive:
         self._lost: StorageError | None = None
 
     async def write(self, work: Callable[[Connection], T]) -> T:
-        """What `work` returns; once it does, what it wrote survives whatever happens to this process."""
+        """Run `work` and commit: what it wrote survives the end of this process."""
         return await self._database.run(partial(self._write, work))
 
     async def write_through(self, work: Callable[[Connection], T]) -> T:
@@ -95,7 +95,7 @@ class Archive:
         return await self._database.run(partial(self._database.read, activity.last_place))
 
     async def find_activity(self, record_id: str) -> Activity | None:
-        """The record with this id, or the newest one whose id ends so (6 characters at least); None if none does."""
+        """Find a record by id, or the newest one whose id ends so (6 characters at least)."""
         return await self._database.run(partial(self._database.read, partial(activity.find, record_id=record_id)))
 
     async def trim_activity(self, before_s: float) -> None:
@@ -118,7 +118,7 @@ class Archive:
             return ()
 
     async def forget_examples(self, key: ToolKey | None = None, words: str | None = None) -> int:
-        """Forgets what was learned, about one tool or all, one question or all; returns how many questions that were.
+        """Delete examples of one tool or all, one question or all; returns how many questions.
 
         `refresh` shows what became of it.
         """
@@ -136,7 +136,7 @@ class Archive:
         return await self._database.run(partial(self._database.read, find))
 
     async def vector_counts(self, hashes: Collection[str]) -> dict[str, int]:
-        """Of how many definitions each embedder's vectors are stored, most first; among equals the latest first."""
+        """Count the definitions with stored vectors by embedder, most first, then the latest first."""
         find = partial(vectors.counts, hashes=hashes)
         return await self._database.run(partial(self._database.read, find))
 
@@ -163,7 +163,7 @@ class Archive:
         self._lost = error
 
     def _write(self, work: Callable[[Connection], T]) -> T:
-        """What `work` returns, committed; nothing is tried while the file is known to fail."""
+        """Run `work` and commit; tries nothing while the file is known to fail."""
         if self._lost is not None:
             raise self._lost
         try:

@@ -1,4 +1,4 @@
-"""The activity log in SQL: appended in batches, read newest first by filters, trimmed by age and by number."""
+"""SQL of the activity log: appended in batches, read newest first, trimmed by age and number."""
 
 import json
 from collections.abc import Sequence
@@ -37,7 +37,7 @@ than 999 values."""
 
 @dataclass(frozen=True, slots=True)
 class ActivityFilter:
-    """Which records are meant; None leaves a question open.
+    """Filter of records; None leaves a question open.
 
     Attributes:
         kind: Only of this kind.
@@ -66,7 +66,7 @@ class StoredActivity(NamedTuple):
 
 
 def append(connection: Connection, batch: Sequence[Activity]) -> None:
-    """Adds records in order, and lets the oldest go beyond 100,000; what is there already is not added again."""
+    """Append new records in order, and delete the oldest beyond 100,000."""
     for start in range(0, len(batch), _ROWS):
         rows = [_row(line) for line in batch[start : start + _ROWS]]
         connection.exec_driver_sql(_insertion(len(rows)), tuple(chain.from_iterable(rows)))
@@ -76,7 +76,7 @@ def append(connection: Connection, batch: Sequence[Activity]) -> None:
 
 @lru_cache(_ROWS)
 def _insertion(rows: int) -> str:
-    """Written out: thousands of records a second go through it, and a compiled statement works a while on each.
+    """Build an insert statement by hand: a compiled one costs too much at thousands a second.
 
     One that is there already is left alone: after a crash the journal may hold records that were stored.
     """
@@ -91,7 +91,7 @@ def trim(connection: Connection, before_s: float) -> None:
 def page(
     connection: Connection, wanted: ActivityFilter, limit: int, *, before: int | None = None, after: int | None = None
 ) -> tuple[StoredActivity, ...]:
-    """Up to `limit` records: the newest ones first, or with `after` those next after a place, oldest first."""
+    """Return up to `limit` records, newest first, or with `after` the next ones, oldest first."""
     query = _filtered(wanted)
     if before is not None:
         query = query.where(activity.c.id < before)
@@ -107,7 +107,7 @@ def last_place(connection: Connection) -> int:
 
 
 def find(connection: Connection, record_id: str) -> Activity | None:
-    """The record with this id, or the newest one whose id ends so (at least 6 characters); None if there is none."""
+    """Find a record by id, or the newest one whose id ends so (at least 6 characters)."""
     matches = activity.c.uid == record_id
     if len(record_id) >= _SHORTEST_END_CHARS:
         matches |= activity.c.uid.endswith(record_id, autoescape=True)

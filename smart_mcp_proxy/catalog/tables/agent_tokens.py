@@ -1,4 +1,4 @@
-"""The SQL of agent tokens: who may come in with which token, and how far. Of a token only its hash is stored."""
+"""SQL of agent tokens: holders and their reach; of a token only its hash is stored."""
 
 import json
 from collections.abc import Mapping

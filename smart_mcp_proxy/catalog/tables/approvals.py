@@ -27,7 +27,7 @@ BY_MEMORY = "memory of a running gateway"
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What is known of servers and of the user's blocks as a whole.
+    """State of servers and of the user's blocks as a whole.
 
     Attributes:
         baselined: Servers whose first list was heard.
@@ -65,7 +65,7 @@ class Settlement:
 
 
 def read_standing(connection: Connection) -> Standing:
-    """What the file knows of servers and blocks."""
+    """Read the state of servers and blocks."""
     blocked = select(approvals.c.server_name, approvals.c.name).where(approvals.c.state == "blocked")
     return Standing(
         baselined=frozenset(connection.scalars(select(baselines.c.server_name))),
@@ -78,7 +78,7 @@ def read_standing(connection: Connection) -> Standing:
 def settlement(
     connection: Connection, server: str, wanted: Mapping[str, PreparedTool], review: Review | None
 ) -> Settlement:
-    """Which definitions of a server's list become approved with it.
+    """Decide which definitions of a server's list become approved with it.
 
     Of a first list those that were never decided on, except what the server's policy holds back; of a later one those
     that the policy approves; of one that is heard after the record was lost none. What the user blocked stays blocked.
@@ -174,7 +174,10 @@ def block(connection: Connection, key: ToolKey, by: str, now_s: float) -> None:
 
 
 def unblock(connection: Connection, key: ToolKey, by: str, now_s: float) -> bool:
-    """Lifts a block: what was approved before is approved again, anything else waits; whether there was a block."""
+    """Lift a block; returns whether there was one.
+
+    A definition approved before is approved again, any other waits.
+    """
     is_blocked = _is(key) & (approvals.c.state == "blocked")
     was_approved = is_blocked & approvals.c.hash.is_not(None)
     values = {"state": "approved", "decided_by": by, "at_s": now_s}

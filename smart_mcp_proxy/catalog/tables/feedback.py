@@ -64,7 +64,7 @@ class Example:
 
 
 def learn(connection: Connection, lessons: Sequence[Lesson], now_s: float) -> set[ToolKey]:
-    """Counts lessons about tools that exist, within the limits; returns the tools whose confirmed questions changed."""
+    """Count lessons about existing tools, within the limits; returns tools whose examples changed."""
     is_ahead = examples.c.last_used_s > now_s + _AHEAD_S
     connection.execute(update(examples).where(is_ahead).values(last_used_s=now_s - _AHEAD_S))
     changed = {lesson.key for lesson in lessons if _count(connection, lesson) == USES_NEEDED}
@@ -79,7 +79,7 @@ def learn(connection: Connection, lessons: Sequence[Lesson], now_s: float) -> se
 
 
 def _count(connection: Connection, lesson: Lesson) -> int:
-    """How often the question has led to its tool now; 0 if the tool has left."""
+    """Count how often the question has led to its tool; 0 if the tool has left."""
     server, name = lesson.key
     is_known = exists().where(tools.c.server_name == server, tools.c.name == name)
     values = (server, name, lesson.words, lesson.question, 1, lesson.at_s)
@@ -103,7 +103,7 @@ def _drop(connection: Connection, keys: Select[str, str, str]) -> set[ToolKey]:
 
 
 def forget(connection: Connection, key: ToolKey | None, words: str | None) -> tuple[int, set[ToolKey]]:
-    """Deletes what was learned; returns how many questions that were, and the tools whose confirmed ones changed.
+    """Delete examples; returns the number of questions, and the tools whose examples changed.
 
     Args:
         connection: Writing.

@@ -1,4 +1,4 @@
-"""The SQL of instances: which gateway processes live on this data directory, and which servers they use."""
+"""SQL of instances: gateway processes on this data directory, and their servers."""
 
 import json
 from collections.abc import Collection

@@ -1,4 +1,4 @@
-"""The SQL of links: to which resources a server's results have lately linked, kept for the principal that got them."""
+"""SQL of links: resources that servers' results lately linked to, by principal."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -36,7 +36,7 @@ def store_links(connection: Connection, principal: str, server: str, uris: Seque
 
 
 def linking_servers(connection: Connection, principal: str, uri: str, now_s: float) -> tuple[str, ...]:
-    """The servers that linked to a resource in a result of this principal within the last hour, the latest first."""
+    """Servers that linked to a resource for this principal within the last hour, latest first."""
     # A clock that was set back makes nothing last longer.
     is_alive = (links.c.expires_s > now_s) & (links.c.expires_s <= now_s + LINK_LIFE_S)
     found = select(links.c.server_name).where(links.c.principal == principal, links.c.uri == uri, is_alive)

@@ -75,7 +75,7 @@ class _Plan:
 
 
 def prepare(server: str, definitions: Sequence[Mapping[str, Any]]) -> dict[str, PreparedTool]:
-    """The tools of a server's list by name; of two with one name the first, none that JSON or UTF-8 cannot write."""
+    """Prepare a server's list by name; of equal names the first, none that UTF-8 cannot write."""
     prepared: dict[str, PreparedTool] = {}
     identity = identity_on(server)
     for definition in definitions:
@@ -123,7 +123,7 @@ def _plan_from(stored: Mapping[str, tuple[int, str]], wanted: Mapping[str, Prepa
 
 
 def store(connection: Connection, server: str, wanted: Mapping[str, PreparedTool], name_limit: int) -> frozenset[str]:
-    """Makes the stored tools of `server` equal to `wanted`; returns the names of those that were new or changed."""
+    """Make the stored tools of `server` equal to `wanted`; returns new and changed names."""
     plan = _plan(connection, server, wanted)
     if not plan:
         return frozenset()  # another process was faster
@@ -172,7 +172,7 @@ def _next_generation(connection: Connection) -> int:
 
 
 def _names_for(connection: Connection, server: str, names: Sequence[str], limit: int) -> dict[str, str]:
-    """Listed names of a server's tools: those they ever had, new ones for the rest, which are then theirs for good."""
+    """Listed names of a server's tools: their old ones, new ones for the rest, kept for good."""
     of_server = select(listed_names.c.name, listed_names.c.listed_name).where(listed_names.c.server_name == server)
     given: dict[str, str] = dict(connection.execute(of_server).all())
     unnamed = [name for name in names if name not in given]

@@ -1,4 +1,4 @@
-"""The SQL of toolsets: what a search found, kept under a handle that any process on the catalog can look up."""
+"""SQL of toolsets: found tools under a handle that any process on the catalog can look up."""
 
 import json
 from dataclasses import dataclass

@@ -36,7 +36,7 @@ def stored(connection: Connection, embedder: str, hashes: Collection[str]) -> di
 
 
 def counts(connection: Connection, hashes: Collection[str]) -> dict[str, int]:
-    """Of how many definitions each embedder's vectors are stored, most first; among equals the latest first."""
+    """Count the definitions with stored vectors by embedder, most first, then the latest first."""
     found: Counter[str] = Counter()
     latest: dict[str, int] = {}
     embedder, row_id = vectors.c.embedder, func.max(_ROW_ID)

@@ -1,4 +1,4 @@
-"""Access to a gateway for one command: one that runs on the data directory, else a local one opened for it."""
+"""Access to a gateway for one command: a running one, else a local one opened for it."""
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager

@@ -100,12 +100,12 @@ class Api:
         return count
 
     async def manage(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """What an operation on the servers did, as REST answers it."""
+        """Operate on the servers; returns the answer of REST."""
         done: dict[str, Any] = await self._ask(method, path, body=body)
         return done
 
     async def approvals(self, server: str | None = None) -> dict[str, Any]:
-        """What waits for the user, of one server if it is named, and whether the record of approvals was lost."""
+        """Definitions that wait for approval, of one server or all, and whether the record was lost."""
         answer: dict[str, Any] = await self._ask("GET", "approvals", None if server is None else {"server": server})
         return answer
 
@@ -115,7 +115,7 @@ class Api:
         return answer
 
     async def approve(self, seen: Mapping[str, str], *, reopens: bool = False) -> dict[str, Any]:
-        """Approves exactly the definitions that were looked at, by name and hash; which were, and which had changed."""
+        """Approve definitions by name and hash; returns the approved and the changed ones."""
         tools = [{"name": name, "hash": hash_} for name, hash_ in seen.items()]
         answer: dict[str, Any] = await self._ask("POST", "approvals/approve", body={"tools": tools, "reopens": reopens})
         return answer
@@ -199,7 +199,7 @@ async def open_running(settings: Settings) -> AsyncIterator[Api | None]:
 
 
 async def read_servers(settings: Settings) -> Mapping[str, ServerConfig]:
-    """The configured servers; what is wrong with single ones is told.
+    """Read the configured servers; problems of single ones are printed.
 
     Raises:
         ConfigError: The configuration cannot be read, or names no usable server.

@@ -115,7 +115,7 @@ def _types(schema: Any, root: Mapping[str, Any], depth: int = 0) -> frozenset[st
 
 
 def _resolved(reference: str, root: Mapping[str, Any]) -> Any:
-    """What a reference within the document points to; None if it leads elsewhere."""
+    """Resolve a reference within the document; None if it leads elsewhere."""
     place: Any = root
     if not reference.startswith("#/"):
         return None

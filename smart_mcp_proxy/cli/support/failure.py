@@ -1,4 +1,4 @@
-"""What the command line says when something fails: what, why, and the next command to type."""
+"""Errors of the command line: the failure, its cause, and the next command to type."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -47,7 +47,7 @@ def exit_status(error: ProxyError) -> int:
 
 
 def report(error: ProxyError, *, as_json: bool) -> None:
-    """Says on stderr what failed, with the next command as its last line; as JSON on stdout too if asked for."""
+    """Print a failure to stderr, the next command last; also as JSON to stdout if asked for."""
     if as_json:
         with suppress(OutputError):  # it is told on stderr all the same
             show_json({"error": error.to_dict()})
@@ -61,7 +61,7 @@ def report(error: ProxyError, *, as_json: bool) -> None:
 
 
 def _hint(error: ProxyError) -> str:
-    """What to do, where the gateway's own words are meant for an agent in a person's."""
+    """Hint for a person, where the gateway's own is meant for an agent."""
     if error.error_code == "invalid_arguments":
         return "The server was not called. Its parameters:"
     if error.error_code == "tool_not_found" and "did_you_mean" not in (error.data or {}):

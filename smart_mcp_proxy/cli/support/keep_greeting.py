@@ -1,4 +1,4 @@
-"""What this gateway would say to a client that connects, kept for the next start with the same settings."""
+"""Keeps the answers to a connecting client for the next start with the same settings."""
 
 import asyncio
 from collections.abc import AsyncIterator

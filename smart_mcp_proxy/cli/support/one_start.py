@@ -18,7 +18,7 @@ _ANSWER_S: Final = 30.0
 
 
 def start_environment(settings: Settings) -> Mapping[str, str]:
-    """This process's environment with the mark by which servers that are gateways know whom they run under.
+    """Environment for child servers, with the gateway-loop marker.
 
     Raises:
         ConfigError: The configured server file does not exist.

@@ -1,4 +1,4 @@
-"""Where words go: results to stdout, everything said to people to stderr. NO_COLOR and pipes are respected.
+"""Output: results to stdout, everything for people to stderr; honours NO_COLOR and pipes.
 
 Servers and agents choose many of these words, so every way out of here takes away what commands a terminal.
 """
@@ -38,7 +38,7 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"
 
 
 class OutputError(ProxyError):
-    """What a command found cannot be written where it was to go."""
+    """A command's result cannot be written to its destination."""
 
     code = "output_failed"
 

@@ -1,4 +1,4 @@
-"""How servers, tools and search answers look in a terminal."""
+"""Tables of servers, tools and search answers for a terminal."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -37,7 +37,7 @@ def servers_table(servers: Iterable[Mapping[str, Any]]) -> Table:
 
 
 def waiting_text(server: Mapping[str, Any]) -> str:
-    """How many of a server's tools wait for the user, and the command that shows them; empty where none do."""
+    """Number of a server's waiting tools and the command that shows them; empty without any."""
     count = server.get("waiting", 0)  # a gateway of an earlier version does not say it
     if not count:
         return ""
@@ -52,7 +52,7 @@ def tools_table(tools: Iterable[Mapping[str, Any]]) -> Table:
 
 
 def hits_table(answer: Mapping[str, Any], *, is_explained: bool) -> Table:
-    """What a search found, best first, with the reasons or with the descriptions."""
+    """Table of a search's hits, best first, with reasons or descriptions."""
     rows = [
         [
             str(place),
@@ -67,7 +67,7 @@ def hits_table(answer: Mapping[str, Any], *, is_explained: bool) -> Table:
 
 
 def tokens_line(answer: Mapping[str, Any]) -> str:
-    """What the answer saves against listing every tool."""
+    """Tokens that the answer saves against listing every tool."""
     catalog, sent = answer["tokens"]["catalog"], answer["tokens"]["sent"]
     saving = f"{1 - sent / catalog:.1%} less, " if catalog > sent else ""
     return (
@@ -77,7 +77,7 @@ def tokens_line(answer: Mapping[str, Any]) -> str:
 
 
 def search_remarks(answer: Mapping[str, Any], *, is_stored: bool) -> list[str]:
-    """What else there is to know about an answer: nothing found, servers left out, a worse engine than asked for."""
+    """Remarks on an answer: nothing found, servers left out, a worse engine than asked for."""
     remarks = []
     if not answer["tools"]:
         remarks.append(answer["hint"])

@@ -1,4 +1,4 @@
-"""What a gateway over HTTP tells the person who started it: what is there, and how to connect a client."""
+"""Start report of a gateway over HTTP: what is there, and how to connect a client."""
 
 import json
 import sys
@@ -22,7 +22,7 @@ _WILDCARDS = frozenset({"0.0.0.0", "::", ""})
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where agents reach the gateway.
+    """The gateway's address for agents.
 
     Attributes:
         host: Address it listens on.
@@ -52,7 +52,7 @@ class Address:
         return f"{self._base}/healthz"
 
     def snippets(self) -> list[tuple[str, str]]:
-        """What to paste where, for each of the common clients. A token is referred to, never shown."""
+        """Configuration to paste, for each common client. A token is referred to, never shown."""
         kind = "sse" if self.is_sse else "http"
         cursor: dict[str, Any] = {"url": self.url}
         claude: dict[str, Any] = {"type": kind, "url": self.url}

@@ -1,4 +1,4 @@
-"""What every command does first: read the settings, turn on the log, speak of variables that mean nothing."""
+"""First step of every command: settings, log, and warnings about unknown variables."""
 
 from smart_mcp_proxy.cli.support.output import warn
 from smart_mcp_proxy.settings import Settings, environment, load_settings, unknown_variables

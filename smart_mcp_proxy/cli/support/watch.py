@@ -43,7 +43,7 @@ async def follow_config(
     *,
     on_follow: Callable[[Callable[[], Awaitable[None]]], None] | None = None,
 ) -> None:
-    """Calls `apply` with servers and profiles whenever their file says something else; never returns by itself.
+    """Call `apply` with servers and profiles whenever their file changes; never returns.
 
     The folders are watched, not the file: editors replace it by another one, and it may appear later.
 
@@ -76,7 +76,7 @@ async def follow_config(
 
 
 class _Follower:
-    """What is in force, and the file as it was when it was last looked at."""
+    """The configuration in force, and the file's state at the last look."""
 
     def __init__(self, settings: Settings, cwd: Path, current: ServerFile, apply: Apply) -> None:
         self._settings = settings
@@ -97,7 +97,7 @@ class _Follower:
         return [folder for folder in dict.fromkeys(folders) if folder.is_dir()]
 
     async def look(self) -> None:
-        """Reads the file if it is another one than last time, and applies what is different in it."""
+        """Read the file if it changed, and apply the differences."""
         async with self._looking:
             stamp = await to_thread.run_sync(self._stamp)
             if stamp != self._seen:
@@ -128,7 +128,7 @@ class _Follower:
         self._current, self._profiles = servers, file.profiles
 
     def _stamp(self) -> tuple[object, ...]:
-        """What is different whenever the file is another one or has other content; empty if there is none."""
+        """Stamp of the file that differs whenever file or content do; empty without a file."""
         try:
             path = find_config(self._settings, self._cwd)
             facts = None if path is None else os.stat(path)

@@ -99,8 +99,10 @@ class ServerImported(msgspec.Struct, frozen=True):
 
 
 class Management:
-    """What can be done about the servers. Who asks is said with each change: by what right, see `Author`, and on whose
-    behalf, which the record names; it is the author's own where no principal is given.
+    """Operations on the servers.
+
+    Each change names its author (the right, see `Author`) and its principal, which the record names; without one it is
+    the author's own.
 
     Args:
         edits: Changes the server file.

@@ -1,4 +1,4 @@
-"""Prompts, resources and templates as the agents at one place see them: names, pages, and what a name leads to."""
+"""Prompts, resources and templates as agents see them at one path: names, pages, targets."""
 
 from collections.abc import Callable, Iterator, Mapping
 from difflib import get_close_matches

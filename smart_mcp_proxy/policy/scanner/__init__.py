@@ -1,4 +1,4 @@
-"""Does a tool's definition look like an attack on the agent that reads it? Pure functions over one definition."""
+"""Scanner of tool definitions for attacks on agents: pure functions over one definition."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ __all__ = ["Finding", "Peer", "Peers", "scan"]
 
 
 def __getattr__(name: str) -> Any:
-    """Loads the rules when the first definition is scanned, which few starts do: they take a fifth of a second."""
+    """Load the rules at the first scan: few starts need them, and they take a fifth of a second."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from smart_mcp_proxy.policy.scanner import peers, scanning

@@ -69,7 +69,7 @@ _CIPHERS = tuple(_ciphers())
 
 
 def _betraying() -> dict[str, list[tuple[str, int]]]:
-    """Words that betray a cipher: which, and how surely. What reads a cipher also writes one of the same family."""
+    """Words that betray a cipher, with the cipher and how surely."""
     words: dict[str, list[tuple[str, int]]] = {}
     for place, (name, _) in enumerate(_CIPHERS):
         moves = len(string.ascii_lowercase) - 1

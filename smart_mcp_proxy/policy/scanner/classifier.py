@@ -1,4 +1,4 @@
-"""How much a definition's wording is like that of known attacks: a linear model over short runs of words.
+"""Linear model of a definition's wording over short runs of words, learned from attacks.
 
 What it learned stands in classifier.tsv, a weight and a run of words to a line; scripts/learn_scanner.py makes it.
 It weighs the whole text, so it finds what no single phrase gives away.
@@ -38,7 +38,7 @@ _WORD = re.compile("[\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7a3]|[^\\W\\d_]+|[.:;,!
 
 
 class Verdict(NamedTuple):
-    """How much a definition is like attacks.
+    """Likeness of a definition to attacks.
 
     Attributes:
         weight: Beside that of other evidence: above 0 if it is more like an attack than like an honest definition.
@@ -74,12 +74,12 @@ def runs(text: str) -> Iterator[Run]:
 
 
 def said(model: Mapping[Run, float], known: Collection[Run]) -> float:
-    """What a model says to the runs of a text that it knows, as the logarithm of odds."""
+    """Log odds that a model gives to the runs that it knows."""
     return model[ALWAYS] + math.fsum(model[run] for run in known) * share(len(known))
 
 
 def share(count: int) -> float:
-    """What each of so many known runs has of the say."""
+    """Weight of each of so many known runs."""
     return 1 / math.sqrt(max(FEW_RUNS, count))
 
 

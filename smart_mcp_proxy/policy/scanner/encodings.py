@@ -141,7 +141,7 @@ def _from_ascii85(run: str) -> bytes | None:
 
 
 def _aligned(run: str, decode: Callable[[str], bytes]) -> bytes | None:
-    """What a run of groups of five says: what stands before it may look like a part of it."""
+    """Decode a run of groups of five; text before it may look like a part of it."""
     for skipped in range(5):
         try:
             if readable(decode(run[skipped : skipped + 10])):
@@ -193,7 +193,7 @@ def _has(pattern: str) -> Callable[[str], object]:
 
 
 def _may_be_in_pieces(text: str) -> bool:
-    """Whether small letters or digits and capitals follow each other, as they do in nearly all base64, and more."""
+    """Return whether the mix of letters, digits and capitals allows base64 in pieces."""
     if text.encode("ascii", "replace").translate(_SHAPE).count(b"aA") < 2:
         return False
     return any(map(text.__contains__, _PACKED)) or _FIRST_GROUPS.search(text) is not None

@@ -1,4 +1,4 @@
-"""What the scanner says about one place of a definition."""
+"""Findings of the scanner about one place of a definition."""
 
 import re
 from dataclasses import dataclass
@@ -48,7 +48,7 @@ class Passage(NamedTuple):
 
 
 class Evidence(NamedTuple):
-    """What a check saw, before all evidence is weighed together.
+    """Evidence of one check, before all evidence is weighed together.
 
     Attributes:
         check: The check.

@@ -1,4 +1,4 @@
-"""Text that a person does not see and a model reads: invisible characters, direction marks, terminal commands."""
+"""Hidden text that models read: invisible characters, direction marks, terminal commands."""
 
 import re
 import unicodedata
@@ -181,7 +181,7 @@ def _is_among_its_own(text: str, at: int) -> bool:
 
 
 def _counts(text: str, at: int) -> bool:
-    """Whether a sign that stands over a number or a verse has one of its script, or digits among such letters."""
+    """Return whether a sign over a number or verse has digits or letters of its script."""
     return text[at + 1 : at + 2].isdigit() and any(_is_of(_ARABIC, char) for char in text[max(0, at - 9) : at])
 
 

@@ -70,7 +70,7 @@ def passages(definition: Mapping[str, Any]) -> tuple[tuple[Passage, ...], bool]:
 
 
 def _read(place: str, value: Any, room: int, depth: int, found: list[Passage]) -> int:
-    """The room that is left for characters behind an object or array; negative, and no more read, if there is none.
+    """Read an object or array; returns the characters left to read, negative if none.
 
     What is too deep takes all of it.
 

@@ -1,4 +1,4 @@
-"""Text in code: what is encoded in a definition is read, however deep, and looked at like what is written plainly."""
+"""Encoded text in definitions, decoded however deep and checked like plain text."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -43,7 +43,7 @@ _ORDER = re.compile(
 
 
 class _Said(NamedTuple):
-    """What an encoded run says.
+    """Decoded text of an encoded run.
 
     Attributes:
         place: JSON path.
@@ -86,7 +86,7 @@ def encoded_text(passages: tuple[Passage, ...]) -> Iterator[Evidence]:
 
 
 def _is_there(kind: Encoding, text: str) -> bool:
-    """Whether there is something to read; of many strings together no run is read that may go on in the next one."""
+    """Return whether there is something to read; no run is read that may go on in the next string."""
     if not text or not kind.is_possible(text):
         return False
     if kind.may_be_spaced:
@@ -95,7 +95,7 @@ def _is_there(kind: Encoding, text: str) -> bool:
 
 
 def _decoded(place: str, text: str, depth: int, kinds: Sequence[Encoding]) -> Iterator[_Said]:
-    """What every encoded run says, runs inside runs included."""
+    """Yield the text of every encoded run, runs inside runs included."""
     for kind in kinds:
         if not kind.is_possible(text):
             continue

@@ -116,7 +116,7 @@ class Peers:
 
 
 def skeleton(name: str) -> str:
-    """What is left of a name when look-alike letters, case and separators are one."""
+    """Skeleton of a name: look-alike letters, case and separators unified."""
     if name.isascii():
         return _SEPARATORS.sub("", name.lower().translate(_DIGITS))
     plain = unicodedata.normalize("NFKC", name).casefold().translate(LOOKALIKES).translate(_DIGITS)

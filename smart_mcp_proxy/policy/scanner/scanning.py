@@ -43,7 +43,7 @@ def scan(server: str, definition: Mapping[str, Any], others: Peers = _NO_PEERS) 
 
 
 def _findings(shown: list[Evidence], words: list[Evidence], whole: Verdict) -> tuple[Finding, ...]:
-    """Gravest first, for review if what is shown is decisive, or with it what is said, by phrases and as a whole."""
+    """Weigh evidence into findings, gravest first, with those that need review marked."""
     plain = _weight(shown)
     score = plain + min(MOST_WORDS, _weight(words)) + whole.weight
     severity: Severity = "review" if max(plain, score) >= DECISIVE else "note"

@@ -1,4 +1,4 @@
-"""Values that a schema suggests for arguments: instructions where a value belongs, and places for the user's data."""
+"""Values that a schema suggests: instructions in their place, or places for the user's data."""
 
 import re
 from collections.abc import Iterator, Mapping

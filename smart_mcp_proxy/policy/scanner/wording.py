@@ -1,4 +1,4 @@
-"""What a definition's words ask for: phrases of attacks, and data of the user's that is asked for or sent away."""
+"""Wording of a definition: phrases of attacks, and the user's data asked for or sent away."""
 
 import re
 import unicodedata
@@ -86,17 +86,17 @@ class Reading:
         return " ".join(_plain(text[:_PURPOSE_CHARS]) for place, text in self.passages if place in _PURPOSE_PLACES)
 
     def prose(self) -> Iterator[tuple[int, str]]:
-        """Where each passage begins that is not a key or a type, and its text."""
+        """Yield start and text of each passage that is not a key or a type."""
         for (place, _), start, line in zip(self.passages, self._starts, self.text.split(" \n "), strict=False):
             if not place.endswith(("~", ".type")):
                 yield start, line
 
     def find(self, wanted: Phrase | Words) -> Iterable[re.Match[str]]:
-        """Where the text says this, in its order."""
+        """Matches of a group in the text, in order."""
         return self._searchable.find(wanted.ways)
 
     def may_say(self, wanted: Iterable[_Said]) -> list[_Said]:
-        """What of this is worth looking for."""
+        """Parts of a group worth searching for."""
         heard = self._searchable.heard
         return [each for each in wanted if each.ways[0].group in heard]
 
@@ -151,7 +151,10 @@ def _data(reading: Reading) -> Iterator[Evidence]:
 
 
 def _handed_over(reading: Reading) -> Iterator[Evidence]:
-    """Evidence of what only the agent has, gravest where a parameter of a tool about something else asks for it."""
+    """Yield evidence of asking for what only the agent has.
+
+    Gravest where a parameter of a tool about something else asks for it.
+    """
     text = reading.text
     purpose: bool | None = None
     for match in _said(reading, AGENT_DATA):
@@ -191,7 +194,7 @@ def _leaks(reading: Reading, private: Sequence[re.Match[str]], secrets: Sequence
 
 
 def _said(reading: Reading, names: Sequence[Words]) -> list[re.Match[str]]:
-    """Where the text says one of these of itself, not as an example, in the order of the text."""
+    """Matches that the text states as its own, not as an example, in order."""
     text = reading.text
     said = (match for words in reading.may_say(names) for match in reading.find(words))
     found = [match for match in said if not _is_talked_about(text, match.start())]
@@ -199,7 +202,7 @@ def _said(reading: Reading, names: Sequence[Words]) -> list[re.Match[str]]:
 
 
 def _nearest(found: Sequence[re.Match[str]], way: re.Match[str]) -> re.Match[str] | None:
-    """The match closest to another one; `found` in the order of the text."""
+    """The match closest to a given one; `found` in the order of the text."""
     at = bisect_right(found, way.start(), key=lambda match: match.start())
     return min(found[max(0, at - 1) : at + 1], key=lambda match: _gap(match, way), default=None)
 

@@ -31,7 +31,7 @@ Source: Abramowitz and Stegun, Handbook of Mathematical Functions, 7.1.26.
 
 @dataclass(frozen=True, slots=True)
 class BertShape:
-    """What a model's configuration says of its encoder, beyond the shapes of its weights."""
+    """Configuration of a model's encoder, beyond the shapes of its weights."""
 
     layers: int
     heads: int
@@ -175,7 +175,7 @@ class BertEncoder:
 
 
 def gelu(x: Floats) -> Floats:
-    """x * Phi(x), Phi the normal distribution function, computed in place on a matrix; within 1e-6 up to |x| = 8."""
+    """GELU, x * Phi(x), in place on a matrix; within 1e-6 up to |x| = 8."""
     for start in range(0, x.shape[0], _GELU_ROWS):
         _gelu_block(x[start : start + _GELU_ROWS])
     return x

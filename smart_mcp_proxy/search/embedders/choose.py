@@ -46,7 +46,7 @@ class CachedQueries:
         return self._embedder.embed(texts)
 
     def embed_query(self, text: str) -> NDArray[np.float32]:
-        """The vector of a query, of unit length, shape (dimension,), not writable; of its first 4,000 characters."""
+        """Embed the first 4,000 characters of a query: unit length, shape (dimension,), read-only."""
         return self._remembered(text[:QUERY_LIMIT_CHARS])
 
     def _embed_query(self, text: str) -> NDArray[np.float32]:
@@ -62,7 +62,7 @@ def _is_installed(module: str) -> bool:
 def open_embedder(
     settings: Settings, environ: Mapping[str, str], is_installed: Callable[[str], bool] = _is_installed
 ) -> Embedder:
-    """The embedder for `MCPPROXY_EMBEDDER`, loaded and tried. Blocks for up to a minute; not for BM25, which has none.
+    """Open and try the embedder for `MCPPROXY_EMBEDDER`, except BM25. Blocks up to a minute.
 
     HF runs on sentence-transformers where that is installed and on the path without torch elsewhere. HYBRID takes HF
     if it is there, and OPENAI if not and a key is set.
@@ -85,7 +85,7 @@ def open_embedder(
 def reopen_embedder(
     id: str, settings: Settings, environ: Mapping[str, str], is_installed: Callable[[str], bool] = _is_installed
 ) -> Embedder:
-    """The embedder that had this id, loaded and tried again: a local model whose files are still here and the same.
+    """Open and try the embedder of this id again: a local model whose files are unchanged.
 
     Nothing is downloaded, and a service is asked only if `settings` still name it, for another of its models: what an
     agent searches for does not go where the user no longer sends it. The arguments are those of `open_embedder`.
@@ -122,7 +122,7 @@ _Open = Callable[[], MiniLmEmbedder | OpenAiEmbedder | SentenceTransformerEmbedd
 
 
 def _chosen(settings: Settings, environ: Mapping[str, str], is_installed: Callable[[str], bool]) -> _Open:
-    """What opens the embedder."""
+    """Choose the function that opens the embedder."""
     if settings.embedder == "OPENAI":
         return _choose_openai(settings, environ, is_installed)
     try:

@@ -24,7 +24,7 @@ class LoopThread:
         threading.Thread(target=self._run, name=name, daemon=True).start()
 
     def wait_for(self, work: Coroutine[Any, Any, T], timeout_s: float) -> T:
-        """What `work` returns or raises. Blocks, and may be called from any thread but the loop's.
+        """Run `work` on the loop and wait for it; callable from any thread but the loop's.
 
         Raises:
             TimeoutError: It took longer than `timeout_s`, and was cancelled.

@@ -1,4 +1,4 @@
-"""Runs all-MiniLM-L6-v2 and models built like it without torch. The one place that needs the extra `minilm`."""
+"""Edge of the extra `minilm`: all-MiniLM-L6-v2 and models built like it, without torch."""
 
 import os
 from collections.abc import Sequence

@@ -187,7 +187,7 @@ class OpenAiEmbedder:
         return unit
 
     def _refusal(self, status: int, code: str | None, retry_after: str | None) -> EmbeddingError:
-        """What an HTTP status other than 2xx means."""
+        """Error for an HTTP status other than 2xx."""
         reason = f"HTTP {status}" + (f", {code}" if code and _ERROR_CODE.fullmatch(code) else "")
         if status in _REFUSED_STATUS:
             return EmbeddingError(
@@ -224,7 +224,7 @@ class OpenAiEmbedder:
 
 
 def id_prefix(base_url: str) -> str:
-    """What the ids of all embedders of one service begin with; the model's name follows."""
+    """Common prefix of the ids of one service's embedders; the model's name follows."""
     return f"openai:{_service(base_url)}{_deployment(urlsplit(base_url).path)}:"
 
 
@@ -233,7 +233,7 @@ def _service(base_url: str) -> str:
 
 
 def _deployment(path: str) -> str:
-    """What tells two deployments on one host apart; as a digest, for some services take a secret in the path.
+    """Digest of the path that tells deployments on one host apart; it may hold a secret.
 
     Nothing for the usual path: what was stored before paths counted is still known.
     """

@@ -1,4 +1,4 @@
-"""What a snapshot's configuration files say about how it turns text into a vector."""
+"""Recipe of a snapshot: how its configuration files turn text into a vector."""
 
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -13,7 +13,7 @@ __all__ = ["Recipe", "read_recipe"]
 
 
 class Recipe(NamedTuple):
-    """How a snapshot turns text into a vector.
+    """The steps by which a snapshot turns text into a vector.
 
     Attributes:
         shape: That of its encoder.

@@ -64,7 +64,7 @@ def find_snapshot(model: str, environ: Mapping[str, str]) -> Path | None:
 
 
 def places(model: str, environ: Mapping[str, str]) -> Iterator[Path]:
-    """Where a model is looked for, in order: the folder itself, the Hugging Face cache, the installed package."""
+    """Yield the places of a model: the folder itself, the Hugging Face cache, the package."""
     yield Path(model).expanduser()
     cached = _hub_cache(environ) / f"models--{_hub_name(model).replace('/', '--')}"
     main = cached / "refs" / "main"
@@ -77,7 +77,9 @@ def places(model: str, environ: Mapping[str, str]) -> Iterator[Path]:
 
 
 def verified_revision(folder: Path, model: str) -> str:
-    """The first digits of the SHA-256 of what decides a snapshot's vectors: its weights, then its other files.
+    """First digits of the SHA-256 of the files that decide a snapshot's vectors.
+
+    Its weights first, then its other files.
 
     Reads the whole model, which takes seconds where it is large. Weights known for the model must be those known.
 
@@ -110,7 +112,7 @@ def _recipe_files(folder: Path) -> list[Path]:
 
 
 def read_json(file: Path, type_: type[T], default: T | None = None) -> T:
-    """What a file of a snapshot says; `default` where there is none.
+    """Read a JSON file of a snapshot; `default` where there is none.
 
     Raises:
         EmbeddingError: It is broken, or missing without a default.

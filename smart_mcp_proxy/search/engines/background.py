@@ -1,4 +1,4 @@
-"""How common words are in tool definitions, known before the first tool is indexed."""
+"""Background frequencies of words in tool definitions, before the first tool is indexed."""
 
 __all__ = ["USUAL_TOOLS", "usual_count"]
 

@@ -47,7 +47,7 @@ _NOWHERE = Postings(np.empty(0, np.intp), np.empty(0, np.float32))
 
 
 class _Match(NamedTuple):
-    """What one query term finds.
+    """Matches of one query term.
 
     Attributes:
         weight: The term's rarity (idf), > 0.
@@ -69,7 +69,7 @@ class _Scores(NamedTuple):
 
 
 class _Ranked(NamedTuple):
-    """The first `depth` allowed rows for a query, best first, fewer if no more match; with what they were ranked by."""
+    """The first `depth` allowed rows for a query, best first, with their scores."""
 
     state: "_State"
     query: str
@@ -110,7 +110,7 @@ class _State:
         return math.log1p((tools - holding + 0.5) / (holding + 0.5))
 
     def score(self, query: str) -> _Scores:
-        """How well each row answers the query."""
+        """Score each row for the query."""
         words = terms(query)
         known = self.matches
         matches = {term: known.get(term) or self._match(term) for term in words}
@@ -125,7 +125,7 @@ class _State:
         return _Scores(sums, sum([match.weight for match in matches.values()]))
 
     def _match(self, term: str, compounds: Sequence[str] = ()) -> _Match:
-        """What a term finds by itself, by its variants, and by the compounds it makes with its neighbours."""
+        """Match a term, its variants, and compounds with its neighbours."""
         variants = self.vocabulary.variants(term)
         variants += [Variant((compound,), COMPOUND) for compound in compounds]
         match = self._matched(term, variants)
@@ -137,7 +137,7 @@ class _State:
         return match
 
     def _matched(self, term: str, variants: Sequence[Variant]) -> _Match:
-        """What a term and its variants find; a commoner variant counts for no more than it would by itself."""
+        """Match a term and its variants; a common variant counts no more than by itself."""
         own, weight = self.postings.get(term, _NOWHERE), self.rarity(term)
         if not variants and len(own.rows) <= self._few:
             return _Match(weight, *own.times(weight))
@@ -227,7 +227,7 @@ class Bm25fEngine:
         return self.scores(query, depth, allowed).hits()
 
     def scores(self, query: str, depth: int, allowed: Set[int] | None) -> Scores:
-        """What `rank` gives, as arrays."""
+        """Rank like `rank`, as arrays."""
         state = self._state
         ranked = self._ranked(state, query, depth, allowed)
         rows, (sums, total) = ranked.rows[:depth], ranked.scores
@@ -246,7 +246,7 @@ class Bm25fEngine:
         return _fitness(ranked, own, highest) >= 1 or _fitness(ranked, own, self._crowd(ranked)) >= 1
 
     def fitness(self, query: str, id: int, allowed: Set[int] | None = None) -> float:
-        """How well a hit answers the query: its lead and the share of the need it meets, in units of 0.65.
+        """Fitness of a hit: its lead and the share of the need it meets, in units of 0.65.
 
         Lead: how far its BM25F sum is above the crowd's, in units of `log(1000)`, the evidence that picks one tool
         out of a thousand. Words that many tools share raise the crowd as they raise the best, so they lead nowhere.
@@ -261,7 +261,7 @@ class Bm25fEngine:
         return _fitness(ranked, own, self._crowd(ranked))
 
     def _ranked(self, state: _State, query: str, depth: int, allowed: Set[int] | None) -> _Ranked:
-        """At least so deep, for the crowd too; what was ranked last again where that will do: `fits` follows `rank`."""
+        """Rank at least so deep; the last ranking again where it will do, as `fits` follows `rank`."""
         last = self._last
         is_scored = last.state is state and last.query == query
         if is_scored and last.allowed is allowed and last.depth >= depth:
@@ -281,7 +281,7 @@ class Bm25fEngine:
     def explain(
         self, query: str, ids: Collection[int], allowed: Set[int] | None = None
     ) -> Mapping[int, Mapping[str, Any]]:
-        """`matched`: the query's terms or their variants found, by field; `lexical`: the score; without unknown ids."""
+        """`matched`: query terms or variants found, by field; `lexical`: the score."""
         state = self._state
         words = terms(query)
         compounds = [compound for found in _compounds(words, state.postings).values() for compound in found]
@@ -314,7 +314,7 @@ def _best(state: _State, sums: NDArray[np.float32], depth: int, allowed: Set[int
 
 
 def _fitness(ranked: _Ranked, own: float, crowd: float) -> float:
-    """How well a tool with that sum answers the query, if the crowd has this one."""
+    """Fitness of a tool with that sum, if the crowd has this one."""
     return ((own - crowd) / _SINGLED_OUT + own / ranked.scores.total) / _FLOOR if own else 0.0
 
 

@@ -10,7 +10,7 @@ __all__ = ["FIELD_LIMIT_CHARS", "impacts", "terms_by_field"]
 
 
 class _Field(NamedTuple):
-    """One field: the weight of a match in it, and the length in terms that is neither favoured nor punished."""
+    """One field: a match's weight, and the length in terms that is neutral."""
 
     name: str
     weight: float
@@ -56,7 +56,7 @@ def terms_by_field(document: Document) -> dict[str, list[str]]:
 
 
 def impacts(document: Document) -> dict[str, float]:
-    """What each term of a document adds to a score before its rarity, in (0, 1)."""
+    """Contribution of each term of a document to a score before its rarity, in (0, 1)."""
     weights: dict[str, float] = {}
     for field, found in zip(_FIELDS, terms_by_field(document).values(), strict=True):
         each = field.weight / (1 - _B + _B * len(found) / field.pivot)

@@ -56,7 +56,7 @@ _REST_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class _Candidates:
-    """What words and vectors find for one query, each on its own.
+    """Candidates of words and of vectors for one query, separately.
 
     Attributes:
         key: Query and allowed ids.
@@ -158,7 +158,7 @@ class FusedEngine:
         return list(islice((Hit(id, score) for id, score in best if score and id in found.documents), depth))
 
     def fits(self, query: str, id: int, allowed: Set[int] | None = None) -> bool:
-        """Whether a best hit is good enough to be an answer: cosine, lead, words and length together reach 1.58.
+        """Return whether a best hit is an answer: cosine, lead, words and length reach 1.58.
 
         Cosine and lead are those of the nearest tool, and words are judged by their own best hit: the two need not
         agree on it for the query to be answered. What many tools are as near to is the frame of the request and not
@@ -185,7 +185,7 @@ class FusedEngine:
     def explain(
         self, query: str, ids: Collection[int], allowed: Set[int] | None = None
     ) -> Mapping[int, Mapping[str, Any]]:
-        """`matched`: the query's terms found, by field; `lexical` and `vector`: what words and meaning score alone.
+        """`matched`: query terms found, by field; `lexical` and `vector`: the separate scores.
 
         `lexical` is there where words count, `vector` where there is one, and where both are, `lexical_share` says
         how much of the score is the words'. Unknown ids are left out.
@@ -206,7 +206,7 @@ class FusedEngine:
         return why
 
     def _found(self, query: str, allowed: Set[int] | None) -> _Candidates:
-        """What was found last, if it was for this, or what is found now."""
+        """The last result if it was for this query, else a new one."""
         last = self._last
         if last is not None and last.key == (query, allowed) and last.documents is self._documents:
             return last
@@ -227,7 +227,7 @@ class FusedEngine:
     def _side_by_side(
         self, found: _Candidates, vector: NDArray[np.float32]
     ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
-        """All candidates by rising id, with the cosine, NaN without a vector, and the score of the words, 0 without."""
+        """All candidates by rising id, with cosine (NaN without a vector) and lexical score."""
         words = found.words
         ids = np.concatenate((found.ids, words.ids))
         by_id = np.argsort(ids, kind="stable")
@@ -273,7 +273,7 @@ class FusedEngine:
 
 
 def _crowd(found: _Candidates, servers: int) -> float:
-    """The cosine of the tool in the crowd's place among `servers` servers; 0 if there are not as many tools."""
+    """Cosine of the tool in the crowd's place among `servers` servers; 0 with too few tools."""
     per_server = max(_CROWD_PER_SERVER, math.ceil(_CROWD / max(1, servers)))
     places: dict[str, int] = {}
     counted = 0

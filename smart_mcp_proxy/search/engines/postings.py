@@ -1,4 +1,4 @@
-"""Where the terms of a catalog occur: arrays by term, changed tool by tool."""
+"""Postings: where terms occur, as arrays by term, changed tool by tool."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -13,7 +13,7 @@ __all__ = ["Postings", "append", "drop", "in_both", "place"]
 
 
 class Postings(NamedTuple):
-    """Where one term occurs: row numbers (intp) and what it adds there before its rarity, in (0, 1) (float32).
+    """Postings of one term: row numbers (intp) and contributions in (0, 1) (float32).
 
     Rows are of the type that numpy takes as it is: from a smaller one it would make a copy for every look-up.
     """

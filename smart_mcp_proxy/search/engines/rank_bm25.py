@@ -64,7 +64,7 @@ class _Corpus:
         return dict(sorted(weights.items(), key=lambda pair: -pair[1])[:_QUERY_TERMS])
 
     def sums(self, weights: Mapping[str, float]) -> NDArray[np.float64]:
-        """What the terms add up to in each document, as a share of the most that they could; shape (n,), in [0, 1)."""
+        """Sum of the terms in each document as a share of the maximum; shape (n,), in [0, 1)."""
         known = [term for term in weights if term in self.model.idf]
         most = (self.model.k1 + 1) * sum(weights.values())
         sums: NDArray[np.float64] = self.model.get_scores(known) / most
@@ -115,7 +115,7 @@ class RankBm25Engine:
         return self.scores(query, depth, allowed).hits()
 
     def scores(self, query: str, depth: int, allowed: Set[int] | None) -> Scores:
-        """What `rank` gives, as arrays."""
+        """Rank like `rank`, as arrays."""
         corpus = self._corpus
         weights = corpus.weigh(query)
         if not weights or corpus.model is None:
@@ -133,7 +133,7 @@ class RankBm25Engine:
         return self.fitness(query, id, allowed) >= 1
 
     def fitness(self, query: str, id: int, allowed: Set[int] | None = None) -> float:
-        """How well a hit answers the query: evidence and coverage together; 1 is enough.
+        """Fitness of a hit: evidence and coverage together; 1 is enough.
 
         Evidence: its sum in units of what it takes to single out one tool of all. Coverage: the share of the query's
         weight that occurs in the tool at all.
@@ -155,7 +155,7 @@ class RankBm25Engine:
     def explain(
         self, query: str, ids: Collection[int], allowed: Set[int] | None = None
     ) -> Mapping[int, Mapping[str, Any]]:
-        """`matched`: the query's terms found anywhere in the definition; `lexical`: the score; without unknown ids."""
+        """`matched`: query terms found anywhere in the definition; `lexical`: the score."""
         wanted, documents = dict.fromkeys(terms(query)), self._corpus.documents
         scores = {hit.id: hit.score for hit in self.rank(query, max(1, len(ids)), frozenset(ids))}
         return {

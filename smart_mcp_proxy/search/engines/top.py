@@ -18,7 +18,7 @@ _SMALL = 4_096
 
 
 def top_rows(scores: NDArray[np.float32], ids: NDArray[np.int64], depth: int) -> NDArray[np.int64]:
-    """The rows of the `depth` best scores above 0 and of those equal to the last, by falling score, then rising id.
+    """Rows of the `depth` best positive scores and ties, by falling score, then rising id.
 
     Args:
         scores: By row, >= 0.

@@ -1,4 +1,4 @@
-"""Other words in which a catalog may say what a query says: synonyms, compounds written otherwise, slips of the pen."""
+"""Variants of query words in a catalog: synonyms, compounds, slips of the pen."""
 
 from collections.abc import Container, Iterable, Mapping, Set
 from copy import copy
@@ -28,14 +28,14 @@ _PART_LETTERS = 3
 
 
 class Variant(NamedTuple):
-    """Known terms that together stand for another one, and what a match counts beside the term itself, in (0, 1)."""
+    """Known terms that together replace a term, and the weight of a match, in (0, 1)."""
 
     terms: tuple[str, ...]
     factor: float
 
 
 class _Letters(NamedTuple):
-    """Terms that begin with the same letter: length (int8) and set of letters (uint32, a bit each) of each."""
+    """Terms of one first letter: lengths (int8) and letter sets (uint32, a bit each)."""
 
     terms: list[str]
     lengths: NDArray[np.int8]
@@ -43,7 +43,7 @@ class _Letters(NamedTuple):
 
 
 class Vocabulary:
-    """The terms of a catalog, asked for what comes close to a term. Immutable: `changed` returns the next one.
+    """The terms of a catalog for fuzzy look-up. Immutable: `changed` returns the next one.
 
     Args:
         known: Terms by which tools can be found; must not change any more.
@@ -62,7 +62,7 @@ class Vocabulary:
         return following
 
     def variants(self, term: str) -> list[Variant]:
-        """What may stand for `term`: synonyms always; parts of a compound, else a slip, where the term is unknown."""
+        """Variants of `term`: synonyms always; parts of a compound, else a slip, if it is unknown."""
         found = [Variant((other,), _SYNONYM) for other in same_in_meaning(term) if other in self._known]
         if term not in self._known:
             found += [Variant(parts, COMPOUND) for parts in _parts(term, self._known)]
@@ -70,7 +70,7 @@ class Vocabulary:
         return found
 
     def _one_slip_away(self, term: str) -> Iterable[str]:
-        """Known terms with the same first letter and one letter more, less, changed, or two neighbours swapped."""
+        """Known terms with the same first letter and one letter more, less, changed, or swapped."""
         if len(term) < _SLIP_LETTERS or not _is_word(term) or (near := self._by_initial.get(term[0])) is None:
             return []
         # One slip changes the length by at most one and the set of letters by at most two.
@@ -80,7 +80,7 @@ class Vocabulary:
 
 
 def joined(first: str, second: str) -> tuple[str, ...]:
-    """The terms that two neighbouring terms may make as one word, `web` and `page` for example webpage and webpag."""
+    """Terms that two neighbours may form as one word, `web` and `page` for example webpage."""
     compound = first + second
     # The stemmer drops a final e from longer words only.
     return (compound, compound[:-1]) if compound.endswith("e") else (compound,)

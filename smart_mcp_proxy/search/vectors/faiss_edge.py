@@ -22,7 +22,7 @@ _SCALED_ROWS = 4_096
 
 
 def compressed_scan(matrix: NDArray[np.float32]) -> Scan | None:
-    """A scan over the rows of `matrix` that reads one byte a component instead of four; None without Faiss.
+    """Build a scan of `matrix` that reads one byte a component, not four; None without Faiss.
 
     Its order is that of rounded vectors, so whoever uses it asks for more rows than it needs and compares exactly.
     """

@@ -11,7 +11,9 @@ __all__ = ["held_alone"]
 
 @contextmanager
 def held_alone(path: Path) -> Iterator[bool]:
-    """Whether this process alone is inside; never waits. The file is created, for the owner only, and stays.
+    """Yield whether this process alone holds the lock; never waits.
+
+    The file is created, for the owner only, and stays.
 
     Raises:
         OSError: The file cannot be created or opened.

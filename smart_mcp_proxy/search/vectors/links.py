@@ -1,4 +1,4 @@
-"""Which vector belongs to which tool: by the hash of the text that it was made of, and by nothing else."""
+"""Links of vectors to tools, by the hash of the embedded text and nothing else."""
 
 import threading
 from collections.abc import Collection, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""The file `tools.faiss`: the vectors of all tools, at hand at the next start. A cache: a broken one is ignored.
+"""The side-car `tools.faiss` with all tools' vectors: a cache; a broken one is ignored.
 
 A Faiss index that `faiss.read_index` loads, and behind it what links its vectors to tools:
 
@@ -35,7 +35,7 @@ _log = get_logger("search")
 
 @dataclass(frozen=True, slots=True)
 class Sidecar:
-    """What the file holds.
+    """Contents of the file.
 
     Attributes:
         embedder_id: Whose vectors they are.
@@ -52,7 +52,7 @@ class Sidecar:
 
 
 def load(path: Path, embedder_id: str, dimension: int) -> Sidecar | None:
-    """The side-car, if it is whole and of this embedder; else None: its vectors come from where they are stored.
+    """Load the side-car if it is whole and of this embedder, else None.
 
     Raises:
         MissingExtraError: Faiss is not installed.
@@ -68,7 +68,7 @@ def load(path: Path, embedder_id: str, dimension: int) -> Sidecar | None:
 
 
 def save(path: Path, sidecar: Sidecar) -> bool:
-    """Puts a new side-car in the place of the old one; whatever ends the process meanwhile, one of them is there whole.
+    """Replace the side-car atomically: at any moment one of them is whole.
 
     Returns:
         Whether it was written; another process that is writing one now goes first.
@@ -89,7 +89,7 @@ def save(path: Path, sidecar: Sidecar) -> bool:
 
 
 def _parsed(data: bytes) -> Sidecar:
-    """What a whole file says.
+    """Parse a whole file.
 
     Raises:
         SearchError: The file is not whole, or no side-car.

@@ -36,7 +36,7 @@ _FREE = -1
 
 
 def are_sound(vectors: NDArray[np.float32]) -> NDArray[np.bool_]:
-    """Which rows of a matrix are vectors: finite and of unit length."""
+    """Flag the rows of a matrix that are vectors: finite and of unit length."""
     with np.errstate(all="ignore"):
         lengths = np.sqrt(np.einsum("ij,ij->i", vectors, vectors))
         sound: NDArray[np.bool_] = np.abs(lengths - 1) <= _UNIT_TOLERANCE
@@ -82,7 +82,7 @@ class _Block:
         return _Near(rows, _products(self.matrix[rows], vector))
 
     def _scanned(self, vector: NDArray[np.float32], depth: int, reach: int) -> _Near | None:
-        """What a scan for `reach` rows finds; None where so many are near, or removed, that others may be as near."""
+        """Scan for `reach` rows; None where so many are near that others may be as near."""
         if self.scan is None or reach * _GATHERED_SHARE > len(self.ids):
             return None
         rows, ceiling = self.scan(vector, reach)
@@ -192,7 +192,7 @@ class VectorIndex:
         return f"<VectorIndex {len(self)} vectors of {self.dimension}>"
 
     def update(self, ids: Sequence[int], vectors: NDArray[np.float32], removed: Iterable[int] = ()) -> None:
-        """Puts in `vectors`, replacing those that `ids` had, and forgets `removed`; a search sees all of it or nothing.
+        """Replace the vectors of `ids` and forget `removed`; atomic for searches.
 
         Args:
             ids: Each once, one for each row.
@@ -211,7 +211,7 @@ class VectorIndex:
             self._state = _changed(self._state, ids, added, removed)
 
     def has(self, ids: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Which of `ids` have a vector."""
+        """Flag those of `ids` that have a vector."""
         has_vector: NDArray[np.bool_] = self._state.rows_of(ids) != _FREE
         return has_vector
 
@@ -286,7 +286,7 @@ def _merged(blocks: Sequence[_Block], size: int) -> _Block:
 
 
 def _top(scores: NDArray[np.float32], depth: int) -> NDArray[np.int64]:
-    """Where the `depth` highest scores may be, were they summed in another order; nowhere at minus infinity."""
+    """Places that may hold the `depth` highest scores, summed in another order."""
     if depth >= len(scores):
         return np.flatnonzero(scores != -np.inf)
     threshold = np.partition(scores, len(scores) - depth)[len(scores) - depth]
@@ -294,6 +294,6 @@ def _top(scores: NDArray[np.float32], depth: int) -> NDArray[np.int64]:
 
 
 def _products(vectors: NDArray[np.float32], vector: NDArray[np.float32]) -> NDArray[np.float32]:
-    """The product of each row with `vector`. Unlike a matrix product, a row's does not depend on its neighbours."""
+    """Product of each row with `vector`; independent of neighbouring rows."""
     products: NDArray[np.float32] = np.einsum("ij,j->i", vectors, vector)
     return products

@@ -219,8 +219,9 @@ class Link(Protocol):
 
 
 class Peer(Protocol):
-    """The one client that a session belongs to. A session that many share has none: nobody could tell whom the server
-    means.
+    """The one client that a session belongs to.
+
+    A session that many share has none: nobody could tell whom the server means.
 
     Attributes:
         capabilities: What the client declared that it can be asked for.

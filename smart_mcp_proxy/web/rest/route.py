@@ -134,8 +134,9 @@ class Endpoint(NamedTuple):
         return answer
 
     def _require_known(self, request: Request) -> None:
-        """Passes where the route has every parameter of the query: one that is left out of account may be what was to
-        narrow or guard the request, misspelt.
+        """Require that the route knows every parameter of the query.
+
+        An ignored one may be a misspelt guard of the request.
 
         Raises:
             RequestError: It has not.

@@ -101,7 +101,7 @@ async def approve(
 
 
 def digest_of(tools: Sequence[dict[str, Any]], *, reopens: bool = False) -> str:
-    """Digest of definitions as they were shown: of one tool its hash, of several one over the names and hashes of all.
+    """Digest of shown definitions: of one tool its hash, of several one over names and hashes.
 
     Args:
         tools: Each with `name` and `hash`.
@@ -141,7 +141,7 @@ def _require_digest(name: str | None, digest: str | None, *, every: bool, yes: b
 
 
 async def _require_known(api: Api, tools: Sequence[dict[str, Any]], name: str | None) -> None:
-    """Passes for everything that may be named; raises what the gateway says of a server that there is none of."""
+    """Raise the gateway's error unless every name is of a configured server."""
     if name is not None and ":" not in name and not _named(tools, name):
         await api.approvals(name)
 
@@ -211,7 +211,7 @@ def _doubts(tool: dict[str, Any]) -> str:
 
 
 def _short(tool: dict[str, Any]) -> str:
-    """The beginning of the digest, as agents get it: enough for eyes to see that a definition is another one."""
+    """Beginning of the digest, as agents get it: enough to see that a definition changed."""
     return digest_of([tool])[: len("sha256:") + _SHORT_CHARS]
 
 

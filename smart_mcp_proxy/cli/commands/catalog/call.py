@@ -113,7 +113,7 @@ def _says(text: str, structured: Any) -> bool:
 
 
 def _described(block: Mapping[str, Any]) -> str:
-    """What a block that is not text holds."""
+    """Description of a block that is not text."""
     kind = str(block.get("type"))
     held = block["resource"] if isinstance(block.get("resource"), Mapping) else block
     facts = [kind, str(held.get("uri") or ""), str(held.get("mimeType") or "")]

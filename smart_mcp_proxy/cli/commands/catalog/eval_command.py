@@ -1,4 +1,4 @@
-"""What `mcpproxy eval` does: reads the files, fills the engines, asks, and shows the figures."""
+"""`mcpproxy eval`: reads the files, fills the engines, asks, and shows the figures."""
 
 import json
 import sys
@@ -48,7 +48,7 @@ _EXAMPLES = 3
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What is evaluated.
+    """Systems and files to evaluate.
 
     Attributes:
         queries: File of queries.
@@ -166,7 +166,7 @@ def _no_names(name: str, n: int, *, allowed: Set[int] | None) -> list[int]:
 
 
 def _as_usage(read: Callable[[Path], T], path: Path) -> T:
-    """What `read` makes of a file; what is wrong with it is the user's to repair."""
+    """Call `read` on a file; its failure is the user's to repair."""
     try:
         return read(path)
     except RequestError as exc:

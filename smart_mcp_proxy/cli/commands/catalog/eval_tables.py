@@ -1,4 +1,4 @@
-"""How the figures of an evaluation look, in a terminal and as JSON."""
+"""Tables of an evaluation, for terminals and as JSON."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

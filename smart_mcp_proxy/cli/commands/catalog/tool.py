@@ -1,4 +1,4 @@
-"""`mcpproxy tool`: which tools there are, one of them as a whole, and what was learned about them from use."""
+"""`mcpproxy tool`: list tools, show one, and what was learned about them from use."""
 
 import json as json_text
 import time

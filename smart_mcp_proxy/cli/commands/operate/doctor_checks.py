@@ -1,4 +1,4 @@
-"""What `mcpproxy doctor` looks at, each as a list of findings."""
+"""Checks of `mcpproxy doctor`, each a list of findings."""
 
 import shutil
 from collections.abc import Iterator, Mapping
@@ -109,7 +109,7 @@ def _address(settings: Settings, *, is_running: bool) -> Iterator[Finding]:
 
 
 def _packages(settings: Settings) -> list[Finding]:
-    """What the settings ask for and is not installed."""
+    """Find packages that the settings need and that are not installed."""
     # Here and not above: importing them takes a while that other commands are spared.
     from smart_mcp_proxy.gateway.engines import missing_extras
 
@@ -181,7 +181,7 @@ async def _servers(settings: Settings, file: ServerFile, missing: Mapping[str, s
 
 
 def _waiting(approvals: Mapping[str, Any]) -> Finding:
-    """What waits for the user's approval."""
+    """Count what waits for the user's approval."""
     count = sum(tool["state"] != "blocked" for tool in approvals["tools"])
     if not count:
         return Finding("approvals", "ok", "nothing waits")

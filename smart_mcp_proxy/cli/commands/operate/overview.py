@@ -58,7 +58,7 @@ async def _overview(settings: Settings) -> list[str]:
 
 
 async def _stored_tools(settings: Settings, file: ServerFile) -> int:
-    """How many tools of the configured servers the catalog remembers; looking creates nothing."""
+    """Count the stored tools of the configured servers; creates nothing."""
     # Here and not above: see _overview.
     from smart_mcp_proxy.catalog import DATABASE_NAME, Catalog
 

@@ -72,7 +72,7 @@ async def _sign_in(settings: Settings) -> SignInDoor | None:
 
 
 def _tell_token(token: OwnToken, settings: Settings) -> None:
-    """Says where a token that was made here is; the person who started the gateway on a terminal sees it once."""
+    """Print where a new token is; the person at a terminal sees it once."""
     if token.file is None:
         return
     if settings.log_format != "console":

@@ -1,4 +1,4 @@
-"""`mcpproxy server add|remove|patch|...`: changes to the servers, through a running gateway or in the file itself."""
+"""`mcpproxy server add|remove|patch|...`: changes through a running gateway or in the file."""
 
 import json as json_text
 import os
@@ -286,7 +286,7 @@ async def _switch(name: str, *, is_enabled: bool, as_json: bool) -> None:
 async def _changed(
     method: str, path: str, body: Mapping[str, Any] | None, on_file: Callable[[ServerEdits], ServerEdit]
 ) -> dict[str, Any]:
-    """What a change did: by the running gateway, which has it in force at once, else in the file."""
+    """Apply a change: by the running gateway, in force at once, else in the file."""
     settings = open_settings()
     async with open_running(settings) as running:
         if running is not None:

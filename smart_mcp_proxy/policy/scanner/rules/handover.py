@@ -1,4 +1,4 @@
-"""What only the agent has: the talk so far, its instructions, what it knows of the user, and what other tools said."""
+"""Phrases for what only the agent has: conversation, instructions, memory, other results."""
 
 import re
 

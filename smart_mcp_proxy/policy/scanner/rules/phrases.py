@@ -1,4 +1,4 @@
-"""One way in which an attack on an agent says something, and the words that put a phrase in another light."""
+"""Phrases of attacks, and words that change the meaning of a phrase."""
 
 import re
 from typing import NamedTuple

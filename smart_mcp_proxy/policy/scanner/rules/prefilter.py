@@ -1,4 +1,4 @@
-"""Where in a text each way of saying something may stand, so that it is looked for there alone."""
+"""Literal prefilter: finds where a pattern may match, to search there alone."""
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -80,7 +80,7 @@ KNOWN_WORDS = 16_384
 
 
 def ways(pattern: str) -> tuple[Way, ...]:
-    """The alternatives of a pattern, each with what it needs: few texts have to be searched for all of them."""
+    """Alternatives of a pattern with their required literals: few texts need them all."""
     found = tuple(_way(each) for each in alternatives(pattern))
     _GROUPS.append(pattern)
     return found
@@ -107,7 +107,7 @@ class Searchable:
         self.heard = _heard_in(text, [*marks, *((word, _held_by(word)) for word in set(_WORD.findall(text)))])
 
     def find(self, group: tuple[Way, ...]) -> Iterable[re.Match[str]]:
-        """What one pattern of all these ways, those of one pattern, finds in the text."""
+        """Matches of one pattern of these alternatives in the text."""
         heard = self.heard.get(group[0].group)
         if heard is None:
             return ()
@@ -180,7 +180,7 @@ def _marks_in(text: str) -> Iterator[tuple[str, _Held]]:
 
 @lru_cache(maxsize=KNOWN_WORDS)
 def _held_by(word: str) -> _Held:
-    """What a word of letters and digits holds."""
+    """Letters and digits of a word."""
     held, announced = 0, set[int]()
     for at in range(len(word) - LEAST_CHARS + 1):
         for piece, bits in _BEGINNINGS.get(word[at : at + LEAST_CHARS], _NO_PIECES).items():

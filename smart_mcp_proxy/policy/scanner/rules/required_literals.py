@@ -1,4 +1,4 @@
-"""What a pattern cannot match without, read from the pattern itself, so that most patterns need not be tried."""
+"""Required literals of a pattern, read from it, so that most patterns need not be tried."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -76,7 +76,7 @@ def quick(pattern: str) -> str:
 
 
 def _firsts(tokens: list[_Token], at: int) -> list[_Token] | None:
-    """The letters with which what stands at a token begins, in their order; None where it may begin otherwise."""
+    """Possible first letters of the rest of a pattern, in order; None if it may begin otherwise."""
     token = tokens[at]
     if token["plain"] and token["plain"].isalpha() and not token["times"]:
         return [token]
@@ -107,7 +107,7 @@ def _tokens(pattern: str) -> Iterator[_Token]:
 
 
 def _choice(tokens: Iterator[_Token], pieces: _Pieces) -> tuple[list[_Need], _Token | None]:
-    """What every way through the rest of a group needs, and the token that ends it."""
+    """Literals that every branch of a group needs, and the token that ends it."""
     ways: list[list[_Need]] = [[]]
     run = ""
     for token in tokens:
@@ -152,7 +152,7 @@ def is_plain(piece: str) -> bool:
 
 
 def _shared(ways: list[list[_Need]]) -> list[_Need]:
-    """What all of several ways need: a piece of the most telling need of each, one of the next telling, and so on."""
+    """Literals that all of several branches need, the most telling first."""
     if len(ways) == 1:
         return ways[0]
     ranked = zip(*(sorted(needed, key=_telling, reverse=True) for needed in ways), strict=False)

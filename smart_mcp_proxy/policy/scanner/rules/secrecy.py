@@ -1,4 +1,4 @@
-"""What is to be kept from the user."""
+"""Phrases that ask for secrecy towards the user."""
 
 from smart_mcp_proxy.policy.scanner.rules.phrases import MIDDLE, STRONG, phrase
 

@@ -1,4 +1,4 @@
-"""Choices taken from the user and the agent: which tool, in which order, what is answered, and what stays so later."""
+"""Phrases that steer choices: which tool, which order, which answer, lasting effects."""
 
 from smart_mcp_proxy.policy.scanner.rules.phrases import MIDDLE, STRONG, phrase
 
