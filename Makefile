@@ -11,6 +11,9 @@ TORCH_VENV := .cache/torch
 WORKERS ?= 2
 SOURCES := smart_mcp_proxy tests scripts
 
+# Kept bytecode saves each of the tests' processes the work of compiling them; `make clean` removes it.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help install run test test-long test-clients test-torch lint check bench bench-search soak clean
 

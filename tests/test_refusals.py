@@ -3,8 +3,9 @@
 import ast
 import re
 from collections.abc import Collection
+from functools import cache
 from pathlib import Path
-from typing import NamedTuple, TypeGuard
+from typing import NamedTuple
 
 import pytest
 
@@ -126,10 +127,33 @@ def written(node: ast.expr | None) -> tuple[str, list[str]]:
             return ast.unparse(node), [ast.unparse(node)]
 
 
-def is_made(node: ast.AST, kinds: Collection[str]) -> TypeGuard[ast.Call]:
+@cache
+def trees() -> dict[str, ast.Module]:
+    """The syntax trees of the package by path, read once."""
+    files = sorted(PACKAGE.rglob("*.py"))
+    return {str(file.relative_to(PACKAGE)): ast.parse(file.read_text("utf-8")) for file in files}
+
+
+@cache
+def calls() -> list[tuple[str, ast.Call]]:
+    """Every call of a name with arguments inside a function, by path and function; looked for once."""
+    functions = [
+        (path, function)
+        for path, tree in trees().items()
+        for function in ast.walk(tree)
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
+    return [
+        (f"{path}:{function.name}", node)
+        for path, function in functions
+        for node in ast.walk(function)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.args
+    ]
+
+
+def is_made(node: ast.Call, kinds: Collection[str]) -> bool:
     """Whether an error of one of these classes is made here, or one whose code is a refusal's."""
-    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name) or not node.args:
-        return False
+    assert isinstance(node.func, ast.Name)
     codes = [word.value.value for word in node.keywords if word.arg == "code" and isinstance(word.value, ast.Constant)]
     is_code = node.func.id.endswith("Error") and not CODES.isdisjoint(codes) and kinds is KINDS
     return node.func.id in kinds or is_code
@@ -138,25 +162,19 @@ def is_made(node: ast.AST, kinds: Collection[str]) -> TypeGuard[ast.Call]:
 def refusals(kinds: Collection[str] = KINDS) -> dict[str, list[Refusal]]:
     """Every refusal that the package makes, by where."""
     found: dict[str, list[Refusal]] = {}
-    for file in sorted(PACKAGE.rglob("*.py")):
-        for function in ast.walk(ast.parse(file.read_text("utf-8"))):
-            if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
-                continue
-            for node in ast.walk(function):
-                if is_made(node, kinds):
-                    given = {word.arg: word.value for word in node.keywords if word.arg}
-                    message, said = written(node.args[0])
-                    hint, hinted = written(given.get("hint"))
-                    place = f"{file.relative_to(PACKAGE)}:{function.name}"
-                    refusal = Refusal(message, hint, frozenset(given), (*said, *hinted))
-                    found.setdefault(place, []).append(refusal)
+    for place, node in calls():
+        if is_made(node, kinds):
+            given = {word.arg: word.value for word in node.keywords if word.arg}
+            message, said = written(node.args[0])
+            hint, hinted = written(given.get("hint"))
+            refusal = Refusal(message, hint, frozenset(given), (*said, *hinted))
+            found.setdefault(place, []).append(refusal)
     return found
 
 
 def with_subclasses(base: str) -> set[str]:
     """The name of a class and of all that the package derives from it."""
-    trees = [ast.parse(file.read_text("utf-8")) for file in PACKAGE.rglob("*.py")]
-    classes = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    classes = [node for tree in trees().values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
     found: set[str] = set()
     more = {base}
     while more - found:
