@@ -34,7 +34,7 @@ run: $(INSTALLED) ## Start the gateway over HTTP in front of real MCP servers (C
 	@exec $(BIN)/python scripts/run_for_make.py scripts/run.sh
 
 test: $(INSTALLED) ## Run the tests that need nothing but this folder; WORKERS=0 runs them in one process
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder -m "not soak and not clients and not long"
+	$(BIN)/python -m pytest -n $(WORKERS) -m "not soak and not clients and not long"
 
 test-long: $(INSTALLED) ## Run the tests that kill, break and measure (some minutes)
 	$(BIN)/python -m pytest -m "long and not soak and not clients"

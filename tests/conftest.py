@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 import run_wire
 from hypothesis import settings
-from run_groups import group_of
 from run_length import RunLength
+from run_order import turn_of
 
 from smart_mcp_proxy.telemetry import LOGGER_NAME
 
 SHARED = frozenset({"inner", "agent", "cut_agent", "wire"})
-"""Fixtures of the doors that all tests share; opened in one process, not in each."""
+"""Fixtures of the doors that many files share: their tests follow each other."""
 
 # The same examples on every run of the same code there: a check of a change must not fail by luck. Elsewhere new ones.
 # None has a deadline: how long one takes says something of the machine, which others may be using.
@@ -39,20 +39,15 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
-    """Puts the doors last, and says which tests are handed to a process together.
+    """Puts the doors last, in whichever process.
 
-    A process that has opened the doors, whose servers serve many tests, goes on to no test that opens a loop. The
-    groups are handed out in this order to whichever process is free: while one goes through the last of the rooms, the
-    other one begins with the doors. A room is a folder; of the doors, those that all tests share are one group and each
-    other file is one, so that all processes end at about the same time.
+    A process that has opened the doors, whose servers serve many tests, goes on to no test that opens a loop. Several
+    processes get tests in this order, so each of them comes to the doors once, at its end.
     """
+    yield
     here = Path(__file__).parent
     shared = {item.path for item in items if not SHARED.isdisjoint(getattr(item, "fixturenames", ()))}
-    groups = {item: group_of(item.path.relative_to(here), is_shared=item.path in shared) for item in items}
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group(groups[item][1]))
-    yield
-    items.sort(key=lambda item: groups[item][0])
+    items.sort(key=lambda item: turn_of(item.path.relative_to(here), is_shared=item.path in shared))
 
 
 @pytest.hookimpl(wrapper=True)

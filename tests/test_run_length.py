@@ -1,30 +1,20 @@
-"""The order and the groups of the tests, and the line at the start that says how long they take."""
+"""The order of the tests, and the line at the start that says how long they take."""
 
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from run_groups import DOORS, group_of
 from run_length import EVERYDAY, RunLength, length_line
+from run_order import DOORS, turn_of
 
 
 def test_every_room_comes_before_the_doors() -> None:
-    """A process that has opened the doors goes on to nothing else, so they are handed out last."""
-    room = group_of(Path("gateway/calls/test_calls.py"), is_shared=False)
-    shared = group_of(Path(DOORS) / "test_call_door.py", is_shared=True)
-    own = group_of(Path(DOORS) / "golden" / "test_tools_list.py", is_shared=False)
-    assert room < shared < own
-    assert group_of(Path("test_house.py"), is_shared=False)[0] == room[0]
-
-
-def test_what_shares_servers_stays_in_one_process_and_the_rest_is_handed_out_in_parts() -> None:
-    """A folder at a time, since its files share what they load; a file at a time where they share nothing."""
-    calls = group_of(Path("gateway/calls/test_calls.py"), is_shared=False)
-    assert calls == group_of(Path("gateway/calls/test_gates.py"), is_shared=False)
-    assert calls != group_of(Path("gateway/results/test_results.py"), is_shared=False)
-    doors = [group_of(Path(DOORS) / name, is_shared=is_shared) for name in ("a.py", "b.py") for is_shared in (0, 1)]
-    assert len(set(doors)) == 3
+    """A process that has opened the doors goes on to nothing else, so they come last; shared ones together."""
+    room = turn_of(Path("gateway/calls/test_calls.py"), is_shared=False)
+    shared = turn_of(Path(DOORS) / "test_call_door.py", is_shared=True)
+    own = turn_of(Path(DOORS) / "golden" / "test_tools_list.py", is_shared=False)
+    assert turn_of(Path("test_house.py"), is_shared=False) == room < shared < own
 
 
 def test_the_line_says_what_the_last_run_took_if_there_was_one() -> None:
