@@ -8,7 +8,7 @@ from smart_mcp_proxy.io.watchdog import Watchdog
 from smart_mcp_proxy.models import Era
 from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.upstream.http.raw_http import open_raw_http
-from smart_mcp_proxy.upstream.http.sdk import open_http
+from smart_mcp_proxy.upstream.http.sse_link import open_http
 from smart_mcp_proxy.upstream.http_failures import TlsContext
 from smart_mcp_proxy.upstream.oauth.auth import SignIns
 from smart_mcp_proxy.upstream.oauth.auth_bearer import Bearer

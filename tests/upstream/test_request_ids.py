@@ -21,7 +21,7 @@ from smart_mcp_proxy.errors import UpstreamError
 from smart_mcp_proxy.request_ids import next_request_id
 from smart_mcp_proxy.servers import Limits, ServerConfig
 from smart_mcp_proxy.upstream.http.raw_http import open_raw_http
-from smart_mcp_proxy.upstream.http.sdk import open_http
+from smart_mcp_proxy.upstream.http.sse_link import open_http
 from smart_mcp_proxy.upstream.http_failures import TlsContext
 from smart_mcp_proxy.upstream.protocol.session import Link
 

@@ -7,8 +7,8 @@ from typing import Final
 from smart_mcp_proxy.errors import UpstreamError
 from smart_mcp_proxy.telemetry import get_logger
 from smart_mcp_proxy.upstream.http.endpoint import Endpoint, media_type
+from smart_mcp_proxy.upstream.http.event_parser import BURST_EVENTS, EventParser, OversizedEventError
 from smart_mcp_proxy.upstream.http.exchange import Response
-from smart_mcp_proxy.upstream.http.sse import BURST_EVENTS, EventParser, OversizedEventError
 
 __all__ = ["Announcements"]
 

@@ -8,9 +8,9 @@ from smart_mcp_proxy.errors import UpstreamAuthError, UpstreamError
 from smart_mcp_proxy.models import OnMessage
 from smart_mcp_proxy.telemetry import get_logger, spawn
 from smart_mcp_proxy.upstream.http.endpoint import Endpoint, media_type
+from smart_mcp_proxy.upstream.http.event_parser import BURST_EVENTS, EventParser, OversizedEventError
 from smart_mcp_proxy.upstream.http.exchange import RequestBody, Response
 from smart_mcp_proxy.upstream.http.message_lines import MessageLines, is_notification
-from smart_mcp_proxy.upstream.http.sse import BURST_EVENTS, EventParser, OversizedEventError
 from smart_mcp_proxy.upstream.http_failures import Failure, words_of
 from smart_mcp_proxy.upstream.protocol.codec import encode_message
 from smart_mcp_proxy.upstream.protocol.inbox import Inbox

@@ -19,6 +19,7 @@ from smart_mcp_proxy.upstream.protocol.codec import (
     request_line,
 )
 from smart_mcp_proxy.upstream.protocol.handshake import Agreement, announced, enveloped, modern_meta, negotiate
+from smart_mcp_proxy.upstream.protocol.line_inbox import LineInbox
 from smart_mcp_proxy.upstream.protocol.pending import SUBSCRIBE, PendingCall, PendingCalls, expire, is_answered
 from smart_mcp_proxy.upstream.protocol.progress import NO_FEED, ProgressFeed
 from smart_mcp_proxy.upstream.protocol.session import (
@@ -30,7 +31,6 @@ from smart_mcp_proxy.upstream.protocol.session import (
     lost_error,
     timeout_error,
 )
-from smart_mcp_proxy.upstream.stdio.line_inbox import LineInbox
 from smart_mcp_proxy.upstream.stdio.process import ChildProcess
 
 __all__ = ["StdioLink", "open_stdio"]

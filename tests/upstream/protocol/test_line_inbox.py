@@ -12,13 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from smart_mcp_proxy.io.pipes import OfferingReader
-from smart_mcp_proxy.upstream.protocol import codec
+from smart_mcp_proxy.upstream.protocol import codec, line_inbox
 from smart_mcp_proxy.upstream.protocol.codec import OFF_LOOP_BYTES, decode_messages
 from smart_mcp_proxy.upstream.protocol.inbox import Inbox
+from smart_mcp_proxy.upstream.protocol.line_inbox import LineInbox
 from smart_mcp_proxy.upstream.protocol.pending import PendingCalls
 from smart_mcp_proxy.upstream.protocol.session import LinkEvent, LogLine
-from smart_mcp_proxy.upstream.stdio import line_inbox
-from smart_mcp_proxy.upstream.stdio.line_inbox import LineInbox
 
 pytestmark = pytest.mark.anyio
 

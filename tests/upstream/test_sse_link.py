@@ -21,7 +21,7 @@ from upstream_fakes import served
 from smart_mcp_proxy.errors import UpstreamAuthError, UpstreamError, UpstreamTimeoutError
 from smart_mcp_proxy.models import Progress
 from smart_mcp_proxy.servers import Limits, ServerConfig
-from smart_mcp_proxy.upstream.http.sdk import SdkLink, open_http
+from smart_mcp_proxy.upstream.http.sse_link import SdkLink, open_http
 from smart_mcp_proxy.upstream.http_failures import TlsContext
 from smart_mcp_proxy.upstream.protocol.session import LinkEvent, ToolsChanged
 
