@@ -8,7 +8,7 @@ from smart_mcp_proxy.io.watchdog import Watchdog
 from smart_mcp_proxy.models import Era
 from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.upstream.http.raw_http import open_raw_http
-from smart_mcp_proxy.upstream.http.sse_link import open_http
+from smart_mcp_proxy.upstream.http.sse_link import open_sse
 from smart_mcp_proxy.upstream.http_failures import TlsContext
 from smart_mcp_proxy.upstream.oauth.auth import SignIns
 from smart_mcp_proxy.upstream.oauth.auth_bearer import Bearer
@@ -71,8 +71,8 @@ class Dialer:
         bearer = None if config.oauth is None else await self._bearer(config)
         try:
             if config.transport == "sse":
-                return await open_http(
-                    config, era=era, on_event=on_event, max_message_bytes=limit, tls=self._tls, bearer=bearer
+                return await open_sse(
+                    config, on_event=on_event, max_message_bytes=limit, tls=self._tls, bearer=bearer, peer=peer
                 )
             return await open_raw_http(
                 config, era=era, on_event=on_event, max_message_bytes=limit, tls=self._tls, bearer=bearer, peer=peer

@@ -1,10 +1,10 @@
-"""HTTP client under a session: a failed exchange ends no other, and its cause is kept."""
+"""Causes of failed HTTP exchanges, in words; certificates and proxies for all of them."""
 
 import asyncio
 import http
 import re
 import ssl
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -19,12 +19,10 @@ from smart_mcp_proxy.upstream.proxies import Proxy, proxy_for
 
 __all__ = [
     "Failure",
-    "GuardedTransport",
     "MissingScopeError",
     "TlsContext",
     "failure_error",
     "missing_scope",
-    "new_http_client",
     "new_transport",
     "retry_after_s",
     "status_words",
@@ -34,15 +32,10 @@ __all__ = [
 
 _log = get_logger("upstream")
 
-_CONNECT_S = 10.0
-_WRITE_S = 60.0
-_READ_S = 900.0
-"""Longest silence inside one answer; each call has a deadline of its own below this."""
 _WORDS = ("message", "error_description", "detail", "title", "error")
 """Where bodies of errors say what happened. Source: RFC 6749, section 5.2; RFC 9457; JSON-RPC; what large APIs do."""
 _WORDS_CHARS = 300
 _members = msgspec.json.Decoder(dict[str, Any])
-_FAILURES_KEPT = 256
 _LONGEST_RETRY_S = 86_400.0
 _MOST_SCOPES = 50
 _CA_FILES = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS")
@@ -189,106 +182,6 @@ class TlsContext:
         return context
 
 
-class _RequestId(msgspec.Struct):
-    id: int | str | None = None
-
-
-class GuardedTransport(httpx2.AsyncBaseTransport):
-    """Sends requests; a network failure becomes an error response, which costs one call.
-
-    Args:
-        inner: What really sends.
-        max_body_bytes: A longer plain answer is cut off; event streams have their limit per event.
-        on_unreachable: Told when the session is of no more use: the server is not there, or has forgotten it.
-        is_fragile: One failed POST ends the session, as the SDK's SSE client has it.
-    """
-
-    def __init__(
-        self,
-        inner: httpx2.AsyncBaseTransport,
-        max_body_bytes: int,
-        on_unreachable: Callable[[str], None],
-        *,
-        is_fragile: bool = False,
-    ) -> None:
-        self._is_fragile = is_fragile
-        self._inner = inner
-        self._max_body_bytes = max_body_bytes
-        self._on_unreachable = on_unreachable
-        self._failures: dict[int | str, Failure] = {}
-        self.last_failure: Failure | None = None
-
-    def take_failure(self, request_id: int | str) -> Failure | None:
-        """Return the failure of this JSON-RPC request's exchange, if any; only once."""
-        return self._failures.pop(request_id, None)
-
-    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Sends one request; see the class."""
-        request_id = _id_of(request)
-        if request.method == "GET":  # a stream of announcements: silence is its normal state
-            request.extensions["timeout"] = {**request.extensions.get("timeout", {}), "read": None}
-        try:
-            response = await self._inner.handle_async_request(request)
-        except httpx2.TransportError as exc:
-            is_unsent = isinstance(exc, httpx2.ConnectError | httpx2.ConnectTimeout | httpx2.PoolTimeout)
-            failure = Failure(_words(exc), was_refused=is_unsent)
-            self._remember(request_id, failure)
-            if is_unsent or self._is_fragile:
-                self._on_unreachable(failure.reason)
-            return httpx2.Response(502, request=request)
-        if response.status_code >= 300 and (request.method == "POST" or self._is_fragile):
-            failure = _status_failure(response, has_session="mcp-session-id" in request.headers)
-            self._remember(request_id, failure)
-            if self._is_fragile or (response.status_code == 404 and "mcp-session-id" in request.headers):
-                self._on_unreachable(failure.reason)
-        elif response.headers.get("content-encoding", "identity") != "identity":
-            await response.aclose()
-            self._remember(request_id, Failure("sent a compressed answer although none was accepted"))
-            return httpx2.Response(502, request=request)
-        is_stream = response.headers.get("content-type", "").startswith("text/event-stream")
-        limit = None if is_stream else self._max_body_bytes
-        assert isinstance(response.stream, httpx2.AsyncByteStream)
-        response.stream = _GuardedStream(response.stream, limit, lambda failure: self._remember(request_id, failure))
-        return response
-
-    async def aclose(self) -> None:
-        """Closes all connections."""
-        await self._inner.aclose()
-
-    def _remember(self, request_id: int | str | None, failure: Failure) -> None:
-        self.last_failure = failure
-        if request_id is not None:
-            self._failures[request_id] = failure
-            if len(self._failures) > _FAILURES_KEPT:  # of calls that were given up meanwhile
-                del self._failures[next(iter(self._failures))]
-
-
-class _GuardedStream(httpx2.AsyncByteStream):
-    """A body that ends early instead of raising, and says why elsewhere."""
-
-    def __init__(
-        self, inner: httpx2.AsyncByteStream, limit_bytes: int | None, on_failure: Callable[[Failure], None]
-    ) -> None:
-        self._inner = inner
-        self._limit_bytes = limit_bytes
-        self._on_failure = on_failure
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        size = 0
-        try:
-            async for chunk in self._inner:
-                size += len(chunk)
-                if self._limit_bytes is not None and size > self._limit_bytes:
-                    self._on_failure(too_long(self._limit_bytes))
-                    return
-                yield chunk
-        except httpx2.TransportError as exc:
-            self._on_failure(Failure(_words(exc)))
-
-    async def aclose(self) -> None:
-        await self._inner.aclose()
-
-
 def new_transport(tls: ssl.SSLContext, proxy: Proxy | None) -> httpx2.AsyncHTTPTransport:
     """Create a transport, direct or through a proxy."""
     if proxy is None:
@@ -297,29 +190,6 @@ def new_transport(tls: ssl.SSLContext, proxy: Proxy | None) -> httpx2.AsyncHTTPT
     host = f"[{proxy.host}]" if ":" in proxy.host else proxy.host
     way = httpx2.Proxy(f"http://{host}:{proxy.port}", headers=headers)
     return httpx2.AsyncHTTPTransport(verify=tls, trust_env=False, proxy=way)
-
-
-def new_http_client(transport: httpx2.AsyncBaseTransport, headers: Mapping[str, str]) -> httpx2.AsyncClient:
-    """Create an HTTP client for one server: own headers, no redirects, no environment, no netrc.
-
-    Compression is declined: a small answer that unpacks to gigabytes would pass every limit on size.
-    """
-    return httpx2.AsyncClient(
-        transport=transport,
-        headers={"user-agent": "smart-mcp-proxy", **headers, "accept-encoding": "identity"},
-        timeout=httpx2.Timeout(_CONNECT_S, read=_READ_S, write=_WRITE_S),
-        follow_redirects=False,
-        trust_env=False,
-    )
-
-
-def _id_of(request: httpx2.Request) -> int | str | None:
-    if request.method != "POST":
-        return None
-    try:
-        return msgspec.json.decode(request.content, type=_RequestId).id
-    except (msgspec.DecodeError, httpx2.RequestNotRead):
-        return None
 
 
 def is_refusal(status: int, *, has_session: bool = False) -> bool:
@@ -333,22 +203,6 @@ def is_refusal(status: int, *, has_session: bool = False) -> bool:
         has_session: The request named a session.
     """
     return status in (401, 307, 308) or (status == 404 and has_session)
-
-
-def _status_failure(response: httpx2.Response, *, has_session: bool) -> Failure:
-    status = response.status_code
-    if status < 400:
-        place = httpx2.URL(response.headers.get("location", "")).host or "another address"
-        return Failure(
-            f"redirects to {place} (HTTP {status}), which is not followed", status, was_refused=is_refusal(status)
-        )
-    return Failure(
-        status_words(status),
-        status,
-        was_refused=is_refusal(status, has_session=has_session),
-        retry_after_s=retry_after_s(response.headers.get("retry-after", "")),
-        missing_scope=missing_scope(status, response.headers.get("www-authenticate", "")),
-    )
 
 
 def status_words(status: int) -> str:
@@ -375,11 +229,3 @@ def words_of(body: bytes) -> str:
 def retry_after_s(header: str) -> float | None:
     """Seconds that a `Retry-After` header asks to wait, at most a day; None where it names no seconds."""
     return min(float(header), _LONGEST_RETRY_S) if header.isascii() and header.isdecimal() else None
-
-
-def _words(exc: httpx2.TransportError) -> str:
-    if isinstance(exc, httpx2.ConnectTimeout):
-        return f"did not accept a connection within {_CONNECT_S:g} s"
-    if isinstance(exc, httpx2.ConnectError):
-        return f"cannot be reached: {str(exc) or type(exc).__name__}"
-    return f"broke the connection: {str(exc) or type(exc).__name__}"

@@ -98,6 +98,9 @@ async def broker(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Brok
     extra["off"] = {**away, "disabled": True}
     directory = tmp_path_factory.mktemp("broker")
     async with opened_broker(directory, extra=extra, cors_origins=(PAGE,)) as found:
+        with anyio.fail_after(20):  # "b" and "plain" are listed to the end: the tests count what arrives
+            while len(found.upstream.heard("resources/templates/list")) < 2:
+                await anyio.lowlevel.checkpoint()
         yield found
 
 

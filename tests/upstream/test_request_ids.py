@@ -21,7 +21,7 @@ from smart_mcp_proxy.errors import UpstreamError
 from smart_mcp_proxy.request_ids import next_request_id
 from smart_mcp_proxy.servers import Limits, ServerConfig
 from smart_mcp_proxy.upstream.http.raw_http import open_raw_http
-from smart_mcp_proxy.upstream.http.sse_link import open_http
+from smart_mcp_proxy.upstream.http.sse_link import open_sse
 from smart_mcp_proxy.upstream.http_failures import TlsContext
 from smart_mcp_proxy.upstream.protocol.session import Link
 
@@ -79,7 +79,7 @@ async def test_every_request_over_pipes_has_an_id_of_its_own(open_fake):
 
 
 async def test_every_request_over_sse_has_an_id_of_its_own():
-    """Those that the SDK sends by itself, too."""
+    """Those of the handshake, too."""
     seen: list[int] = []
     events: asyncio.Queue[str] = asyncio.Queue()
 
@@ -102,7 +102,7 @@ async def test_every_request_over_sse_has_an_id_of_its_own():
     app = Starlette(routes=[Route("/sse", stream), Route("/messages", take, methods=["POST"])])
     async with served(app) as address:
         config = ServerConfig(name="web", transport="sse", url=f"{address}/sse", limits=Limits(init_s=4))
-        link = await open_http(config, era=None, on_event=lambda _: None, max_message_bytes=1 << 20, tls=TlsContext())
+        link = await open_sse(config, on_event=lambda _: None, max_message_bytes=1 << 20, tls=TlsContext())
         try:
             await link.request("tools/call", {"name": "x"}, timeout_s=4)
             await link.request("tools/call", {"name": "x"}, timeout_s=4)

@@ -1,31 +1,36 @@
-"""Sessions over HTTP and SSE: both eras of a real server, and every way an HTTP exchange can fail."""
+"""Sessions over HTTP+SSE: a real server, and every way in which the stream, its address or a POST can fail."""
 
 import asyncio
 import gc
 import json
-import socket
-from collections.abc import AsyncIterator
-from typing import Annotated, Any
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
 
 import anyio
 import pytest
 from http_fakes import Target
-from pydantic import Field
 from run_wire import configured_with
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 from upstream_fakes import served
 
-from smart_mcp_proxy.errors import UpstreamAuthError, UpstreamError, UpstreamTimeoutError
+from smart_mcp_proxy.errors import UpstreamAuthError, UpstreamBusyError, UpstreamError, UpstreamTimeoutError
 from smart_mcp_proxy.models import Progress
 from smart_mcp_proxy.servers import Limits, ServerConfig
-from smart_mcp_proxy.upstream.http.sse_link import SdkLink, open_http
+from smart_mcp_proxy.upstream.http.sse_link import SseLink, open_sse
 from smart_mcp_proxy.upstream.http_failures import TlsContext
 from smart_mcp_proxy.upstream.protocol.session import LinkEvent, ToolsChanged
 
-pytestmark = pytest.mark.anyio
+# A server that is cut off in the middle of its stream leaves its own memory streams open.
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+OpenWeb = Callable[..., Awaitable[SseLink]]
+Post = Callable[[Request, dict[str, Any]], Awaitable[Response]]
 
 
 @pytest.fixture
@@ -37,31 +42,26 @@ async def target() -> Target:
 @pytest.fixture
 async def url(target: Target) -> AsyncIterator[str]:
     """The server's address."""
-    inner = target.mcp.http_app()
+    inner = target.mcp.http_app(transport="sse")
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         await target.app(scope, receive, send, inner)
 
     async with served(app) as address:
-        yield f"{address}/mcp"
-
-
-def config(url: str, **changes: Any) -> ServerConfig:
-    """A configured server named `web`."""
-    configured_with(changes.get("headers", {}))
-    values: dict[str, Any] = {"name": "web", "transport": "http", "url": url, "limits": Limits(init_s=4)}
-    return ServerConfig(**(values | changes))
+        yield f"{address}/sse"
+    gc.collect()
 
 
 @pytest.fixture
-async def open_web(events: list[LinkEvent]) -> AsyncIterator[Any]:
+async def open_web(events: list[LinkEvent]) -> AsyncIterator[OpenWeb]:
     """Opens links, closed at the end of the test."""
-    links: list[SdkLink] = []
+    links: list[SseLink] = []
 
-    async def open_one(url: str, *, era: Any = None, limit: int = 16 << 20, **changes: Any) -> SdkLink:
-        link = await open_http(
-            config(url, **changes), era=era, on_event=events.append, max_message_bytes=limit, tls=TlsContext()
-        )
+    async def open_one(url: str, *, limit: int = 16 << 20, **changes: Any) -> SseLink:
+        configured_with(changes.get("headers", {}))
+        values: dict[str, Any] = {"name": "web", "transport": "sse", "url": url, "limits": Limits(init_s=4)}
+        config = ServerConfig(**(values | changes))
+        link = await open_sse(config, on_event=events.append, max_message_bytes=limit, tls=TlsContext())
         links.append(link)
         return link
 
@@ -70,20 +70,54 @@ async def open_web(events: list[LinkEvent]) -> AsyncIterator[Any]:
         await link.close()
 
 
-async def call(link: SdkLink, name: str, timeout_s: float = 4, **arguments: Any) -> Any:
+class FakeStream:
+    """A server whose address to post to and whose answers to POSTs a test decides."""
+
+    def __init__(self, post: Post | None = None, endpoint: str = "/messages?session_id=1") -> None:
+        self.messages: list[dict[str, Any]] = []
+        self._post = post
+        self._endpoint = endpoint
+        self._events: asyncio.Queue[str | None] = asyncio.Queue()
+
+    @property
+    def app(self) -> Starlette:
+        """What serves it."""
+        routes = [Route("/sse", self._stream), Route("/messages", self._take, methods=["POST"])]
+        return Starlette(routes=routes)
+
+    def send(self, message: dict[str, Any] | None) -> None:
+        """Puts a message on the stream; None ends it."""
+        self._events.put_nowait(None if message is None else json.dumps(message))
+
+    async def _stream(self, request: Request) -> Response:
+        async def written() -> AsyncIterator[str]:
+            yield f"event: endpoint\ndata: {self._endpoint}\n\n"
+            while (text := await self._events.get()) is not None:
+                yield f"event: message\ndata: {text}\n\n"
+
+        return StreamingResponse(written(), media_type="text/event-stream")
+
+    async def _take(self, request: Request) -> Response:
+        message = await request.json()
+        self.messages.append(message)
+        if message.get("method") == "tools/call" and self._post is not None:
+            return await self._post(request, message)
+        if "id" in message and "method" in message:
+            result = {"protocolVersion": "2024-11-05", "capabilities": {}, "serverInfo": {"name": "s", "version": "1"}}
+            self.send({"jsonrpc": "2.0", "id": message["id"], "result": result})
+        return Response(status_code=202)
+
+
+async def call(link: SseLink, name: str, timeout_s: float = 4, **arguments: Any) -> Any:
     """The text of a tool's first content block."""
     text = (await link.request("tools/call", {"name": name, "arguments": arguments}, timeout_s=timeout_s)).text
     return json.loads(text)["content"][0]["text"]
 
 
-ERAS = pytest.mark.parametrize("era", [None, "handshake"], ids=["modern", "handshake"])
-
-
-@ERAS
-async def test_a_call_arrives_in_both_eras(open_web, url, era):
-    """The era is negotiated, or remembered."""
-    link = await open_web(url, era=era)
-    assert (link.era, link.server_info) == (era or "modern", "target 3")
+async def test_calls_arrive_in_the_handshake_era(open_web, url):
+    """The older transport knows no other."""
+    link = await open_web(url)
+    assert (link.era, link.server_info) == ("handshake", "target 3")
     assert await call(link, "echo", text="hé") == "hé"
     assert await asyncio.gather(*(call(link, "echo", text=str(n)) for n in range(20))) == [str(n) for n in range(20)]
 
@@ -95,19 +129,17 @@ async def test_a_tools_own_failure_is_a_result(open_web, url):
     assert result["isError"] is True
 
 
-@ERAS
-async def test_configured_headers_are_sent_with_every_request(open_web, target, url, era):
+async def test_configured_headers_are_sent_with_every_request(open_web, target, url):
     """And nothing is asked to be compressed."""
-    link = await open_web(url, era=era, headers={"X-Api-Key": "k1"})
+    link = await open_web(url, headers={"X-Api-Key": "k1"})
     await call(link, "echo", text="x")
     assert {headers.get("x-api-key") for headers in target.headers} == {"k1"}
     assert {headers.get("accept-encoding") for headers in target.headers} == {"identity"}
 
 
-@ERAS
-async def test_progress_is_passed_on(open_web, url, era):
+async def test_progress_is_passed_on(open_web, url):
     """Forwards only, the last one included."""
-    link = await open_web(url, era=era)
+    link = await open_web(url)
     reports: list[Progress] = []
 
     async def note(report: Progress) -> None:
@@ -117,10 +149,9 @@ async def test_progress_is_passed_on(open_web, url, era):
     assert reports[-1] == Progress(2.0, 2.0, "step 2")
 
 
-@ERAS
-async def test_leaving_a_call_reaches_the_server(open_web, target, url, era):
-    """The tool is told to stop."""
-    link = await open_web(url, era=era)
+async def test_leaving_a_call_reaches_the_server(open_web, target, url):
+    """The tool is cancelled."""
+    link = await open_web(url)
     task = asyncio.ensure_future(call(link, "hang"))
     with anyio.fail_after(5):
         await target.started.wait()
@@ -131,10 +162,9 @@ async def test_leaving_a_call_reaches_the_server(open_web, target, url, era):
     assert await call(link, "echo", text="next") == "next"
 
 
-@ERAS
-async def test_a_timeout_says_unknown_and_reaches_the_server(open_web, target, url, era):
+async def test_a_timeout_says_unknown_and_reaches_the_server(open_web, target, url):
     """The session stays usable."""
-    link = await open_web(url, era=era)
+    link = await open_web(url)
     with pytest.raises(UpstreamTimeoutError) as caught:
         await call(link, "hang", timeout_s=0.3)
     assert caught.value.delivery == "unknown"
@@ -143,218 +173,157 @@ async def test_a_timeout_says_unknown_and_reaches_the_server(open_web, target, u
     assert await call(link, "echo", text="next") == "next"
 
 
-@ERAS
-async def test_results_of_megabytes_arrive(open_web, url, era):
-    """The SDK's own limit for events is one mebibyte."""
-    link = await open_web(url, era=era)
-    assert len(await call(link, "big", size=3 << 20)) == 3 << 20
-
-
-@ERAS
-async def test_a_result_over_the_limit_fails_its_call_only(open_web, url, era):
-    """Memory is bounded by the setting."""
-    link = await open_web(url, era=era, limit=100_000)
-    with pytest.raises(UpstreamError) as caught:
-        await call(link, "big", size=300_000)
-    assert caught.value.delivery == "unknown"
-    assert await call(link, "echo", text="next") == "next"
-
-
-@ERAS
-async def test_a_changed_tool_list_is_reported(open_web, events, url, era):
-    """By subscription in the modern era, as a plain notification before."""
-    link = await open_web(url, era=era)
+async def test_a_changed_tool_list_is_reported(open_web, events, url):
+    """As a plain notification."""
+    link = await open_web(url)
+    await call(link, "change")
     with anyio.fail_after(5):
-        while era is None and not events:  # the open subscription itself
-            await anyio.lowlevel.checkpoint()
-        events.clear()
-        await call(link, "change")
         while not events:
             await anyio.lowlevel.checkpoint()
     assert set(events) == {ToolsChanged()}
 
 
-# The server is cut off in the middle of its stream, and leaves its own memory streams open.
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-async def test_an_sse_server_works_and_its_loss_is_noticed(open_web, target):
-    """The older transport knows the handshake era only."""
-    async with served(target.mcp.http_app(transport="sse")) as address:
-        link = await open_web(f"{address}/sse", transport="sse")
-        assert link.era == "handshake"
-        assert await call(link, "echo", text="x") == "x"
-    with anyio.fail_after(5):
-        assert "'web'" in (await link.wait_closed()).message
-    gc.collect()
-
-
-# The server is cut off in the middle of its stream, and leaves its own memory streams open.
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-async def test_an_sse_server_may_send_messages_as_long_as_others(open_web, target):
+async def test_messages_may_be_as_long_as_over_other_transports(open_web, target, url):
     """Up to the setting; a longer one costs the session, and the error says why."""
-    async with served(target.mcp.http_app(transport="sse")) as address:
-        link = await open_web(f"{address}/sse", transport="sse", limit=8 << 20)  # the text goes twice, structured too
-        assert len(await call(link, "big", size=3 << 20)) == 3 << 20
+    link = await open_web(url, limit=8 << 20)  # the text goes twice, structured too
+    assert len(await call(link, "big", size=3 << 20)) == 3 << 20
+    with pytest.raises(UpstreamError) as caught:
+        await call(link, "big", size=5 << 20)
+    for error in (caught.value, await link.wait_closed()):
+        assert error.message == "Server 'web' sent an answer of more than 8,388,608 bytes."
+        assert "MCPPROXY_MAX_MESSAGE_BYTES" in error.hint
+    assert caught.value.delivery == "unknown"
+
+
+async def test_the_end_of_the_stream_ends_the_session(open_web):
+    """Calls under way fail, and the supervisor learns of it."""
+    server = FakeStream()
+
+    async def end(request: Request, message: dict[str, Any]) -> Response:
+        server.send(None)
+        return Response(status_code=202)
+
+    server._post = end
+    async with served(server.app) as address:
+        link = await open_web(f"{address}/sse")
+        with anyio.fail_after(5):
+            with pytest.raises(UpstreamError, match="'web' closed the connection") as caught:
+                await call(link, "any")
+            assert caught.value.delivery == "unknown"
+            assert "closed the connection" in (await link.wait_closed()).message
+            with pytest.raises(UpstreamError) as late:
+                await call(link, "any")
+    assert late.value.delivery == "not_sent"
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "words", "delivery"),
+    [
+        (401, UpstreamAuthError, "answered with HTTP 401 Unauthorized.", "not_sent"),
+        (429, UpstreamBusyError, "answered with HTTP 429 Too Many Requests.", "unknown"),
+        (500, UpstreamError, "answered with HTTP 500 Internal Server Error.", "unknown"),
+        (307, UpstreamError, "redirects to other.invalid (HTTP 307), which is not followed.", "not_sent"),
+    ],
+)
+async def test_a_post_that_fails_costs_one_call(open_web, status, kind, words, delivery):
+    """The session goes on."""
+
+    async def refuse(request: Request, message: dict[str, Any]) -> Response:
+        headers = {"location": "http://other.invalid/", "retry-after": "7"}
+        if message["params"]["name"] == "fine":
+            server.send({"jsonrpc": "2.0", "id": message["id"], "result": {"content": [{"text": "fine"}]}})
+        return Response(status_code=202 if message["params"]["name"] == "fine" else status, headers=headers)
+
+    server = FakeStream(refuse)
+    async with served(server.app) as address:
+        link = await open_web(f"{address}/sse")
         with pytest.raises(UpstreamError) as caught:
-            await call(link, "big", size=5 << 20)
-        for error in (caught.value, await link.wait_closed()):
-            assert error.message == "Server 'web' sent an answer of more than 8,388,608 bytes."
-            assert "MCPPROXY_MAX_MESSAGE_BYTES" in error.hint
-        assert caught.value.delivery == "unknown"
-    gc.collect()
+            await call(link, "refused")
+        assert await call(link, "fine") == "fine"
+        await link.close()
+    assert type(caught.value) is kind
+    assert caught.value.message == f"Server 'web' {words}"
+    assert caught.value.delivery == delivery
 
 
-async def test_a_tool_that_asks_for_headers_gets_them(open_web, target, url):
-    """A modern server may demand arguments as headers; one whose demand is invalid is left out of the list."""
-    for name, header in [("good", "Region"), ("bad", "not a token")]:
+async def test_a_forgotten_session_ends_the_link(open_web):
+    """The server answers 404 to what is posted to it."""
 
-        async def run(region: Annotated[str, Field(json_schema_extra={"x-mcp-header": header})]) -> str:
-            return region
+    async def forget(request: Request, message: dict[str, Any]) -> Response:
+        return Response(status_code=404)
 
-        target.mcp.tool(run, name=name)
-    link = await open_web(url)
-    listed = json.loads((await link.request("tools/list", {}, timeout_s=4)).text)["tools"]
-    assert {"good", "echo"} <= {tool["name"] for tool in listed}
-    assert "bad" not in {tool["name"] for tool in listed}
-    assert await call(link, "good", region="eu") == "eu"
-    assert target.headers[-1]["mcp-param-region"] == "eu"
+    server = FakeStream(forget)
+    async with served(server.app) as address:
+        link = await open_web(f"{address}/sse")
+        with anyio.fail_after(5):
+            with pytest.raises(UpstreamError) as caught:
+                await call(link, "any")
+            assert caught.value.delivery == "not_sent"
+            assert "has forgotten the session" in (await link.wait_closed()).message
+        await link.close()
+
+
+async def test_a_request_of_the_server_is_answered(open_web):
+    """It may ask whether we are there."""
+    server = FakeStream()
+    async with served(server.app) as address:
+        link = await open_web(f"{address}/sse")
+        server.send({"jsonrpc": "2.0", "id": "p1", "method": "ping"})
+        with anyio.fail_after(5):
+            while server.messages[-1].get("id") != "p1":
+                await anyio.lowlevel.checkpoint()
+        await link.close()
+    assert server.messages[-1] == {"jsonrpc": "2.0", "id": "p1", "result": {}}
+
+
+@pytest.mark.parametrize(
+    "endpoint",
+    ["http://other.invalid/messages", "http://127.0.0.1:9/messages", "https://127.0.0.1/", "file:///etc/passwd", "//["],
+)
+async def test_an_address_on_another_host_is_refused(open_web, endpoint):
+    """What is posted carries headers meant for the server's own host."""
+    server = FakeStream(endpoint=endpoint)
+    async with served(server.app) as address:
+        with pytest.raises(UpstreamError, match="names an address to post to that is not on its own host") as caught:
+            await open_web(f"{address}/sse", headers={"Authorization": "Bearer secret"})
+    assert caught.value.delivery == "not_sent"
+    assert server.messages == []
+
+
+async def test_a_stream_without_an_address_is_given_up_in_time(open_web):
+    """Some servers open a stream for everybody who asks."""
+
+    async def stream(request: Request) -> Response:
+        async def silent() -> AsyncIterator[str]:
+            yield ": nothing\n\n"
+            await asyncio.Event().wait()
+
+        return StreamingResponse(silent(), media_type="text/event-stream")
+
+    async with served(Starlette(routes=[Route("/sse", stream)])) as address:
+        with pytest.raises(UpstreamTimeoutError, match=r"did not answer 'initialize' within 0.3 s"):
+            await open_web(f"{address}/sse", limits=Limits(init_s=0.3))
 
 
 @pytest.mark.parametrize(
     ("status", "kind", "words"),
     [
-        (401, UpstreamAuthError, "Server 'web' answered with HTTP 401 Unauthorized."),
-        (403, UpstreamError, "Server 'web' answered with HTTP 403 Forbidden."),
-        (404, UpstreamError, "Server 'web' answered with HTTP 404 Not Found."),
-        (500, UpstreamError, "Server 'web' answered with HTTP 500 Internal Server Error."),
+        (401, UpstreamAuthError, "answered with HTTP 401 Unauthorized."),
+        (403, UpstreamError, "answered with HTTP 403 Forbidden."),
+        (404, UpstreamError, "answered with HTTP 404 Not Found."),
+        (500, UpstreamError, "answered with HTTP 500 Internal Server Error."),
+        (200, UpstreamError, "opened no stream of events (HTTP 200, no content type)."),
     ],
 )
-@pytest.mark.parametrize("transport", ["http", "sse"])
-async def test_an_http_error_at_connecting_is_named(open_web, status, kind, words, transport):
+async def test_an_http_error_at_connecting_is_named(open_web, status, kind, words):
     """401 is a matter of sign-in, the others of the address."""
 
     async def answer(request: Request) -> Response:
         return Response(status_code=status)
 
-    app = Starlette(routes=[Route("/mcp", answer, methods=["GET", "POST"])])
-    async with served(app) as address:
+    async with served(Starlette(routes=[Route("/sse", answer)])) as address:
         with pytest.raises(UpstreamError) as caught:
-            await open_web(f"{address}/mcp", transport=transport)
+            await open_web(f"{address}/sse")
     assert type(caught.value) is kind
-    assert caught.value.message == words
-    assert caught.value.data == {"http_status": status}
-
-
-async def test_a_refused_connection_is_named(open_web):
-    """Nothing listens there."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-    with pytest.raises(UpstreamError, match="'web' cannot be reached") as caught:
-        await open_web(f"http://127.0.0.1:{port}/mcp")
-    assert caught.value.delivery == "not_sent"
-
-
-async def test_a_redirect_to_another_host_is_not_followed(open_web):
-    """The request carries credentials meant for one host only."""
-    asked: list[str] = []
-
-    async def elsewhere(request: Request) -> Response:
-        asked.append(request.url.path)
-        return Response(status_code=500)
-
-    async with served(Starlette(routes=[Route("/mcp", elsewhere, methods=["GET", "POST"])])) as other:
-
-        async def answer(request: Request) -> Response:
-            return Response(status_code=307, headers={"location": f"{other}/mcp"})
-
-        async with served(Starlette(routes=[Route("/mcp", answer, methods=["GET", "POST"])])) as address:
-            with pytest.raises(UpstreamError, match=r"redirects to 127.0.0.1 \(HTTP 307\), which is not followed"):
-                await open_web(f"{address}/mcp", headers={"Authorization": "Bearer secret"})
-    assert asked == []
-
-
-async def misbehaving(request: Request) -> Response:
-    """A modern server whose tools are HTTP faults."""
-    message = await request.json()
-    if message["method"] == "server/discover":
-        discovered = {"resultType": "complete", "supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}}
-        caching = {"ttlMs": 0, "cacheScope": "private"}
-        return JSONResponse({"jsonrpc": "2.0", "id": message["id"], "result": discovered | caching})
-
-    async def body() -> AsyncIterator[bytes]:
-        yield b'{"jsonrpc":"2.0",'
-        raise ConnectionResetError
-
-    match message["params"]["name"]:
-        case "truncated":
-            return StreamingResponse(body(), media_type="application/json", headers={"content-length": "1000"})
-        case "garbled":
-            return Response(b'{"jsonrpc":"2.0","id":1,"result":[}', media_type="application/json")
-        case "page":
-            return Response("<html>", media_type="text/html")
-        case "busy":
-            return Response(status_code=429, headers={"retry-after": "7"})
-        case "refused":
-            error = {"code": -32602, "message": "bad argument"}
-            return JSONResponse({"jsonrpc": "2.0", "id": message["id"], "error": error}, status_code=400)
-        case "zipped":
-            return Response(b"\x1f\x8b", media_type="application/json", headers={"content-encoding": "gzip"})
-        case "signed-out":
-            return Response(status_code=401)
-    return JSONResponse({"jsonrpc": "2.0", "id": message["id"], "result": {"content": [{"text": "fine"}]}})
-
-
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.parametrize(
-    ("name", "words", "delivery"),
-    [
-        ("truncated", "broke the connection", "unknown"),
-        ("garbled", "gave no proper answer to 'tools/call'", "unknown"),
-        ("page", "gave no proper answer to 'tools/call': Unexpected content type", "unknown"),
-        ("busy", "answered with HTTP 429", "unknown"),
-        ("refused", "answered 'tools/call' with error -32602: bad argument", "unknown"),
-        ("zipped", "sent a compressed answer", "unknown"),
-        ("signed-out", "answered with HTTP 401", "not_sent"),
-    ],
-)
-async def test_a_failed_exchange_costs_one_call(open_web, name, words, delivery):
-    """The error is clear, others under way and later ones are not touched."""
-    async with served(Starlette(routes=[Route("/mcp", misbehaving, methods=["POST"])])) as address:
-        link = await open_web(f"{address}/mcp")
-        failed, fine = await asyncio.gather(call(link, name), call(link, "fine"), return_exceptions=True)
-        assert fine == "fine"
-        assert isinstance(failed, UpstreamError)
-        assert words in failed.message
-        assert failed.delivery == delivery
-        assert failed.retry_after_s == (7 if name == "busy" else None)
-        assert isinstance(failed, UpstreamAuthError) == (name == "signed-out")
-        assert await call(link, "fine") == "fine"
-
-
-async def test_a_server_that_is_gone_ends_the_link(open_web, target):
-    """The call fails clearly and the supervisor learns of it."""
-    async with served(target.mcp.http_app()) as address:
-        link = await open_web(f"{address}/mcp")
-    with anyio.fail_after(5):
-        with pytest.raises(UpstreamError, match="cannot be reached") as caught:
-            await call(link, "echo", text="x")
-        assert caught.value.delivery == "not_sent"
-        assert "cannot be reached" in (await link.wait_closed()).message
-
-
-async def test_a_forgotten_session_ends_the_link(open_web, target):
-    """A restarted server of the handshake era knows nothing of our session."""
-    inner = target.mcp.http_app()
-    is_restarted = False
-
-    async def app(scope: Any, receive: Any, send: Any) -> None:
-        await (Response(status_code=404) if is_restarted else inner)(scope, receive, send)
-
-    async with served(app) as address:
-        link = await open_web(f"{address}/mcp", era="handshake")
-        is_restarted = True
-        with anyio.fail_after(5):
-            with pytest.raises(UpstreamError, match="HTTP 404") as caught:
-                await call(link, "echo", text="x")
-            assert caught.value.delivery == "not_sent"
-            await link.wait_closed()
-        is_restarted = False  # so that the server can shut down
+    assert caught.value.message == f"Server 'web' {words}"
+    assert caught.value.data == (None if status == 200 else {"http_status": status})

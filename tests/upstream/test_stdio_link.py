@@ -190,7 +190,7 @@ async def test_noise_on_stdout_is_warned_of_once(open_fake, caplog):
     link = await open_fake("banner")
     await call(link, "noise")
     assert [record.message for record in caplog.records].count(
-        "server fake writes text to stdout that is no protocol message; it is skipped"
+        "server fake sends text that is no protocol message; it is skipped"
     ) == 1
 
 

@@ -77,6 +77,10 @@ class Endpoint:
             tls,
         )
 
+    def move(self, url: str) -> None:
+        """Send further requests to `url`, on the same host: headers and sign-in are meant for it alone."""
+        self._url = url
+
     def send(
         self, verb: str, headers: Mapping[str, str], body: RequestBody | None = None
     ) -> Coroutine[Any, Any, Response]:

@@ -10,7 +10,7 @@ from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
 from mcp_types import UNSUPPORTED_PROTOCOL_VERSION
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from smart_mcp_proxy.errors import UpstreamAuthError, UpstreamError
+from smart_mcp_proxy.errors import UpstreamError
 from smart_mcp_proxy.models import Era, OnMessage, OnProgress
 from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.request_ids import next_request_id
@@ -24,9 +24,10 @@ from smart_mcp_proxy.upstream.http_failures import Failure, TlsContext
 from smart_mcp_proxy.upstream.oauth.auth_bearer import Bearer
 from smart_mcp_proxy.upstream.protocol.codec import encode_message
 from smart_mcp_proxy.upstream.protocol.deadline import Deadline
-from smart_mcp_proxy.upstream.protocol.handshake import Agreement, announced, enveloped, modern_meta, negotiate
+from smart_mcp_proxy.upstream.protocol.handshake import Agreement, announced, enveloped, negotiate
 from smart_mcp_proxy.upstream.protocol.header_rules import HeaderRules
 from smart_mcp_proxy.upstream.protocol.inbox import Inbox
+from smart_mcp_proxy.upstream.protocol.link import UNCANCELLABLE, BaseLink
 from smart_mcp_proxy.upstream.protocol.pending import SUBSCRIBE, PendingCall
 from smart_mcp_proxy.upstream.protocol.progress import NO_FEED, ProgressFeed
 from smart_mcp_proxy.upstream.protocol.session import OnEvent, Peer, after_gap, timeout_error
@@ -41,7 +42,6 @@ _MAX_ANSWERS: Final = 32
 _FIRST_STREAM_S: Final = 0.25
 """How long opening waits for the stream of announcements. What opens later counts as a change, for the gap before."""
 _CLOSE_S: Final = 2.0
-_UNCANCELLABLE: Final = frozenset({"initialize", "server/discover"})
 _MAYBE_MODERN: Final = frozenset({400, 404, 405, 406, 415})
 """What a server that no longer knows `initialize` may answer to it, where it gives no JSON-RPC error."""
 
@@ -68,7 +68,7 @@ async def open_raw_http(
     return link
 
 
-class RawHttpLink:
+class RawHttpLink(BaseLink):
     """A session over HTTP: an exchange for each request, and one stream for unsolicited messages.
 
     Args:
@@ -89,30 +89,19 @@ class RawHttpLink:
         bearer: Bearer | None = None,
         peer: Peer | None = None,
     ) -> None:
-        self.era: Era = "handshake"
-        self.protocol_version = ""
-        self.capabilities: Mapping[str, Any] = {}
-        self.server_info = ""
-        self._server = config.name
-        self._init_s = config.limits.init_s
-        self._on_event = on_event
+        super().__init__(config, on_event, peer)
         self._max_message_bytes = max_message_bytes
         self._endpoint = Endpoint(config.name, config.url, config.headers, max_message_bytes, self._lose, tls, bearer)
         if bearer is not None:
             bearer.on_lost = self._lose_sign_in
-        self._lost_sign_in: UpstreamAuthError | None = None
         self._inbox = Inbox(config.name, on_event, self._stream_opened, self._answer, self._say, peer)
         self._session = HttpSession(config.name, self._endpoint, self._inbox, max_message_bytes, self._lose)
         self._header_rules = HeaderRules(config.name)
-        self._meta: Mapping[str, Any] = {}
-        self._declared: Mapping[str, Any] = peer.capabilities if peer is not None else {}
         self._slots = asyncio.Semaphore(_MAX_EXCHANGES)
         self._deadlines: set[Deadline] = set()
         self._has_ended_calls = asyncio.Event()
         self._listener: asyncio.Task[None] | None = None
         self._is_listening = asyncio.Event()
-        self._reason: str | None = None
-        self._lost = asyncio.Event()
 
     def __repr__(self) -> str:
         return f"<RawHttpLink {self._server}, {self._reason or 'open'}, {len(self._inbox.pending)} calls>"
@@ -156,23 +145,8 @@ class RawHttpLink:
                 async with asyncio.timeout(_CLOSE_S):
                     await self._has_ended_calls.wait()
 
-    async def wait_closed(self) -> UpstreamError:
-        """Waits for the end, and says why it came."""
-        await self._lost.wait()
-        return self._lost_sign_in or self._lost_error(was_sent=True)
-
     def _lost_error(self, *, was_sent: bool) -> UpstreamError:
         return self._endpoint.error(Failure(self._reason or "ended the session", was_refused=not was_sent))
-
-    def _lose(self, reason: str) -> None:
-        if self._reason is None:
-            self._reason = reason
-            self._lost.set()
-
-    def _lose_sign_in(self, error: UpstreamAuthError) -> None:
-        if self._reason is None:
-            self._lost_sign_in = error
-            self._lose("is no longer signed in to")
 
     # --- agreeing on an era
 
@@ -213,13 +187,9 @@ class RawHttpLink:
                 reply.set_result(result)
 
     def _adopt(self, agreement: Agreement) -> None:
-        self.era = agreement.era
-        self.protocol_version = agreement.protocol_version
-        self.capabilities = agreement.capabilities
-        self.server_info = agreement.server_info
+        super()._adopt(agreement)
         if self.era == "modern":
             self._session.headers.clear()  # an attempt at `initialize` may have left some
-            self._meta = modern_meta(self.protocol_version)
         else:
             self._session.headers[MCP_PROTOCOL_VERSION_HEADER] = self.protocol_version
 
@@ -264,7 +234,7 @@ class RawHttpLink:
         if self._reason is not None:
             raise self._lost_error(was_sent=False)
         request_id = next_request_id()
-        meta = enveloped(params.get("_meta") or {}, self._meta)
+        meta = enveloped(params.get("_meta") or {}, self._envelope)
         if feed is not NO_FEED:
             meta["progressToken"] = request_id
         if meta:
@@ -310,7 +280,7 @@ class RawHttpLink:
 
     def _cancel(self, request_id: int, method: str, body: RequestBody) -> None:
         """Cancel a request at a handshake-era server; at a modern one closing the connection does it."""
-        if self.era == "handshake" and body.is_sent and self._reason is None and method not in _UNCANCELLABLE:
+        if self.era == "handshake" and body.is_sent and self._reason is None and method not in UNCANCELLABLE:
             params = {"requestId": request_id, "reason": "the caller no longer waits"}
             self._session.say_soon({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params})
 
@@ -350,7 +320,7 @@ class RawHttpLink:
         return response
 
     async def _subscription(self, _last_id: str) -> Response:
-        params = {"notifications": announced(self.capabilities), "_meta": self._meta}
+        params = {"notifications": announced(self.capabilities), "_meta": self._envelope}
         message = {"jsonrpc": "2.0", "id": next_request_id(), "method": SUBSCRIBE, "params": params}
         return await self._endpoint.send("POST", self._headers(SUBSCRIBE, params), RequestBody(encode_message(message)))
 

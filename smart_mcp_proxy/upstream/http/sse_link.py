@@ -1,296 +1,218 @@
-"""Sessions over streamable HTTP and SSE, on the MCP SDK."""
+"""Sessions over HTTP+SSE, the transport before streamable HTTP: one stream for all answers, an address to post to.
+
+Source: MCP 2024-11-05, basic/transports, HTTP with SSE.
+"""
 
 import asyncio
 from collections.abc import Coroutine, Mapping
 from typing import Any, Final
-from urllib.parse import urlsplit
+from urllib.parse import urljoin, urlsplit
 
-import httpx2
-import msgspec
-from mcp.shared.exceptions import MCPError
-
-from smart_mcp_proxy.errors import UpstreamAuthError, UpstreamError
-from smart_mcp_proxy.fastmcp_compat.client import Session, is_transport_verdict, open_session
-from smart_mcp_proxy.models import Era, OnMessage, OnProgress
-from smart_mcp_proxy.raw_result import RawResult
-from smart_mcp_proxy.request_ids import next_request_id
+from smart_mcp_proxy.errors import UpstreamError
+from smart_mcp_proxy.models import Era
 from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.telemetry import get_logger, spawn
-from smart_mcp_proxy.upstream.http_failures import (
-    Failure,
-    GuardedTransport,
-    TlsContext,
-    failure_error,
-    new_http_client,
-    new_transport,
-    too_long,
-)
+from smart_mcp_proxy.upstream.http.endpoint import Endpoint, media_type
+from smart_mcp_proxy.upstream.http.event_parser import BURST_EVENTS, EventParser, OversizedEventError
+from smart_mcp_proxy.upstream.http.exchange import RequestBody, Response
+from smart_mcp_proxy.upstream.http_failures import Failure, TlsContext, too_long
 from smart_mcp_proxy.upstream.oauth.auth_bearer import Bearer
-from smart_mcp_proxy.upstream.oauth.auth_transport import BearerTransport
-from smart_mcp_proxy.upstream.protocol.handshake import announces_tools, server_label
-from smart_mcp_proxy.upstream.protocol.progress import ProgressFeed
-from smart_mcp_proxy.upstream.protocol.session import (
-    CLIENT_INFO,
-    LogLine,
-    OnEvent,
-    ToolsChanged,
-    announced_event,
-    lost_error,
-    rpc_error,
-    timeout_error,
-)
+from smart_mcp_proxy.upstream.protocol.handshake import Agreement, Post, greet
+from smart_mcp_proxy.upstream.protocol.link import StreamLink
+from smart_mcp_proxy.upstream.protocol.session import OnEvent, Peer, timeout_error
 
-__all__ = ["SdkLink", "open_http"]
+__all__ = ["SseLink", "open_sse"]
 
-_CLOSE_S: Final = 5.0
-_RELISTEN_S: Final = (1.0, 30.0)
-"""Pause before a lost subscription is opened again: first, and at most."""
+_MAX_POSTS: Final = 256
+"""At a time; more wait, so that a server that hangs does not use up the sockets of all."""
+_MAX_CHORES: Final = 32
+"""Messages on their way for which nobody waits; more are dropped."""
+_CLOSE_S: Final = 2.0
+_STREAM_HEADERS: Final[Mapping[str, str]] = {"Accept": "text/event-stream"}
 
 _log = get_logger("upstream")
 
 
-async def open_http(
+async def open_sse(
     config: ServerConfig,
     *,
-    era: Era | None,
     on_event: OnEvent,
     max_message_bytes: int,
     tls: TlsContext,
     bearer: Bearer | None = None,
-) -> "SdkLink":
-    """Connects to the server and agrees on an era with it; `bearer` is closed with the session.
+    peer: Peer | None = None,
+) -> "SseLink":
+    """Connects to the server; `bearer` is closed with the session.
 
     Raises:
         UpstreamAuthError: It asks for a sign-in.
         UpstreamError: It cannot be reached or refuses; the message has the HTTP status.
         UpstreamTimeoutError: It does not answer within `limits.init_s`.
     """
-    parts = urlsplit(config.url)
-    proxy = tls.proxy_for(parts.scheme, parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80))
-    transport: httpx2.AsyncBaseTransport = new_transport(await tls.get(), proxy)
-    if bearer is not None:
-        transport = BearerTransport(transport, bearer)
-    link = SdkLink(config, on_event, transport, max_message_bytes, bearer)
-    await link.open(era)
-    return link
+    link = SseLink(config, on_event, max_message_bytes, tls, bearer, peer)
+    deadline_s = asyncio.get_running_loop().time() + config.limits.init_s
+    await link.connect(deadline_s)
+    return await link.opened("handshake", deadline_s)
 
 
-class SdkLink:
-    """A session in a task of its own: nothing inside escapes as a foreign cancellation.
+class SseLink(StreamLink):
+    """A session over one stream of events, which it stands and falls with.
 
     Args:
         config: The server, expanded.
         on_event: Told of changes and log lines.
-        transport: Sends the HTTP requests.
-        max_message_bytes: Larger answers are refused.
-        bearer: The sign-in that `transport` adds to every request.
+        max_message_bytes: Longer messages are refused; one on the stream ends the session.
+        tls: For https.
+        bearer: The sign-in that every request carries.
+        peer: The one client that the session is for; None where many share it.
     """
 
     def __init__(
         self,
         config: ServerConfig,
         on_event: OnEvent,
-        transport: httpx2.AsyncBaseTransport,
         max_message_bytes: int,
+        tls: TlsContext,
         bearer: Bearer | None = None,
+        peer: Peer | None = None,
     ) -> None:
-        self.era: Era = "handshake"
-        self.protocol_version = ""
-        self.capabilities: Mapping[str, Any] = {}
-        self.server_info = ""
-        self._config = config
-        self._server = config.name
-        self._on_event = on_event
+        super().__init__(config, on_event, max_message_bytes, peer)
         self._max_message_bytes = max_message_bytes
-        self._guard = GuardedTransport(transport, max_message_bytes, self._lose, is_fragile=config.transport == "sse")
-        self._bearer = bearer
-        self._lost_sign_in: UpstreamAuthError | None = None
-        self._overlong: Failure | None = None
+        self._endpoint = Endpoint(config.name, config.url, config.headers, max_message_bytes, self._lose, tls, bearer)
         if bearer is not None:
             bearer.on_lost = self._lose_sign_in
-        self._session: Session | None = None
-        self._reason: str | None = None
-        self._ready = asyncio.Event()
-        self._lost = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
-        self._listener: asyncio.Task[None] | None = None
+        self._failure = Failure("")
+        """What ended the session, where more than its reason is known."""
+        self._has_address: asyncio.Future[None] = self._loop.create_future()
+        self._slots = asyncio.Semaphore(_MAX_POSTS)
+        self._reader: asyncio.Task[None] | None = None
+        self._chores: set[asyncio.Task[None]] = set()
 
-    def __repr__(self) -> str:
-        return f"<SdkLink {self._server}, {self._reason or 'open'}>"
+    # --- lifetime
 
-    async def open(self, era: Era | None) -> None:
-        """Connects; see `open_http`."""
-        init_s = self._config.limits.init_s
-        self._task = spawn(self._hold(era), f"upstream-session-{self._server}")
+    async def connect(self, deadline_s: float) -> None:
+        """Opens the stream and waits for the address to post to; closed if that fails.
+
+        Args:
+            deadline_s: On the event loop's clock.
+
+        Raises:
+            UpstreamError: See `open_sse`.
+        """
         try:
-            async with asyncio.timeout(init_s):
-                await self._ready.wait()
+            async with asyncio.timeout_at(deadline_s):
+                response = await self._endpoint.send("GET", _STREAM_HEADERS)
+                if response.status != 200 or media_type(response) != "text/event-stream":
+                    response.close()
+                    raise self._no_stream(response)
+                self._reader = spawn(self._read(response), f"upstream-read-{self._server}")
+                await self._has_address
         except TimeoutError:
             await self.close()
-            raise timeout_error(self._server, "initialize", init_s, was_sent=True) from None
+            raise timeout_error(self._server, "initialize", self._init_s, was_sent=False) from None
         except BaseException:
             await self.close()
             raise
-        if self._session is None:
-            await self.close()
-            raise self._error(self._guard.last_failure, self._reason or "ended", was_sent=False)
-        if self.era == "modern" and announces_tools(self.capabilities):
-            self._listener = spawn(self._listen(self._session), f"upstream-listen-{self._server}")
 
-    async def request(
-        self,
-        method: str,
-        params: Mapping[str, Any],
-        *,
-        timeout_s: float,
-        on_progress: OnProgress | None = None,
-        on_message: OnMessage | None = None,
-    ) -> RawResult:
-        """The `result` of one request as compact JSON text; see `Link.request`."""
-        session = self._session
-        if session is None or self._reason is not None:
-            raise lost_error(self._server, self._reason or "is not connected", was_sent=False)
-        request_id = next_request_id()
-        try:
-            feed = ProgressFeed(on_progress)
-            offer = feed.offer if on_progress is not None else None
-            asking = session.request(request_id, method, params, on_progress=offer)
-            result = await feed.around(_within(timeout_s, asking))
-        except TimeoutError:
-            raise timeout_error(self._server, method, timeout_s, was_sent=True) from None
-        except MCPError as exc:
-            raise self._call_error(request_id, method, exc) from exc
-        except asyncio.CancelledError as exc:
-            task = asyncio.current_task()
-            if task is None or task.cancelling():
-                raise
-            failure = self._guard.take_failure(request_id)
-            raise self._error(failure, self._reason or "ended the session", was_sent=True) from exc
-        finally:
-            self._guard.take_failure(request_id)
-        if method == "tools/list":
-            self._obey_header_rules(session, result)
-        return RawResult(msgspec.json.encode(result))
-
-    async def notify(self, method: str, params: Mapping[str, Any]) -> None:
-        """Sends one notification."""
-        if self._session is not None and self._reason is None:
-            await self._session.notify(method, params)
+    def _no_stream(self, response: Response) -> UpstreamError:
+        if response.status >= 400:
+            return self._endpoint.status_error(response)
+        kind = media_type(response) or "no content type"
+        return self._endpoint.error(Failure(f"opened no stream of events (HTTP {response.status}, {kind})"))
 
     async def close(self) -> None:
         """Ends the session; calls under way fail."""
         self._lose("was stopped")
-        for task in (self._listener, self._task):
-            if task is not None:
-                task.cancel()
-                await asyncio.wait({task}, timeout=_CLOSE_S)
-        if self._bearer is not None:
-            await self._bearer.close()
+        tasks = {task for task in (self._reader, *self._chores) if task is not None}
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=_CLOSE_S)
+        await self._endpoint.close()
 
-    async def wait_closed(self) -> UpstreamError:
-        """Waits for the end, and says why it came."""
-        await self._lost.wait()
-        return self._lost_sign_in or self._error(self._overlong, self._reason or "ended", was_sent=True)
+    async def _agreed(self, post: Post, known: Era | None) -> Agreement:
+        return await greet(self._server, post, self._declared)  # the transport belongs to the handshake era
 
-    async def _hold(self, era: Era | None) -> None:
-        """Opens the session, keeps it, closes it: all in this one task, as the SDK asks for."""
+    def _lose(self, reason: str, error: UpstreamError | None = None) -> None:
+        super()._lose(reason, error)
+        if not self._has_address.done():
+            self._has_address.set_exception(self._lost_error(was_sent=False))
+            self._has_address.exception()  # seen: whoever waited may have gone with another error
+
+    def _lost_error(self, *, was_sent: bool) -> UpstreamError:
+        failure = Failure(self._reason or "ended", was_refused=not was_sent, hint=self._failure.hint)
+        return self._endpoint.error(failure)
+
+    # --- the stream
+
+    async def _read(self, response: Response) -> None:
+        parser = EventParser(self._max_message_bytes)
+        reason = "closed the connection"
         try:
-            async with open_session(
-                "sse" if self._config.transport == "sse" else "http",
-                self._config.url or "",
-                lambda: new_http_client(self._guard, self._config.headers),
-                client_info=CLIENT_INFO,
-                era=era,
-                max_event_bytes=self._max_message_bytes,
-                on_overlong=self._lose_overlong,
-                on_notification=self._notified,
-            ) as session:
-                self.era, self.protocol_version = session.era, session.protocol_version
-                self.capabilities, self.server_info = session.capabilities, server_label(session.server_info)
-                self._session = session
-                self._ready.set()
-                await session.ended.wait()
-        except BaseException as exc:  # boundary: top of a background task; becomes the reason of the link's end
-            if isinstance(exc, asyncio.CancelledError) and self._reason is not None:
-                raise
-            self._lose(_reason_of(exc))
+            while chunk := await self._endpoint.read_some(response):
+                for number, event in enumerate(parser.feed(chunk), 1):
+                    if event.name == "message":
+                        await self._inbox.take_message(event.data)
+                    elif event.name == "endpoint":
+                        self._learn_address(response, event.data)
+                    if number % BURST_EVENTS == 0:
+                        await asyncio.sleep(0)
+        except OversizedEventError:
+            self._failure = too_long(self._max_message_bytes)
+            reason = self._failure.reason
+        except UpstreamError:
+            reason = "broke the connection"
         finally:
-            self._lose("closed the connection")
-            self._ready.set()
+            response.close()
+            self._lose(reason)
 
-    def _notified(self, method: str, params: Mapping[str, Any]) -> None:
-        # In the modern era the subscription reports changes of the list.
-        if method == "notifications/message":
-            self._on_event(LogLine(str(params.get("data"))))
-        elif self.era == "handshake" and (event := announced_event(method, msgspec.json.encode(params))) is not None:
-            self._on_event(event)
-
-    async def _listen(self, session: Session) -> None:
-        """Keep a subscription to list changes open; each reopening counts as a change."""
-        pause, longest = _RELISTEN_S
-        while self._reason is None:
-            try:
-                async for _ in session.tool_changes():
-                    pause = _RELISTEN_S[0]
-                    self._on_event(ToolsChanged())
-            except (MCPError, RuntimeError, TimeoutError) as exc:
-                _log.debug("server %s: the subscription to tool changes was lost: %s", self._server, exc)
-            await asyncio.sleep(pause)
-            pause = min(longest, pause * 2)
-
-    def _obey_header_rules(self, session: Session, result: dict[str, Any]) -> None:
-        tools = result.get("tools")
-        if session.era != "modern" or not isinstance(tools, list):
+    def _learn_address(self, response: Response, data: bytes) -> None:
+        """Take the address to post to, on the stream's own origin: requests carry what is meant for that alone."""
+        if self._has_address.done():
             return
-        refused = session.learn_header_rules(tools)
-        for name, reason in refused.items():
-            _log.warning(
-                "Server '%s': tool %r is left out, its x-mcp-header cannot be used: %s.", self._server, name, reason
-            )
-        if refused:
-            result["tools"] = [tool for tool in tools if not isinstance(tool, dict) or tool.get("name") not in refused]
+        try:
+            address = urljoin(response.url, data.decode())
+            here, there = urlsplit(response.url), urlsplit(address)
+            is_own = (here.scheme, here.netloc) == (there.scheme, there.netloc)
+        except ValueError:
+            is_own = False
+        if not is_own:
+            self._lose("names an address to post to that is not on its own host")
+            return
+        self._endpoint.move(address)
+        self._has_address.set_result(None)
 
-    def _call_error(self, request_id: int, method: str, exc: MCPError) -> UpstreamError:
-        failure = self._guard.take_failure(request_id)
-        if not is_transport_verdict(exc.error.message):
-            return rpc_error(self._server, method, exc.error.code, exc.error.message, exc.error.data)
-        if failure is None:
-            reason = self._reason or f"gave no proper answer to '{method}': {exc.error.message.splitlines()[0]}"
-            return self._error(self._overlong, reason, was_sent=True)
-        return self._error(failure, failure.reason, was_sent=True)
+    # --- sending
 
-    def _error(self, failure: Failure | None, reason: str, *, was_sent: bool) -> UpstreamError:
-        if failure is None:
-            return lost_error(self._server, reason, was_sent=was_sent)
-        was_refused = failure.was_refused or not was_sent
-        is_signed_in = self._bearer is not None
-        return failure_error(self._server, failure, was_refused=was_refused, is_signed_in=is_signed_in)
+    async def _write(self, line: bytes, deadline_s: float | None = None) -> None:
+        body = RequestBody(line)
+        try:
+            async with asyncio.timeout_at(deadline_s), self._slots:
+                response = await self._endpoint.send("POST", {}, body)
+        except TimeoutError:
+            if not body.is_sent:
+                raise
+            return  # its deadline has come, and it may have been carried out
+        if response.status < 400:
+            if not response.is_over:
+                self._spawn(self._endpoint.drain(response))
+            return
+        response.close()
+        if response.status == 404:
+            self._lose("has forgotten the session (HTTP 404)")
+        raise self._endpoint.status_error(response, has_session=True)
 
-    def _lose_overlong(self) -> None:
-        self._overlong = too_long(self._max_message_bytes)
-        self._lose(self._overlong.reason)
+    def _write_soon(self, line: bytes) -> None:
+        if len(self._chores) < _MAX_CHORES and not self.is_lost:
+            self._spawn(self._try_to_write(line))
 
-    def _lose_sign_in(self, error: UpstreamAuthError) -> None:
-        if self._reason is None:
-            self._lost_sign_in = error
-            self._lose("is no longer signed in to")
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = spawn(work, f"upstream-say-{self._server}")
+        self._chores.add(task)
+        task.add_done_callback(self._chores.discard)
 
-    def _lose(self, reason: str) -> None:
-        if self._reason is None:
-            self._reason = reason
-            self._lost.set()
-
-
-async def _within(timeout_s: float, request: Coroutine[Any, Any, dict[str, Any]]) -> dict[str, Any]:
-    async with asyncio.timeout(timeout_s):
-        return await request
-
-
-def _reason_of(exc: BaseException) -> str:
-    """The first real cause inside nested groups, as words after the server's name."""
-    while isinstance(exc, BaseExceptionGroup):
-        exc = exc.exceptions[0]
-    if isinstance(exc, httpx2.HTTPStatusError):
-        return f"answered with HTTP {exc.response.status_code}"
-    text = str(exc).splitlines()
-    return f"failed: {text[0] if text else type(exc).__name__}"
+    async def _try_to_write(self, line: bytes) -> None:
+        try:
+            await self._write(line, self._loop.time() + self._init_s)
+        except (TimeoutError, UpstreamError) as exc:
+            _log.debug("server %s did not take a message: %r", self._server, exc)

@@ -1,4 +1,4 @@
-"""Negotiation with a stdio server: its era, and its description of itself."""
+"""Negotiation with a server: its era, and its description of itself."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -22,7 +22,7 @@ from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.telemetry import redact
 from smart_mcp_proxy.upstream.protocol.session import CLIENT_INFO
 
-__all__ = ["Agreement", "announced", "announces_tools", "enveloped", "modern_meta", "negotiate", "server_label"]
+__all__ = ["Agreement", "Post", "announced", "enveloped", "greet", "modern_meta", "negotiate", "server_label"]
 
 Post = Callable[[str, Mapping[str, Any]], Awaitable["asyncio.Future[RawResult]"]]
 """Sends one request and returns the future of its result."""
@@ -59,11 +59,6 @@ def enveloped(meta: Mapping[str, Any], envelope: Mapping[str, Any]) -> dict[str,
     if CLIENT_CAPABILITIES_META_KEY in meta and CLIENT_CAPABILITIES_META_KEY in envelope:
         whole[CLIENT_CAPABILITIES_META_KEY] = meta[CLIENT_CAPABILITIES_META_KEY]
     return whole
-
-
-def announces_tools(capabilities: Mapping[str, Any]) -> bool:
-    """Whether a server that declares these says when its tool list changes."""
-    return "toolsListChanged" in announced(capabilities)
 
 
 def announced(capabilities: Mapping[str, Any]) -> dict[str, bool]:
@@ -108,10 +103,7 @@ async def negotiate(
             probe = await _probed(post, version)
         if probe.done() and (agreement := _discovered(probe)):
             return agreement
-    greeting = await post(
-        "initialize",
-        {"protocolVersion": LATEST_HANDSHAKE_VERSION, "capabilities": dict(capabilities), "clientInfo": CLIENT_INFO},
-    )
+    greeting = await _greeted(post, capabilities)
     if probe is not None and not probe.done():
         await asyncio.wait({probe, greeting}, return_when=asyncio.FIRST_COMPLETED)
         if probe.done() and (agreement := _discovered(probe)):
@@ -126,6 +118,18 @@ async def negotiate(
     finally:
         if probe is not None:
             probe.cancel()
+
+
+async def greet(server: str, post: Post, capabilities: Mapping[str, Any]) -> Agreement:
+    """Agrees with a server of the handshake era; see `negotiate`."""
+    return _initialized(server, (await (await _greeted(post, capabilities))).text)
+
+
+async def _greeted(post: Post, capabilities: Mapping[str, Any]) -> "asyncio.Future[RawResult]":
+    """The answer to `initialize`."""
+    declared = dict(capabilities)
+    params = {"protocolVersion": LATEST_HANDSHAKE_VERSION, "capabilities": declared, "clientInfo": CLIENT_INFO}
+    return await post("initialize", params)
 
 
 async def _probed(post: Post, version: str) -> "asyncio.Future[RawResult]":

@@ -1,4 +1,4 @@
-"""Dispatch of a stdio server's lines, mostly as soon as they arrive."""
+"""Dispatch of messages on a stream that all requests share, lines mostly as soon as they arrive."""
 
 import asyncio
 import time
@@ -87,6 +87,11 @@ class LineInbox:
         while await self._deal_with(await read()):  # nothing of it is kept while the next is waited for
             pass
 
+    async def take_message(self, text: bytes) -> None:
+        """Deals with one message that was cut out of another kind of stream."""
+        self.heard_s = self._loop.time()
+        self._receive_all(text, await read_messages(text))
+
     async def _deal_with(self, chunk: bytes) -> bool:
         self.heard_s = self._loop.time() if chunk else self.heard_s
         for number, line in enumerate(self._lines.feed(chunk), 1):
@@ -136,4 +141,4 @@ class LineInbox:
         now = time.monotonic()
         if now >= self._next_noise_warning:
             self._next_noise_warning = now + _NOISE_WARNING_S
-            _log.warning("server %s writes text to stdout that is no protocol message; it is skipped", self._server)
+            _log.warning("server %s sends text that is no protocol message; it is skipped", self._server)

@@ -135,23 +135,23 @@ class ChildProcess:
         """
         async with self._write_lock:
             await self._stdin.drain()
-            self._put(line)
+            if self._is_closed:
+                raise ConnectionResetError("stdin is closed")
+            self._stdin.write(line)
 
     def put(self, line: bytes) -> bool:
-        """Hands one line to the pipe, whole; False where lines before it have yet to leave: use `write` then.
+        """Hands one line to the pipe, whole; False where that has to be done with `write`.
 
-        Raises:
-            ConnectionError: The pipe is closed; nothing of `line` was written.
+        Lines before it have yet to leave, or the pipe is closed.
         """
-        if self._write_lock.locked() or self._stdin.waiting_bytes:
+        if self._write_lock.locked() or self._stdin.waiting_bytes or self._is_closed:
             return False
-        self._put(line)
+        self._stdin.write(line)
         return True
 
-    def _put(self, line: bytes) -> None:
-        if self._stdin.is_closing or self.exit_code is not None:
-            raise ConnectionResetError("stdin is closed")
-        self._stdin.write(line)
+    @property
+    def _is_closed(self) -> bool:
+        return self._stdin.is_closing or self.exit_code is not None
 
     def write_soon(self, line: bytes) -> None:
         """Hands one small line to the pipe without waiting; it is dropped when the server has stopped reading."""

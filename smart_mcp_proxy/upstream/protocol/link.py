@@ -1,0 +1,294 @@
+"""Base of all sessions: facts agreed on, requests on a stream of messages, the end."""
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Final, Self
+
+from smart_mcp_proxy.errors import UpstreamError
+from smart_mcp_proxy.models import Era, OnMessage, OnProgress
+from smart_mcp_proxy.raw_result import RawResult
+from smart_mcp_proxy.request_ids import next_request_id
+from smart_mcp_proxy.servers import ServerConfig
+from smart_mcp_proxy.telemetry import get_logger, spawn
+from smart_mcp_proxy.upstream.protocol.codec import encode_message, request_line
+from smart_mcp_proxy.upstream.protocol.handshake import Agreement, Post, announced, enveloped, modern_meta, negotiate
+from smart_mcp_proxy.upstream.protocol.line_inbox import LineInbox
+from smart_mcp_proxy.upstream.protocol.pending import SUBSCRIBE, PendingCall, PendingCalls, expire, is_answered
+from smart_mcp_proxy.upstream.protocol.progress import NO_FEED, ProgressFeed
+from smart_mcp_proxy.upstream.protocol.session import OnEvent, Peer, after_gap, lost_error, timeout_error
+
+__all__ = ["UNCANCELLABLE", "BaseLink", "StreamLink"]
+
+UNCANCELLABLE: Final = frozenset({"initialize", "server/discover"})
+"""Requests that a client may not cancel. Source: MCP, basic/utilities/cancellation."""
+_RENEW_S: Final = 1.0
+"""Pause before an ended subscription is made anew."""
+
+_log = get_logger("upstream")
+
+
+class BaseLink:
+    """A session, whatever carries it; see `Link`.
+
+    Args:
+        config: The server, expanded.
+        on_event: Told of changes and log lines.
+        peer: The one client that the session is for; None where many share it.
+    """
+
+    def __init__(self, config: ServerConfig, on_event: OnEvent, peer: Peer | None) -> None:
+        self.era: Era = "handshake"
+        self.protocol_version = ""
+        self.capabilities: Mapping[str, Any] = {}
+        self.server_info = ""
+        self._server = config.name
+        self._init_s = config.limits.init_s
+        self._on_event = on_event
+        self._declared: Mapping[str, Any] = peer.capabilities if peer is not None else {}
+        self._envelope: Mapping[str, Any] = {}
+        """`_meta` of every request of the modern era."""
+        self._reason: str | None = None
+        self._end_error: UpstreamError | None = None
+        self._lost = asyncio.Event()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._server}, {self._reason or 'open'}>"
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the session ended."""
+        return self._reason is not None
+
+    async def wait_closed(self) -> UpstreamError:
+        """Waits for the end, and says why it came."""
+        await self._lost.wait()
+        return self._end_error or self._lost_error(was_sent=True)
+
+    def _adopt(self, agreement: Agreement) -> None:
+        self.era = agreement.era
+        self.protocol_version = agreement.protocol_version
+        self.capabilities = agreement.capabilities
+        self.server_info = agreement.server_info
+        if self.era == "modern":
+            self._envelope = modern_meta(self.protocol_version)
+
+    def _lose(self, reason: str, error: UpstreamError | None = None) -> None:
+        """End the session for a reason, in words to follow the server's name; the first one counts.
+
+        Args:
+            reason: For the requests under way.
+            error: For the supervisor, where it should know more.
+        """
+        if self._reason is None:
+            self._reason, self._end_error = reason, error
+            self._lost.set()
+
+    def _lose_sign_in(self, error: UpstreamError) -> None:
+        self._lose("is no longer signed in to", error)
+
+    def _lost_error(self, *, was_sent: bool) -> UpstreamError:
+        """The error of a request that the end of the session leaves without an answer."""
+        return lost_error(self._server, self._reason or "ended", was_sent=was_sent)
+
+
+class StreamLink(BaseLink, ABC):
+    """A session whose messages all come on one stream, in any order.
+
+    Args:
+        config: The server, expanded.
+        on_event: Told of changes and log lines.
+        max_message_bytes: Longer messages are refused.
+        peer: The one client that the session is for; None where many share it.
+        put: Sends one line at once; False where that has to wait.
+    """
+
+    def __init__(
+        self,
+        config: ServerConfig,
+        on_event: OnEvent,
+        max_message_bytes: int,
+        peer: Peer | None,
+        put: Callable[[bytes], bool] = lambda line: False,
+    ) -> None:
+        super().__init__(config, on_event, peer)
+        self._loop = asyncio.get_running_loop()
+        self._put = put
+        self._pending = PendingCalls(config.name, self._lose)
+        self._inbox = LineInbox(
+            config.name, self._pending, on_event, self._reply_soon, self._say, peer, max_message_bytes=max_message_bytes
+        )
+        self._listener: asyncio.Task[None] | None = None
+
+    # --- carried by
+
+    @abstractmethod
+    async def _write(self, line: bytes, deadline_s: float | None = None) -> None:
+        """Send one line.
+
+        Args:
+            line: Text of a message.
+            deadline_s: On the event loop's clock.
+
+        Raises:
+            UpstreamError: It cannot be sent.
+            TimeoutError: Nothing of it was sent by then.
+        """
+
+    @abstractmethod
+    def _write_soon(self, line: bytes) -> None:
+        """Send one small line without waiting; dropped where the server does not read."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """End the session; see `Link.close`."""
+
+    def _timed_out(self, began_s: float) -> None:
+        """Note that a request, begun at this time of the event loop, had no answer in time."""
+
+    async def _agreed(self, post: Post, known: Era | None) -> Agreement:
+        return await negotiate(self._server, post, known, self._declared)
+
+    # --- lifetime
+
+    async def opened(self, known: Era | None, deadline_s: float) -> Self:
+        """This session, once both sides agree; closed if they do not.
+
+        Args:
+            known: The era of the last connection.
+            deadline_s: On the event loop's clock.
+        """
+        sent: list[tuple[int, asyncio.Future[RawResult]]] = []
+
+        async def post(method: str, params: Mapping[str, Any]) -> "asyncio.Future[RawResult]":
+            request_id, reply = self._expect(method, NO_FEED)
+            sent.append((request_id, reply))
+            await self._write(request_line(request_id, method, params))
+            return reply
+
+        try:
+            async with asyncio.timeout_at(deadline_s):
+                agreement = await self._agreed(post, known)
+                self._adopt(agreement)
+                if agreement.era == "handshake":
+                    await self.notify("notifications/initialized", {})
+                elif announced(agreement.capabilities):
+                    # Sent before anybody can list: a change after the list is never missed.
+                    self._listener = spawn(self._listen(await self._subscribed()), f"upstream-listen-{self._server}")
+        except TimeoutError:
+            await self.close()
+            raise timeout_error(self._server, "initialize", self._init_s, was_sent=True) from None
+        except BaseException:
+            await self.close()
+            raise
+        finally:
+            for request_id, reply in sent:
+                self._forget(request_id, reply)
+        return self
+
+    def _lose(self, reason: str, error: UpstreamError | None = None) -> None:
+        if self._reason is None:
+            super()._lose(reason, error)
+            self._pending.fail_all(lambda: self._lost_error(was_sent=True))
+
+    # --- requests
+
+    def request(
+        self,
+        method: str,
+        params: Mapping[str, Any],
+        *,
+        timeout_s: float,
+        on_progress: OnProgress | None = None,
+        on_message: OnMessage | None = None,
+    ) -> Coroutine[Any, Any, RawResult]:
+        """The `result` of one request exactly as the server wrote it; see `Link.request`."""
+        if on_progress is None:
+            return self._exchange(method, params, timeout_s, NO_FEED)
+        feed = ProgressFeed(on_progress)
+        return feed.around(self._exchange(method, params, timeout_s, feed))
+
+    async def notify(self, method: str, params: Mapping[str, Any]) -> None:
+        """Sends one notification."""
+        await self._say({"jsonrpc": "2.0", "method": method, **({"params": params} if params else {})})
+
+    async def _exchange(
+        self, method: str, params: Mapping[str, Any], timeout_s: float, feed: ProgressFeed
+    ) -> RawResult:
+        request_id, reply = self._expect(method, feed)
+        meta: Mapping[str, Any] = params.get("_meta") or {}
+        if self.era == "modern":
+            meta = enveloped(meta, self._envelope) if meta else self._envelope
+        if feed is not NO_FEED:
+            meta = {**meta, "progressToken": request_id}
+        is_sent, began_s = False, self._loop.time()
+        deadline_s = began_s + timeout_s
+        # A timer, not asyncio.timeout around it all: that costs several times as much.
+        timer = self._loop.call_at(deadline_s, expire, reply)
+        try:
+            line = request_line(request_id, method, {**params, "_meta": meta} if meta else params)
+            if not self._put(line):
+                await self._write(line, deadline_s)
+            is_sent = True
+            return await reply
+        except TimeoutError:
+            self._timed_out(began_s)
+            raise timeout_error(self._server, method, timeout_s, was_sent=is_sent) from None
+        finally:
+            timer.cancel()
+            if is_sent and not is_answered(reply):
+                self._cancel(request_id, method)
+            self._forget(request_id, reply)
+
+    def _expect(self, method: str, feed: ProgressFeed) -> tuple[int, "asyncio.Future[RawResult]"]:
+        if self._reason is not None:
+            raise self._lost_error(was_sent=False)
+        request_id = next_request_id()
+        reply: asyncio.Future[RawResult] = self._loop.create_future()
+        self._pending.add(request_id, PendingCall(method, reply, feed))
+        return request_id, reply
+
+    def _forget(self, request_id: int, reply: "asyncio.Future[RawResult]") -> None:
+        self._pending.discard(request_id)
+        if not reply.cancel() and not reply.cancelled():
+            reply.exception()  # seen: whoever waited may have gone with another error
+
+    def _cancel(self, request_id: int, method: str) -> None:
+        """Send a cancellation without waiting: the caller may be in the middle of leaving."""
+        if method in UNCANCELLABLE:
+            return
+        params = {"requestId": request_id, "reason": "the caller no longer waits"}
+        self._write_soon(encode_message({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}))
+
+    # --- messages that nobody answers
+
+    async def _say(self, message: Mapping[str, Any]) -> None:
+        await self._write(encode_message(message))
+
+    def _reply_soon(self, reply: Mapping[str, Any]) -> None:
+        self._write_soon(encode_message(reply))
+
+    # --- changes of lists, in the modern era
+
+    async def _subscribed(self) -> "tuple[int, asyncio.Future[RawResult]]":
+        """Id and future end of a new subscription to changes of lists; the changes come as notifications."""
+        request_id, end = self._expect(SUBSCRIBE, NO_FEED)
+        params = {"notifications": announced(self.capabilities), "_meta": self._envelope}
+        await self._write(request_line(request_id, SUBSCRIBE, params))
+        return request_id, end
+
+    async def _listen(self, subscription: "tuple[int, asyncio.Future[RawResult]]") -> None:
+        """Renews the subscription whenever the server ends it, for as long as it offers one."""
+        while True:
+            request_id, end = subscription
+            try:
+                await end
+                await asyncio.sleep(_RENEW_S)
+                subscription = await self._subscribed()
+            except UpstreamError as exc:
+                _log.debug("server %s offers no subscription: %s", self._server, exc)
+                return
+            finally:
+                self._forget(request_id, end)
+            for event in after_gap(self.capabilities):  # there was a gap: something may have changed in it
+                self._on_event(event)
