@@ -260,7 +260,7 @@ async def ends_with(error: BaseException | None) -> None:
 async def watched(work: Any) -> None:
     """Runs background work to its end."""
     task = spawn(work, "the work")
-    with anyio.fail_after(5):
+    with anyio.fail_after(20):
         await asyncio.wait([task])
         await anyio.lowlevel.checkpoint()
 

@@ -205,7 +205,7 @@ async def test_a_write_waits_for_another_process(open_catalog: OpenCatalog, tool
         assert catalog.snapshot.by_id == {}
         other.execute("COMMIT")
         other.close()
-        with anyio.fail_after(5):
+        with anyio.fail_after(20):
             assert len((await sync).added) == 1
 
 
@@ -218,7 +218,7 @@ async def test_a_lock_that_never_ends_is_a_catalog_error(
     async with open_catalog() as catalog:
         other = sqlite3.connect(data_dir / DATABASE_NAME, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
-        with anyio.fail_after(5), pytest.raises(CatalogError, match="database is locked") as caught:
+        with anyio.fail_after(20), pytest.raises(CatalogError, match="database is locked") as caught:
             await catalog.sync("s", [tool("a")])
         assert "Another process" in caught.value.hint
         other.execute("ROLLBACK")
@@ -262,7 +262,7 @@ async def test_a_cancelled_sync_is_still_done(open_catalog: OpenCatalog, tool: M
         sync.cancel()
         other.execute("COMMIT")
         other.close()
-        with anyio.fail_after(5):
+        with anyio.fail_after(20):
             assert not await catalog.refresh()
         assert sync.cancelled()
         assert [record.key for record in catalog.snapshot.since(indexed).added] == [ToolKey("s", "a")]

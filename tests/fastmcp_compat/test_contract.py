@@ -277,7 +277,7 @@ async def test_an_http_session_counts_its_idle_time_anew_after_a_request() -> No
         ended.set()
 
     asyncio.get_running_loop().call_soon(end)
-    with anyio.fail_after(5):
+    with anyio.fail_after(20):
         await ended.wait()
     assert session._requests_in_flight == 0
     assert session.idle_scope.deadline == pytest.approx(anyio.current_time() + 5, abs=1)
@@ -407,7 +407,7 @@ class Piped:
         self._last_id += 1
         message = {"jsonrpc": "2.0", "id": self._last_id, "method": method, "params": params}
         await self._send.send(parse_message(json.dumps(message).encode()))
-        with anyio.fail_after(5):
+        with anyio.fail_after(20):
             while "id" not in (answer := json.loads(dump_message(await anext(self._receive)))):
                 self.heard.append(answer["method"])
         assert answer["id"] == self._last_id
@@ -438,7 +438,7 @@ async def piped(handlers: Handlers) -> AsyncIterator[Piped]:
     serving = asyncio.ensure_future(serve_streams(server, server_reads, server_writes))
     yield Piped(server, send, receive)
     await send.aclose()
-    with anyio.fail_after(5):
+    with anyio.fail_after(20):
         await serving
     await receive.aclose()
 

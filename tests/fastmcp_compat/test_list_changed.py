@@ -47,6 +47,6 @@ async def test_a_client_that_does_not_read_is_left_after_a_while(monkeypatch: py
     """It misses the announcement; nobody waits for it."""
     monkeypatch.setattr(list_changed, "SEND_S", 0.01)
     outbound = Outbound(is_stuck=True)
-    with anyio.fail_after(5):
+    with anyio.fail_after(20):
         await tell(connected(outbound))
     assert outbound.methods == []

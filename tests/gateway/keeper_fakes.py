@@ -117,7 +117,7 @@ class Desk:
 
     async def until(self, is_true: Callable[[], bool]) -> None:
         """Returns once something has come about in another thread."""
-        with anyio.fail_after(5):
+        with anyio.fail_after(20):
             while not is_true():
                 await asyncio.sleep(SOON_S)
 

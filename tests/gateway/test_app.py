@@ -29,7 +29,7 @@ async def test_a_locked_catalog_does_not_end_the_start(
         lock = sqlite3.connect(tmp_path / DATABASE_NAME)
         lock.execute("BEGIN IMMEDIATE")
         gateway.start_upstreams()
-        with anyio.fail_after(5):
+        with anyio.fail_after(20):
             while "stay in the catalog" not in caplog.text:
                 await anyio.lowlevel.checkpoint()
         lock.close()

@@ -58,7 +58,7 @@ class Desk:
         self.alpha.tools = list(tools)
         self.indexer.tools_changed("alpha")
         wanted = {tool["name"]: change_hash("alpha", tool) for tool in tools}
-        with anyio.fail_after(5):
+        with anyio.fail_after(20):
             while not (self._knows(wanted) and self.indexer.is_fresh("alpha")):
                 await asyncio.sleep(0.001)
 
@@ -275,7 +275,7 @@ async def test_a_call_waits_for_the_first_list_of_a_new_connection(tmp_path: Pat
             with pytest.raises(QuarantinedError):
                 desk.indexer.require_approved(record)
 
-        with anyio.fail_after(5):
+        with anyio.fail_after(20):
             async with anyio.create_task_group() as group:
                 group.start_soon(call)
                 desk.indexer.status_changed(desk.alpha.move(ServerState.READY))

@@ -38,7 +38,7 @@ async def learned_after(gateway: Gateway) -> AsyncIterator[list[Example]]:
     known: list[Example] = []
     before = await gateway.catalog.examples_of(PAINT)
     yield known
-    with anyio.fail_after(5):
+    with anyio.fail_after(20):
         while (now := await gateway.catalog.examples_of(PAINT)) == before:
             await anyio.lowlevel.checkpoint()
     known.extend(now)
@@ -65,7 +65,7 @@ async def test_a_question_that_led_to_a_call_twice_becomes_an_example(tmp_path: 
             async with learned_after(gateway) as known:
                 await ask_and_call(agent, agent)
             assert [(example.question, example.uses) for example in known] == [(QUESTION, uses)]
-        with anyio.fail_after(5):
+        with anyio.fail_after(20):
             while await score_of_paint(agent) <= before_score:
                 await anyio.lowlevel.checkpoint()
         after = gateway.catalog.snapshot.by_key[PAINT]

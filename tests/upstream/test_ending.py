@@ -41,7 +41,7 @@ async def test_a_refusal_while_the_server_is_asked_is_asked_about_again() -> Non
     link: Any = Slow()
     ending = Ending("fake", link)
     try:
-        with anyio.fail_after(5):
+        with anyio.fail_after(20):
             ending.doubt()
             await link.is_asked.wait()
             for _ in range(10):

@@ -181,7 +181,7 @@ async def test_a_session_that_ends_makes_room_for_the_next_one() -> None:
     async with pool(opener) as own:
         async with own.used_by("a", FakeSide()) as first:
             opener.links[0].end()
-            with anyio.fail_after(5):
+            with anyio.fail_after(20):
                 while own.find("a") is not None:
                     await anyio.lowlevel.checkpoint()
         async with own.used_by("a", FakeSide()) as second:
@@ -212,7 +212,7 @@ async def test_a_server_that_has_left_the_handshake_era_is_not_asked_for_session
             async with own.used_by("a", FakeSide()) as connection:
                 assert connection is None
         assert len(opener.links) == 1
-        with anyio.fail_after(5):
+        with anyio.fail_after(20):
             while not opener.links[0].is_closed:
                 await anyio.lowlevel.checkpoint()
 
@@ -333,7 +333,7 @@ async def test_a_list_that_changes_whenever_it_is_read_is_given_up() -> None:
         assert connection is not None
         link = opener.links[0]
         link.on_listed = lambda: opener.events[0](ToolsChanged())
-        with anyio.fail_after(5), pytest.raises(UpstreamError, match="does not hold still") as given_up:
+        with anyio.fail_after(20), pytest.raises(UpstreamError, match="does not hold still") as given_up:
             await connection.listing("tools")
         assert given_up.value.delivery == "not_sent" and link.sent.count("tools/list") == LISTINGS
         link.on_listed = lambda: None
@@ -352,7 +352,7 @@ async def test_of_many_changes_of_its_roots_a_server_that_does_not_read_is_told_
             await anyio.lowlevel.checkpoint()
         assert link.sent == ["notifications/roots/list_changed"]
         link.may_notify.set()
-        with anyio.fail_after(5):
+        with anyio.fail_after(20):
             while len(link.sent) < 2:
                 connection.roots_changed()
                 await anyio.lowlevel.checkpoint()
@@ -370,7 +370,7 @@ async def test_whoever_waits_for_a_session_of_a_client_that_leaves_is_told() -> 
         while not len(own):
             await asyncio.sleep(0)
         await own.drop("a")
-        with anyio.fail_after(5), pytest.raises(UpstreamError, match="was stopped"):
+        with anyio.fail_after(20), pytest.raises(UpstreamError, match="was stopped"):
             await waiting
 
 
@@ -425,7 +425,7 @@ def _plain(reply: Mapping[str, Any]) -> Any:
 
 async def settled(conversation: Conversation) -> None:
     """Returns when no question is open and nothing waits to be told."""
-    with anyio.fail_after(5):
+    with anyio.fail_after(20):
         while conversation._questions or conversation._waiting or conversation._replies:
             await anyio.lowlevel.checkpoint()
     await conversation.flush()

@@ -153,7 +153,7 @@ async def test_leaving_a_call_reaches_the_server(open_web, target, url):
     """The tool is cancelled."""
     link = await open_web(url)
     task = asyncio.ensure_future(call(link, "hang"))
-    with anyio.fail_after(5):
+    with anyio.fail_after(20):
         await target.started.wait()
         task.cancel()
         await target.cancelled.wait()
@@ -168,7 +168,7 @@ async def test_a_timeout_says_unknown_and_reaches_the_server(open_web, target, u
     with pytest.raises(UpstreamTimeoutError) as caught:
         await call(link, "hang", timeout_s=0.3)
     assert caught.value.delivery == "unknown"
-    with anyio.fail_after(5):
+    with anyio.fail_after(20):
         await target.cancelled.wait()
     assert await call(link, "echo", text="next") == "next"
 
@@ -177,7 +177,7 @@ async def test_a_changed_tool_list_is_reported(open_web, events, url):
     """As a plain notification."""
     link = await open_web(url)
     await call(link, "change")
-    with anyio.fail_after(5):
+    with anyio.fail_after(20):
         while not events:
             await anyio.lowlevel.checkpoint()
     assert set(events) == {ToolsChanged()}
@@ -206,7 +206,7 @@ async def test_the_end_of_the_stream_ends_the_session(open_web):
     server._post = end
     async with served(server.app) as address:
         link = await open_web(f"{address}/sse")
-        with anyio.fail_after(5):
+        with anyio.fail_after(20):
             with pytest.raises(UpstreamError, match="'web' closed the connection") as caught:
                 await call(link, "any")
             assert caught.value.delivery == "unknown"
@@ -255,7 +255,7 @@ async def test_a_forgotten_session_ends_the_link(open_web):
     server = FakeStream(forget)
     async with served(server.app) as address:
         link = await open_web(f"{address}/sse")
-        with anyio.fail_after(5):
+        with anyio.fail_after(20):
             with pytest.raises(UpstreamError) as caught:
                 await call(link, "any")
             assert caught.value.delivery == "not_sent"
@@ -269,7 +269,7 @@ async def test_a_request_of_the_server_is_answered(open_web):
     async with served(server.app) as address:
         link = await open_web(f"{address}/sse")
         server.send({"jsonrpc": "2.0", "id": "p1", "method": "ping"})
-        with anyio.fail_after(5):
+        with anyio.fail_after(20):
             while server.messages[-1].get("id") != "p1":
                 await anyio.lowlevel.checkpoint()
         await link.close()

@@ -282,7 +282,7 @@ async def test_a_401_to_one_call_takes_no_other_calls_with_it(keep, watch, era, 
     for count in (1, 2):
         with pytest.raises(UpstreamAuthError, match="HTTP 401"):
             await call(upstream, "echo")
-        with anyio.fail_after(5):
+        with anyio.fail_after(20):
             await link.was_checked.wait()
         link.was_checked.clear()
         await anyio.wait_all_tasks_blocked()

@@ -36,7 +36,7 @@ async def served(app: Any) -> AsyncIterator[str]:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         async with asyncio.TaskGroup() as group:
             group.create_task(server.serve(sockets=[listener]))
-            with anyio.fail_after(5):
+            with anyio.fail_after(20):
                 while not server.started:
                     await anyio.lowlevel.checkpoint()
             yield f"http://127.0.0.1:{listener.getsockname()[1]}"

@@ -22,7 +22,7 @@ class Wire(asyncio.Transport):
 
     async def sent(self, count: int = 1) -> None:
         """Returns when so many packets have been sent, or the connection was closed."""
-        with anyio.fail_after(5):
+        with anyio.fail_after(20):
             while len(self.packets) < count and not self.is_closed:
                 self._news.clear()
                 await self._news.wait()

@@ -37,7 +37,7 @@ async def test_a_call_that_is_cancelled_is_answered_by_that() -> None:
     agent = Agent()
     call = taken(agent)
     task = asyncio.ensure_future(call.answer(None))
-    with anyio.fail_after(5):
+    with anyio.fail_after(20):
         await agent.has_begun.wait()
         assert call.calls.cancel("7")
         status, reply = await task
@@ -53,6 +53,6 @@ async def test_a_cancellation_that_comes_before_its_call_has_begun_leaves_nobody
     call = taken(agent)
     task = asyncio.ensure_future(call.answer(None))
     assert not call.calls.cancel(7)
-    with anyio.fail_after(5):
+    with anyio.fail_after(20):
         status, reply = await task
     assert (status, b"".join(reply)) == (200, b'{"jsonrpc":"2.0","id":7,"result":{}}')

@@ -37,7 +37,7 @@ class Store:
         self.batches.append([activity.subject for activity in batch])
 
     async def next_call(self) -> None:
-        with anyio.fail_after(5):
+        with anyio.fail_after(20):
             await self.called.wait()
         self.called.clear()
 
@@ -58,7 +58,7 @@ async def test_records_of_a_moment_are_one_batch() -> None:
 async def test_what_waits_at_the_end_is_stored() -> None:
     """Leaving does not wait for the next batch."""
     store = Store()
-    with anyio.fail_after(5):
+    with anyio.fail_after(20):
         async with Recorder(store, batch_s=3600) as recorder:
             recorder.record(line("a"))
     assert store.batches == [["a"]]
@@ -80,7 +80,7 @@ async def test_a_batch_on_its_way_arrives_before_the_end() -> None:
         leaving = asyncio.ensure_future(recorder.__aexit__())
         await anyio.lowlevel.checkpoint()
         store.gate.set()
-        with anyio.fail_after(5):
+        with anyio.fail_after(20):
             await leaving
         assert store.batches == [["a"]]
 
@@ -124,7 +124,7 @@ async def test_what_was_refused_is_offered_again_by_itself(caplog: pytest.LogCap
     store.failures = 3
     async with Recorder(store, batch_s=0, retry_s=0) as recorder:
         recorder.record(line("a"))
-        with anyio.fail_after(5):
+        with anyio.fail_after(20):
             while not store.batches:
                 await anyio.lowlevel.checkpoint()
     assert store.batches == [["a"]]

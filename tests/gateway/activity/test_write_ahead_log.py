@@ -83,11 +83,11 @@ async def test_a_batch_that_was_refused_stays_in_its_file(tmp_path: Path) -> Non
         for subject in "abc":
             recorder.record(line(subject))
             store.called.clear()
-            with anyio.fail_after(5):
+            with anyio.fail_after(20):
                 await store.called.wait()
         assert in_files(tmp_path) == ["a", "b", "c"]
         store.is_failing = False
-        with anyio.fail_after(5):
+        with anyio.fail_after(20):
             while store.taken != ["a", "b", "c"]:
                 await anyio.lowlevel.checkpoint()
 
@@ -131,17 +131,17 @@ async def test_records_that_leave_memory_while_the_catalog_refuses_are_stored_fr
         for subject in "abcdefg":
             recorder.record(line(subject))
             store.called.clear()
-            with anyio.fail_after(5):
+            with anyio.fail_after(20):
                 await store.called.wait()
         store.is_failing = False
         for subject in "gh":
             if subject == "h":
                 recorder.record(line("h"))
-            with anyio.fail_after(5):
+            with anyio.fail_after(20):
                 while subject not in store.taken:
                     await anyio.lowlevel.checkpoint()
         assert set("abcd") & set(store.taken) == set()
-        with anyio.fail_after(5):
+        with anyio.fail_after(20):
             while not left_behind(tmp_path):
                 await anyio.lowlevel.checkpoint()
         assert set(await subjects_in_catalog(tmp_path)) >= set("abcdefg")
@@ -175,7 +175,7 @@ async def test_records_that_leave_memory_while_a_batch_is_stored_stay_in_the_jou
 
     async with Recorder(store_slowly, batch_s=0, journal=Journal(tmp_path)) as recorder:
         recorder.record(line("a"))
-        with anyio.fail_after(5):
+        with anyio.fail_after(20):
             while not stored:
                 await anyio.lowlevel.checkpoint()
         for subject in "bcdef":
@@ -376,7 +376,7 @@ async def test_an_open_log_stores_recovers_and_trims(tmp_path: Path, monkeypatch
         recent = Activity("call", "local", "recent", "ok", 1.0, 1_700_000_000.0 + 20 * 86_400)
         await catalog.append_activity([line("old"), recent])
         async with opened_activity_log(catalog, Settings(data_dir=tmp_path, activity_days=30)):
-            with anyio.fail_after(5):
+            with anyio.fail_after(20):
                 subjects = list[str]()
                 while left_behind(tmp_path) or subjects != ["recent"]:
                     await asyncio.sleep(0.01)

@@ -76,7 +76,7 @@ class Scene:
             yield lands
         finally:
             lands.set()
-            with anyio.fail_after(5):
+            with anyio.fail_after(20):
                 await task
 
 
@@ -133,7 +133,7 @@ async def test_a_call_waits_for_its_turn_and_has_the_rest_of_its_time() -> None:
     """The wait counts against its server's time for calls."""
     scene = Scene(in_flight=0, call_s=30.0)
     scene.gates.configure(Scene.servers(in_flight=1, queue=1, call_s=30.0))
-    with anyio.fail_after(5):
+    with anyio.fail_after(20):
         async with scene.flying() as lands:
             waiting = asyncio.ensure_future(scene.call())
             await settled()
@@ -147,7 +147,7 @@ async def test_a_full_queue_refuses_and_names_both_numbers() -> None:
     """Who waits keeps waiting."""
     scene = Scene()
     scene.gates.configure(Scene.servers(in_flight=1, queue=1))
-    with anyio.fail_after(5):
+    with anyio.fail_after(20):
         async with scene.flying():
             waiting = asyncio.ensure_future(scene.call())
             await settled()
@@ -162,7 +162,7 @@ async def test_a_full_queue_refuses_and_names_both_numbers() -> None:
 async def test_the_gateways_own_cap_names_its_setting() -> None:
     """A server with many calls leaves the other half of all places to the others."""
     scene = Scene(in_flight=2, queue=4)
-    with anyio.fail_after(5):
+    with anyio.fail_after(20):
         async with scene.flying():
             waiting = [asyncio.ensure_future(scene.call()) for _ in range(4)]
             await settled()
@@ -199,7 +199,7 @@ async def test_a_cancelled_call_leaves_the_queue_and_its_place() -> None:
     """Whether it waited, or was given its turn at this very moment."""
     scene = Scene()
     scene.gates.configure(Scene.servers(in_flight=1, queue=2))
-    with anyio.fail_after(5):
+    with anyio.fail_after(20):
         async with scene.flying() as lands:
             gone, late, last = (asyncio.ensure_future(scene.call()) for _ in range(3))
             await settled()
@@ -220,7 +220,7 @@ async def test_a_call_whose_turn_never_comes_ends_in_its_time() -> None:
     """It was not sent, and says so."""
     scene = Scene()
     scene.gates.configure(Scene.servers(in_flight=1, queue=1, call_s=0.02))
-    with anyio.fail_after(5):
+    with anyio.fail_after(20):
         async with scene.flying():
             error = await scene.refused()
             assert error.message == "The call waited 0.02 s for its turn at server 'alpha' and was not sent."
@@ -231,7 +231,7 @@ async def test_while_calls_are_held_back_none_starts_and_those_that_cannot_wait_
     """Neither one that finds the queue full nor one whose time is over was sent; the others go on afterwards."""
     scene = Scene()
     scene.gates.configure(Scene.servers(in_flight=5, queue=1))
-    with anyio.fail_after(5):
+    with anyio.fail_after(20):
         scene.gates.hold("nobody reads the answers")
         waiting = asyncio.ensure_future(scene.call())
         await settled()
@@ -257,7 +257,7 @@ async def test_new_limits_let_waiting_calls_go_and_disturb_none_under_way() -> N
     """A change of the server file is felt at once."""
     scene = Scene()
     scene.gates.configure(Scene.servers(in_flight=1, queue=5))
-    with anyio.fail_after(5):
+    with anyio.fail_after(20):
         async with scene.flying():
             waiting = asyncio.ensure_future(scene.call())
             await settled()
@@ -302,7 +302,7 @@ async def test_a_try_that_is_cancelled_is_followed_by_another() -> None:
     scene = Scene()
     await scene.fails(5)
     scene.clock.now_s += 60
-    with anyio.fail_after(5):
+    with anyio.fail_after(20):
         begun = asyncio.Event()
 
         async def probe() -> None:

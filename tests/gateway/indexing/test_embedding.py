@@ -360,7 +360,7 @@ async def test_the_end_does_not_wait_for_ever(tmp_path: Path, embedder: WordEmbe
     """An embedder that hangs is left behind."""
     embedder.gate.clear()
     pace = EmbeddingPace(close_s=0.01, look_s=NEVER_S)
-    with anyio.fail_after(5):
+    with anyio.fail_after(20):
         async with opened_desk(tmp_path, given(embedder), *TOOLS, pace=pace) as desk:
             await desk.until(embedder.busy.is_set)
     embedder.gate.set()

@@ -291,7 +291,7 @@ async def test_lessons_reach_the_index_off_the_call_path(parts: Parts, is_on: bo
             for _ in range(2):
                 learning.searched("ann", None, "daub the wall", [PAINT])
                 learning.called("ann", None, PAINT)
-            with anyio.fail_after(5):
+            with anyio.fail_after(20):
                 while not parts.catalog.snapshot.by_key[PAINT].examples:
                     await indexer.wait_changed()
     finally:

@@ -47,7 +47,7 @@ class Shelf:
 
     async def until(self, condition: Callable[[], bool]) -> None:
         """Returns once the condition holds; it is looked at whenever the indexer reports a change."""
-        with anyio.fail_after(5):
+        with anyio.fail_after(20):
             while not condition():
                 await self.indexer.wait_changed()
 
@@ -73,7 +73,7 @@ async def opened_shelf(parts: Parts, sees: Any = None, **times: float) -> AsyncI
     fleet: Any = FakeFleet(*upstreams.values())
     indexer.start(fleet)
     try:
-        with anyio.fail_after(5):
+        with anyio.fail_after(20):
             await indexer.loaded.wait()
         yield Shelf(parts, indexer, upstreams)
     finally:
@@ -132,7 +132,7 @@ async def test_a_change_during_a_listing_is_not_lost(shelf: Shelf) -> None:
     shelf.alpha.gate = asyncio.Event()
     shelf.alpha.busy.clear()
     shelf.indexer.tools_changed("alpha")
-    with anyio.fail_after(5):
+    with anyio.fail_after(20):
         await shelf.alpha.busy.wait()
     shelf.alpha.tools = [definition("varnish")]
     shelf.indexer.tools_changed("alpha")
@@ -215,7 +215,7 @@ async def test_a_list_of_a_connection_that_is_over_is_not_fresh(shelf: Shelf, st
     shelf.alpha.tools = [definition("paint")]
     shelf.alpha.gate = asyncio.Event()
     shelf.indexer.status_changed(shelf.alpha.move(ServerState.READY))
-    with anyio.fail_after(5):
+    with anyio.fail_after(20):
         await shelf.alpha.busy.wait()
     shelf.alpha.move(state, restarts=1)
     shelf.alpha.gate.set()
@@ -253,11 +253,11 @@ async def test_another_processs_writes_are_followed(parts: Parts, tmp_path: Path
         TrustingCatalog.open(tmp_path, name_limit=NAME_LIMIT) as other,
     ):
         await other.sync("beta", [definition("measure")])
-        with anyio.fail_after(5):
+        with anyio.fail_after(20):
             while shelf.found("measure") != ["beta:measure"]:
                 await anyio.lowlevel.checkpoint()
         await other.sync("beta", [])
-        with anyio.fail_after(5):
+        with anyio.fail_after(20):
             while len(shelf.parts.index):
                 await anyio.lowlevel.checkpoint()
 
@@ -276,7 +276,7 @@ async def test_whoever_follows_returns_when_the_index_has_it_whoever_read_it(par
         TrustingCatalog.open(tmp_path, name_limit=NAME_LIMIT) as other,
     ):
         await other.sync("beta", [definition("measure")])
-        with anyio.fail_after(5):
+        with anyio.fail_after(20):
             first = asyncio.ensure_future(shelf.indexer.follow())
             await anyio.to_thread.run_sync(begun.wait, 5)
             second = asyncio.ensure_future(shelf.indexer.follow())
@@ -329,7 +329,7 @@ async def test_a_server_removed_while_it_is_being_indexed_leaves_nothing_behind(
     async with opened_shelf(parts, sees) as shelf:
         shelf.alpha.tools = [definition("paint")]
         shelf.indexer.status_changed(shelf.alpha.move(ServerState.READY))
-        with anyio.fail_after(5):
+        with anyio.fail_after(20):
             await anyio.to_thread.run_sync(begun.wait, 5)
             forgetting = asyncio.ensure_future(shelf.indexer.forget([]))
             while shelf.workers() or parts.catalog.snapshot.by_id:
@@ -375,7 +375,7 @@ async def test_closing_ends_every_worker(parts: Parts) -> None:
         shelf.alpha.gate = asyncio.Event()
         shelf.alpha.busy.clear()
         shelf.indexer.tools_changed("alpha")
-        with anyio.fail_after(5):
+        with anyio.fail_after(20):
             await shelf.alpha.busy.wait()
             await shelf.indexer.close()
         assert shelf.workers() == []

@@ -80,7 +80,7 @@ async def test_each_is_logged_once(parts: Parts, caplog: pytest.LogCaptureFixtur
         return asked[-1]
 
     async def until_asked(count: int) -> None:
-        with anyio.fail_after(5):
+        with anyio.fail_after(20):
             while len(asked) < count:
                 await asyncio.sleep(0.01)
 

@@ -292,7 +292,7 @@ async def test_what_is_degraded_is_said_with_every_answer(parts: Parts) -> None:
 async def test_a_search_waits_for_the_index_that_is_being_loaded(library: Library) -> None:
     """An answer from an empty index would tell the agent that nothing fits."""
     library.facts.loaded.clear()
-    with anyio.fail_after(5):
+    with anyio.fail_after(20):
         async with asyncio.TaskGroup() as group:
             asking = group.create_task(library.ask())
             await anyio.wait_all_tasks_blocked()

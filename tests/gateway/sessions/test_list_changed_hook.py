@@ -67,7 +67,7 @@ class Letters:
     async def next(self, count: int = 1) -> list[str]:
         """The next lines, once so many are there."""
         lines: list[str] = []
-        with anyio.fail_after(5):
+        with anyio.fail_after(20):
             while len(lines) < count:
                 await anyio.wait_readable(self._pipe)
                 lines += self.arrived()
@@ -129,7 +129,7 @@ async def hooks(tmp_path: Path) -> AsyncIterator[Hooks]:
 async def idle() -> None:
     """Returns when no command runs or is due any more."""
     tasks = {task for task in asyncio.all_tasks() if task.get_name() == "list-changed command"}
-    with anyio.fail_after(5):
+    with anyio.fail_after(20):
         await asyncio.gather(*tasks)
 
 
@@ -143,7 +143,7 @@ def is_alive(pid: int) -> bool:
 
 async def dead(*pids: int) -> None:
     """Returns when none of them runs."""
-    with anyio.fail_after(5):
+    with anyio.fail_after(20):
         while any(map(is_alive, pids)):
             await anyio.lowlevel.checkpoint()
 
@@ -242,7 +242,7 @@ async def test_closing_ends_a_run(hooks: Hooks, letters: Letters, caplog: pytest
     leader, grandchild = [int(line) for line in await letters.next(2)]
     assert os.getsid(leader) == os.getsid(grandchild) == leader
     hook.fire()
-    with anyio.fail_after(5):
+    with anyio.fail_after(20):
         await hook.close()
     await dead(leader, grandchild)
     assert levels(caplog) == []
@@ -262,9 +262,9 @@ async def test_closing_in_the_middle_of_a_start_leaves_nothing(hooks: Hooks, tmp
             hook.fire()
             for _ in range(steps):
                 await anyio.lowlevel.checkpoint()
-            with anyio.fail_after(5):
+            with anyio.fail_after(20):
                 await hook.close()
-        with anyio.fail_after(5):
+        with anyio.fail_after(20):
             while pipe.read(1) is None:  # not yet at its end: somebody holds it
                 await anyio.lowlevel.checkpoint()
 
@@ -280,7 +280,7 @@ async def test_closing_does_not_wait_for_a_pause(hooks: Hooks, letters: Letters)
     hooks.hours.sleep = sleep  # type: ignore[method-assign]
     hook = hooks.script('echo run > "$L"')
     hook.fire()
-    with anyio.fail_after(5):
+    with anyio.fail_after(20):
         await waiting.wait()
         await hook.close()
     assert letters.arrived() == []

@@ -133,7 +133,7 @@ async def test_tools_with_arguments_in_headers_are_known(stage: Stage) -> None:
 async def test_a_first_list_is_waited_for(stage: Stage) -> None:
     """Until the server was listed, or has failed; what is stored is shown without waiting."""
     stage.is_listed = False
-    with anyio.fail_after(5):
+    with anyio.fail_after(20):
         waiting = asyncio.ensure_future(stage.offer.wait_listed())
         await stage.ticker.waiting.wait()
         assert not waiting.done()
@@ -144,7 +144,7 @@ async def test_a_first_list_is_waited_for(stage: Stage) -> None:
 
 async def test_a_server_without_tools_is_not_waited_for(stage: Stage) -> None:
     """An empty list is one too."""
-    with anyio.fail_after(5):
+    with anyio.fail_after(20):
         await stage.offer.wait_listed()
     assert stage.offer.definitions("modern") == []
 

@@ -66,7 +66,7 @@ async def text_of(response: Response) -> bytes:
 
 
 async def ask(client: HttpClient, url: str) -> bytes:
-    with anyio.fail_after(5):
+    with anyio.fail_after(20):
         return await text_of(await client.request("GET", url, {}, None))
 
 

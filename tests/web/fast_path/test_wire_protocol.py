@@ -145,7 +145,7 @@ async def test_everything_else_is_a_request_like_any_other(request_bytes: bytes)
     protocol, wire, wires = connected()
     for start in range(0, len(request_bytes), 100_000):
         protocol.data_received(request_bytes[start : start + 100_000])
-    with anyio.fail_after(5):
+    with anyio.fail_after(20):
         while b"from the app" not in wire.text:
             await wire.sent(len(wire.packets) + 1)
     protocol.connection_lost(None)
@@ -243,7 +243,7 @@ async def test_a_word_before_the_result_makes_the_reply_a_stream() -> None:
     """Each message is an event of it, the result the last one; the connection goes on."""
     protocol, wire, wires = connected()
     protocol.data_received(post(b"call token told later"))
-    with anyio.fail_after(5):
+    with anyio.fail_after(20):
         while b"whole" not in wire.text:
             await wire.sent(len(wire.packets) + 1)
     assert b"from the door" not in wire.text
@@ -264,7 +264,7 @@ async def test_a_word_before_the_result_makes_the_reply_a_stream() -> None:
 async def test_a_client_that_leaves_in_the_middle_of_a_stream_ends_its_call(caplog: pytest.LogCaptureFixture) -> None:
     protocol, wire, wires = connected()
     protocol.data_received(post(b"call token told later"))
-    with anyio.fail_after(5):
+    with anyio.fail_after(20):
         while b"whole" not in wire.text:
             await wire.sent(len(wire.packets) + 1)
     protocol.connection_lost(None)
@@ -272,7 +272,7 @@ async def test_a_client_that_leaves_in_the_middle_of_a_stream_ends_its_call(capl
     [call] = wires.calls
     assert call.has_left.is_set()
     call.go_on.set()
-    with anyio.fail_after(5):
+    with anyio.fail_after(20):
         while call.is_under_way:
             await anyio.lowlevel.checkpoint()
     assert wire.text == sent and not caplog.text
@@ -283,11 +283,11 @@ async def test_a_client_that_waits_for_progress_hears_that_the_call_goes_on(monk
     monkeypatch.setattr(reply_stream, "TICK_S", 0.0)
     protocol, wire, wires = connected()
     protocol.data_received(post(b"call token later"))
-    with anyio.fail_after(5):
+    with anyio.fail_after(20):
         while wire.text.count(b": ping\r\n\r\n") < 2:
             await wire.sent(len(wire.packets) + 1)
     wires.calls[0].go_on.set()
-    with anyio.fail_after(5):
+    with anyio.fail_after(20):
         while not wire.text.endswith(b"\r\n0\r\n\r\n"):
             await wire.sent(len(wire.packets) + 1)
     count = len(wire.packets)
@@ -326,7 +326,7 @@ async def test_answers_come_in_the_order_of_the_requests() -> None:
     protocol.data_received(post(b"call later") + post(b"something else") + post(b"call"))
     assert not wire.packets
     wires.calls[0].go_on.set()
-    with anyio.fail_after(5):
+    with anyio.fail_after(20):
         while wire.text.count(b"HTTP/1.1 200") < 3:
             await wire.sent(len(wire.packets) + 1)
     protocol.connection_lost(None)
@@ -357,7 +357,7 @@ async def test_a_client_that_sends_nothing_more_gets_its_whole_answer(
     if is_known:
         protocol.data_received(text)
         wires.calls.pop().go_on.set()
-        with anyio.fail_after(5):
+        with anyio.fail_after(20):
             while b"from the door" not in wire.text:
                 await wire.sent(len(wire.packets) + 1)
         protocol.connection_lost(None)
@@ -367,7 +367,7 @@ async def test_a_client_that_sends_nothing_more_gets_its_whole_answer(
     assert protocol.eof_received()
     [call] = wires.calls
     call.go_on.set()
-    with anyio.fail_after(5):
+    with anyio.fail_after(20):
         while not wire.is_closed:
             await wire.sent(len(wire.packets) + 1)
     protocol.connection_lost(None)
@@ -386,7 +386,7 @@ async def test_of_other_requests_only_a_message_is_answered_to_a_client_that_sen
     protocol.data_received(post(b"something else").replace(b"POST", method))
     assert protocol.eof_received() == (method == b"POST")
     if method == b"POST":
-        with anyio.fail_after(5):
+        with anyio.fail_after(20):
             while not wire.is_closed:
                 await wire.sent(len(wire.packets) + 1)
         assert b"from the app" in wire.text
@@ -396,7 +396,7 @@ async def test_of_other_requests_only_a_message_is_answered_to_a_client_that_sen
 async def test_a_client_that_closes_its_half_in_the_middle_of_a_stream_has_left() -> None:
     protocol, wire, wires = connected()
     protocol.data_received(post(b"call token told later"))
-    with anyio.fail_after(5):
+    with anyio.fail_after(20):
         while b"whole" not in wire.text:
             await wire.sent(len(wire.packets) + 1)
     assert not protocol.eof_received()
@@ -441,7 +441,7 @@ async def test_a_call_is_under_way_from_the_moment_it_is_taken() -> None:
     [call] = wires.calls
     assert call.is_under_way
     await wire.sent()
-    with anyio.fail_after(5):
+    with anyio.fail_after(20):
         while call.is_under_way:
             await anyio.lowlevel.checkpoint()
     protocol.connection_lost(None)
@@ -521,6 +521,6 @@ async def test_where_a_message_came_in_is_its_own_matter() -> None:
 
 
 async def _logged(caplog: pytest.LogCaptureFixture, is_there: Callable[[str], bool]) -> None:
-    with anyio.fail_after(5):
+    with anyio.fail_after(20):
         while not is_there(caplog.text):
             await anyio.lowlevel.checkpoint()

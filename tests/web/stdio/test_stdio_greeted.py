@@ -23,7 +23,7 @@ async def test_an_answer_that_comes_after_the_next_message_is_taken_back_too(mon
     monkeypatch.setattr(stdio_greeted, "REPEATED_S", 0.0)
     kept = [answered(1, "initialize"), answered(2, "tools/list")]
     greeted = Greeted(Handed(kept, b"", b""))
-    with anyio.fail_after(5):
+    with anyio.fail_after(20):
         assert [line async for line in greeted.lines(LineSplitter(1_000))] == [each.line for each in kept]
     assert greeted.take_back(1, b'{"id":1,"result":{}}') == []
     assert greeted.take_back(2, b'{"id":2,"result":{}}') == []
