@@ -33,11 +33,14 @@ __all__ = [
     "Submission",
     "ToolKey",
     "ToolRecord",
+    "Transport",
     "Trust",
     "Withheld",
     "WithheldState",
 ]
 
+Transport = Literal["stdio", "http", "sse"]
+"""How a server is reached: http is MCP's streamable HTTP, sse the older transport of two endpoints."""
 Era = Literal["handshake", "modern"]
 """handshake: protocol versions up to 2025-11-25, with `initialize`; modern: 2026-07-28, stateless."""
 
@@ -360,7 +363,7 @@ class ServerStatus:
     """
 
     name: str
-    transport: Literal["stdio", "http", "sse"]
+    transport: Transport
     state: ServerState
     error: str = ""
     hint: str = ""

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from smart_mcp_proxy.models import Trust
+from smart_mcp_proxy.models import Transport, Trust
 
 __all__ = [
     "ConnectionKind",
@@ -16,14 +16,11 @@ __all__ = [
     "ServerFile",
     "ServersDiff",
     "ToolFilter",
-    "Transport",
     "diff",
     "next_servers",
     "with_inherited",
 ]
 
-Transport = Literal["stdio", "http", "sse"]
-"""http is MCP's streamable HTTP; sse the older transport of two endpoints."""
 ConnectionKind = Literal["shared", "per_client"]
 """Who uses a connection to a server: all clients, or each client of the handshake era one of its own."""
 

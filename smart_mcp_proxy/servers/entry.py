@@ -6,8 +6,8 @@ from typing import Any, get_args
 from urllib.parse import urlsplit
 
 from smart_mcp_proxy.errors import ConfigError
-from smart_mcp_proxy.models import Trust
-from smart_mcp_proxy.servers.config import ConnectionKind, Limits, Problem, ServerConfig, ToolFilter, Transport
+from smart_mcp_proxy.models import Transport, Trust
+from smart_mcp_proxy.servers.config import ConnectionKind, Limits, Problem, ServerConfig, ToolFilter
 from smart_mcp_proxy.servers.fields import EntryReader, check_headers, check_url
 from smart_mcp_proxy.servers.oauth import OAUTH_KEYS, read_oauth
 
@@ -22,10 +22,8 @@ BY_AGENT = "by agent"
 """Value of `disabled` where an agent has disabled a server, so that an agent may enable it again."""
 
 _TRANSPORTS: Mapping[str, Transport | None] = {
-    "stdio": "stdio",
-    "http": "http",
+    **{transport: transport for transport in get_args(Transport)},
     "streamablehttp": "http",
-    "sse": "sse",
     "url": None,  # seed 4: the address decides
 }
 """By `type` without its hyphens and underscores, in lower case."""

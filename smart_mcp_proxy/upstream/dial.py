@@ -5,20 +5,21 @@ from typing import Final, Self
 
 from smart_mcp_proxy.errors import UpstreamAuthError
 from smart_mcp_proxy.io.watchdog import Watchdog
-from smart_mcp_proxy.models import Era
+from smart_mcp_proxy.models import Era, Transport
 from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.upstream.http.raw_http import open_raw_http
 from smart_mcp_proxy.upstream.http.sse_link import open_sse
 from smart_mcp_proxy.upstream.http_failures import TlsContext
 from smart_mcp_proxy.upstream.oauth.auth import SignIns
 from smart_mcp_proxy.upstream.oauth.auth_bearer import Bearer
+from smart_mcp_proxy.upstream.opening import MAX_MESSAGE_BYTES, Opener, Opening
 from smart_mcp_proxy.upstream.protocol.session import Link, OnEvent, Peer
 from smart_mcp_proxy.upstream.stdio.stdio import open_stdio
 
-__all__ = ["MAX_MESSAGE_BYTES", "Dialer"]
+__all__ = ["TRANSPORTS", "Dialer"]
 
-MAX_MESSAGE_BYTES: Final = 16 << 20
-"""Largest message accepted from a server: legitimate results reach megabytes, memory has to last for many of them."""
+TRANSPORTS: Final[Mapping[Transport, Opener]] = {"stdio": open_stdio, "http": open_raw_http, "sse": open_sse}
+"""What opens a session, by the transport of a server."""
 
 
 class Dialer:
@@ -57,29 +58,22 @@ class Dialer:
         peer: Peer | None = None,
     ) -> Link:
         """An open session; see `OpenLink`."""
-        limit = self._max_message_bytes
-        if config.transport == "stdio":
-            return await open_stdio(
-                config,
-                environ=environ,
-                era=era,
-                on_event=on_event,
-                max_message_bytes=limit,
-                watchdog=self.watchdog,
-                peer=peer,
-            )
-        bearer = None if config.oauth is None else await self._bearer(config)
+        opening = Opening(
+            config,
+            on_event,
+            era,
+            peer,
+            environ,
+            self._max_message_bytes,
+            self._tls,
+            None if config.oauth is None else await self._bearer(config),
+            self.watchdog,
+        )
         try:
-            if config.transport == "sse":
-                return await open_sse(
-                    config, on_event=on_event, max_message_bytes=limit, tls=self._tls, bearer=bearer, peer=peer
-                )
-            return await open_raw_http(
-                config, era=era, on_event=on_event, max_message_bytes=limit, tls=self._tls, bearer=bearer, peer=peer
-            )
+            return await TRANSPORTS[config.transport](opening)
         except BaseException:
-            if bearer is not None:
-                await bearer.close()
+            if opening.bearer is not None:
+                await opening.bearer.close()
             raise
 
     async def _bearer(self, config: ServerConfig) -> Bearer:

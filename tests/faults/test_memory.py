@@ -8,7 +8,7 @@ import pytest
 from modes import MODES, Place
 from rig import opened_rig
 
-from smart_mcp_proxy.upstream.dial import MAX_MESSAGE_BYTES
+from smart_mcp_proxy.upstream.opening import MAX_MESSAGE_BYTES
 
 pytestmark = [pytest.mark.anyio, pytest.mark.long]
 

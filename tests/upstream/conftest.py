@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from upstream_fakes import fake_config
 
+from smart_mcp_proxy.upstream.opening import Opening
 from smart_mcp_proxy.upstream.protocol.session import LinkEvent
 from smart_mcp_proxy.upstream.stdio.stdio import StdioLink, open_stdio
 
@@ -25,13 +26,8 @@ async def open_fake(events: list[LinkEvent]) -> AsyncIterator[OpenFake]:
     links: list[StdioLink] = []
 
     async def open_one(mode: str = "handshake", *, limit: int = 16 << 20, era: Any = None, **changes: Any) -> StdioLink:
-        link = await open_stdio(
-            fake_config(mode, **changes),
-            environ=dict(os.environ),
-            era=era,
-            on_event=events.append,
-            max_message_bytes=limit,
-        )
+        config, environ = fake_config(mode, **changes), dict(os.environ)
+        link = await open_stdio(Opening(config, events.append, era, environ=environ, max_message_bytes=limit))
         links.append(link)
         return link
 

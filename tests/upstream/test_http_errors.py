@@ -14,6 +14,7 @@ from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.telemetry import secrets_hidden
 from smart_mcp_proxy.upstream.http.raw_http import open_raw_http
 from smart_mcp_proxy.upstream.http_failures import words_of
+from smart_mcp_proxy.upstream.opening import Opening
 from smart_mcp_proxy.upstream.protocol.session import Link
 
 pytestmark = pytest.mark.anyio
@@ -75,7 +76,7 @@ async def linked(status: int, body: Body, **headers: str) -> AsyncIterator[Link]
 
     async with raw_served(RawServer("modern", refuse)) as server:
         config = ServerConfig(name="web", transport="http", url=server.url)
-        link = await open_raw_http(config, era="modern", on_event=lambda _: None, max_message_bytes=1 << 20)
+        link = await open_raw_http(Opening(config, lambda _: None, "modern", max_message_bytes=1 << 20))
         try:
             yield link
         finally:
@@ -153,7 +154,7 @@ async def test_a_body_that_does_not_come_does_not_hide_the_status() -> None:
 
     async with raw_served(RawServer("modern", stall)) as server:
         config = ServerConfig(name="web", transport="http", url=server.url)
-        link = await open_raw_http(config, era="modern", on_event=lambda _: None, max_message_bytes=1 << 20)
+        link = await open_raw_http(Opening(config, lambda _: None, "modern", max_message_bytes=1 << 20))
         try:
             error = await failure(link)
         finally:

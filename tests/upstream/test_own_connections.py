@@ -28,6 +28,7 @@ from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.servers import Limits, ServerConfig
 from smart_mcp_proxy.telemetry import secrets_hidden
 from smart_mcp_proxy.upstream import Dialer, Upstream
+from smart_mcp_proxy.upstream.opening import Opening
 from smart_mcp_proxy.upstream.per_client import LISTINGS, OwnConnection, OwnConnections
 from smart_mcp_proxy.upstream.protocol.codec import Envelope
 from smart_mcp_proxy.upstream.protocol.server_requests import _GONE, Conversation
@@ -547,12 +548,13 @@ async def test_an_answer_reaches_a_process_whose_input_was_full_when_the_user_ga
     os.mkfifo(gate)
     conversation = Conversation("fake", side)
     link = await open_stdio(
-        fake_config(args=("-S", "-E", "-c", SLOW_READER, str(gate))),
-        environ=dict(os.environ),
-        era="handshake",
-        on_event=lambda event: None,
-        max_message_bytes=1 << 20,
-        peer=conversation,
+        Opening(
+            fake_config(args=("-S", "-E", "-c", SLOW_READER, str(gate))),
+            lambda event: None,
+            "handshake",
+            conversation,
+            dict(os.environ),
+        )
     )
     try:
         with anyio.fail_after(20):

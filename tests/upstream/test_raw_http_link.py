@@ -20,6 +20,7 @@ from smart_mcp_proxy.models import Progress
 from smart_mcp_proxy.servers import Limits, ServerConfig
 from smart_mcp_proxy.upstream import Dialer
 from smart_mcp_proxy.upstream.http.raw_http import RawHttpLink, open_raw_http
+from smart_mcp_proxy.upstream.opening import Opening
 from smart_mcp_proxy.upstream.protocol.session import LinkEvent, LogLine, ToolsChanged
 
 pytestmark = pytest.mark.anyio
@@ -60,7 +61,7 @@ async def open_web(events: list[LinkEvent]) -> AsyncIterator[Any]:
     links: list[RawHttpLink] = []
 
     async def open_one(url: str, *, era: Any = None, limit: int = 16 << 20, **changes: Any) -> RawHttpLink:
-        link = await open_raw_http(config(url, **changes), era=era, on_event=events.append, max_message_bytes=limit)
+        link = await open_raw_http(Opening(config(url, **changes), events.append, era, max_message_bytes=limit))
         links.append(link)
         return link
 

@@ -22,7 +22,7 @@ from smart_mcp_proxy.request_ids import next_request_id
 from smart_mcp_proxy.servers import Limits, ServerConfig
 from smart_mcp_proxy.upstream.http.raw_http import open_raw_http
 from smart_mcp_proxy.upstream.http.sse_link import open_sse
-from smart_mcp_proxy.upstream.http_failures import TlsContext
+from smart_mcp_proxy.upstream.opening import Opening
 from smart_mcp_proxy.upstream.protocol.session import Link
 
 pytestmark = pytest.mark.anyio
@@ -102,7 +102,7 @@ async def test_every_request_over_sse_has_an_id_of_its_own():
     app = Starlette(routes=[Route("/sse", stream), Route("/messages", take, methods=["POST"])])
     async with served(app) as address:
         config = ServerConfig(name="web", transport="sse", url=f"{address}/sse", limits=Limits(init_s=4))
-        link = await open_sse(config, on_event=lambda _: None, max_message_bytes=1 << 20, tls=TlsContext())
+        link = await open_sse(Opening(config, lambda _: None, max_message_bytes=1 << 20))
         try:
             await link.request("tools/call", {"name": "x"}, timeout_s=4)
             await link.request("tools/call", {"name": "x"}, timeout_s=4)
@@ -149,7 +149,7 @@ async def opened(server: RawServer) -> AsyncIterator[Link]:
     """A link to a raw server."""
     async with raw_served(server):
         config = ServerConfig(name="web", transport="http", url=server.url)
-        link = await open_raw_http(config, era="modern", on_event=lambda _: None, max_message_bytes=1 << 20)
+        link = await open_raw_http(Opening(config, lambda _: None, "modern", max_message_bytes=1 << 20))
         try:
             yield link
         finally:

@@ -20,7 +20,7 @@ from smart_mcp_proxy.errors import UpstreamAuthError, UpstreamBusyError, Upstrea
 from smart_mcp_proxy.models import Progress
 from smart_mcp_proxy.servers import Limits, ServerConfig
 from smart_mcp_proxy.upstream.http.sse_link import SseLink, open_sse
-from smart_mcp_proxy.upstream.http_failures import TlsContext
+from smart_mcp_proxy.upstream.opening import Opening
 from smart_mcp_proxy.upstream.protocol.session import LinkEvent, ToolsChanged
 
 # A server that is cut off in the middle of its stream leaves its own memory streams open.
@@ -61,7 +61,7 @@ async def open_web(events: list[LinkEvent]) -> AsyncIterator[OpenWeb]:
         configured_with(changes.get("headers", {}))
         values: dict[str, Any] = {"name": "web", "transport": "sse", "url": url, "limits": Limits(init_s=4)}
         config = ServerConfig(**(values | changes))
-        link = await open_sse(config, on_event=events.append, max_message_bytes=limit, tls=TlsContext())
+        link = await open_sse(Opening(config, events.append, max_message_bytes=limit))
         links.append(link)
         return link
 

@@ -9,14 +9,13 @@ from functools import lru_cache
 from typing import Any, Final
 from urllib.parse import urljoin, urlsplit
 
-from smart_mcp_proxy.errors import UpstreamError
+from smart_mcp_proxy.errors import UpstreamAuthError, UpstreamError
 from smart_mcp_proxy.io.open_files import OPEN_FILES_HINT, why_none_left
 from smart_mcp_proxy.telemetry import redact
 from smart_mcp_proxy.upstream.http.exchange import BadAnswerError, RequestBody, Response
 from smart_mcp_proxy.upstream.http.http_client import HttpClient
 from smart_mcp_proxy.upstream.http_failures import (
     Failure,
-    TlsContext,
     failure_error,
     is_refusal,
     missing_scope,
@@ -25,6 +24,7 @@ from smart_mcp_proxy.upstream.http_failures import (
     too_long,
 )
 from smart_mcp_proxy.upstream.oauth.auth_bearer import Bearer
+from smart_mcp_proxy.upstream.opening import Opening
 
 __all__ = ["Endpoint", "media_type"]
 
@@ -43,38 +43,33 @@ class Endpoint:
     Compression is declined: a small answer that unpacks to gigabytes would pass every limit on size.
 
     Args:
-        server: Configured name, for messages.
-        url: The server's address.
-        headers: Configured for it; sent with every request.
-        max_body_bytes: Longer answers are refused while they are read.
+        opening: What the session is opened from; its sign-in is closed with this.
         on_unreachable: Told why, when there is nobody at the address.
-        tls: For https.
-        bearer: The sign-in that every request carries, None for none; closed with this.
+        on_sign_in_lost: Told why the sign-in is over, if that happens while it is in use.
     """
 
     def __init__(
         self,
-        server: str,
-        url: str,
-        headers: Mapping[str, str],
-        max_body_bytes: int,
+        opening: Opening,
         on_unreachable: Callable[[str], None],
-        tls: TlsContext,
-        bearer: Bearer | None = None,
+        on_sign_in_lost: Callable[[UpstreamAuthError], None],
     ) -> None:
-        self._server = server
-        self._bearer = bearer
-        self._url = url
-        self._max_body_bytes = max_body_bytes
+        config = opening.config
+        self._server = config.name
+        self._url = config.url
+        self._max_body_bytes = opening.max_message_bytes
         self._on_unreachable = on_unreachable
+        self._bearer = opening.bearer
+        if self._bearer is not None:
+            self._bearer.on_lost = on_sign_in_lost
         self._client = HttpClient(
             {
                 "user-agent": "smart-mcp-proxy",
-                **{name.lower(): value for name, value in headers.items()},  # so that none is sent twice
+                **{name.lower(): value for name, value in config.headers.items()},  # so that none is sent twice
                 "accept": "application/json, text/event-stream",
                 "accept-encoding": "identity",
             },
-            tls,
+            opening.tls,
         )
 
     def move(self, url: str) -> None:

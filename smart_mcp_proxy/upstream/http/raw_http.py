@@ -14,14 +14,13 @@ from smart_mcp_proxy.errors import UpstreamError
 from smart_mcp_proxy.models import Era, OnMessage, OnProgress
 from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.request_ids import next_request_id
-from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.telemetry import spawn
 from smart_mcp_proxy.upstream.http.announcements import Announcements
 from smart_mcp_proxy.upstream.http.endpoint import Endpoint
 from smart_mcp_proxy.upstream.http.exchange import RequestBody, Response
 from smart_mcp_proxy.upstream.http.http_session import HttpSession
-from smart_mcp_proxy.upstream.http_failures import Failure, TlsContext
-from smart_mcp_proxy.upstream.oauth.auth_bearer import Bearer
+from smart_mcp_proxy.upstream.http_failures import Failure
+from smart_mcp_proxy.upstream.opening import Opening
 from smart_mcp_proxy.upstream.protocol.codec import encode_message
 from smart_mcp_proxy.upstream.protocol.deadline import Deadline
 from smart_mcp_proxy.upstream.protocol.handshake import Agreement, announced, enveloped, negotiate
@@ -30,7 +29,7 @@ from smart_mcp_proxy.upstream.protocol.inbox import Inbox
 from smart_mcp_proxy.upstream.protocol.link import UNCANCELLABLE, BaseLink
 from smart_mcp_proxy.upstream.protocol.pending import SUBSCRIBE, PendingCall
 from smart_mcp_proxy.upstream.protocol.progress import NO_FEED, ProgressFeed
-from smart_mcp_proxy.upstream.protocol.session import OnEvent, Peer, after_gap, timeout_error
+from smart_mcp_proxy.upstream.protocol.session import after_gap, timeout_error
 
 __all__ = ["RawHttpLink", "open_raw_http"]
 
@@ -46,25 +45,16 @@ _MAYBE_MODERN: Final = frozenset({400, 404, 405, 406, 415})
 """What a server that no longer knows `initialize` may answer to it, where it gives no JSON-RPC error."""
 
 
-async def open_raw_http(
-    config: ServerConfig,
-    *,
-    era: Era | None,
-    on_event: OnEvent,
-    max_message_bytes: int,
-    tls: TlsContext | None = None,
-    bearer: Bearer | None = None,
-    peer: Peer | None = None,
-) -> "RawHttpLink":
-    """Connects to the server and agrees on an era with it; `bearer` is closed with the session.
+async def open_raw_http(opening: Opening) -> "RawHttpLink":
+    """Connects to the server and agrees on an era with it.
 
     Raises:
         UpstreamAuthError: It asks for a sign-in.
         UpstreamError: It cannot be reached or refuses; the message has the HTTP status.
         UpstreamTimeoutError: It does not answer within `limits.init_s`.
     """
-    link = RawHttpLink(config, on_event, max_message_bytes, tls or TlsContext(), bearer, peer)
-    await link.open(era)
+    link = RawHttpLink(opening)
+    await link.open(opening.era)
     return link
 
 
@@ -72,31 +62,16 @@ class RawHttpLink(BaseLink):
     """A session over HTTP: an exchange for each request, and one stream for unsolicited messages.
 
     Args:
-        config: The server, expanded.
-        on_event: Told of changes and log lines.
-        max_message_bytes: Larger messages are refused.
-        tls: For https.
-        bearer: The sign-in that every request carries.
-        peer: The one client that the session is for; None where many share it.
+        opening: What it is opened from.
     """
 
-    def __init__(
-        self,
-        config: ServerConfig,
-        on_event: OnEvent,
-        max_message_bytes: int,
-        tls: TlsContext,
-        bearer: Bearer | None = None,
-        peer: Peer | None = None,
-    ) -> None:
-        super().__init__(config, on_event, peer)
-        self._max_message_bytes = max_message_bytes
-        self._endpoint = Endpoint(config.name, config.url, config.headers, max_message_bytes, self._lose, tls, bearer)
-        if bearer is not None:
-            bearer.on_lost = self._lose_sign_in
-        self._inbox = Inbox(config.name, on_event, self._stream_opened, self._answer, self._say, peer)
-        self._session = HttpSession(config.name, self._endpoint, self._inbox, max_message_bytes, self._lose)
-        self._header_rules = HeaderRules(config.name)
+    def __init__(self, opening: Opening) -> None:
+        super().__init__(opening.config, opening.on_event, opening.peer)
+        limit = self._max_message_bytes = opening.max_message_bytes
+        self._endpoint = Endpoint(opening, self._lose, self._lose_sign_in)
+        self._inbox = Inbox(self._server, opening.on_event, self._stream_opened, self._answer, self._say, opening.peer)
+        self._session = HttpSession(self._server, self._endpoint, self._inbox, limit, self._lose)
+        self._header_rules = HeaderRules(self._server)
         self._slots = asyncio.Semaphore(_MAX_EXCHANGES)
         self._deadlines: set[Deadline] = set()
         self._has_ended_calls = asyncio.Event()

@@ -10,16 +10,15 @@ from urllib.parse import urljoin, urlsplit
 
 from smart_mcp_proxy.errors import UpstreamError
 from smart_mcp_proxy.models import Era
-from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.telemetry import get_logger, spawn
 from smart_mcp_proxy.upstream.http.endpoint import Endpoint, media_type
 from smart_mcp_proxy.upstream.http.event_parser import BURST_EVENTS, EventParser, OversizedEventError
 from smart_mcp_proxy.upstream.http.exchange import RequestBody, Response
-from smart_mcp_proxy.upstream.http_failures import Failure, TlsContext, too_long
-from smart_mcp_proxy.upstream.oauth.auth_bearer import Bearer
+from smart_mcp_proxy.upstream.http_failures import Failure, too_long
+from smart_mcp_proxy.upstream.opening import Opening
 from smart_mcp_proxy.upstream.protocol.handshake import Agreement, Post, greet
 from smart_mcp_proxy.upstream.protocol.link import StreamLink
-from smart_mcp_proxy.upstream.protocol.session import OnEvent, Peer, timeout_error
+from smart_mcp_proxy.upstream.protocol.session import timeout_error
 
 __all__ = ["SseLink", "open_sse"]
 
@@ -33,24 +32,16 @@ _STREAM_HEADERS: Final[Mapping[str, str]] = {"Accept": "text/event-stream"}
 _log = get_logger("upstream")
 
 
-async def open_sse(
-    config: ServerConfig,
-    *,
-    on_event: OnEvent,
-    max_message_bytes: int,
-    tls: TlsContext,
-    bearer: Bearer | None = None,
-    peer: Peer | None = None,
-) -> "SseLink":
-    """Connects to the server; `bearer` is closed with the session.
+async def open_sse(opening: Opening) -> "SseLink":
+    """Connects to the server.
 
     Raises:
         UpstreamAuthError: It asks for a sign-in.
         UpstreamError: It cannot be reached or refuses; the message has the HTTP status.
         UpstreamTimeoutError: It does not answer within `limits.init_s`.
     """
-    link = SseLink(config, on_event, max_message_bytes, tls, bearer, peer)
-    deadline_s = asyncio.get_running_loop().time() + config.limits.init_s
+    link = SseLink(opening)
+    deadline_s = asyncio.get_running_loop().time() + opening.config.limits.init_s
     await link.connect(deadline_s)
     return await link.opened("handshake", deadline_s)
 
@@ -59,28 +50,13 @@ class SseLink(StreamLink):
     """A session over one stream of events, which it stands and falls with.
 
     Args:
-        config: The server, expanded.
-        on_event: Told of changes and log lines.
-        max_message_bytes: Longer messages are refused; one on the stream ends the session.
-        tls: For https.
-        bearer: The sign-in that every request carries.
-        peer: The one client that the session is for; None where many share it.
+        opening: What it is opened from. A message on the stream that is too large ends the session.
     """
 
-    def __init__(
-        self,
-        config: ServerConfig,
-        on_event: OnEvent,
-        max_message_bytes: int,
-        tls: TlsContext,
-        bearer: Bearer | None = None,
-        peer: Peer | None = None,
-    ) -> None:
-        super().__init__(config, on_event, max_message_bytes, peer)
-        self._max_message_bytes = max_message_bytes
-        self._endpoint = Endpoint(config.name, config.url, config.headers, max_message_bytes, self._lose, tls, bearer)
-        if bearer is not None:
-            bearer.on_lost = self._lose_sign_in
+    def __init__(self, opening: Opening) -> None:
+        super().__init__(opening.config, opening.on_event, opening.max_message_bytes, opening.peer)
+        self._max_message_bytes = opening.max_message_bytes
+        self._endpoint = Endpoint(opening, self._lose, self._lose_sign_in)
         self._failure = Failure("")
         """What ended the session, where more than its reason is known."""
         self._has_address: asyncio.Future[None] = self._loop.create_future()

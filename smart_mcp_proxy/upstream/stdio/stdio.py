@@ -1,19 +1,16 @@
 """Sessions with child processes, over their stdin and stdout."""
 
 import asyncio
-from collections.abc import Mapping
 from typing import Final
 
 from smart_mcp_proxy.errors import UpstreamError
 from smart_mcp_proxy.io.process_state import is_stopped
-from smart_mcp_proxy.io.watchdog import Watchdog
-from smart_mcp_proxy.models import Era
 from smart_mcp_proxy.request_ids import next_request_id
-from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.telemetry import spawn
+from smart_mcp_proxy.upstream.opening import Opening
 from smart_mcp_proxy.upstream.protocol.codec import request_line
 from smart_mcp_proxy.upstream.protocol.link import StreamLink
-from smart_mcp_proxy.upstream.protocol.session import LogLine, OnEvent, Peer, Revived
+from smart_mcp_proxy.upstream.protocol.session import LogLine, Revived
 from smart_mcp_proxy.upstream.stdio.process import ChildProcess
 
 __all__ = ["StdioLink", "open_stdio"]
@@ -29,70 +26,46 @@ _LOOK_S: Final = 0.25
 """How often a silent server is looked at."""
 
 
-async def open_stdio(
-    config: ServerConfig,
-    *,
-    environ: Mapping[str, str],
-    era: Era | None,
-    on_event: OnEvent,
-    max_message_bytes: int,
-    watchdog: Watchdog | None = None,
-    peer: Peer | None = None,
-) -> "StdioLink":
+async def open_stdio(opening: Opening) -> "StdioLink":
     """Starts the server and agrees on an era with it.
 
     Raises:
         UpstreamError: It cannot be started, ends at once, or refuses both eras.
         UpstreamTimeoutError: It does not answer within `limits.init_s`.
     """
-    deadline = asyncio.get_running_loop().time() + config.limits.init_s
-    link = await _started(config, environ, on_event, max_message_bytes, watchdog, peer)
+    deadline = asyncio.get_running_loop().time() + opening.config.limits.init_s
+    link = await _started(opening)
     try:
-        return await link.opened(era, deadline)
+        return await link.opened(opening.era, deadline)
     except UpstreamError:
         # Some servers of the handshake era end when anything but `initialize` comes first: once more, without probe.
-        if era == "handshake" or not link.is_lost:
+        if opening.era == "handshake" or not link.is_lost:
             raise
-    link = await _started(config, environ, on_event, max_message_bytes, watchdog, peer)
+    link = await _started(opening)
     return await link.opened("handshake", deadline)
 
 
-async def _started(
-    config: ServerConfig,
-    environ: Mapping[str, str],
-    on_event: OnEvent,
-    max_message_bytes: int,
-    watchdog: Watchdog | None,
-    peer: Peer | None,
-) -> "StdioLink":
-    child = await ChildProcess.start(config, environ, lambda line: on_event(LogLine(line)), watchdog)
-    return StdioLink(config, child, on_event, max_message_bytes, peer)
+async def _started(opening: Opening) -> "StdioLink":
+    child = await ChildProcess.start(
+        opening.config, opening.environ, lambda line: opening.on_event(LogLine(line)), opening.watchdog
+    )
+    return StdioLink(opening, child)
 
 
 class StdioLink(StreamLink):
     """A session over a child's pipes.
 
     Args:
-        config: The server, expanded.
-        child: Its process, just started.
-        on_event: Told of changes and log lines.
-        max_message_bytes: Longer messages are refused.
-        peer: The one client that the session is for; None where many share it.
+        opening: What it is opened from.
+        child: The server's process, just started.
     """
 
-    def __init__(
-        self,
-        config: ServerConfig,
-        child: ChildProcess,
-        on_event: OnEvent,
-        max_message_bytes: int,
-        peer: Peer | None = None,
-    ) -> None:
-        super().__init__(config, on_event, max_message_bytes, peer, child.put)
+    def __init__(self, opening: Opening, child: ChildProcess) -> None:
+        super().__init__(opening.config, opening.on_event, opening.max_message_bytes, opening.peer, child.put)
         self._child = child
         child.offer(self._inbox.take)
-        self._reader = spawn(self._read_all(), f"upstream-read-{config.name}")
-        self._watcher = spawn(self._watch_exit(), f"upstream-exit-{config.name}")
+        self._reader = spawn(self._read_all(), f"upstream-read-{self._server}")
+        self._watcher = spawn(self._watch_exit(), f"upstream-exit-{self._server}")
         self._doubter: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:

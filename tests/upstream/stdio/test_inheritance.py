@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from smart_mcp_proxy.errors import UpstreamError
 from smart_mcp_proxy.servers import ServerConfig, expand, load_servers, secrets_of, warnings_about, with_inherited
+from smart_mcp_proxy.upstream.opening import Opening
 from smart_mcp_proxy.upstream.stdio.inheritance import child_environment, inherited, network_hint
 from smart_mcp_proxy.upstream.stdio.stdio import open_stdio
 
@@ -139,9 +140,7 @@ async def test_a_process_really_gets_them(tmp_path: Path) -> None:
     config = ServerConfig("s", "stdio", command=sys.executable, args=("-S", "-E", "-c", code))
     environ = {**OURS, **NOT_OURS, "PATH": os.environ["PATH"], "HTTPS_PROXY": "http://ann:secret@proxy:3128"}
     with pytest.raises(UpstreamError):
-        await open_stdio(
-            config, environ=environ, era="handshake", on_event=lambda event: None, max_message_bytes=1000, watchdog=None
-        )
+        await open_stdio(Opening(config, lambda event: None, "handshake", environ=environ, max_message_bytes=1000))
     got = json.loads(seen.read_text())
     assert got["HTTPS_PROXY"] == "http://proxy:3128" and got["NPM_CONFIG_REGISTRY"] == "https://npm.corp/"
     assert NOT_OURS.keys().isdisjoint(got)

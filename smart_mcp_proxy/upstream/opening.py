@@ -1,0 +1,54 @@
+"""What a session with a server is opened from, whatever the transport."""
+
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from smart_mcp_proxy.io.watchdog import Watchdog
+from smart_mcp_proxy.models import Era
+from smart_mcp_proxy.servers import ServerConfig
+from smart_mcp_proxy.upstream.http_failures import TlsContext
+from smart_mcp_proxy.upstream.oauth.auth_bearer import Bearer
+from smart_mcp_proxy.upstream.protocol.session import Link, OnEvent, Peer
+
+__all__ = ["MAX_MESSAGE_BYTES", "Opener", "Opening"]
+
+MAX_MESSAGE_BYTES: Final = 16 << 20
+"""Largest message accepted from a server: legitimate results reach megabytes, memory has to last for many of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """What a session is opened from; a transport reads what it needs of it.
+
+    Attributes:
+        config: The server, expanded.
+        on_event: Told of changes and log lines.
+        era: What the server spoke last time, to save the probe; None if that is not known.
+        peer: The one client that the session is for; None where many share it.
+        environ: The gateway's own environment.
+        max_message_bytes: Larger messages are refused.
+        tls: Certificates and proxies.
+        bearer: The sign-in that every request carries; closed with the session.
+        watchdog: Ends the server's process group if the gateway is killed.
+    """
+
+    config: ServerConfig
+    on_event: OnEvent
+    era: Era | None = None
+    peer: Peer | None = None
+    environ: Mapping[str, str] = field(default_factory=dict)
+    max_message_bytes: int = MAX_MESSAGE_BYTES
+    tls: TlsContext = field(default_factory=TlsContext)
+    bearer: Bearer | None = None
+    watchdog: Watchdog | None = None
+
+
+Opener = Callable[[Opening], Coroutine[Any, Any, Link]]
+"""Opens a session and agrees on an era with the server within `limits.init_s`.
+
+Raises:
+    UpstreamAuthError: The server asks for a sign-in.
+    UpstreamError: It cannot be started or reached, ends at once, or refuses.
+    UpstreamTimeoutError: It does not answer in time.
+"""
