@@ -2,10 +2,12 @@
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import Final
 
 from smart_mcp_proxy.errors import MissingExtraError
 from smart_mcp_proxy.gateway.indexing.embedding import VectorSetup
 from smart_mcp_proxy.gateway.sandbox import runnable
+from smart_mcp_proxy.plugins import ENGINES_GROUP, load_plugin
 from smart_mcp_proxy.search import Bm25fEngine, Engine
 from smart_mcp_proxy.search.embedders import open_embedder, reopen_embedder, require_packages
 from smart_mcp_proxy.search.embedding import Embedder
@@ -15,16 +17,22 @@ from smart_mcp_proxy.search.engines.rank_bm25 import RankBm25Engine
 from smart_mcp_proxy.search.vectors.vectors import VectorIndex
 from smart_mcp_proxy.settings import Settings
 
-__all__ = ["available", "lexical_engine", "missing_extras", "vector_engine", "vector_setup"]
+__all__ = ["ENGINES", "available", "lexical_engine", "missing_extras", "vector_engine", "vector_setup"]
+
+
+ENGINES: Final[Mapping[str, Callable[[], LexicalEngine]]] = {"builtin": Bm25fEngine, "rank_bm25": RankBm25Engine}
+"""Engines that rank by words, by MCPPROXY_BM25_ENGINE."""
 
 
 def lexical_engine(settings: Settings) -> LexicalEngine:
     """The engine that ranks by words, without tools.
 
     Raises:
-        MissingExtraError: The settings ask for rank-bm25, which is not installed.
+        MissingExtraError: The settings ask for one whose package is not installed.
     """
-    return RankBm25Engine() if settings.bm25_engine == "rank_bm25" else Bm25fEngine()
+    name = settings.bm25_engine
+    engine: LexicalEngine = (ENGINES.get(name) or load_plugin(ENGINES_GROUP, name))()
+    return engine
 
 
 def vector_engine(settings: Settings, embedder: Embedder, vectors: VectorIndex) -> Engine:

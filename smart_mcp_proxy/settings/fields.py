@@ -3,16 +3,24 @@
 import re
 import shlex
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal, get_args
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationInfo, field_validator
-from pydantic.fields import FieldInfo
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    SecretStr,
+    ValidationInfo,
+    field_validator,
+)
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from smart_mcp_proxy.names import RESERVED_NAMES
+from smart_mcp_proxy.plugins import EMBEDDERS_GROUP, ENGINES_GROUP
+from smart_mcp_proxy.settings.choices import OneOf, choices_of
 
-__all__ = ["BEARER", "EXCLUSIVE", "PREFIX", "SECRET_FILES", "Settings", "choices_of"]
+__all__ = ["BEARER", "EXCLUSIVE", "PREFIX", "SECRET_FILES", "Settings"]
 
 PREFIX = "MCPPROXY_"
 EXCLUSIVE = (
@@ -47,11 +55,6 @@ _USER = re.compile(r"[^\s=,]{1,300}(?:=(?:read|write|destructive))?")
 """Somebody who signs in, and what is allowed to them."""
 BEARER = re.compile(r"[!-~]+")
 """What fits an Authorization header after `Bearer `: visible ASCII without spaces."""
-
-
-def choices_of(field: FieldInfo) -> tuple[str, ...]:
-    """The values of an enum field; empty for any other."""
-    return get_args(field.annotation) if get_origin(field.annotation) is Literal else ()
 
 
 def _from_text(value: object, info: ValidationInfo) -> object:
@@ -153,11 +156,11 @@ class Settings(BaseSettings):
         default="CALL_TOOL",
         description="How found tools are offered: by call tools, by registering them, or per client.",
     )
-    embedder: Literal["BM25", "HF", "OPENAI", "HYBRID"] = Field(
+    embedder: Annotated[str, OneOf(EMBEDDERS_GROUP, ("BM25", "HF", "OPENAI", "HYBRID"))] = Field(
         default="BM25",
         description="What ranks tools: words, a local model, OpenAI's vectors, or words and vectors together.",
     )
-    bm25_engine: Literal["builtin", "rank_bm25"] = Field(
+    bm25_engine: Annotated[str, OneOf(ENGINES_GROUP, ("builtin", "rank_bm25"))] = Field(
         default="builtin", description="Which BM25 implementation to use."
     )
     hf_model: str = Field(

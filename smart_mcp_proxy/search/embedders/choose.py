@@ -6,11 +6,13 @@ from contextlib import suppress
 from functools import lru_cache, partial
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from smart_mcp_proxy.errors import EmbeddingError, MissingExtraError
+from smart_mcp_proxy.plugins import EMBEDDERS_GROUP, load_plugin
 from smart_mcp_proxy.search.embedders.minilm import MiniLmEmbedder
 from smart_mcp_proxy.search.embedders.openai import OPENAI_URL, OpenAiEmbedder, id_prefix
 from smart_mcp_proxy.search.embedders.snapshot import find_snapshot
@@ -19,7 +21,7 @@ from smart_mcp_proxy.search.embedding import Embedder, ViewEmbedder
 from smart_mcp_proxy.search.text import QUERY_LIMIT_CHARS
 from smart_mcp_proxy.settings import Settings
 
-__all__ = ["CachedQueries", "open_embedder", "reopen_embedder", "require_packages"]
+__all__ = ["EMBEDDERS", "CachedQueries", "open_embedder", "reopen_embedder", "require_packages"]
 
 _CACHED_QUERIES = 256
 """Agents repeat themselves within a task; 0.4 to 3 MB, by dimension, and at most 4 MB of queries."""
@@ -77,9 +79,8 @@ def open_embedder(
         EmbeddingError: The model does not load, or the service does not answer.
     """
     embedder = _chosen(settings, environ, is_installed)()
-    # Views of queries were measured with local models only.
-    embed_queries = None if isinstance(embedder, OpenAiEmbedder) else embedder.embed_queries
-    return CachedQueries(ViewEmbedder(embedder, embed_queries))
+    # Those without it take a query as one text: views of queries were measured with local models only.
+    return CachedQueries(ViewEmbedder(embedder, getattr(embedder, "embed_queries", None)))
 
 
 def reopen_embedder(
@@ -118,22 +119,30 @@ def require_packages(
         _chosen(settings, environ, is_installed)
 
 
-_Open = Callable[[], MiniLmEmbedder | OpenAiEmbedder | SentenceTransformerEmbedder]
+_Open = Callable[[], Embedder]
+_IsInstalled = Callable[[str], bool]
 
 
-def _chosen(settings: Settings, environ: Mapping[str, str], is_installed: Callable[[str], bool]) -> _Open:
+def _chosen(settings: Settings, environ: Mapping[str, str], is_installed: _IsInstalled) -> _Open:
     """Choose the function that opens the embedder."""
-    if settings.embedder == "OPENAI":
-        return _choose_openai(settings, environ, is_installed)
+    choose = EMBEDDERS.get(settings.embedder, _choose_plugin)
+    return choose(settings, environ, is_installed)
+
+
+def _choose_plugin(settings: Settings, environ: Mapping[str, str], is_installed: _IsInstalled) -> _Open:
+    return partial(load_plugin(EMBEDDERS_GROUP, settings.embedder), settings, environ)
+
+
+def _choose_hybrid(settings: Settings, environ: Mapping[str, str], is_installed: _IsInstalled) -> _Open:
     try:
         return _choose_local(settings, environ, is_installed)
     except MissingExtraError:
-        if settings.embedder != "HYBRID" or not environ.get("OPENAI_API_KEY") or not is_installed("openai"):
+        if not environ.get("OPENAI_API_KEY") or not is_installed("openai"):
             raise
         return _choose_openai(settings, environ, is_installed)
 
 
-def _choose_local(settings: Settings, environ: Mapping[str, str], is_installed: Callable[[str], bool]) -> _Open:
+def _choose_local(settings: Settings, environ: Mapping[str, str], is_installed: _IsInstalled) -> _Open:
     model = settings.hf_model
     folder = find_snapshot(model, environ)
     is_folder_meant = Path(model).expanduser().is_absolute() or model.startswith(".")
@@ -157,7 +166,7 @@ def _choose_local(settings: Settings, environ: Mapping[str, str], is_installed: 
     )
 
 
-def _choose_openai(settings: Settings, environ: Mapping[str, str], is_installed: Callable[[str], bool]) -> _Open:
+def _choose_openai(settings: Settings, environ: Mapping[str, str], is_installed: _IsInstalled) -> _Open:
     if not all(map(is_installed, ("faiss", "openai"))):
         raise _missing(settings.embedder, "openai", "The extra is smart-mcp-proxy[openai].")
     key = environ.get("OPENAI_API_KEY", "").strip()
@@ -175,3 +184,11 @@ def _missing(embedder: str, package: str, hint: str) -> MissingExtraError:
         f"MCPPROXY_EMBEDDER={embedder} needs {package} and faiss-cpu. Install them: pip install {package} faiss-cpu",
         hint=hint,
     )
+
+
+EMBEDDERS: Final[Mapping[str, Callable[[Settings, Mapping[str, str], _IsInstalled], _Open]]] = {
+    "HF": _choose_local,
+    "OPENAI": _choose_openai,
+    "HYBRID": _choose_hybrid,
+}
+"""What chooses the function that opens an embedder, by MCPPROXY_EMBEDDER; BM25 has none."""

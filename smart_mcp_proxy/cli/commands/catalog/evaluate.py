@@ -2,17 +2,17 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal, cast, get_args
+from typing import Annotated
 
 from cyclopts import App, Parameter
 
 from smart_mcp_proxy.cli.support.failure import UsageError
 from smart_mcp_proxy.cli.support.start import open_settings
+from smart_mcp_proxy.plugins import EMBEDDERS_GROUP, is_plugin
+from smart_mcp_proxy.settings import Settings
+from smart_mcp_proxy.settings.choices import choices_of
 
 __all__ = ["app"]
-
-SystemName = Literal["BM25", "RANK_BM25", "HF", "OPENAI", "HYBRID"]
-"""MCPPROXY_EMBEDDER's values, and the other lexical engine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ async def evaluate(
     /,
     *,
     tools: Path | None = None,
-    embedder: SystemName | None = None,
+    embedder: str | None = None,
     compare: str | None = None,
     sources: Annotated[Sources, Parameter(name="*")] = ALL_SOURCES,
     rankings: Path | None = None,
@@ -84,7 +84,7 @@ async def evaluate(
     """
     if embedder and compare:
         raise UsageError("--embedder and --compare are both given.", hint="Name all systems in --compare.")
-    names = _names(compare) if compare else (embedder,) if embedder else ()
+    names = _names(compare) if compare else (_system("--embedder", embedder),) if embedder else ()
     settings = open_settings()
     # Here and not above: a mistyped option is answered without waiting for the gateway.
     from smart_mcp_proxy.cli.commands.catalog.eval_command import Choice, measure
@@ -105,13 +105,18 @@ async def evaluate(
     )
 
 
-def _names(text: str) -> tuple[SystemName, ...]:
+def _names(text: str) -> tuple[str, ...]:
     """The systems of a comma-separated list, at least two."""
-    known = get_args(SystemName)
-    names = tuple(dict.fromkeys(name.strip().upper() for name in text.split(",") if name.strip()))
-    for name in names:
-        if name not in known:
-            raise UsageError(f"--compare names {name!r}.", hint=f"Known: {', '.join(known)}.")
+    names = tuple(dict.fromkeys(_system("--compare", name) for name in text.split(",") if name.strip()))
     if len(names) < 2:
         raise UsageError(f"--compare is {text!r}.", hint="Name at least two, as in BM25,HYBRID.")
-    return cast("tuple[SystemName, ...]", names)
+    return names
+
+
+def _system(option: str, text: str) -> str:
+    """The name of a system: one of MCPPROXY_EMBEDDER's values, or the other engine that ranks by words."""
+    known = (*choices_of(Settings.model_fields["embedder"]), "RANK_BM25")
+    name = next((each for each in known if each == text.strip().upper()), text.strip())
+    if name not in known and not is_plugin(EMBEDDERS_GROUP, name):
+        raise UsageError(f"{option} names {name!r}.", hint=f"Known: {', '.join(known)}.")
+    return name

@@ -134,7 +134,7 @@ def test_the_tools_of_the_data_directory_are_measured_without_a_file(run: Run, h
         (["nowhere.jsonl"], "nowhere.jsonl cannot be read: No such file or directory."),
         (["broken.jsonl"], "broken.jsonl:2: not JSON: Expecting value at character 1."),
         (["queries.jsonl", "--tools", "broken.jsonl"], "broken.jsonl:1: no 'server'."),
-        (["queries.jsonl", "--embedder", "WORD2VEC"], '"WORD2VEC"'),
+        (["queries.jsonl", "--embedder", "WORD2VEC"], "--embedder names 'WORD2VEC'."),
         (["queries.jsonl", "--compare", "BM25"], "--compare is 'BM25'."),
         (["queries.jsonl", "--compare", "BM25,GREP"], "--compare names 'GREP'."),
         (["queries.jsonl", "--compare", "BM25,HF", "--embedder", "HF"], "both given"),
