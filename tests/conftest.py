@@ -1,5 +1,6 @@
 """Fixtures that every test may use."""
 
+import gc
 import logging
 import os
 import tempfile
@@ -48,6 +49,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
     here = Path(__file__).parent
     shared = {item.path for item in items if not SHARED.isdisjoint(getattr(item, "fixturenames", ()))}
     items.sort(key=lambda item: turn_of(item.path.relative_to(here), is_shared=item.path in shared))
+
+
+def pytest_collection_finish() -> None:
+    """Leaves what was collected out of collections: a test that asks for one waits for its own objects alone."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -5,10 +5,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 LIMIT_S = 240
 
 
+@pytest.mark.long  # runs the benchmark
 def test_the_benchmark_counts_and_times_what_is_scanned(tmp_path: Path) -> None:
     """The repository's sets always, and a file of tools beside them."""
     tools = tmp_path / "tools.jsonl"

@@ -101,6 +101,7 @@ steps = st.lists(
 
 @given(steps)
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@pytest.mark.long  # thousands of links
 def test_nobody_ever_finds_what_another_was_linked_to(given_links: list[tuple[str, str, list[str], float]]) -> None:
     """Whatever is linked when, everybody finds exactly what was given to them within the hour, the latest first."""
     with create_engine("sqlite://").begin() as connection:

@@ -401,6 +401,7 @@ def test_the_overview_shows_config_running_gateways_and_next_steps(running: Path
     assert "mcpproxy demo" in run(at_terminal=True).out
 
 
+@pytest.mark.long  # a process for each command
 def test_output_for_a_pipe_is_not_wrapped_or_colored(running: Path, tmp_path: Path) -> None:
     """Off a terminal there are no escape sequences, no progress, and one line for each row."""
     done: Done = run_process("tool", "list", cwd=tmp_path, env=environment(running))

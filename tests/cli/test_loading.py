@@ -4,6 +4,8 @@ import json
 import subprocess
 import sys
 
+import pytest
+
 COUNT_COLLECTIONS = """
 import asyncio, gc, json, sys
 from smart_mcp_proxy import cli
@@ -36,6 +38,7 @@ def loaded(*words: str) -> tuple[list[int], bool, bool, list[str]]:
     return rounds, is_on, is_settled, modules
 
 
+@pytest.mark.long  # a process that loads everything
 def test_nothing_is_collected_while_the_gateway_is_loaded() -> None:
     """The collector is on again once it serves."""
     rounds, is_on, is_settled, _ = loaded("serve")
@@ -44,6 +47,7 @@ def test_nothing_is_collected_while_the_gateway_is_loaded() -> None:
     assert is_settled
 
 
+@pytest.mark.long  # several processes that load everything
 def test_a_command_hardly_collects_while_it_loads() -> None:
     """Young objects a few times, everything not once."""
     rounds, is_on, _, _ = loaded("search", "x")
@@ -66,6 +70,7 @@ NOT_ON_STDIO = {
 }
 
 
+@pytest.mark.long  # several processes that load everything
 def test_the_door_for_agents_over_http_is_not_loaded_for_a_client_on_stdio() -> None:
     """The command line's socket is there all the same, and with it the REST."""
     _, _, _, modules = loaded("serve")

@@ -249,6 +249,7 @@ def test_an_entry_is_shown_with_every_character_of_it(home: Path, run: Run) -> N
     assert "caf\u00e9" in done.out
 
 
+@pytest.mark.long  # a gateway for each way
 def test_an_import_answers_alike_with_a_gateway_and_without(home: Path, gateway: Path, run: Run) -> None:
     """The same fields, so that a program need not know which of them did it."""
     text = '{"mcpServers": {"i": {"command": "x"}}}'

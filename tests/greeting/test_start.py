@@ -96,6 +96,7 @@ async def test_the_answers_without_servers_are_the_bytes_that_the_sdk_would_have
     assert await early(tmp_path, FIRST, "{}") == first
 
 
+@pytest.mark.long  # eight processes; without servers stays quick
 async def test_the_answers_with_servers_are_the_bytes_that_the_sdk_would_have_sent(tmp_path: Path) -> None:
     """At the first start ever, and at a later one that knows whether they have prompts."""
     first = await early(tmp_path, "fastmcp", ONE_SERVER)
@@ -104,6 +105,7 @@ async def test_the_answers_with_servers_are_the_bytes_that_the_sdk_would_have_se
     assert await early(tmp_path, FIRST, ONE_SERVER) == await late([tmp_path, tmp_path], ONE_SERVER)
 
 
+@pytest.mark.long  # a whole start; tests/interaction/test_start_door.py is quick
 async def test_what_needs_the_gateway_is_answered_when_it_is_there(tmp_path: Path) -> None:
     """In a session that the SDK knows of, half a line at the hand-over included; nothing is answered twice."""
     prepared(tmp_path)
@@ -351,6 +353,7 @@ def with_todo(more: dict[str, Any]) -> str:
 
 
 @pytest.mark.parametrize(("words", "settings", "more"), [*NEEDS_CATALOG, *NEEDS_SETTINGS])
+@pytest.mark.long  # a process for each setting
 async def test_only_a_default_start_is_answered_before_the_gateway_is_there(
     tmp_path: Path, words: tuple[str, ...], settings: dict[str, str], more: dict[str, Any]
 ) -> None:
@@ -389,6 +392,7 @@ async def test_a_start_with_other_settings_answers_otherwise_than_the_default(
     assert said != default_pair()
 
 
+@pytest.mark.long  # two whole starts
 async def test_a_client_is_told_where_the_list_has_changed_since_the_last_start(tmp_path: Path) -> None:
     """Of the list, and of prompts that were not there; the next start knows better."""
     file = prepared(tmp_path)
@@ -435,6 +439,7 @@ async def test_another_gateway_is_told_more_and_therefore_later(tmp_path: Path) 
         assert (await start.answers(1))[1]["result"]["capabilities"]["experimental"]
 
 
+@pytest.mark.long  # a whole start; over stdio it stays quick
 async def test_over_http_a_connection_is_taken_before_the_gateway_is_loaded(tmp_path: Path) -> None:
     """Who connects waits until there is an answer, instead of being refused."""
     with socket.create_server(("127.0.0.1", 0)) as free:

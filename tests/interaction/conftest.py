@@ -22,6 +22,8 @@ from doors import (
 )
 from wires import LINE_LIMIT_BYTES, StdioWire, Wire, http_wire
 
+QUICK_DOORS = {("stdio", "handshake"), ("http", "modern")}
+"""Each transport and each era once; what a test shows at the other doors as well, `make test-long` shows there."""
 WIRES = [("stdio", "handshake"), ("stdio", "modern"), ("http", "handshake"), ("http", "modern")]
 
 
@@ -37,6 +39,19 @@ def canary_kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     yield
     assert not run_canary.leaks, run_canary.leaks[:9]
     assert not (files := list(run_canary.found_in_files(tmp_path_factory.getbasetemp()))), files[:9]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks the tests at other doors than the quick ones as long."""
+    for item in items:
+        values = getattr(getattr(item, "callspec", None), "params", {}).values()
+        if item.path.parent == Path(__file__).parent and any(_is_slow_door(value) for value in values):
+            item.add_marker(pytest.mark.long)
+
+
+def _is_slow_door(value: object) -> bool:
+    return value in DOORS and value not in QUICK_DOORS
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

@@ -368,6 +368,7 @@ async def test_a_state_is_of_no_use_to_another_principal(tokened: tuple[House, d
 @pytest.mark.requirement("input-principals")
 @given(seed=st.integers(0, 2**32))
 @settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@pytest.mark.long  # many clients
 async def test_interleaved_questions_of_several_clients_never_meet(
     tokened: tuple[House, dict[str, str]], seed: int
 ) -> None:

@@ -524,6 +524,7 @@ async def test_a_caller_that_leaves_ends_it_at_the_server(broker: Broker, tool: 
 
 
 @pytest.mark.requirement("broker-stream-end")
+@pytest.mark.long  # megabytes
 async def test_a_caller_that_does_not_read_holds_the_server_back(broker: Broker) -> None:
     """A stream of 64 MB is not collected in memory, and arrives whole when it is read."""
     body = calling("many", count=1_000, size=65_536)

@@ -293,6 +293,7 @@ def filled(schema: dict[str, Any], text: str) -> list[Any]:
 
 
 @pytest.mark.requirement("manage-no-spawn")
+@pytest.mark.long  # hundreds of calls; no word of an agent stays quick
 async def test_no_argument_of_any_tool_and_no_body_starts_a_process(tmp_path: Path) -> None:
     """Every tool that an agent is listed, every argument of it, and every address that it could ask over HTTP."""
     shell = f"touch {tmp_path}/proof"

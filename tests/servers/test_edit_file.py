@@ -156,6 +156,7 @@ for count in range(50):
 """
 
 
+@pytest.mark.long  # two processes that edit one file by turns
 def test_two_processes_lose_nothing_of_each_other(tmp_path: Path) -> None:
     """Fifty patches of one server and fifty new servers from each; a reader never sees half a file."""
     path = tmp_path / "mcp_config.json"

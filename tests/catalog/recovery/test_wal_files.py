@@ -122,6 +122,7 @@ async def test_a_kill_before_it_was_noticed_takes_no_decision(
 
 
 @REMOVED
+@pytest.mark.long  # processes that wait for each other
 async def test_who_starts_before_it_was_noticed_waits_for_it(
     open_catalog: OpenCatalog, data_dir: Path, tool: MakeTool, removed: tuple[str, ...]
 ) -> None:

@@ -162,6 +162,7 @@ def test_on_a_terminal_it_shows_what_it_asks_about(run: Run, shop: Path) -> None
 
 
 @pytest.mark.parametrize("loss", ["removed", "emptied", "older copy"])
+@pytest.mark.long  # tests/catalog/recovery shows the same below the command
 def test_a_lost_catalog_shows_nothing_before_the_user_says_so(run: Run, shop: Path, loss: str) -> None:
     """What waited does not come back as a first list; `approve --all` is the way out."""
     older = (shop / "proxy.db").read_bytes()

@@ -101,6 +101,7 @@ def test_http_answers_before_its_servers_do(tmp_path: Path) -> None:
         assert "Traceback" not in err
 
 
+@pytest.mark.long  # a whole start; the report for people stays quick
 def test_http_json_is_one_report(project: Path) -> None:
     """Address, health and servers as one object; a token is needed, and never shown."""
     with process("serve", "--http", "--port", "0", "--json", cwd=project, AUTH_TOKEN="very-secret") as gateway:
@@ -189,6 +190,7 @@ def test_what_keeps_it_from_serving_is_2(project: Path, run: Run) -> None:
     assert str(project / "data") in done.err
 
 
+@pytest.mark.long  # eight servers; tests/cli/test_demo_servers.py calls them all
 def test_the_demo_can_be_served(tmp_path: Path) -> None:
     """The bundled servers over HTTP, and the temporary folder goes with the process."""
     with process("demo", "--serve", cwd=tmp_path, PORT="0") as gateway:
@@ -269,6 +271,7 @@ def test_doctor_says_how_many_tools_are_embedded(project: Path) -> None:
         assert gateway.wait(TIMEOUT_S) == 0
 
 
+@pytest.mark.long  # a whole start; tests/catalog refuses it in this process
 def test_a_catalog_of_a_newer_program_is_refused(project: Path) -> None:
     """F45: status 2, one sentence with file, version and the way out, and no traceback; the file stays as it is."""
     file = project / "data" / "proxy.db"
