@@ -42,13 +42,13 @@ PAIR = ("todo:add_task", "clock:now")
 QUERIES = (
     "add a task to the todo list",
     "convert a time to another time zone",
-    "multiply two numbers",
-    "read a text file",
-    "find a contact by name",
-    "write a note",
+    "days between two dates",
+    "add a task",
+    "find the name of a color",
+    "delete a task",
     "mix two colors",
-    "count the words of a text",
-    "list files in a folder",
+    "name the day of a date",
+    "list the time zones",
     "mark a task as done",
 )
 ROUTES = (("CALL_TOOL", "any"), ("DYNAMIC", "any"), ("AUTO", "claude-code"), ("AUTO", "cursor"))

@@ -1,65 +1,108 @@
 """Demo server `todo`: a task list, kept in memory while the server runs."""
 
-from contextlib import nullcontext
+from collections.abc import Iterator
 from datetime import date
 from typing import Any
 
-from smart_mcp_proxy.demo.records import Record, Records
 from smart_mcp_proxy.demo.tool import Server, Tool, boolean, integer, items, string
 
 __all__ = ["SERVER"]
 
 _PRIORITIES = ["high", "normal", "low"]
 _STATES = ["open", "done", "all"]
+_MAX_TASKS = 1000
+"""Keeps a server that is fed by a loop small."""
+
+Task = dict[str, Any]
 
 
-def add_task(tasks: Records, title: str, priority: str, due: str) -> dict[str, Any]:
+class Tasks:
+    """Tasks by a number that is never used again."""
+
+    def __init__(self) -> None:
+        self._tasks: dict[int, Task] = {}
+        self._last_id = 0
+
+    def __iter__(self) -> Iterator[Task]:
+        return iter(self._tasks.values())
+
+    def add(self, **fields: Any) -> Task:
+        """A new task with these fields and an `id`.
+
+        Raises:
+            ValueError: There are 1,000 tasks already.
+        """
+        if len(self._tasks) >= _MAX_TASKS:
+            raise ValueError(f"There are {_MAX_TASKS} tasks already. Delete one first.")
+        self._last_id += 1
+        task = self._tasks[self._last_id] = {"id": self._last_id, **fields}
+        return task
+
+    def get(self, id: int) -> Task:
+        """The task with that number, to be read or changed in place.
+
+        Raises:
+            ValueError: There is none.
+        """
+        if (task := self._tasks.get(id)) is None:
+            raise ValueError(f"There is no task {id}.")
+        return task
+
+    def delete(self, id: int) -> Task:
+        """Forget the task with that number and return it; raises like `get`."""
+        task = self.get(id)
+        del self._tasks[id]
+        return task
+
+
+def add_task(tasks: Tasks, title: str, priority: str, due: str) -> dict[str, Any]:
     """Puts a new task on the list."""
     return tasks.add(title=title, priority=priority, due=_checked(due), is_done=False)
 
 
-def list_tasks(tasks: Records, state: str) -> dict[str, Any]:
+def list_tasks(tasks: Tasks, state: str) -> dict[str, Any]:
     """The tasks, most urgent first."""
     wanted = [task for task in tasks if state == "all" or task["is_done"] == (state == "done")]
     return {"tasks": sorted(wanted, key=_urgency)}
 
 
-def complete_task(tasks: Records, id: int) -> dict[str, Any]:
+def complete_task(tasks: Tasks, id: int) -> dict[str, Any]:
     """Marks a task as done."""
     task = tasks.get(id)
     task["is_done"] = True
     return task
 
 
-def reopen_task(tasks: Records, id: int) -> dict[str, Any]:
+def reopen_task(tasks: Tasks, id: int) -> dict[str, Any]:
     """Marks a task as not done."""
     task = tasks.get(id)
     task["is_done"] = False
     return task
 
 
-def reschedule_task(tasks: Records, id: int, due: str) -> dict[str, Any]:
+def reschedule_task(tasks: Tasks, id: int, due: str) -> dict[str, Any]:
     """Moves a task to another day."""
     task = tasks.get(id)
     previous, task["due"] = task["due"], _checked(due)
     return {"due": task["due"], "previous_due": previous}
 
 
-def delete_task(tasks: Records, id: int) -> str:
+def delete_task(tasks: Tasks, id: int) -> str:
     """Takes a task off the list."""
     return f"Deleted task {id}, '{tasks.delete(id)['title']}'."
 
 
-def clear_done_tasks(tasks: Records) -> str:
+def clear_done_tasks(tasks: Tasks) -> str:
     """Takes all finished tasks off the list."""
-    return f"Deleted {tasks.delete_where(lambda task: bool(task['is_done']))} tasks."
+    done = [tasks.delete(task["id"]) for task in tuple(tasks) if task["is_done"]]
+    return f"Deleted {len(done)} tasks."
 
 
 def _checked(due: str) -> str:
     return date.fromisoformat(due).isoformat() if due else ""
 
 
-def _urgency(task: Record) -> tuple[bool, int, str]:
+def _urgency(task: Task) -> tuple[bool, int, str]:
     return task["is_done"], _PRIORITIES.index(task["priority"]), task["due"] or "9999-12-31"
 
 
@@ -75,7 +118,7 @@ _TASK = {
 
 SERVER = Server(
     instructions="A to-do list with priorities and due dates. It is forgotten when the server stops.",
-    open=lambda: nullcontext(Records("task")),
+    new_state=Tasks,
     tools=(
         Tool(
             add_task,

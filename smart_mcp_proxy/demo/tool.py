@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Literal, NamedTuple
 
 __all__ = ["Server", "Tool", "array", "boolean", "integer", "items", "number", "string"]
@@ -59,7 +58,7 @@ class Tool(NamedTuple):
 
     Attributes:
         run: Called with the arguments by name (and first the server's state, where it has one). Returns a text, or
-            a dict for `structuredContent`. A ValueError, ArithmeticError or OSError is the tool's failure.
+            a dict for `structuredContent`. A ValueError or ArithmeticError is the tool's failure.
         title: Display name.
         description: What it does, for the model that has to choose.
         parameters: Schema of each parameter.
@@ -123,12 +122,12 @@ class Server(NamedTuple):
     Attributes:
         instructions: What it is for, for the model.
         tools: In the order of the list.
-        open: Makes what the server remembers while it runs; without it the tools get no state.
+        new_state: Makes what the server remembers while it runs; without it the tools get no state.
     """
 
     instructions: str
     tools: tuple[Tool, ...]
-    open: Callable[[], AbstractContextManager[object]] = nullcontext
+    new_state: Callable[[], object] = lambda: None
 
 
 def _check(name: str, value: object, schema: Schema) -> None:

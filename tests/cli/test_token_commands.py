@@ -14,13 +14,13 @@ from smart_mcp_proxy.cli.support.failure import UsageError
 @pytest.fixture
 def servers(home: Path) -> None:
     """Two configured servers and a profile."""
-    file = some_servers("todo", "notes") | {"profiles": {"work": {"servers": ["todo"]}}}
+    file = some_servers("todo", "colors") | {"profiles": {"work": {"servers": ["todo"]}}}
     (home / "mcp_config.json").write_text(json.dumps(file))
 
 
 def test_a_token_is_shown_once_and_stored_as_a_hash(run: Run, servers: None, home: Path) -> None:
     """stdout holds it and nothing else, so that a script can take it; no later command has a byte of it."""
-    made = run("token", "create", "ci", "--servers", "todo,notes", "--expires", "30d")
+    made = run("token", "create", "ci", "--servers", "todo,colors", "--expires", "30d")
     assert made.status == 0
     token = made.out.strip()
     assert token.startswith("mcpp_") and len(token) == 48 and made.out.count("\n") == 1
@@ -29,7 +29,7 @@ def test_a_token_is_shown_once_and_stored_as_a_hash(run: Run, servers: None, hom
     again = run("token", "create", "ci")
     ended = run("token", "revoke", "ci")
     assert (listed.status, again.status, ended.status) == (0, 1, 0)
-    assert "read on todo, notes" in listed.out
+    assert "read on todo, colors" in listed.out
     assert "revoked" in run("token", "list").out
     shown = "".join(done.out + done.err for done in (listed, again, ended, run("token", "list", "--json")))
     assert token not in shown
@@ -51,7 +51,7 @@ def test_json_has_the_same_facts(run: Run, servers: None) -> None:
 @pytest.mark.parametrize(
     ("words", "status", "said"),
     [
-        (["create", "x", "--servers", "tood"], 1, "Known: notes, todo."),
+        (["create", "x", "--servers", "tood"], 1, "Known: colors, todo."),
         (["create", "x", "--profile", "wrok"], 1, "Known: work."),
         (["create", "x", "--servers", ","], 2, "--servers names none"),
         (["create", "x", "--expires", "5"], 2, "Write 45m, 12h, 30d, 8w or never."),
