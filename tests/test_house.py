@@ -5,7 +5,8 @@ import subprocess
 import sys
 import tomllib
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import NamedTuple
@@ -57,8 +58,19 @@ class Source(NamedTuple):
     tree: ast.Module
 
 
-def sources(package: Path) -> Iterator[Source]:
+def sources(package: Path) -> Iterable[Source]:
     """All Python files of a package."""
+    return sources_of_the_house() if package == PACKAGE else read_sources(package)
+
+
+@cache
+def sources_of_the_house() -> list[Source]:
+    """Those that every rule looks at, read once."""
+    return list(read_sources(PACKAGE))
+
+
+def read_sources(package: Path) -> Iterator[Source]:
+    """All Python files of a package, read now."""
     for file in sorted(package.rglob("*.py")):
         text = file.read_text(encoding="utf-8")
         yield Source(file.relative_to(package).as_posix(), text.splitlines(), ast.parse(text))
@@ -125,7 +137,7 @@ def imported(source: Source, modules: Collection[str]) -> set[str]:
 
 def is_for_types(node: ast.AST) -> bool:
     """Whether the node is an `if TYPE_CHECKING`."""
-    return isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
 
 
 def long_functions(package: Path) -> list[str]:
@@ -159,7 +171,7 @@ def swallowing_line(node: ast.AST) -> int | None:
     if isinstance(node, ast.ExceptHandler):
         is_broad = node.type is None or not BROAD.isdisjoint(names_in(node.type))
         return node.lineno if is_broad and not isinstance(node.body[-1], ast.Raise) else None
-    if isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] == "suppress":
+    if isinstance(node, ast.Call) and "suppress" in (getattr(node.func, "id", ""), getattr(node.func, "attr", "")):
         return node.lineno if any(not BROAD.isdisjoint(names_in(arg)) for arg in node.args) else None
     return None
 
@@ -227,8 +239,8 @@ def is_private_use(node: ast.AST, modules: set[str], package: str, *, may_reach_
         paths = [alias.name for alias in node.names]
     elif isinstance(node, ast.ImportFrom):
         paths = [f"{node.module}.{alias.name}" for alias in node.names]
-    elif isinstance(node, ast.Attribute) and ast.unparse(node.value) in modules:
-        return is_private(node.attr) and not may_reach_out and ast.unparse(node) not in DOCUMENTED
+    elif isinstance(node, ast.Attribute) and is_private(node.attr) and ast.unparse(node.value) in modules:
+        return not may_reach_out and ast.unparse(node) not in DOCUMENTED
     else:
         return False
     return any(

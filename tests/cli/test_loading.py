@@ -83,6 +83,7 @@ def test_the_door_for_agents_over_http_is_not_loaded_for_a_client_on_stdio() -> 
     assert done.stdout == "set()\n"
 
 
+@pytest.mark.long  # a process that loads everything
 def test_the_rules_of_the_scanner_are_not_loaded_at_the_start() -> None:
     """They are when a definition is scanned for the first time."""
     _, _, _, modules = loaded("serve")

@@ -308,6 +308,7 @@ async def test_the_tool_is_found_by_name_by_description_and_by_trying(older: Pro
 
 
 @pytest.mark.seed("older-form")
+@pytest.mark.long  # a process of its own
 async def test_a_server_of_the_older_form_is_understood(older: ProxyClient) -> None:
     """What it says in annotations today's models drop; what was asked for says the same."""
     assert [tool.name for tool in await older.list_tools()] == ["old_add"]

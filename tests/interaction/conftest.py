@@ -22,8 +22,10 @@ from doors import (
 )
 from wires import LINE_LIMIT_BYTES, StdioWire, Wire, http_wire
 
-QUICK_DOORS = {("stdio", "handshake"), ("http", "modern")}
-"""Each transport and each era once; what a test shows at the other doors as well, `make test-long` shows there."""
+QUICK_DOORS = {("memory", "handshake"), ("http", "modern")}
+"""Both eras, in this process. What a test shows at the other doors as well, `make test-long` shows there."""
+ON_PIPES = {"test_bad_input.py", "test_call_door.py"}
+"""Files whose tests are quick over stdio, too: a gateway process takes seconds, and most of them one each."""
 WIRES = [("stdio", "handshake"), ("stdio", "modern"), ("http", "handshake"), ("http", "modern")]
 
 
@@ -44,14 +46,17 @@ def canary_kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Marks the tests at other doors than the quick ones as long."""
+    names = {"-".join(door) for door in DOORS}
     for item in items:
+        if item.path.parent != Path(__file__).parent:
+            continue
+        quick = QUICK_DOORS | ({("stdio", "handshake")} if item.path.name in ON_PIPES else set())
         values = getattr(getattr(item, "callspec", None), "params", {}).values()
-        if item.path.parent == Path(__file__).parent and any(_is_slow_door(value) for value in values):
+        doors = {
+            "-".join(value) if value in DOORS else value for value in values if isinstance(value, str) or value in DOORS
+        }
+        if doors & names - {"-".join(door) for door in quick}:
             item.add_marker(pytest.mark.long)
-
-
-def _is_slow_door(value: object) -> bool:
-    return value in DOORS and value not in QUICK_DOORS
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

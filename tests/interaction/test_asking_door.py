@@ -147,6 +147,7 @@ async def test_a_prompt_and_a_resource_may_ask_too(house: House, transport: str,
 
 @pytest.mark.requirement("input-asked")
 @pytest.mark.parametrize("era", ["handshake", "modern"])
+@pytest.mark.long  # a whole start; over HTTP it stays quick
 async def test_a_client_on_a_pipe_is_asked_in_every_call(tmp_path: Path, era: Era) -> None:
     """Also in those that the gateway would answer without the SDK, for a client that cannot be asked."""
     servers = {"may": asking_server(tmp_path / "ledger", input_requests=True, pin=["ask"])}

@@ -187,6 +187,7 @@ COLD = [
 
 @pytest.mark.requirement("contents-cold")
 @pytest.mark.parametrize(("transport", "era", "method"), COLD)
+@pytest.mark.long  # three whole starts
 async def test_who_asks_once_right_after_the_first_start_gets_everything(
     transport: str, era: Any, method: str, tmp_path: Path
 ) -> None:

@@ -22,7 +22,7 @@ from smart_mcp_proxy.settings import Settings
 pytestmark = pytest.mark.anyio
 
 LIMIT_S = 30
-HANDSHAKE_DOORS = ["memory", "stdio", "http", "sse"]
+HANDSHAKE_DOORS = ["memory", pytest.param("stdio", marks=pytest.mark.long), "http", "sse"]
 OWN_TOOLS = 6
 
 
@@ -380,6 +380,7 @@ async def test_over_stdio_a_process_serves_one_profile(era: Any, routing: str, l
 
 
 @pytest.mark.requirement("profile-unknown")
+@pytest.mark.long  # a whole start; tests/cli refuses the same in this process
 async def test_a_process_for_an_unknown_profile_does_not_start(ledger: Path, tmp_path: Path) -> None:
     """It says so, and which there are."""
     config = {"mcpServers": odd_servers(ledger), "profiles": {"work": {}}}

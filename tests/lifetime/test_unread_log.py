@@ -28,6 +28,7 @@ def full_pipe() -> Iterator[int]:
     os.close(reader)
 
 
+@pytest.mark.long  # a whole start
 async def test_a_log_that_nobody_reads_holds_nothing_up(tmp_path: Path, full_pipe: int) -> None:
     """F64: the gateway starts, serves and ends as ever, at its most talkative."""
     world = World(tmp_path / "world")

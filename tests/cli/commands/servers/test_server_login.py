@@ -78,6 +78,7 @@ async def test_login_prints_the_address_and_logout_forgets(env: dict[str, str], 
         assert (status, "Nobody was signed in to server 'web'." in err) == (0, True)
 
 
+@pytest.mark.long  # a process of its own
 async def test_ctrl_c_ends_the_wait_and_frees_the_port(env: dict[str, str]) -> None:
     """Exit status 130, nothing stored, nobody listens any more."""
     with anyio.fail_after(60):
