@@ -190,12 +190,12 @@ def test_what_keeps_it_from_serving_is_2(project: Path, run: Run) -> None:
     assert str(project / "data") in done.err
 
 
-@pytest.mark.long  # eight servers; tests/cli/test_demo_servers.py calls them all
+@pytest.mark.long  # starts the bundled servers; tests/cli/test_demo_servers.py calls them all
 def test_the_demo_can_be_served(tmp_path: Path) -> None:
     """The bundled servers over HTTP, and the temporary folder goes with the process."""
     with process("demo", "--serve", cwd=tmp_path, PORT="0") as gateway:
         said = read_until(gateway.stderr, "Ctrl-C")
-        assert re.search(r"calculator +stdio +ready", said)
+        assert re.search(r"colors +stdio +ready", said)
         gateway.terminate()
         assert gateway.wait(TIMEOUT_S) == 0
     assert not (tmp_path / "data").exists()
