@@ -11,7 +11,7 @@ from pathlib import Path
 
 from bench.sampler import Sampler
 from smart_mcp_proxy.cli.support.loop import run
-from smart_mcp_proxy.gateway import Gateway
+from smart_mcp_proxy.gateway import open_gateway
 from smart_mcp_proxy.io import busy_poll
 from smart_mcp_proxy.servers import load_servers
 from smart_mcp_proxy.settings import Settings
@@ -28,7 +28,7 @@ async def serve(options: argparse.Namespace) -> int:
     settings = Settings(data_dir=options.data_dir)
     servers = load_servers(options.config.read_text()).servers
     with stop_signals() as stop:
-        async with Gateway(settings, servers, environ=os.environ) as gateway, settled_process():
+        async with open_gateway(settings, servers, environ=os.environ) as gateway, settled_process():
             if options.mode == "stdio":
                 await serve_stdio(gateway, stop)
             elif options.mode == "http":

@@ -24,10 +24,11 @@ from mcp.server.subscriptions import (
 )
 from mcp.shared.exceptions import MCPError
 
+from smart_mcp_proxy.events import Event
 from smart_mcp_proxy.fastmcp_compat.paths import principal, served_path
 from smart_mcp_proxy.models import Principal
 
-__all__ = ["ContentGroup", "ListChangedHub", "Watching", "tell", "tell_contents", "tell_updated"]
+__all__ = ["ContentGroup", "ListChangedHub", "Watching", "tell", "tell_contents", "tell_updated", "watch_nothing"]
 
 ContentGroup = Literal["prompts", "resources"]
 """What is announced as one besides the tools; templates belong to the resources."""
@@ -48,6 +49,14 @@ SEND_S = 5.0
 """A client that does not read for this long misses the announcement; it holds up nobody else."""
 
 
+@asynccontextmanager
+async def watch_nothing(
+    path: str, whose: Principal, uris: Sequence[str], tell: Callable[[str], Awaitable[None]]
+) -> AsyncIterator[Sequence[str]]:
+    """Watch nothing: there are no resources here."""
+    yield ()
+
+
 class ListChangedHub:
     """The modern clients of one gateway that want to know when the list at their path changes.
 
@@ -56,6 +65,7 @@ class ListChangedHub:
             `subscriptions/listen` is answered either way.
         on_listen: Told of a path and a principal when the first client listens there on its behalf.
         on_leave: Told of them when the last one has left.
+        watching: Subscribes to the resources that a client names.
     """
 
     def __init__(
@@ -64,15 +74,15 @@ class ListChangedHub:
         is_announcing: Callable[[], bool],
         on_listen: Callable[[str, Principal], None],
         on_leave: Callable[[str, Principal], None],
+        watching: Watching = watch_nothing,
     ) -> None:
         self.is_announcing = is_announcing
-        self._on_listen = on_listen
         self._on_leave = on_leave
+        self._watching = watching
         self._listeners: dict[tuple[str, Principal], _Listeners] = {}
-        self.on_place: Callable[[str, Principal], None] = _tell_nobody
-        """Told, too, of a path and a principal when the first client listens there on its behalf."""
-        self.watching: Watching = _watch_nothing
-        """Subscribes to the resources that a client names."""
+        self.listened: Event[str, Principal] = Event()
+        """Tells of a path and a principal when the first client listens there on its behalf."""
+        self.listened.subscribe(on_listen)
 
     @property
     def places(self) -> tuple[tuple[str, Principal], ...]:
@@ -110,8 +120,7 @@ class ListChangedHub:
         place = served_path(), principal()
         listeners = self._listeners.get(place)
         if listeners is None:
-            self._on_listen(*place)
-            self.on_place(*place)
+            self.listened(*place)
             listeners = self._listeners[place] = _Listeners()
         listeners.count += 1
         try:
@@ -136,25 +145,13 @@ class ListChangedHub:
             raise MCPError(mcp_types.INTERNAL_ERROR, f"{MAX_STREAMS} streams are open, the most there can. End one.")
         bus, wanted = _StreamBus(listeners.bus), params.notifications
         handler = ListenHandler(bus)
-        async with self.watching(*place, wanted.resource_subscriptions or (), bus.tell) as agreed:
+        async with self._watching(*place, wanted.resource_subscriptions or (), bus.tell) as agreed:
             honored = wanted.model_copy(update={"resource_subscriptions": [*agreed]})
             listeners.watchers.add(handler)
             try:
                 return await handler(ctx, params.model_copy(update={"notifications": honored}))
             finally:
                 listeners.watchers.discard(handler)
-
-
-@asynccontextmanager
-async def _watch_nothing(
-    path: str, whose: Principal, uris: Sequence[str], tell: Callable[[str], Awaitable[None]]
-) -> AsyncIterator[Sequence[str]]:
-    """Watch nothing: there are no resources here."""
-    yield ()
-
-
-def _tell_nobody(path: str, whose: Principal) -> None:
-    """Notify nobody: only tools are announced here."""
 
 
 class _Listeners:

@@ -1,5 +1,7 @@
 """The gateway: the only place where catalog, search, upstream and policy meet."""
 
-from smart_mcp_proxy.gateway.app import Gateway, GatewayStatus
+from smart_mcp_proxy.gateway.admin.status import GatewayStatus
+from smart_mcp_proxy.gateway.app import open_gateway
+from smart_mcp_proxy.gateway.gateway import Gateway
 
-__all__ = ["Gateway", "GatewayStatus"]
+__all__ = ["Gateway", "GatewayStatus", "open_gateway"]

@@ -15,7 +15,7 @@ from smart_mcp_proxy import __version__
 from smart_mcp_proxy.fastmcp_compat.eras import serve_streams
 from smart_mcp_proxy.fastmcp_compat.handlers import ClientSession, Inbound
 from smart_mcp_proxy.fastmcp_compat.server import Client, build_server, dump_message, message_streams, parse_message
-from smart_mcp_proxy.gateway.app import Gateway
+from smart_mcp_proxy.gateway.gateway import Gateway
 from smart_mcp_proxy.gateway.results.results import SERVER_NAME
 from smart_mcp_proxy.gateway.sessions.agent import Agent
 from smart_mcp_proxy.gateway.sessions.content_handlers import ContentsDoor
@@ -39,19 +39,16 @@ class Rehearsal:
 
     Args:
         gateway: Open. No session is opened on it, and it does not hear of these requests.
-        passthrough: The one server whose tools agents see, instead of the gateway's.
         is_whole: Whether a client meets all servers under the gateway's own tools.
     """
 
-    def __init__(self, gateway: Gateway, passthrough: str | None = None, *, is_whole: bool = True) -> None:
+    def __init__(self, gateway: Gateway, *, is_whole: bool = True) -> None:
         self.name = SERVER_NAME
         self._gateway = gateway
         self._is_whole = is_whole
         at_start = cast(Any, _AtStart(gateway))
-        limit, fronts = gateway.settings.tool_name_limit, gateway.fronts
         contents = ContentsDoor(
-            lambda path, who: fronts.contents_at(path, who.reach),
-            *(at_start, at_start, gateway.asks, limit, passthrough, gateway.subscriptions),
+            *(gateway.content_lookup, at_start, at_start, gateway.asks, gateway.subscriptions),
         )
         parts = (contents, gateway.clients, gateway.fleet.gateways)
         self._server = build_server(SERVER_NAME, __version__, _Unheard(gateway.agent), *parts)
@@ -62,7 +59,7 @@ class Rehearsal:
         The list of tools only where it needs nothing but the settings.
         """
         has_list = (
-            self._is_whole and self._gateway.settings.list_all_below_tokens == 0 and not self._gateway.fronts.is_pinning
+            self._is_whole and self._gateway.settings.list_all_below_tokens == 0 and not self._gateway.views.is_pinning
         )
         modern = {"_meta": _ENVELOPE}
         greetings, listed = {}, {}

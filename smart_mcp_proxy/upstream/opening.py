@@ -1,4 +1,4 @@
-"""What a session with a server is opened from, whatever the transport."""
+"""Parameters of opening a session with a server, whatever the transport."""
 
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ MAX_MESSAGE_BYTES: Final = 16 << 20
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """What a session is opened from; a transport reads what it needs of it.
+    """Parameters of opening a session; a transport reads those that it needs.
 
     Attributes:
         config: The server, expanded.

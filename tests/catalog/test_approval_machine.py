@@ -23,8 +23,9 @@ from smart_mcp_proxy.catalog import DATABASE_NAME, Catalog, approval_digest, cha
 from smart_mcp_proxy.catalog.recovery.rollback_guard import MARK_NAME
 from smart_mcp_proxy.errors import RefusedError, ToolNotFoundError
 from smart_mcp_proxy.gateway.calls.calls import CallLimits, Calls
-from smart_mcp_proxy.gateway.indexing.tool_sync import Indexer
+from smart_mcp_proxy.gateway.indexing.list_state import ListState
 from smart_mcp_proxy.gateway.results.outputs import Outputs
+from smart_mcp_proxy.gateway.shared.changes import Changes
 from smart_mcp_proxy.gateway.visibility.visibility import Visible
 from smart_mcp_proxy.models import CallRequest, ServerState, ServerStatus, Submission, ToolKey, WithheldState
 from smart_mcp_proxy.raw_result import RawResult
@@ -101,8 +102,8 @@ async def called(catalog: Catalog, request: CallRequest) -> bool:
     fleet: Any = dict.fromkeys(SERVERS, upstream)
     index: Any = unread
     visible = Visible(catalog, {name: ServerConfig(name, "stdio", command="c") for name in SERVERS}, unread.nearest)
-    indexer = Indexer(catalog, index, visible.sees)
-    calls = Calls(visible, fleet, Outputs(time.monotonic), index, CallLimits(), lists=indexer)
+    lists = ListState(fleet, catalog, Changes())
+    calls = Calls(visible, fleet, Outputs(time.monotonic), index, CallLimits(), lists=lists)
     try:
         await calls.call(request)
     except (ToolNotFoundError, RefusedError):

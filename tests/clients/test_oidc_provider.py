@@ -25,7 +25,7 @@ from run_wire import Watched
 from sign_in_fakes import Person
 
 from smart_mcp_proxy.errors import UpstreamAuthError
-from smart_mcp_proxy.gateway import Gateway
+from smart_mcp_proxy.gateway import open_gateway
 from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.upstream import Dialer, SignIns
@@ -136,7 +136,7 @@ async def test_people_sign_in_to_the_gateway_at_a_provider_of_another_stack(tmp_
             )
             sign_ins = SignIns(tmp_path / "agent")
             async with (
-                Gateway(settings, {}, environ={}) as gateway,
+                open_gateway(settings, {}, environ={}) as gateway,
                 serve_http(gateway, listener, token=None, sign_in=await open_sign_in(settings)),
             ):
                 person = Person(consent, timeout_s=60)

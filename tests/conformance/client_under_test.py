@@ -23,7 +23,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import METHOD_NOT_FOUND
 
 from smart_mcp_proxy.errors import UpstreamError
-from smart_mcp_proxy.gateway import Gateway
+from smart_mcp_proxy.gateway import open_gateway
 from smart_mcp_proxy.servers import load_servers, read_oauth
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.upstream import CallbackServer, SignIns
@@ -89,7 +89,9 @@ class Visit:
     async def _use_everything(self) -> None:
         """Calls every tool that the gateway offers and reads the rest, as an agent of the same era does."""
         self._problems = []
-        async with Gateway(Settings(data_dir=self._folder), self._servers, environ={}, passthrough=NAME) as gateway:
+        async with open_gateway(
+            Settings(data_dir=self._folder), self._servers, environ={}, passthrough=NAME
+        ) as gateway:
             gateway.start_upstreams()
             await gateway.wait_settled(SETTLED_S)
             mode = "2026-07-28" if self._is_modern else "legacy"

@@ -17,7 +17,7 @@ from relay import CLEAN, Relay, opened_relay
 from run_wire import look_at
 
 from smart_mcp_proxy.fastmcp_compat.server import Inbound
-from smart_mcp_proxy.gateway import Gateway
+from smart_mcp_proxy.gateway import Gateway, open_gateway
 from smart_mcp_proxy.gateway.tools import Caller
 from smart_mcp_proxy.models import LOCAL, Progress
 from smart_mcp_proxy.servers import load_servers
@@ -239,7 +239,7 @@ async def opened_rig(directory: Path, place: Place, *, with_relay: bool = False)
         assert not loaded.problems, loaded.problems
         # Some faults lie in what is listed: it must come through to be met.
         settings = Settings(data_dir=directory / "data", trust="trusted")
-        async with Gateway(settings, loaded.servers, environ=ENVIRON) as gateway:
+        async with open_gateway(settings, loaded.servers, environ=ENVIRON) as gateway:
             gateway.start_upstreams()
             rig = Rig(gateway, faulty, place.era)
             await rig.settle()

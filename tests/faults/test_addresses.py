@@ -16,7 +16,7 @@ from modes import Place
 from rig import ENVIRON, LIMITS, SETTLE_S, Faulty, Rig
 
 from smart_mcp_proxy.errors import UpstreamError
-from smart_mcp_proxy.gateway import Gateway
+from smart_mcp_proxy.gateway import open_gateway
 from smart_mcp_proxy.models import ServerState
 from smart_mcp_proxy.servers import load_servers
 from smart_mcp_proxy.settings import Settings
@@ -41,7 +41,7 @@ async def opened(tmp_path: Path, url: str, **entry: Any) -> AsyncIterator[Rig]:
     entry = {"url": url, "limits": LIMITS, "headers": {"Authorization": SECRET}, **entry}
     loaded = load_servers(json.dumps({"mcpServers": {"faulty": entry}}))
     assert not loaded.problems, loaded.problems
-    async with Gateway(Settings(data_dir=tmp_path / "data"), loaded.servers, environ=ENVIRON) as gateway:
+    async with open_gateway(Settings(data_dir=tmp_path / "data"), loaded.servers, environ=ENVIRON) as gateway:
         gateway.start_upstreams()
         rig = Rig(gateway, Faulty(tmp_path / "unused", Place("http", "modern")), "modern")
         with anyio.fail_after(SETTLE_S):

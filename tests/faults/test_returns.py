@@ -12,7 +12,7 @@ import pytest
 from modes import Place
 from rig import ENVIRON, PROGRAMS, Faulty, Rig, opened_rig
 
-from smart_mcp_proxy.gateway import Gateway
+from smart_mcp_proxy.gateway import open_gateway
 from smart_mcp_proxy.servers import load_servers
 from smart_mcp_proxy.settings import Settings
 
@@ -63,7 +63,7 @@ async def test_a_program_that_is_installed_later_is_started_then(tmp_path: Path)
     faulty = Faulty(tmp_path / "faulty", Place("stdio", "modern"))
     entry = {"command": str(program), "args": ["-S", str(PROGRAMS / "on_stdio.py"), str(tmp_path / "faulty"), "modern"]}
     loaded = load_servers(json.dumps({"mcpServers": {"faulty": entry}}))
-    async with Gateway(Settings(data_dir=tmp_path / "data"), loaded.servers, environ=ENVIRON) as gateway:
+    async with open_gateway(Settings(data_dir=tmp_path / "data"), loaded.servers, environ=ENVIRON) as gateway:
         gateway.start_upstreams()
         rig = Rig(gateway, faulty, "modern")
         await rig.settle()
@@ -119,7 +119,7 @@ async def test_a_list_that_flaps_ends_as_it_was_last(tmp_path: Path, transport: 
         assert (await rig.call(rig.nonce())).outcome == "ok"
         with anyio.fail_after(20):
             while rig.gateway.status().tools["faulty"] != 2:
-                await rig.gateway.indexer.wait_changed()
+                await rig.gateway.changes.wait()
         lists = [entry for entry in rig.faulty.wire() if '"tools/list"' in entry["message"]]
         assert len(lists) < 20
 

@@ -1,7 +1,8 @@
 """Small stand-ins for what the gateway's parts meet: a clock, servers that answer at once, a notebook."""
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,7 +14,11 @@ from trusting import TrustingCatalog
 from smart_mcp_proxy.catalog import Catalog, approval_digest, change_hash
 from smart_mcp_proxy.errors import ProxyError, UpstreamError
 from smart_mcp_proxy.gateway.indexing.documents import document_of
+from smart_mcp_proxy.gateway.indexing.index_sync import FOLLOW_S, IndexSync
+from smart_mcp_proxy.gateway.indexing.list_state import ListState
+from smart_mcp_proxy.gateway.indexing.list_sync import TOOLS, AskPolicy, ListSync, Pace
 from smart_mcp_proxy.gateway.results.outputs import Outputs
+from smart_mcp_proxy.gateway.shared.changes import Changes
 from smart_mcp_proxy.gateway.visibility.visibility import Visible
 from smart_mcp_proxy.models import ContentKind, OnMessage, OnProgress, ServerState, ServerStatus, ToolKey, ToolRecord
 from smart_mcp_proxy.raw_result import RawResult
@@ -203,3 +208,37 @@ async def opened_parts(data_dir: Path, servers: Mapping[str, ServerConfig]) -> A
     async with TrustingCatalog.open(data_dir, name_limit=NAME_LIMIT) as catalog:
         visible = Visible(catalog, servers, index.nearest_names)
         yield Parts(catalog, index, visible, clock, Outputs(clock), Notebook())
+
+
+class ToolWork:
+    """What follows servers' tools, put together as the gateway does it."""
+
+    def __init__(
+        self,
+        fleet: Any,
+        catalog: Catalog,
+        index: SearchIndex,
+        sees: Callable[[ToolRecord], bool],
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        review: AskPolicy | None = None,
+        pace: Pace | None = None,
+        follow_s: float = FOLLOW_S,
+        uses_examples: bool = False,
+    ) -> None:
+        self.catalog = catalog
+        self.changes = Changes()
+        self.lists = ListState(fleet, catalog, self.changes, clock=clock)
+        self.index_sync = IndexSync(catalog, index, sees, self.changes, follow_s=follow_s, uses_examples=uses_examples)
+        bring = self.index_sync.catch_up
+        self.sync = ListSync(self.lists, fleet, catalog, TOOLS, bring, review=review, pace=pace or Pace())
+
+    async def forget(self, keep: Collection[str]) -> None:
+        """The configuration has these servers alone."""
+        self.sync.forget(keep)
+        await self.catalog.forget_servers(keep)
+        await self.index_sync.catch_up()
+
+    async def close(self) -> None:
+        await self.sync.close()
+        await self.index_sync.close()

@@ -10,14 +10,14 @@ from zlib import crc32
 
 import anyio
 import numpy as np
-from gateway_fakes import NAME_LIMIT, FakeFleet, FakeUpstream, HandClock, config, definition
+from gateway_fakes import NAME_LIMIT, FakeFleet, FakeUpstream, HandClock, ToolWork, config, definition
 from numpy.typing import NDArray
 from trusting import TrustingCatalog
 
 from smart_mcp_proxy.catalog import Catalog
 from smart_mcp_proxy.errors import EmbeddingError
 from smart_mcp_proxy.gateway.indexing.embedding import Embedding, EmbeddingPace, VectorSetup
-from smart_mcp_proxy.gateway.indexing.tool_sync import Indexer, Pace
+from smart_mcp_proxy.gateway.indexing.list_sync import Pace
 from smart_mcp_proxy.gateway.visibility.visibility import Visible
 from smart_mcp_proxy.search import Bm25fEngine, SearchIndex
 from smart_mcp_proxy.search.embedding import Embedder
@@ -99,10 +99,10 @@ def gone(id: str) -> Embedder:
 class Desk:
     """A keeper of vectors in front of one server, `alpha`."""
 
-    def __init__(self, catalog: Catalog, index: SearchIndex, indexer: Indexer, alpha: FakeUpstream) -> None:
+    def __init__(self, catalog: Catalog, index: SearchIndex, work: ToolWork, alpha: FakeUpstream) -> None:
         self.catalog = catalog
         self.index = index
-        self.indexer = indexer
+        self.work = work
         self.alpha = alpha
         self.slept_s: list[float] = []
         self.is_awake = asyncio.Event()
@@ -125,7 +125,7 @@ class Desk:
         """The server has these tools now, and the index too; `more` by name with their description."""
         self.alpha.tools = [*map(definition, names), *(definition(name, text) for name, text in more.items())]
         listings = self.alpha.listings
-        self.indexer.tools_changed("alpha")
+        self.work.sync.changed("alpha")
         await self.until(lambda: self.alpha.listings > listings)
         await self.until(lambda: {tool.name for tool in self.index.documents.values()} == {*names, *more})
 
@@ -155,14 +155,14 @@ async def opened_desk(
         catalog = await stack.enter_async_context(TrustingCatalog.open(data_dir, name_limit=NAME_LIMIT))
         index = SearchIndex(Bm25fEngine())
         visible = Visible(catalog, {"alpha": config("alpha")}, index.nearest_names)
-        indexer = Indexer(catalog, index, visible.sees, clock, pace=Pace(merge_s=0, follow_s=SOON_S))
         alpha = FakeUpstream("alpha")
-        desk = Desk(catalog, index, indexer, alpha)
+        fleet = FakeFleet(alpha)
+        work = ToolWork(fleet, catalog, index, visible.sees, clock, pace=Pace(merge_s=0), follow_s=SOON_S)
+        desk = Desk(catalog, index, work, alpha)
         setup = VectorSetup(open_embedder, reopen_embedder, SwitchedEngine)
-        desk.embedding = Embedding(index, catalog, indexer, data_dir, setup, clock=clock, sleep=desk.sleep, pace=pace)
-        fleet: Any = FakeFleet(alpha)
-        indexer.start(fleet)
-        stack.push_async_callback(indexer.close)
+        desk.embedding = Embedding(catalog, work.index_sync, data_dir, setup, clock=clock, sleep=desk.sleep, pace=pace)
+        work.index_sync.start()
+        stack.push_async_callback(work.close)
         if names:
             await desk.listed(*names)
         desk.embedding.start()

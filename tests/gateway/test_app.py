@@ -10,7 +10,8 @@ import pytest
 
 from smart_mcp_proxy.catalog import DATABASE_NAME
 from smart_mcp_proxy.catalog.store import database
-from smart_mcp_proxy.gateway import Gateway
+from smart_mcp_proxy.events import Event
+from smart_mcp_proxy.gateway import open_gateway
 from smart_mcp_proxy.servers import load_servers
 from smart_mcp_proxy.settings import Settings
 
@@ -25,7 +26,7 @@ async def test_a_locked_catalog_does_not_end_the_start(
     monkeypatch.setattr(database, "_ATTEMPTS", 1)
     entry = {"mcpServers": {"up": {"command": sys.executable, "args": ["-S", "-c", "input()"]}}}
     servers = load_servers(json.dumps(entry)).servers
-    async with Gateway(Settings(data_dir=tmp_path), servers, environ={}) as gateway:
+    async with open_gateway(Settings(data_dir=tmp_path), servers, environ={}) as gateway:
         lock = sqlite3.connect(tmp_path / DATABASE_NAME)
         lock.execute("BEGIN IMMEDIATE")
         gateway.start_upstreams()
@@ -36,3 +37,15 @@ async def test_a_locked_catalog_does_not_end_the_start(
     assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == []
     (told,) = [record.getMessage() for record in caplog.records if "stay in the catalog" in record.getMessage()]
     assert "database is locked" in told
+
+
+async def test_an_event_is_told_in_the_order_of_subscription() -> None:
+    """To those who have subscribed by then."""
+    told: list[str] = []
+    event = Event[str]()
+    event("nobody")
+    event.subscribe(lambda text: told.append(f"first {text}"))
+    event.subscribe(lambda text: told.append(f"second {text}"))
+    event("x")
+    assert told == ["first x", "second x"]
+    assert repr(event) == "<Event with 2 subscribers>"

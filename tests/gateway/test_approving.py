@@ -9,7 +9,7 @@ from typing import Any
 
 import anyio
 import pytest
-from gateway_fakes import NAME_LIMIT, FakeFleet, FakeUpstream, HandClock, Notebook, config, definition
+from gateway_fakes import NAME_LIMIT, FakeFleet, FakeUpstream, HandClock, Notebook, ToolWork, config, definition
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,7 +17,8 @@ from smart_mcp_proxy.catalog import Catalog, change_hash
 from smart_mcp_proxy.errors import ConflictError, QuarantinedError, ToolNotFoundError
 from smart_mcp_proxy.gateway.admin.approvals import Approvals
 from smart_mcp_proxy.gateway.admin.differences import differences
-from smart_mcp_proxy.gateway.indexing.tool_sync import Indexer, Pace
+from smart_mcp_proxy.gateway.admin.list_review import ListReview
+from smart_mcp_proxy.gateway.indexing.list_sync import Pace
 from smart_mcp_proxy.gateway.retrieval.retrieval import Question, Retrieval
 from smart_mcp_proxy.gateway.visibility.visibility import Visible
 from smart_mcp_proxy.models import ServerState
@@ -39,27 +40,24 @@ class Desk:
         self.index = SearchIndex(Bm25fEngine())
         self.visible = Visible(catalog, servers, self.index.nearest_names)
         self.notebook: Any = Notebook()
-        self.approvals = Approvals(catalog, lambda: self.servers, trust, self.follow, self.notebook)
-        clock = HandClock()
-        self.indexer = Indexer(
-            catalog, self.index, self.visible.sees, clock, pace=Pace(merge_s=0), review=self.approvals.review
-        )
+        self.review = ListReview(catalog, lambda: self.servers, trust)
         self.alpha = FakeUpstream("alpha")
         self.fleet: Any = FakeFleet(self.alpha)
-        self.retrieval = Retrieval(
-            self.visible, catalog, self.index, self.indexer, lambda: [self.alpha.status], self.notebook
+        self.work = ToolWork(
+            self.fleet, catalog, self.index, self.visible.sees, HandClock(), pace=Pace(merge_s=0), review=self.review
         )
-
-    async def follow(self) -> None:
-        await self.indexer.follow()
+        self.approvals = Approvals(catalog, lambda: self.servers, self.work.index_sync.follow, self.notebook)
+        self.retrieval = Retrieval(
+            self.visible, catalog, self.work.index_sync, self.work.lists, lambda: [self.alpha.status], self.notebook
+        )
 
     async def lists(self, *tools: dict[str, Any]) -> None:
         """The server lists these tools, and the gateway has taken note."""
         self.alpha.tools = list(tools)
-        self.indexer.tools_changed("alpha")
+        self.work.sync.changed("alpha")
         wanted = {tool["name"]: change_hash("alpha", tool) for tool in tools}
         with anyio.fail_after(20):
-            while not (self._knows(wanted) and self.indexer.is_fresh("alpha")):
+            while not (self._knows(wanted) and self.work.lists.is_fresh("alpha")):
                 await asyncio.sleep(0.001)
 
     def _knows(self, wanted: dict[str, str]) -> bool:
@@ -74,11 +72,11 @@ class Desk:
 async def opened_desk(data_dir: Path, setting: Any = "manual", **fields: Any) -> AsyncIterator[Desk]:
     async with Catalog.open(data_dir, name_limit=NAME_LIMIT) as catalog:
         desk = Desk(catalog, setting, {"alpha": config("alpha", **fields)})
-        desk.indexer.start(desk.fleet)
+        desk.work.index_sync.start()
         try:
             yield desk
         finally:
-            await desk.indexer.close()
+            await desk.work.close()
 
 
 @pytest.fixture
@@ -244,19 +242,19 @@ async def test_a_call_is_refused_that_its_own_connection_does_not_vouch_for(tmp_
     async with opened_desk(tmp_path) as desk, Catalog.open(tmp_path, name_limit=NAME_LIMIT) as other:
         await desk.lists(GOOD)
         record = await desk.visible.require("alpha:paint")
-        desk.indexer.require_approved(record)
+        desk.work.lists.require_approved(record)
         await desk.lists(BAD)
         await other.sync("alpha", [GOOD])
-        await desk.indexer.follow()
+        await desk.work.index_sync.follow()
         record = await desk.visible.require("alpha:paint")
         with pytest.raises(QuarantinedError, match="does not list tool 'alpha:paint' here as the user approved it"):
-            desk.indexer.require_approved(record)
+            desk.work.lists.require_approved(record)
         await desk.lists()
         await other.sync("alpha", [])
         await other.sync("alpha", [GOOD])
-        await desk.indexer.follow()
+        await desk.work.index_sync.follow()
         with pytest.raises(QuarantinedError):
-            desk.indexer.require_approved(await desk.visible.require("alpha:paint"))
+            desk.work.lists.require_approved(await desk.visible.require("alpha:paint"))
 
 
 async def test_a_call_waits_for_the_first_list_of_a_new_connection(tmp_path: Path) -> None:
@@ -264,21 +262,21 @@ async def test_a_call_waits_for_the_first_list_of_a_new_connection(tmp_path: Pat
     async with opened_desk(tmp_path) as desk:
         await desk.lists(GOOD)
     async with opened_desk(tmp_path) as desk:
-        await desk.indexer.loaded.wait()
+        await desk.work.index_sync.loaded.wait()
         record = await desk.visible.require("alpha:paint")
         desk.alpha.tools = [BAD]
         desk.alpha.gate = asyncio.Event()
         desk.alpha.move(ServerState.CONNECTING)
 
         async def call() -> None:
-            await desk.indexer.wait_listed("alpha", 5)
+            await desk.work.lists.wait_listed("alpha", 5)
             with pytest.raises(QuarantinedError):
-                desk.indexer.require_approved(record)
+                desk.work.lists.require_approved(record)
 
         with anyio.fail_after(20):
             async with anyio.create_task_group() as group:
                 group.start_soon(call)
-                desk.indexer.status_changed(desk.alpha.move(ServerState.READY))
+                desk.work.sync.status_changed(desk.alpha.move(ServerState.READY))
                 await desk.alpha.busy.wait()
                 desk.alpha.gate.set()
 
@@ -294,7 +292,7 @@ async def test_a_quarantined_server_shows_nothing_and_says_who_can_lift_it(desk:
         with pytest.raises(QuarantinedError, match="'alpha' waits for the user's approval") as caught:
             await desk.visible.require(name)
         assert "mcpproxy server approve alpha" in caught.value.hint
-    assert await desk.approvals.review("alpha", [GOOD]) is None
+    assert await desk.review("alpha", [GOOD]) is None
 
 
 # --- what is shown to the user

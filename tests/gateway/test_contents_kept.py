@@ -8,7 +8,7 @@ from weakref import WeakSet
 import pytest
 from gateway_fakes import Parts
 
-from smart_mcp_proxy.gateway.sessions.content_handlers import ContentsDoor
+from smart_mcp_proxy.gateway.sessions.content_lookup import ContentLookup
 from smart_mcp_proxy.gateway.visibility.contents import Contents
 from smart_mcp_proxy.gateway.visibility.visibility import Narrowed, Visible
 from smart_mcp_proxy.models import LOCAL, Reach
@@ -19,16 +19,15 @@ pytestmark = pytest.mark.anyio
 async def test_the_contents_of_a_view_go_when_the_view_goes(parts: Parts) -> None:
     """Each change of the configuration makes every narrowed view anew."""
     views: dict[str, Visible] = {}
-    shelves: Any = SimpleNamespace(catalog=parts.catalog)
-    nothing: Any = None
-    door = ContentsDoor(lambda path, who: views.get(path), shelves, nothing, nothing, 60, None, nothing)
+    of_path: Any = SimpleNamespace(at=lambda path, reach: views.get(path))
+    lookup = ContentLookup(of_path, parts.catalog, 60, None)
     seen: WeakSet[Contents] = WeakSet()
     for number in range(50):
         views["p/work"] = Narrowed(parts.visible, Reach(frozenset({str(number)})), {}.get)
-        contents = door.contents_at("p/work", LOCAL)
+        contents = lookup.at("p/work", LOCAL)
         assert contents is not None
-        assert door.contents_at("p/work", LOCAL) is contents
+        assert lookup.at("p/work", LOCAL) is contents
         seen.add(contents)
     gc.collect()
     assert list(seen) == [contents]
-    assert door.contents_at("t/none", LOCAL) is None
+    assert lookup.at("t/none", LOCAL) is None

@@ -14,7 +14,7 @@ from keyring.backends.fail import Keyring as NoKeyring
 from sign_in_fakes import Guarded, Person, guarded
 
 from smart_mcp_proxy.errors import UpstreamAuthError
-from smart_mcp_proxy.gateway import Gateway
+from smart_mcp_proxy.gateway import Gateway, open_gateway
 from smart_mcp_proxy.gateway.retrieval.retrieval import Question
 from smart_mcp_proxy.models import CallRequest, ServerState
 from smart_mcp_proxy.settings import Settings
@@ -47,12 +47,12 @@ async def reached(gateway: Gateway, *states: ServerState) -> None:
     """Waits until the server is in one of these states, and listed if it is ready."""
     with anyio.fail_after(20):
         while gateway.status().servers[0].state not in states or not gateway.is_settled():
-            await gateway.indexer.wait_changed()
+            await gateway.changes.wait()
 
 
 async def test_a_login_is_picked_up_by_the_running_gateway_and_a_logout_too(tmp_path: Path, server: Guarded) -> None:
     """Without a restart, within seconds; before it nothing was sent, after the logout the tools stay discoverable."""
-    async with Gateway(Settings(data_dir=tmp_path), {"web": server.config()}, environ={}) as gateway:
+    async with open_gateway(Settings(data_dir=tmp_path), {"web": server.config()}, environ={}) as gateway:
         gateway.start_upstreams()
         await reached(gateway, ServerState.NEEDS_AUTH)
         (status,) = gateway.status().servers
@@ -82,11 +82,11 @@ async def test_a_server_that_lets_nobody_in_without_more_says_what_is_to_be_gran
     """It waits for a sign-in, names the scope, and is ready once somebody has granted it."""
     await sign_in(tmp_path, server)
     server.demand("tools:write", of=b'"tools/list"')
-    async with Gateway(Settings(data_dir=tmp_path), {"web": server.config()}, environ={}) as gateway:
+    async with open_gateway(Settings(data_dir=tmp_path), {"web": server.config()}, environ={}) as gateway:
         gateway.start_upstreams()
         await reached(gateway, ServerState.READY)
     server.demand("tools:write", of=b"")
-    async with Gateway(Settings(data_dir=tmp_path), {"web": server.config()}, environ={}) as gateway:
+    async with open_gateway(Settings(data_dir=tmp_path), {"web": server.config()}, environ={}) as gateway:
         gateway.start_upstreams()
         await reached(gateway, ServerState.NEEDS_AUTH)
         (status,) = gateway.status().servers
@@ -101,7 +101,7 @@ async def test_a_stored_sign_in_that_is_damaged_is_said_and_not_fatal(tmp_path: 
     await sign_in(tmp_path, server)
     (stored,) = (tmp_path / "sign-ins").glob("*.json")
     stored.write_bytes(b"rubbish")
-    async with Gateway(Settings(data_dir=tmp_path), {"web": server.config()}, environ={}) as gateway:
+    async with open_gateway(Settings(data_dir=tmp_path), {"web": server.config()}, environ={}) as gateway:
         gateway.start_upstreams()
         await reached(gateway, ServerState.NEEDS_AUTH)
         (status,) = gateway.status().servers
@@ -116,7 +116,7 @@ async def test_no_token_is_found_anywhere_but_on_its_way(
     caplog.set_level(logging.DEBUG)
     await sign_in(tmp_path, server)
     canaries = [*server.provider.access_tokens, *server.provider.refresh_tokens]
-    async with Gateway(Settings(data_dir=tmp_path), {"web": server.config()}, environ={}) as gateway:
+    async with open_gateway(Settings(data_dir=tmp_path), {"web": server.config()}, environ={}) as gateway:
         gateway.start_upstreams()
         await reached(gateway, ServerState.READY)
         await gateway.calls.call(CallRequest("web:whoami", {}, None))

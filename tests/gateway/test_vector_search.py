@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from gateway_fakes import NAME_LIMIT, definition
 
 from smart_mcp_proxy.catalog import Catalog
 from smart_mcp_proxy.errors import MissingExtraError
-from smart_mcp_proxy.gateway import Gateway
+from smart_mcp_proxy.gateway import Gateway, open_gateway
 from smart_mcp_proxy.gateway.retrieval.retrieval import Question
 from smart_mcp_proxy.servers import load_servers
 from smart_mcp_proxy.settings import Settings
@@ -45,8 +46,8 @@ def without_packages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "rank_bm25", None)
 
 
-def opened(data_dir: Path, **settings: Any) -> Gateway:
-    return Gateway(Settings(data_dir=data_dir, **settings), SERVERS, environ={})
+def opened(data_dir: Path, **settings: Any) -> AbstractAsyncContextManager[Gateway]:
+    return open_gateway(Settings(data_dir=data_dir, **settings), SERVERS, environ={})
 
 
 async def until(is_true: Callable[[], bool]) -> None:
@@ -85,7 +86,7 @@ async def test_the_former_model_ranks_until_the_chosen_service_has_embedded_all_
     with EmbeddingService() as service:
         service.usual = failing(401)
         environ = {"OPENAI_API_KEY": "sk-secret", "OPENAI_BASE_URL": service.url}
-        async with Gateway(Settings(data_dir=data_dir, embedder="OPENAI"), SERVERS, environ=environ) as gateway:
+        async with open_gateway(Settings(data_dir=data_dir, embedder="OPENAI"), SERVERS, environ=environ) as gateway:
             gateway.start_upstreams()
             await until(lambda: len(gateway.degraded()) == 2)
             answer = await ask(gateway, "will it rain tomorrow")
@@ -118,12 +119,13 @@ async def test_without_its_packages_words_rank_and_every_answer_says_so(data_dir
 @pytest.mark.parametrize(
     "settings", [{"embedder": "HF"}, {"embedder": "OPENAI"}, {"embedder": "HYBRID"}, {"bm25_engine": "rank_bm25"}]
 )
-def test_a_strict_gateway_does_not_start_without_its_packages(
+async def test_a_strict_gateway_does_not_start_without_its_packages(
     tmp_path: Path, without_packages: None, settings: dict[str, str]
 ) -> None:
     """Before anything is opened."""
     with pytest.raises(MissingExtraError, match="pip install"):
-        opened(tmp_path / "data", strict=True, **settings)
+        async with opened(tmp_path / "data", strict=True, **settings):
+            pass
     assert not (tmp_path / "data").exists()
 
 
@@ -139,7 +141,7 @@ async def test_an_embedder_that_cannot_be_opened_is_named(data_dir: Path) -> Non
 async def test_rank_bm25_ranks_where_it_is_asked_for(data_dir: Path) -> None:
     """Nothing is degraded then."""
     async with opened(data_dir, bm25_engine="rank_bm25") as gateway:
-        await gateway.indexer.loaded.wait()
+        await gateway.index_sync.loaded.wait()
         assert gateway.index.engine.name == "rank_bm25"
         answer = await ask(gateway, "email")
         assert answer["tools"][0]["name"] == "up:send_email"

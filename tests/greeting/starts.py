@@ -12,7 +12,7 @@ from typing import Any
 
 import anyio
 
-from smart_mcp_proxy.gateway import Gateway
+from smart_mcp_proxy.gateway import open_gateway
 from smart_mcp_proxy.gateway.rehearsal import Rehearsal
 from smart_mcp_proxy.greeting import Record, default_answers
 from smart_mcp_proxy.servers import load_servers
@@ -169,8 +169,10 @@ async def rehearsed(folder: Path, words: Sequence[str], config: str, **settings:
     passthrough = words[2] if "--passthrough" in words else None
     given: dict[str, Any] = {name.lower(): text for name, text in settings.items()}
     own = Settings(data_dir=folder / "data", **given)
-    async with Gateway(own, loaded.servers, profiles=loaded.profiles, environ={}, passthrough=passthrough) as gateway:
-        rehearsal = Rehearsal(gateway, passthrough, is_whole=len(words) < 2)
+    async with open_gateway(
+        own, loaded.servers, profiles=loaded.profiles, environ={}, passthrough=passthrough
+    ) as gateway:
+        rehearsal = Rehearsal(gateway, is_whole=len(words) < 2)
         record.save(await rehearsal.answers(), rehearsal.name)
     return record
 

@@ -21,7 +21,7 @@ from run_wire import Watched, came_from_agent, configured_with
 
 from smart_mcp_proxy.fastmcp_compat.eras import serve_streams
 from smart_mcp_proxy.fastmcp_compat.server import dump_message, message_streams, parse_message
-from smart_mcp_proxy.gateway import Gateway
+from smart_mcp_proxy.gateway import Gateway, open_gateway
 from smart_mcp_proxy.servers import load_servers
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.web.listening import bind
@@ -70,7 +70,7 @@ async def opened_gateway(
     for server in loaded.servers.values():
         configured_with(server.headers)
     own = Settings(data_dir=data_dir, **settings)
-    async with Gateway(
+    async with open_gateway(
         own, loaded.servers, profiles=loaded.profiles, environ=ENVIRON, passthrough=passthrough
     ) as gateway:
         yield gateway
@@ -224,7 +224,7 @@ async def settled(data_dir: Path, servers: Mapping[str, Any], **settings: Any) -
         gateway.start_upstreams()
         assert await gateway.wait_settled(SETTLED_S)
         for name in servers:
-            await gateway.shelves.wait_listed(name)
+            await gateway.content_lists.wait_listed(name)
         yield gateway
 
 

@@ -54,7 +54,7 @@ class World:
         self.write(*tools)
         await self.call("write", "up:poke")
         wanted = {tool["name"]: change_hash("up", tool) for tool in tools}
-        await self.until(lambda: self.listed() == wanted and self.gateway.indexer.is_fresh("up"))
+        await self.until(lambda: self.listed() == wanted and self.gateway.tool_lists.is_fresh("up"))
 
     def write(self, *tools: dict[str, Any]) -> None:
         part = self.directory / "tools.part"

@@ -14,7 +14,7 @@ from keyring.backends.fail import Keyring as NoKeyring
 from plain_http import plain_client
 from sign_in_fakes import Person, guarded
 
-from smart_mcp_proxy.gateway import Gateway
+from smart_mcp_proxy.gateway import open_gateway
 from smart_mcp_proxy.servers import load_servers
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.upstream import SignIns
@@ -38,7 +38,7 @@ async def test_servers_are_configured_as_the_document_has_them(tmp_path: Path) -
         loaded = load_servers(json.dumps(entries))
         assert not loaded.problems
         async with (
-            Gateway(Settings(data_dir=tmp_path), loaded.servers, environ=ENVIRON) as gateway,
+            open_gateway(Settings(data_dir=tmp_path), loaded.servers, environ=ENVIRON) as gateway,
             served(gateway) as base,
             plain_client(base_url=f"{base}/api/mcp") as client,
         ):

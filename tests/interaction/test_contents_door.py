@@ -224,7 +224,7 @@ async def test_what_is_stored_is_listed_without_waiting(tmp_path: Path, monkeypa
         async def never(*args: Any) -> None:
             raise AssertionError("waited")
 
-        monkeypatch.setattr(gateway.shelves, "wait_known", never)
+        monkeypatch.setattr(gateway.content_lists, "wait_known", never)
         for method, kind in METHODS.items():
             assert len((await agent.request(method))["result"][kind]) == len(LISTED[kind])
 

@@ -15,7 +15,7 @@ from doors import ENVIRON, in_memory, odd_servers, on_stdio, over_http, over_sse
 from test_passthrough_door import CHANGED, Announcements, listed
 
 from smart_mcp_proxy.catalog import ActivityFilter
-from smart_mcp_proxy.gateway import Gateway
+from smart_mcp_proxy.gateway import Gateway, open_gateway
 from smart_mcp_proxy.servers import Profile, load_servers
 from smart_mcp_proxy.settings import Settings
 
@@ -67,7 +67,7 @@ async def settled(
     file = load_servers(json.dumps({"mcpServers": servers, "profiles": profiles or {}}))
     assert not file.problems
     own = Settings(data_dir=data_dir, **settings)
-    async with Gateway(own, file.servers, profiles=file.profiles, environ=ENVIRON, clock=clock) as gateway:
+    async with open_gateway(own, file.servers, profiles=file.profiles, environ=ENVIRON, clock=clock) as gateway:
         gateway.start_upstreams()
         assert await gateway.wait_settled(LIMIT_S)
         yield gateway

@@ -167,7 +167,7 @@ async def test_interfaces_of_two_servers_keep_their_scheme_and_their_place(era: 
             for uri in ("card", "cards/a%20b"):
                 assert await read(agent, f"ui://{name}/{uri}") == f"ui://{uri}"
             await gateway.catalog.block(ToolKey("left:resources", "ui://card"), "tester")
-            await gateway.indexer.follow()
+            await gateway.index_sync.follow()
         assert await read(agent, "ui://left/card") == "quarantined"
         assert await read(agent, "ui://right/card") == "ui://card"
         assert await read(agent, "ui://nobody/card") == "not_found"

@@ -21,7 +21,7 @@ from doors import ENVIRON, in_memory, served
 from openapi_pydantic import OpenAPI
 from plain_http import plain_client
 
-from smart_mcp_proxy.gateway import Gateway
+from smart_mcp_proxy.gateway import Gateway, open_gateway
 from smart_mcp_proxy.servers import load_servers
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.web.rest import ROUTES, build_rest_app
@@ -75,7 +75,7 @@ async def opened_world(folder: Path, servers: dict[str, Any], **settings: Any) -
     file.write_text(json.dumps({"mcpServers": servers}, indent=2))
     chosen = Settings(data_dir=folder / "data", **{"config_path": file, "manage": True, **settings})
     async with AsyncExitStack() as stack:
-        gateway = await stack.enter_async_context(Gateway(chosen, load_servers(file).servers, environ=ENVIRON))
+        gateway = await stack.enter_async_context(open_gateway(chosen, load_servers(file).servers, environ=ENVIRON))
         base = await stack.enter_async_context(served(gateway))
         agents: dict[Era, Agent] = {}
         for era in ("handshake", "modern"):
@@ -136,7 +136,7 @@ async def test_a_server_that_an_agent_adds_waits_until_the_user_approves_it(worl
     assert approved.json()["changed"] == ["quarantined"]
     with anyio.fail_after(PATIENCE_S):
         while not proof.exists():
-            await world.gateway.indexer.wait_changed()
+            await world.gateway.changes.wait()
 
 
 @pytest.mark.requirement("manage-quarantine")
@@ -277,7 +277,7 @@ async def test_no_word_of_an_agent_starts_a_process(world: World, tmp_path: Path
     assert (await world.user.post("servers/imported/approve")).status_code == 200
     with anyio.fail_after(PATIENCE_S):
         while not (proofs / "imported").exists():
-            await world.gateway.indexer.wait_changed()
+            await world.gateway.changes.wait()
     assert [found.name for found in proofs.iterdir()] == ["imported"]
 
 

@@ -15,7 +15,7 @@ from doors import ENVIRON, in_memory, odd_servers, opened_gateway, over_http, se
 
 from smart_mcp_proxy.catalog import ActivityFilter
 from smart_mcp_proxy.client import ProxyClient, ProxyResponseInfo
-from smart_mcp_proxy.gateway import Gateway
+from smart_mcp_proxy.gateway import Gateway, open_gateway
 from smart_mcp_proxy.proxying import ProxyResponseInfo as Info
 from smart_mcp_proxy.servers import load_servers
 from smart_mcp_proxy.settings import Settings
@@ -305,7 +305,7 @@ async def test_the_tool_reaches_no_further_than_the_place_it_is_listed_at(tmp_pa
     loaded = load_servers(text)
     settings = Settings(data_dir=tmp_path / "data", proxy_tool="everything")
     async with (
-        Gateway(settings, loaded.servers, environ=ENVIRON, profiles=loaded.profiles) as gateway,
+        open_gateway(settings, loaded.servers, environ=ENVIRON, profiles=loaded.profiles) as gateway,
         served(gateway) as base,
         over_http(base, "modern", path="/mcp/p/small") as agent,
         over_http(base, "modern") as whole,

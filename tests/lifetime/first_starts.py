@@ -19,7 +19,7 @@ from sqlite_steps import stepping_connect
 from worlds import ENVIRON, UPSTREAM
 
 from smart_mcp_proxy.errors import ProxyError
-from smart_mcp_proxy.gateway import Gateway
+from smart_mcp_proxy.gateway import open_gateway
 from smart_mcp_proxy.models import CallRequest
 from smart_mcp_proxy.servers import load_servers
 from smart_mcp_proxy.settings import Settings
@@ -60,14 +60,14 @@ class Steps:
 async def live(data_dir: Path) -> None:
     entry = {"command": sys.executable, "args": ["-S", str(UPSTREAM), str(WORLD)]}
     servers = load_servers(json.dumps({"mcpServers": {"up": entry}})).servers
-    async with Gateway(Settings(data_dir=data_dir), servers, environ=ENVIRON) as gateway, asyncio.timeout(20):
+    async with open_gateway(Settings(data_dir=data_dir), servers, environ=ENVIRON) as gateway, asyncio.timeout(20):
         gateway.start_upstreams()
         while True:
             try:
                 raw = await gateway.calls.call(CallRequest("up:echo", {"text": "a"}, "write"))
             except ProxyError as error:
                 assert error.error_code == "tool_not_found", error  # not heard of yet; never withheld
-                await gateway.indexer.wait_changed()
+                await gateway.changes.wait()
             else:
                 break
         assert b"said a" in raw.text, raw

@@ -16,7 +16,7 @@ from typing import Any
 from worlds import ENVIRON, UPSTREAM
 
 from smart_mcp_proxy.errors import ProxyError
-from smart_mcp_proxy.gateway import Gateway
+from smart_mcp_proxy.gateway import open_gateway
 from smart_mcp_proxy.gateway.retrieval.retrieval import Question
 from smart_mcp_proxy.models import CallRequest, Intent
 from smart_mcp_proxy.servers import load_servers
@@ -52,7 +52,7 @@ def last_version() -> int:
 async def live() -> None:
     entry = {"command": sys.executable, "args": ["-S", str(UPSTREAM), str(WORLD), "obstinate"], "trust": "trusted"}
     servers = load_servers(json.dumps({"mcpServers": {"up": entry}})).servers
-    async with Gateway(Settings(data_dir=DATA_DIR), servers, environ=ENVIRON) as gateway:
+    async with open_gateway(Settings(data_dir=DATA_DIR), servers, environ=ENVIRON) as gateway:
         gateway.start_upstreams()
         # The version after the last acknowledged one may have been stored as well: it is skipped.
         for version in count(last_version() + 2):
@@ -68,7 +68,7 @@ async def live() -> None:
                 assert error.error_code == "tool_not_found", error
             acknowledge(call=nonce)
             while {record.key.tool for record in gateway.catalog.snapshot.by_id.values()} != set(names_of(version)):
-                await gateway.indexer.wait_changed()
+                await gateway.changes.wait()
             acknowledge(version=version)
 
 

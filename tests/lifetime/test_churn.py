@@ -18,7 +18,7 @@ import pytest
 from run_wire import noting
 from worlds import ENVIRON, UPSTREAM, World, end, is_alive, until
 
-from smart_mcp_proxy.gateway import Gateway
+from smart_mcp_proxy.gateway import Gateway, open_gateway
 from smart_mcp_proxy.gateway.tools import Caller
 from smart_mcp_proxy.models import LOCAL
 from smart_mcp_proxy.servers import load_servers
@@ -111,7 +111,7 @@ async def opened(directory: Path) -> AsyncIterator[tuple[Gateway, World, HttpSer
     try:
         entries = {"pipe": pipe.entry, "http": {"url": f"http://127.0.0.1:{http.port}/mcp"}}
         servers = load_servers(msgspec.json.encode({"mcpServers": entries}).decode()).servers
-        async with Gateway(Settings(data_dir=directory / "data"), servers, environ=ENVIRON) as gateway:
+        async with open_gateway(Settings(data_dir=directory / "data"), servers, environ=ENVIRON) as gateway:
             gateway.start_upstreams()
             assert await gateway.wait_settled(20)
             yield gateway, pipe, http

@@ -11,7 +11,7 @@ import pytest
 from worlds import DEADLINE_S, ENVIRON, UPSTREAM, World, end, is_alive, until
 
 from smart_mcp_proxy.errors import ProxyError, UpstreamError
-from smart_mcp_proxy.gateway import Gateway
+from smart_mcp_proxy.gateway import Gateway, open_gateway
 from smart_mcp_proxy.gateway.retrieval.retrieval import Question
 from smart_mcp_proxy.models import CallRequest
 from smart_mcp_proxy.servers import ServerConfig, load_servers
@@ -39,11 +39,11 @@ async def test_calls_of_a_server_that_is_taken_away_end_with_a_word(tmp_path: Pa
     try:
         async with (
             asyncio.timeout(3 * DEADLINE_S),
-            Gateway(Settings(data_dir=tmp_path / "data"), configured(world), environ=ENVIRON) as gateway,
+            open_gateway(Settings(data_dir=tmp_path / "data"), configured(world), environ=ENVIRON) as gateway,
         ):
             gateway.start_upstreams()
             while not (await gateway.retrieval.retrieve(Question(query="wait", limit=5)))["tools"]:
-                await gateway.indexer.wait_changed()
+                await gateway.changes.wait()
             calls = [asyncio.ensure_future(call(gateway, "wait", str(number))) for number in range(CALLS)]
             await until(lambda: len(world.waiting()) == CALLS)
             before = world.pids()

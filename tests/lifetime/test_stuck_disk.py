@@ -15,7 +15,7 @@ import pytest
 from worlds import DEADLINE_S, ENVIRON, UPSTREAM, World, end, until
 
 from smart_mcp_proxy.catalog import DATABASE_NAME
-from smart_mcp_proxy.gateway import Gateway
+from smart_mcp_proxy.gateway import Gateway, open_gateway
 from smart_mcp_proxy.gateway.retrieval.retrieval import Question
 from smart_mcp_proxy.models import CallRequest, ToolKey
 from smart_mcp_proxy.servers import load_servers
@@ -85,7 +85,7 @@ async def opened(tmp_path: Path) -> AsyncIterator[tuple[Gateway, World]]:
     entry = {"command": sys.executable, "args": ["-S", str(UPSTREAM), str(world.directory)], "trust": "trusted"}
     servers = load_servers(json.dumps({"mcpServers": {"up": entry}})).servers
     try:
-        async with Gateway(Settings(data_dir=tmp_path / "data"), servers, environ=ENVIRON) as gateway:
+        async with open_gateway(Settings(data_dir=tmp_path / "data"), servers, environ=ENVIRON) as gateway:
             gateway.start_upstreams()
             await known(gateway, "wait")
             yield gateway, world
@@ -97,7 +97,7 @@ async def known(gateway: Gateway, name: str) -> None:
     """Returns when a tool can be called."""
     async with asyncio.timeout(DEADLINE_S):
         while ToolKey("up", name) not in {record.key for record in gateway.catalog.snapshot.by_id.values()}:
-            await gateway.indexer.wait_changed()
+            await gateway.changes.wait()
 
 
 async def said(gateway: Gateway, tool: str, text: str) -> Any:

@@ -30,7 +30,7 @@ async def keeping_greeting(
     if record is None:
         yield
         return
-    rehearsal = Rehearsal(gateway, passthrough, is_whole=passthrough is None and profile is None)
+    rehearsal = Rehearsal(gateway, is_whole=passthrough is None and profile is None)
 
     keeping = asyncio.Lock()
 
@@ -39,7 +39,7 @@ async def keeping_greeting(
             await to_thread.run_sync(record.save, await rehearsal.answers(), rehearsal.name)
 
     async def follow() -> None:
-        await gateway.indexer.loaded.wait()
+        await gateway.index_sync.loaded.wait()
         await keep()
         await gateway.wait_settled(SETTLE_S)
         await keep()

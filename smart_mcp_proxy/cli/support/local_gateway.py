@@ -9,7 +9,7 @@ from smart_mcp_proxy.cli.support.api import Api, Origin
 from smart_mcp_proxy.cli.support.one_start import start_environment
 from smart_mcp_proxy.cli.support.output import say
 from smart_mcp_proxy.cli.support.wait_ready import SETTLE_S, settle
-from smart_mcp_proxy.gateway import Gateway
+from smart_mcp_proxy.gateway import Gateway, open_gateway
 from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.web.rest import build_rest_app
@@ -42,8 +42,8 @@ async def open_own(
         is_enough: Whether enough servers are listed; otherwise all are waited for.
     """
     kept = settings.model_copy(update={"reset_data": False})
-    async with Gateway(kept, servers, environ=start_environment(settings)) as gateway:
-        await gateway.indexer.loaded.wait()
+    async with open_gateway(kept, servers, environ=start_environment(settings)) as gateway:
+        await gateway.index_sync.loaded.wait()
         is_stored = is_stored_enough(gateway)
         if is_stored:
             say(_from_the_store(gateway), style="dim")

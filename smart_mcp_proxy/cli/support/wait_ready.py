@@ -32,7 +32,7 @@ async def settle(gateway: Gateway, timeout_s: float, is_enough: Callable[[Gatewa
     async def wait(look: Callable[[], None]) -> None:
         look()
         while not (gateway.is_settled() or is_enough(gateway)):
-            await gateway.indexer.wait_changed()
+            await gateway.changes.wait()
             look()
 
     with _progress(gateway) as look:
@@ -86,7 +86,7 @@ def _progress(gateway: Gateway) -> Iterator[Callable[[], None]]:
         states = {server.name: server.state for server in status.servers if server.state is not ServerState.DISABLED}
         ready = [name for name, state in states.items() if state is ServerState.READY]
         connected = sum(state not in PENDING_STATES for state in states.values())
-        indexed = sum(gateway.indexer.is_fresh(name) for name in ready)
+        indexed = sum(gateway.tool_lists.is_fresh(name) for name in ready)
         progress.update(connecting, completed=connected, total=len(states), note=_waiting_for(states))
         tools = plural(sum(status.tools.values()), "tool")
         progress.update(indexing, completed=indexed, total=len(ready) or len(states), note=tools)

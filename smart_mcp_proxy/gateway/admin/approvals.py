@@ -5,20 +5,20 @@ catalog's snapshot does not hold them.
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 from anyio import to_thread
 
-from smart_mcp_proxy.catalog import Catalog, Snapshot, change_hash
+from smart_mcp_proxy.catalog import Catalog, Snapshot
 from smart_mcp_proxy.errors import ConflictError, ToolNotFoundError
 from smart_mcp_proxy.gateway.activity.recorder import Recorder
 from smart_mcp_proxy.gateway.admin.differences import FieldChange, differences
-from smart_mcp_proxy.models import Review, ToolKey, ToolRecord, Trust, Withheld, WithheldState
+from smart_mcp_proxy.gateway.admin.list_review import peers_of
+from smart_mcp_proxy.models import ToolKey, Withheld, WithheldState
 from smart_mcp_proxy.names import parse_canonical, parse_content, server_of, shell_word
 from smart_mcp_proxy.policy import scanner
-from smart_mcp_proxy.policy.approval import review_of
 from smart_mcp_proxy.policy.scanner import Finding
 from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.telemetry import Activity
@@ -58,7 +58,6 @@ class Approvals:
     Args:
         catalog: Holds approvals and what is withheld.
         servers: The configuration in force.
-        trust: Who approves where a server's entry does not say.
         follow: Brings what was decided to index, lists and agents.
         recorder: Gets one activity record per decision.
     """
@@ -67,27 +66,13 @@ class Approvals:
         self,
         catalog: Catalog,
         servers: Callable[[], Mapping[str, ServerConfig]],
-        trust: Trust,
-        follow: Callable[[], Any],
+        follow: Callable[[], Awaitable[None]],
         recorder: Recorder[Activity],
     ) -> None:
         self._catalog = catalog
         self._servers = servers
-        self._trust: Trust = trust
         self._follow = follow
         self._recorder = recorder
-
-    async def review(self, server: str, definitions: Sequence[Mapping[str, Any]]) -> Review | None:
-        """Review a server's list by its policy; None where only the user approves."""
-        config = self._servers().get(server_of(server))
-        if config is None or config.quarantined:
-            return None
-        trust = config.trust or self._trust
-        if trust != "scan":
-            return review_of(trust)
-        # In a thread, and before the list is stored: reading some thousand definitions takes its time.
-        clean = await to_thread.run_sync(_clean, server, definitions, self._catalog.snapshot)
-        return review_of(trust, clean)
 
     def problem(self) -> str | None:
         """Why nothing is trusted at present; None in ordinary times."""
@@ -212,44 +197,8 @@ def _name(each: Withheld) -> tuple[bool, ToolKey]:
     return each.state is WithheldState.BLOCKED, each.record.key
 
 
-def _clean(server: str, definitions: Sequence[Mapping[str, Any]], snapshot: Snapshot) -> frozenset[str]:
-    """The hashes of the definitions that nobody approved yet and the scanner finds nothing in."""
-    known = {record.change_hash for record in snapshot.by_server.get(server, ())}
-    peers = _peers(snapshot)
-    hashes = ((change_hash(server, each), each) for each in definitions if _is_plain(each))
-    return frozenset(
-        hash_
-        for hash_, each in hashes
-        if hash_ not in known and not _doubts(scanner.scan(server_of(server), each, peers))
-    )
-
-
-def _is_plain(definition: Mapping[str, Any]) -> bool:
-    """Whether a definition can be hashed; the catalog leaves out one that cannot, with a warning."""
-    try:
-        change_hash("", definition)
-    except (TypeError, ValueError, RecursionError):
-        return False
-    return True
-
-
-def _doubts(findings: Sequence[Finding]) -> bool:
-    return any(finding.severity == "review" for finding in findings)
-
-
-def _peers(snapshot: Snapshot) -> "scanner.Peers":
-    # Shelves left out: a server's own prompt may have the name and the words of its tool.
-    records = (record for record in snapshot.by_id.values() if ":" not in record.key.server)
-    return scanner.Peers(scanner.Peer(*record.key, _description(record)) for record in records)
-
-
-def _description(record: ToolRecord) -> str:
-    text = msgspec.json.decode(record.raw).get("description")
-    return text if isinstance(text, str) else ""
-
-
 def _explained(snapshot: Snapshot, withheld: Sequence[Withheld]) -> list[Waiting]:
-    peers = _peers(snapshot) if withheld else scanner.Peers()
+    peers = peers_of(snapshot) if withheld else scanner.Peers()
     explained = []
     for each in withheld:
         current = msgspec.json.decode(each.record.raw)

@@ -9,7 +9,6 @@ import msgspec
 from anyio import to_thread
 
 from smart_mcp_proxy.errors import ConflictError, ProxyError
-from smart_mcp_proxy.gateway.indexing.tool_sync import Indexer
 from smart_mcp_proxy.gateway.shared.refusals import server_quarantined
 from smart_mcp_proxy.gateway.visibility.visibility import Visible
 from smart_mcp_proxy.models import ServerState, ServerStatus
@@ -108,7 +107,7 @@ class Management:
         edits: Changes the server file.
         fleet: The servers at work.
         visible: The configuration in force, and the tools.
-        indexer: Lists tools.
+        list_again: Lists the named server's tools, soon.
         apply: Makes other servers the ones in force.
         record: Keeps a record of each change.
         shown: A server's status with what else is known of it.
@@ -119,7 +118,7 @@ class Management:
         edits: ServerEdits,
         fleet: Fleet,
         visible: Visible,
-        indexer: Indexer,
+        list_again: Callable[[str], None],
         apply: Apply,
         record: Callable[[Activity], None],
         shown: Callable[[ServerStatus], ServerStatus] = lambda status: status,
@@ -127,7 +126,7 @@ class Management:
         self._edits = edits
         self._fleet = fleet
         self._visible = visible
-        self._indexer = indexer
+        self._list_again = list_again
         self._apply = apply
         self._record = record
         self._shown = shown
@@ -247,7 +246,7 @@ class Management:
     async def refresh(self, name: str, by: Author, *, principal: str = "") -> ServerChange:
         """Has a server's tools listed again; raises what `restart` does."""
         view = self._startable("refreshed", name, by, principal)
-        self._indexer.tools_changed(name)
+        self._list_again(name)
         is_ready = view.state == ServerState.READY
         return self._operated(
             view, "is being listed again." if is_ready else "is listed as soon as it is ready.", state=view.state

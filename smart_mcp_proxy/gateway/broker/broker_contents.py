@@ -7,10 +7,10 @@ import msgspec
 
 from smart_mcp_proxy.errors import RequestError
 from smart_mcp_proxy.gateway.calls.requests import Ask, Asks
-from smart_mcp_proxy.gateway.indexing.content_sync import Shelves
-from smart_mcp_proxy.gateway.sessions.profile_surfaces import Fronts
+from smart_mcp_proxy.gateway.indexing.list_state import ListState
 from smart_mcp_proxy.gateway.shared.base import Caller
 from smart_mcp_proxy.gateway.visibility.contents import Contents, Target
+from smart_mcp_proxy.gateway.visibility.views import Views
 from smart_mcp_proxy.gateway.visibility.visibility import Visible
 from smart_mcp_proxy.models import ContentKind, Reach
 
@@ -31,16 +31,16 @@ class BrokerContents:
     """The prompts and resources of one server at a time, under its own names.
 
     Args:
-        fronts: Narrow what may be seen.
+        views: Narrow what may be seen.
         asks: The one path to a server for what is no tool call.
-        shelves: Keep the lists.
+        lists: What servers have listed.
         name_limit: Longest name of a prompt, in characters.
     """
 
-    def __init__(self, fronts: Fronts, asks: Asks, shelves: Shelves, name_limit: int) -> None:
-        self._fronts = fronts
+    def __init__(self, views: Views, asks: Asks, lists: ListState, name_limit: int) -> None:
+        self._views = views
         self._asks = asks
-        self._shelves = shelves
+        self._lists = lists
         self._name_limit = name_limit
         self._seen: dict[tuple[str, Reach], Contents] = {}
 
@@ -64,7 +64,7 @@ class BrokerContents:
         """
         if method == "ping":
             return (await self._asks.ask(Ask(method, Target(server, "", None), {}, {}, caller))).text
-        await self._shelves.wait_listed(server)
+        await self._lists.wait_listed(server)
         contents = self._contents(server, visible, reach)
         if method in _LISTS:
             return _page(contents, *_LISTS[method], params.get("cursor"))
@@ -79,8 +79,8 @@ class BrokerContents:
         if contents is None:
             if len(self._seen) >= _KEPT:
                 del self._seen[next(iter(self._seen))]
-            alone = self._fronts.narrowed(visible, Reach(frozenset({server})))
-            contents = self._seen[server, reach] = Contents(self._shelves.catalog, alone, self._name_limit, server)
+            alone = self._views.narrowed(visible, Reach(frozenset({server})))
+            contents = self._seen[server, reach] = Contents(self._lists.catalog, alone, self._name_limit, server)
         return contents
 
 

@@ -13,12 +13,12 @@ from smart_mcp_proxy.errors import RequestError, UpstreamError
 from smart_mcp_proxy.gateway.broker.broker_contents import BrokerContents
 from smart_mcp_proxy.gateway.broker.broker_status import BrokerStatus, Connections, Count, connection_of, status_of
 from smart_mcp_proxy.gateway.calls.calls import Calls
-from smart_mcp_proxy.gateway.indexing.tool_sync import Indexer
+from smart_mcp_proxy.gateway.indexing.list_state import ListState
 from smart_mcp_proxy.gateway.results.cleaning import fenced_notice, told_beside
-from smart_mcp_proxy.gateway.sessions.profile_surfaces import Fronts
 from smart_mcp_proxy.gateway.shared.base import Caller
 from smart_mcp_proxy.gateway.shared.refusals import server_disabled, server_quarantined
 from smart_mcp_proxy.gateway.visibility.cursors import unknown_cursor
+from smart_mcp_proxy.gateway.visibility.views import Views
 from smart_mcp_proxy.gateway.visibility.visibility import Visible
 from smart_mcp_proxy.models import CallRequest, OnMessage, Principal, Progress, ServerState
 from smart_mcp_proxy.upstream import Fleet
@@ -70,11 +70,11 @@ class Brokering:
     """Passes requests to servers that are configured with `"proxy": true`.
 
     Args:
-        fronts: What callers may see.
+        views: What callers may see.
         calls: The one call path.
         fleet: The servers' sessions.
         contents: The servers' prompts and resources.
-        indexer: Says when a server's tools are listed.
+        lists: Say whether a server's tools are listed.
         is_cleaned: Whether what steers a terminal or hides from the eye is taken out of what servers say meanwhile.
         is_fenced: Whether the text of it is marked as theirs.
         wall: Seconds since the epoch, for what is shown.
@@ -82,21 +82,21 @@ class Brokering:
 
     def __init__(
         self,
-        fronts: Fronts,
+        views: Views,
         calls: Calls,
         fleet: Fleet,
         contents: BrokerContents,
-        indexer: Indexer,
+        lists: ListState,
         wall: Callable[[], float] = time.time,
         *,
         is_cleaned: bool = False,
         is_fenced: bool = False,
     ) -> None:
-        self._fronts = fronts
+        self._views = views
         self._calls = calls
         self._fleet = fleet
         self._contents = contents
-        self._indexer = indexer
+        self._lists = lists
         self._wall = wall
         self._is_cleaned = is_cleaned
         self._is_fenced = is_fenced
@@ -189,9 +189,9 @@ class Brokering:
         return visible
 
     def _visible(self, who: Principal) -> Visible:
-        front = self._fronts.of(None, who.reach)
-        assert front is not None  # the whole catalog has one, whatever the reach
-        return front.visible
+        view = self._views.of("", who.reach)
+        assert view is not None  # the whole catalog has one, whatever the reach
+        return view
 
     async def _tools(self, server: str, asked: BrokerRequest, visible: Visible) -> bytes:
         """The server's tools as far as they are approved and visible, in one page."""
@@ -206,9 +206,9 @@ class Brokering:
         Raises:
             UpstreamError: The server is no longer connected.
         """
-        while not self._indexer.is_done(server):
+        while not self._lists.is_done(server):
             await self._ready(server)
-            await self._indexer.wait_changed()
+            await self._lists.wait_changed()
 
     async def _ready(self, server: str) -> None:
         """Passes when the server is connected.

@@ -113,18 +113,10 @@ class Gates:
         """The same for any other request to a server on behalf of a principal."""
         return Admission(self, self._gate(server), principal)
 
-    def hearing(self, on_change: Callable[[ServerStatus], None]) -> Callable[[ServerStatus], None]:
-        """`on_change`, with every change of a server's state heard here first.
-
-        A server that was connected anew begins with a clean sheet: how the last connection ended says nothing of it.
-        """
-
-        def hear(status: ServerStatus) -> None:
-            if status.state is ServerState.READY and (gate := self._gates.get(status.name)) is not None:
-                gate.breaker.reset()
-            on_change(status)
-
-        return hear
+    def connection_changed(self, status: ServerStatus) -> None:
+        """Close the breaker of a server that was connected anew, however its last connection ended."""
+        if status.state is ServerState.READY and (gate := self._gates.get(status.name)) is not None:
+            gate.breaker.reset()
 
     def shown(self, status: ServerStatus) -> ServerStatus:
         """The status with what its breaker adds to it."""

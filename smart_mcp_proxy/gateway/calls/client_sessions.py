@@ -17,7 +17,7 @@ from smart_mcp_proxy.fastmcp_compat.paths import principal, served_path
 from smart_mcp_proxy.gateway.activity.recorder import Recorder
 from smart_mcp_proxy.gateway.calls.inputs import ANSWER_S
 from smart_mcp_proxy.gateway.results.cleaning import clean, fenced_notice, said_beside
-from smart_mcp_proxy.gateway.shared.refusals import content_differs_here, tool_differs_here
+from smart_mcp_proxy.gateway.shared.refusals import differs_here
 from smart_mcp_proxy.gateway.shared.tool_offer import Session
 from smart_mcp_proxy.gateway.visibility.visibility import Visible
 from smart_mcp_proxy.models import ClientLine, Principal, ToolRecord
@@ -77,7 +77,7 @@ class Sender:
             listing = await self._connection.listing(kind or "tools")
             found = next((each for each in listing.definitions if each[identity] == wanted), None)
             if found is None or await asyncio.to_thread(_hash, record.key.server, found) != record.change_hash:
-                raise tool_differs_here(record.key) if kind is None else content_differs_here(record.key)
+                raise differs_here(record.key)
             if self._connection.known(kind or "tools") is listing:  # nothing was announced meanwhile
                 return
         raise restless_error(server, kind or "tools")

@@ -18,7 +18,7 @@ from smart_mcp_proxy.gateway.calls.calls import CallLimits
 from smart_mcp_proxy.gateway.calls.client_sessions import Clients
 from smart_mcp_proxy.gateway.calls.inputs import Inputs, Round, incomplete
 from smart_mcp_proxy.gateway.calls.request_states import Subject
-from smart_mcp_proxy.gateway.indexing.content_sync import Shelves
+from smart_mcp_proxy.gateway.indexing.list_state import ListState
 from smart_mcp_proxy.gateway.results.cleaning import clean, may_need_cleaning, told_error
 from smart_mcp_proxy.gateway.results.progress import shown_progress
 from smart_mcp_proxy.gateway.results.results import INPUT_REQUIRED, facts_of, rewritten
@@ -63,7 +63,7 @@ class Asks:
     """Sends requests to servers.
 
     Args:
-        shelves: Say whether what a server lists is still what was approved.
+        lists: Say whether what a server lists is still what was approved.
         fleet: The servers' sessions.
         gates: Limits and breakers, the same ones as for tool calls.
         recorder: Gets one activity record per request.
@@ -77,7 +77,7 @@ class Asks:
 
     def __init__(  # noqa: PLR0913  (as for calls: whatever a request meets is handed in)
         self,
-        shelves: Shelves,
+        lists: ListState,
         fleet: Fleet,
         gates: Gates,
         recorder: Recorder[Activity],
@@ -88,7 +88,7 @@ class Asks:
         clients: Clients | None = None,
         links: Links | None = None,
     ) -> None:
-        self._shelves = shelves
+        self._lists = lists
         self._fleet = fleet
         self._gates = gates
         self._recorder = recorder
@@ -124,7 +124,7 @@ class Asks:
         """
         started = self._clock()
         outcome, delivery = "internal", ""
-        snapshot = self._shelves.catalog.snapshot  # what the target was found in, a moment ago
+        snapshot = self._lists.catalog.snapshot  # what the target was found in, a moment ago
         try:
             self._require_approved(ask)
             round = await self._round(ask) if ask.caller.input is not None else None
@@ -173,7 +173,7 @@ class Asks:
     def _require_approved(self, ask: Ask) -> None:
         """Passes if the server lists what is asked for as it was approved, as far as it has listed anything."""
         if ask.target.record is not None:
-            self._shelves.require_approved(ask.target.record)
+            self._lists.require_approved(ask.target.record)
 
     async def _send(self, ask: Ask, snapshot: Snapshot, round: Round | None) -> RawResult:
         caller = ask.caller
@@ -182,7 +182,7 @@ class Asks:
         on_progress = shown_progress(caller.on_progress, is_cleaned=self._is_cleaned, is_fenced=self._is_fenced)
         with self._gates.admitted_to(server, caller.principal) as admission:
             granted_s = await admission.turn() if admission.is_waiting else None
-            upstream, left_s = await connected(self._fleet, server, granted_s, self._clock, self._shelves)
+            upstream, left_s = await connected(self._fleet, server, granted_s, self._clock, self._lists)
             # What is watched is watched on the session that all share, whoever asks for it.
             line = caller.line if ask.send is None else None
             if line is not None and self._clients is not None and upstream.own is not None:
@@ -191,12 +191,12 @@ class Asks:
                         self._require_approved(ask)
                         if ask.target.record is not None:
                             await sender.confirm(ask.target.record)
-                        require_unchanged(self._shelves.catalog.snapshot, ask.target)
+                        require_unchanged(self._lists.catalog.snapshot, ask.target)
                         return await sender.request(ask.method, params, on_progress=on_progress)
             # The request may have waited; from here on nothing does until it is sent.
             self._require_approved(ask)
             require_connected(upstream)
-            if (now := self._shelves.catalog.snapshot) is not snapshot:
+            if (now := self._lists.catalog.snapshot) is not snapshot:
                 require_unchanged(now, ask.target)
             if ask.send is not None:
                 return await ask.send(upstream, left_s)

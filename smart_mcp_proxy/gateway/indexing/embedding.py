@@ -13,10 +13,10 @@ from anyio import move_on_after, to_thread
 from smart_mcp_proxy.catalog import Catalog
 from smart_mcp_proxy.errors import CatalogError, EmbeddingError, MissingExtraError, ProxyError
 from smart_mcp_proxy.gateway.indexing.daemon import run_in_daemon
-from smart_mcp_proxy.gateway.indexing.tool_sync import Indexer
+from smart_mcp_proxy.gateway.indexing.index_sync import IndexSync
 from smart_mcp_proxy.gateway.indexing.vector_fill import VectorFill, Wanted
 from smart_mcp_proxy.models import Document
-from smart_mcp_proxy.search import Engine, SearchIndex
+from smart_mcp_proxy.search import Engine
 from smart_mcp_proxy.search.embedding import Embedder, text_hash, text_of
 from smart_mcp_proxy.search.vectors.links import VectorLinks
 from smart_mcp_proxy.search.vectors.sidecar import SIDECAR_NAME, load, save
@@ -101,9 +101,9 @@ class Embedding:
     until the new ones are complete; words do where it does not open. Its vectors stay stored for the way back.
 
     Args:
-        index: Whose tools get vectors, and whose engine is switched.
         catalog: Keeps vectors by definition.
-        indexer: Tells of changes.
+        index_sync: Has the index whose tools get vectors, and whose engine is switched; says when it is loaded, and
+            when it changes.
         data_dir: Of the catalog; the side-car lies in it.
         setup: Embedder and engine.
         clock: Monotonic seconds.
@@ -113,9 +113,8 @@ class Embedding:
 
     def __init__(
         self,
-        index: SearchIndex,
         catalog: Catalog,
-        indexer: Indexer,
+        index_sync: IndexSync,
         data_dir: Path,
         setup: VectorSetup,
         *,
@@ -123,9 +122,9 @@ class Embedding:
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         pace: EmbeddingPace = _PACE,
     ) -> None:
-        self._index = index
+        self._index = index_sync.index
         self._catalog = catalog
-        self._indexer = indexer
+        self._index_sync = index_sync
         self._data_dir = data_dir
         self._setup = setup
         self._clock = clock
@@ -204,7 +203,7 @@ class Embedding:
 
     async def _run(self) -> None:
         try:
-            await self._indexer.loaded.wait()
+            await self._index_sync.loaded.wait()
             work = self._work = await self._opened()
             if await self._follow(work):
                 await self._bridge(work.embedder.id)
@@ -213,7 +212,7 @@ class Embedding:
                 await self._settle(work)
                 if self._index.documents is self._followed:
                     with move_on_after(self._pace.look_s):
-                        await self._indexer.wait_changed()
+                        await self._index_sync.changes.wait()
         except MissingExtraError as exc:
             self._stopped = f"{exc.message}; until then {self._meanwhile}"
             log.warning("%s", exc)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from smart_mcp_proxy.catalog import Catalog, Lesson
 from smart_mcp_proxy.errors import RequestError, ToolNotFoundError
 from smart_mcp_proxy.gateway.activity.recorder import Recorder
-from smart_mcp_proxy.gateway.indexing.tool_sync import Indexer
+from smart_mcp_proxy.gateway.indexing.index_sync import IndexSync
 from smart_mcp_proxy.models import ToolKey
 from smart_mcp_proxy.names import parse_canonical
 from smart_mcp_proxy.search.text import terms
@@ -120,12 +120,14 @@ def words_of(question: str) -> str:
 
 
 @asynccontextmanager
-async def opened_learning(catalog: Catalog, indexer: Indexer, clock: Callable[[], float]) -> AsyncIterator[Learning]:
+async def opened_learning(
+    catalog: Catalog, index_sync: IndexSync, clock: Callable[[], float]
+) -> AsyncIterator[Learning]:
     """Open the learner; examples are stored off the call path and searched at once."""
 
     async def store(lessons: Sequence[Lesson]) -> None:
         await catalog.learn(lessons)
-        await indexer.follow()
+        await index_sync.follow()
 
     async with Recorder(store, noun="lessons from use") as recorder:
         yield Learning(recorder.record, clock)

@@ -12,14 +12,15 @@ from smart_mcp_proxy import policy
 from smart_mcp_proxy.catalog import Catalog
 from smart_mcp_proxy.errors import RequestError
 from smart_mcp_proxy.gateway.activity.recorder import Recorder
+from smart_mcp_proxy.gateway.indexing.index_sync import IndexSync
 from smart_mcp_proxy.gateway.indexing.learning import Learning
-from smart_mcp_proxy.gateway.indexing.tool_sync import Indexer
+from smart_mcp_proxy.gateway.indexing.list_state import ListState
 from smart_mcp_proxy.gateway.retrieval.hints import PARTLY_QUARANTINED, hint_of, shortened
 from smart_mcp_proxy.gateway.retrieval.signature import first_sentence, signature_of
 from smart_mcp_proxy.gateway.shared.base import Registered, Registry
 from smart_mcp_proxy.gateway.visibility.visibility import NOT_COVERED, Visible
 from smart_mcp_proxy.models import Hit, ServerState, ServerStatus, ToolRecord
-from smart_mcp_proxy.search import Answer, SearchIndex
+from smart_mcp_proxy.search import Answer
 from smart_mcp_proxy.telemetry import Activity
 
 __all__ = ["Question", "Retrieval", "estimate_tokens", "summary_of"]
@@ -83,8 +84,8 @@ class Retrieval:
     Args:
         visible: What may be seen.
         catalog: Generation and definitions.
-        index: Ranks.
-        indexer: Knows how old the index is.
+        index_sync: Has the index of it, and says whether it is loaded.
+        lists: Know how old it is.
         statuses: The servers' present states.
         recorder: Gets one activity record per search.
         degraded: Tells why answers are worse than the settings ask for.
@@ -100,8 +101,8 @@ class Retrieval:
         self,
         visible: Visible,
         catalog: Catalog,
-        index: SearchIndex,
-        indexer: Indexer,
+        index_sync: IndexSync,
+        lists: ListState,
         statuses: Callable[[], Iterable[ServerStatus]],
         recorder: Recorder[Activity],
         degraded: Callable[[], Iterable[str]] = tuple,
@@ -110,8 +111,9 @@ class Retrieval:
     ) -> None:
         self._visible = visible
         self._catalog = catalog
-        self._index = index
-        self._indexer = indexer
+        self._index = index_sync.index
+        self._index_sync = index_sync
+        self._lists = lists
         self._statuses = statuses
         self._recorder = recorder
         self._degraded = degraded
@@ -131,7 +133,7 @@ class Retrieval:
         started = time.monotonic()
         self._check(question)
         with move_on_after(self.loading_s):  # what is not loaded yet would be missing from the answer
-            await self._indexer.loaded.wait()
+            await self._index_sync.loaded.wait()
         # As of now: what is listed during the search was not searched.
         not_covered = self.not_covered(question.servers)
         found = await self._search(question)
@@ -209,7 +211,7 @@ class Retrieval:
                 continue
             if status.state in NOT_COVERED or (status.state is ServerState.DISABLED and status.name in named):
                 rows.append({"server": status.name, "state": status.state.value})
-            elif status.state is ServerState.READY and not self._indexer.is_fresh(status.name):
+            elif status.state is ServerState.READY and not self._lists.is_fresh(status.name):
                 rows.append({"server": status.name, "state": "unlisted"})
             elif status.name in waiting:
                 rows.append({"server": status.name, "state": PARTLY_QUARANTINED})
@@ -262,7 +264,7 @@ class Retrieval:
         was_capped: bool,
     ) -> dict[str, Any]:
         near = [(hit, self._visible.by_id(hit.id)) for hit in found.near_misses]
-        age_s = self._indexer.age_s(self._visible.servers)
+        age_s = self._lists.age_s(self._visible.servers)
         answer: dict[str, Any] = {
             "query": shortened(question.query),
             "total": found.total,
@@ -301,7 +303,7 @@ class Retrieval:
         return answer
 
     def _reasons(self, found: Answer) -> list[str]:
-        loading = () if self._indexer.loaded.is_set() else ("the stored index is still loading",)
+        loading = () if self._index_sync.loaded.is_set() else ("the stored index is still loading",)
         return [*self._degraded(), *found.degraded, *loading]
 
     def _capped(self, question: Question, shown: list[tuple[Hit, ToolRecord]]) -> tuple[list[dict[str, Any]], bool]:
@@ -324,7 +326,7 @@ class Retrieval:
         return tools, False
 
     def _is_stale(self, record: ToolRecord) -> bool:
-        return not self._indexer.is_fresh(record.key.server)
+        return not self._lists.is_fresh(record.key.server)
 
 
 def _changes(registered: Registered) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """The gateway as an agent meets it over MCP: the list it is shown and the calls it makes."""
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -13,7 +13,7 @@ from mcp_types import MISSING_REQUIRED_CLIENT_CAPABILITY
 
 from smart_mcp_proxy.errors import Delivery, ProxyError, RequestError, RpcAnswer, ShuttingDownError, UpstreamError
 from smart_mcp_proxy.fastmcp_compat.failures import gateway_failed
-from smart_mcp_proxy.fastmcp_compat.list_changed import ListChangedHub
+from smart_mcp_proxy.fastmcp_compat.list_changed import ListChangedHub, Watching, watch_nothing
 from smart_mcp_proxy.fastmcp_compat.message_guard import read_writable
 from smart_mcp_proxy.fastmcp_compat.paths import principal, served_path
 from smart_mcp_proxy.fastmcp_compat.server import Client, ClientSession, Inbound, request_error
@@ -54,7 +54,8 @@ class Agent:
         on_first_answer: Called once, when a client has been answered for the first time.
         conduct: Learns how clients take announcements.
         on_list_changed: Called whenever clients are told that a list has changed.
-        on_session: Each is called with every client of the handshake era that connects.
+        on_session: Called with every client of the handshake era that connects.
+        watching: Subscribes to the resources that a client of the modern era names.
         may_ask: Whether any server may ask a client something while it is called; a look-up.
         may_need_line: Whether any server knows each client of the handshake era; a look-up.
     """
@@ -65,7 +66,8 @@ class Agent:
         on_first_answer: Callable[[], None],
         conduct: Conduct | None = None,
         on_list_changed: Callable[[], None] | None = None,
-        on_session: Sequence[Callable[[Session], None]] = (),
+        on_session: Callable[[Session], None] = lambda session: None,
+        watching: Watching = watch_nothing,
         may_ask: Callable[[], bool] = lambda: False,
         may_need_line: Callable[[], bool] = lambda: False,
     ) -> None:
@@ -73,10 +75,10 @@ class Agent:
         self.may_ask = may_ask
         self.may_need_line = may_need_line
         self._on_list_changed = on_list_changed
-        self.on_session = list(on_session)
+        self._on_session = on_session
         self.conduct = conduct or Conduct()
         self.list_changes = ListChangedHub(
-            is_announcing=lambda: offers.is_changing, on_listen=self._listen_at, on_leave=self._leave
+            is_announcing=lambda: offers.is_changing, on_listen=self._listen_at, on_leave=self._leave, watching=watching
         )
         self._sessions: set[Session] = set()
         self._listeners: dict[tuple[str, Principal], Audience] = {}
@@ -112,8 +114,7 @@ class Agent:
         ):  # a list that is known already may change before the client has asked for it
             session.note_shown()
         self._sessions.add(session)
-        for told in self.on_session:
-            told(session)
+        self._on_session(session)
         return session
 
     def offer_at(self, path: str, principal: Principal) -> Offer:

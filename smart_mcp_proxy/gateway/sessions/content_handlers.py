@@ -14,14 +14,14 @@ from smart_mcp_proxy.fastmcp_compat.message_guard import read_writable
 from smart_mcp_proxy.fastmcp_compat.paths import principal, served_path
 from smart_mcp_proxy.fastmcp_compat.server import Inbound, request_error
 from smart_mcp_proxy.gateway.calls.requests import Ask, Asks
-from smart_mcp_proxy.gateway.indexing.content_sync import Shelves
+from smart_mcp_proxy.gateway.indexing.list_state import ListState
 from smart_mcp_proxy.gateway.results.results import fit_to_era, is_input_required, rewritten
+from smart_mcp_proxy.gateway.sessions.content_lookup import ContentLookup
 from smart_mcp_proxy.gateway.sessions.subscriptions import Subscriber, Subscriptions
 from smart_mcp_proxy.gateway.shared.base import Caller
 from smart_mcp_proxy.gateway.shared.tool_offer import Session
 from smart_mcp_proxy.gateway.visibility.contents import Contents, Target
 from smart_mcp_proxy.gateway.visibility.links import may_link, relinked_prompt
-from smart_mcp_proxy.gateway.visibility.visibility import Visible
 from smart_mcp_proxy.models import ContentKind, Era, Principal, ServerState
 from smart_mcp_proxy.names import shelf
 from smart_mcp_proxy.raw_result import RawResult
@@ -51,31 +51,26 @@ class ContentsDoor:
     """Answers what agents ask of prompts and resources.
 
     Args:
-        look: What may be seen at a path on behalf of a principal; None where the place has tools alone.
-        shelves: Keep the lists.
+        lookup: What may be seen at a path on behalf of a principal.
+        lists: What servers have listed.
         fleet: The servers.
         asks: The one path to a server.
-        name_limit: Longest name of a prompt, in characters.
-        passed: The one server that is shown as it is; None for all under the gateway's names.
         subscriptions: Who hears of which resource.
     """
 
     def __init__(
         self,
-        look: Callable[[str, Principal], Visible | None],
-        shelves: Shelves,
+        lookup: ContentLookup,
+        lists: ListState,
         fleet: Fleet,
         asks: Asks,
-        name_limit: int,
-        passed: str | None,
         subscriptions: Subscriptions,
     ) -> None:
-        self._look = look
-        self._shelves = shelves
+        self._lookup = lookup
+        self._lists = lists
         self._fleet = fleet
         self._asks = asks
-        self._name_limit = name_limit
-        self._passed = passed
+        self._passed = lookup.passed
         self._subscriptions = subscriptions
         self._subscribers: WeakKeyDictionary[Session, Subscriber] = WeakKeyDictionary()
         self._answers: Mapping[str, Callable[[Contents, Inbound], Awaitable[RawResult]]] = {
@@ -94,7 +89,7 @@ class ContentsDoor:
 
     def capabilities(self) -> dict[str, Any]:
         """Capabilities of a server besides tools, at the path of the present request."""
-        contents = self.contents_at(served_path(), principal())
+        contents = self._lookup.at(served_path(), principal())
         if contents is None:
             return {}
         found: dict[str, Any] = {}
@@ -112,7 +107,7 @@ class ContentsDoor:
         Raises:
             MCPError: There is none: as the server said it, or as the gateway says it.
         """
-        contents = self.contents_at(inbound.path, inbound.principal)
+        contents = self._lookup.at(inbound.path, inbound.principal)
         kind = "prompts" if method.startswith("prompts/") else "resources"
         kinds = ("prompts", "resources") if method == "completion/complete" else (kind,)
         if contents is None or not any(self._has(contents, each) for each in kinds):
@@ -121,30 +116,11 @@ class ContentsDoor:
             raise MCPError(code=METHOD_NOT_FOUND, message="Method not found", data=method)
         try:
             if self._passed is not None:
-                await self._shelves.wait_listed(self._passed)
+                await self._lists.wait_listed(self._passed)
             raw = await self._answers[method](contents, inbound)
         except ProxyError as error:
             raise _rpc_error(method, error, inbound.era) from error
         return _decoded(method, fit_to_era(raw, inbound.era).text)
-
-    def contents_at(self, path: str, who: Principal) -> Contents | None:
-        """Contents at a path on behalf of a principal; a look-up."""
-        visible = self._look(path, who)
-        if visible is None:
-            return None
-        catalog, limit, passed = self._shelves.catalog, self._name_limit, self._passed
-        return visible.once((Contents, passed), lambda: Contents(catalog, visible, limit, passed))
-
-    def find(self, path: str, who: Principal, uri: str) -> Target:
-        """Resolve a URI at a path on behalf of a principal; a look-up.
-
-        Raises:
-            ProxyError: Nowhere, or it may not be read.
-        """
-        contents = self.contents_at(path, who)
-        if contents is None:
-            raise RequestError("There are no resources here.", hint="Use the path /mcp.", code="not_found")
-        return contents.resource(uri)
 
     def _has(self, contents: Contents, member: str) -> bool:
         """Whether a server has prompts, or resources; or may have, for nobody has listened to it yet."""
@@ -154,19 +130,19 @@ class ContentsDoor:
         upstreams = [upstream for name in contents.servers if (upstream := self._fleet.get(name)) is not None]
         return any(
             upstream.capabilities.get(member) is not None
-            or (upstream.status.state is not ServerState.READY and self._shelves.is_expected(upstream.name, kinds[0]))
+            or (upstream.status.state is not ServerState.READY and self._lists.is_expected(upstream.name, kinds[0]))
             for upstream in upstreams
         )
 
     def _may_subscribe(self, contents: Contents) -> bool:
         """Whether a server tells of single resources; or may, for it is not connected."""
         upstreams = [upstream for name in contents.servers if (upstream := self._fleet.get(name)) is not None]
-        stored = self._shelves.catalog.snapshot.by_server
+        stored = self._lists.catalog.snapshot.by_server
         return any(
             upstream.watch.is_offered
             if upstream.status.state is ServerState.READY
             else any(
-                stored.get(shelf(upstream.name, kind)) or self._shelves.is_expected(upstream.name, kind)
+                stored.get(shelf(upstream.name, kind)) or self._lists.is_expected(upstream.name, kind)
                 for kind in RESOURCES
             )
             for upstream in upstreams
@@ -181,7 +157,7 @@ class ContentsDoor:
     async def _list(self, contents: Contents, inbound: Inbound) -> RawResult:
         kind, member = _LISTS[inbound.method]
         if not contents.of(kind):  # some clients ask once, right after their greeting, and heed no change
-            await self._shelves.wait_known(contents.servers, kind)
+            await self._lists.wait_known(contents.servers, kind)
         page, cursor = contents.page(kind, inbound.params.get("cursor"))
         listing: dict[str, Any] = {member: page}
         if cursor is not None:
@@ -236,7 +212,7 @@ class ContentsDoor:
         Raises:
             MCPError: One of them cannot be subscribed to: as the server said it, or as the gateway says it.
         """
-        contents = self.contents_at(path, who)
+        contents = self._lookup.at(path, who)
         if contents is None or not self._may_subscribe(contents):
             yield ()
             return
@@ -244,7 +220,7 @@ class ContentsDoor:
         try:
             try:
                 if self._passed is not None:
-                    await self._shelves.wait_listed(self._passed)
+                    await self._lists.wait_listed(self._passed)
                 for uri in dict.fromkeys(uris):
                     await self._subscriptions.subscribe_in_time(subscriber, uri, contents.resource(uri), caller)
             except ProxyError as error:

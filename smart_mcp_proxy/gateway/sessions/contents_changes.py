@@ -36,7 +36,7 @@ class ContentsChanges:
         self._hub = hub
         self._sessions: WeakKeyDictionary[Session, _States] = WeakKeyDictionary()
         self._places: dict[tuple[str, Principal], _States] = {}
-        hub.on_place = self._listens
+        hub.listened.subscribe(self._listens)
 
     def begin(self, session: Session) -> None:
         """Start notifying this client of the handshake era."""

@@ -11,7 +11,7 @@ from mcp.shared.inbound import x_mcp_header_map
 from smart_mcp_proxy.errors import UpstreamError
 from smart_mcp_proxy.fastmcp_compat.server import request_error
 from smart_mcp_proxy.gateway.calls.calls import Calls
-from smart_mcp_proxy.gateway.indexing.tool_sync import Indexer
+from smart_mcp_proxy.gateway.shared.changes import Changes
 from smart_mcp_proxy.gateway.shared.tool_offer import fit_to_handshake
 from smart_mcp_proxy.gateway.tools import Caller
 from smart_mcp_proxy.gateway.visibility.visibility import Visible
@@ -34,7 +34,7 @@ class Passthrough:
         server: Configured name.
         visible: The server's tools, as far as the configuration shows them.
         calls: The one call path.
-        indexer: Says when a listing has ended.
+        changes: Says when a listing has ended.
         is_listed: Whether the server's first listing has ended, well or badly.
     """
 
@@ -42,12 +42,12 @@ class Passthrough:
     list_ttl_ms = 0
 
     def __init__(
-        self, server: str, visible: Visible, calls: Calls, indexer: Indexer, is_listed: Callable[[], bool]
+        self, server: str, visible: Visible, calls: Calls, changes: Changes, is_listed: Callable[[], bool]
     ) -> None:
         self._server = server
         self._visible = visible
         self._calls = calls
-        self._indexer = indexer
+        self._changes = changes
         self._is_listed = is_listed
         self._records: Sequence[ToolRecord] = ()
         self._listed: Mapping[str, Definition] = {}
@@ -58,7 +58,7 @@ class Passthrough:
         try:
             async with asyncio.timeout(FIRST_LIST_S):
                 while not self._now() and not self._is_listed():
-                    await self._indexer.wait_changed()
+                    await self._changes.wait()
         except TimeoutError:
             return
 

@@ -62,7 +62,7 @@ class Routing:
 
     Args:
         setting: What the settings ask for.
-        front_of: The front of a profile, or with None of the whole catalog, as far as a reach goes; a look-up.
+        front_at: The front at the path of the whole catalog or a profile, as far as a reach goes; a look-up.
         toolsets: A principal's toolsets, by handle and principal; a look-up.
         conduct: How clients took announcements.
         limit: Most tools in one session's pool.
@@ -73,7 +73,7 @@ class Routing:
     def __init__(
         self,
         setting: Literal["CALL_TOOL", "DYNAMIC", "AUTO"],
-        front_of: Callable[[str | None, Reach], Front | None],
+        front_at: Callable[[str, Reach], Front | None],
         toolsets: Callable[[str, Principal], Offer | None],
         conduct: Conduct,
         *,
@@ -81,7 +81,7 @@ class Routing:
         clock: Callable[[], float] = time.monotonic,
         is_listing_more: Callable[[], bool],
     ) -> None:
-        self._front_of = front_of
+        self._found_at = front_at
         self._is_listing_more = is_listing_more
         self._conduct = conduct
         self._setting = setting
@@ -129,8 +129,6 @@ class Routing:
         return self._toolsets(handle, principal) if kind == "t" else None
 
     def _front_at(self, path: str, reach: Reach) -> Front:
-        kind, _, name = path.partition("/")
-        front = self._front_of(name if path else None, reach) if kind in ("", "p") else None
-        if front is None:
+        if (front := self._found_at(path, reach)) is None:
             raise nothing_at(path)
         return front

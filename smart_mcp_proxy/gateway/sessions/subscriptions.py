@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from smart_mcp_proxy.errors import ProxyError, RefusedError, RequestError, UpstreamError
 from smart_mcp_proxy.gateway.calls.requests import Ask, Asks
-from smart_mcp_proxy.gateway.indexing.content_sync import Shelves
+from smart_mcp_proxy.gateway.indexing.list_state import ListState
 from smart_mcp_proxy.gateway.shared.base import Caller
 from smart_mcp_proxy.gateway.visibility.contents import Target
 from smart_mcp_proxy.models import Principal, ServerState, ServerStatus
@@ -90,23 +90,23 @@ class Subscriptions:
     """Subscribers of resources.
 
     Args:
-        shelves: Say whether what a server lists is what was approved.
+        lists: Say whether what a server lists is what was approved.
+        fleet: The servers.
+        asks: The one path to a server.
+        find: Resolves what clients subscribe to.
     """
 
-    def __init__(self, shelves: Shelves) -> None:
-        self._shelves = shelves
+    def __init__(self, lists: ListState, fleet: Fleet, asks: Asks, find: Find) -> None:
+        self._lists = lists
+        self._fleet = fleet
+        self._asks = asks
+        self._find = find
         self._wishes: dict[str, dict[str, set[_Wish]]] = {}
         """By server and by the URI that the server knows."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     def __repr__(self) -> str:
         return f"<Subscriptions to {sum(map(len, self._wishes.values()))} resources>"
-
-    def start(self, fleet: Fleet, asks: Asks, find: Find) -> None:
-        """Works with these servers from now on."""
-        self._fleet = fleet
-        self._asks = asks
-        self._find = find
 
     async def close(self) -> None:
         """Ends what goes on in the background."""
@@ -115,15 +115,10 @@ class Subscriptions:
         if tasks:
             await asyncio.wait(tasks)
 
-    def hearing(self, on_change: Callable[[ServerStatus], None]) -> Callable[[ServerStatus], None]:
-        """Wrap `on_change` to follow servers' states: a new connection has no subscriptions."""
-
-        def hear(status: ServerStatus) -> None:
-            on_change(status)
-            if status.state is ServerState.READY and status.name in self._wishes:
-                self._spawn(self._renew(status.name, status.restarts))
-
-        return hear
+    def connection_changed(self, status: ServerStatus) -> None:
+        """Subscribe anew at a server that was connected: a new connection has no subscriptions."""
+        if status.state is ServerState.READY and status.name in self._wishes:
+            self._spawn(self._renew(status.name, status.restarts))
 
     def updated(self, server: str, uri: str) -> None:
         """Handle `notifications/resources/updated` of a server."""
@@ -226,10 +221,10 @@ class Subscriptions:
         if target is None:
             return False
         try:
-            await self._shelves.wait_listed(target.server)  # what is withheld is known only then
+            await self._lists.wait_listed(target.server)  # what is withheld is known only then
             found = self._find(subscriber.path, subscriber.principal, uri)
             if found.record is not None:
-                self._shelves.require_approved(found.record)
+                self._lists.require_approved(found.record)
         except ProxyError as exc:
             log.debug("a subscriber does not hear that %s of '%s' was updated: %s", target.name, target.server, exc)
             return False

@@ -1,12 +1,32 @@
-"""When whoever follows the catalog and the servers looks at them again."""
+"""Changes of lists, of servers' states and of the tools, and waiting for them."""
 
 import asyncio
 from typing import Final
 
-__all__ = ["MERGE_S", "settled"]
+__all__ = ["MERGE_S", "Changes", "settled"]
 
 MERGE_S: Final = 0.05
 """Changes that come within this time count as one."""
+
+
+class Changes:
+    """Signal of the next change: a listing ended, a server changed its state, or the tools changed."""
+
+    def __init__(self) -> None:
+        self._next = asyncio.Event()
+
+    def announce(self) -> None:
+        """Wake those that wait now; later ones wait for the change after this one."""
+        self._next.set()
+        self._next = asyncio.Event()
+
+    def next(self) -> asyncio.Event:
+        """Return an event that the next change sets."""
+        return self._next
+
+    async def wait(self) -> None:
+        """Return at the next change."""
+        await self._next.wait()
 
 
 async def settled(change: asyncio.Event) -> None:

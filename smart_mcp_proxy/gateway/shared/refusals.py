@@ -6,12 +6,11 @@ from smart_mcp_proxy.names import server_of, shell_word
 
 __all__ = [
     "content_changed",
-    "content_differs_here",
     "content_unlisted",
     "content_withheld",
+    "differs_here",
     "server_disabled",
     "server_quarantined",
-    "tool_differs_here",
     "tool_withheld",
 ]
 
@@ -32,10 +31,12 @@ def tool_withheld(key: ToolKey, state: WithheldState) -> QuarantinedError:
     )
 
 
-def tool_differs_here(key: ToolKey) -> QuarantinedError:
-    """The refusal of a tool whose approved definition is not what its server lists on this connection."""
+def differs_here(key: ToolKey) -> QuarantinedError:
+    """The refusal of an item whose approved definition is not what its server lists on this connection."""
+    server = server_of(key.server)
+    item = f"tool '{key}'" if server == key.server else f"'{key}'"
     return QuarantinedError(
-        f"Server '{key.server}' does not list tool '{key}' here as the user approved it.",
+        f"Server '{server}' does not list {item} here as the user approved it.",
         hint=f"{_ONLY_THE_USER} mcpproxy approve {shell_word(str(key))}",
         data={"state": WithheldState.CHANGED.value},
     )
@@ -47,15 +48,6 @@ def content_withheld(key: ToolKey, state: WithheldState) -> QuarantinedError:
         f"'{key}' {_REASONS[state]}.",
         hint=f"{_ONLY_THE_USER} mcpproxy approve {shell_word(str(key))}",
         data={"state": state.value},
-    )
-
-
-def content_differs_here(key: ToolKey) -> QuarantinedError:
-    """Refusal of a prompt, resource or template whose definition is not the approved one."""
-    return QuarantinedError(
-        f"Server '{server_of(key.server)}' does not list '{key}' here as the user approved it.",
-        hint=f"{_ONLY_THE_USER} mcpproxy approve {shell_word(str(key))}",
-        data={"state": WithheldState.CHANGED.value},
     )
 
 

@@ -1,4 +1,6 @@
-"""Sessions over HTTP+SSE, the transport before streamable HTTP: one stream for all answers, an address to post to.
+"""Sessions over HTTP+SSE, the transport before streamable HTTP.
+
+Answers come on one stream, requests are posted to an address that the stream names.
 
 Source: MCP 2024-11-05, basic/transports, HTTP with SSE.
 """
@@ -143,7 +145,7 @@ class SseLink(StreamLink):
             self._lose(reason)
 
     def _learn_address(self, response: Response, data: bytes) -> None:
-        """Take the address to post to, on the stream's own origin: requests carry what is meant for that alone."""
+        """Take the address to post to, which must be on the stream's own origin."""
         if self._has_address.done():
             return
         try:

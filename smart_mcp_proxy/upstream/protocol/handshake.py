@@ -44,8 +44,11 @@ class Agreement:
 
 
 def modern_meta(version: str) -> dict[str, Any]:
-    """What every request of the modern era carries in `_meta`. No capability is declared: one session serves many
-    agents. What one of them can be asked is declared with its own requests, see `enveloped`."""
+    """The `_meta` of every request of the modern era.
+
+    No capability is declared: one session serves many agents. What one of them can be asked is declared with its own
+    requests, see `enveloped`.
+    """
     return {
         PROTOCOL_VERSION_META_KEY: version,
         CLIENT_INFO_META_KEY: CLIENT_INFO,

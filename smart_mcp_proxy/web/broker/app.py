@@ -86,13 +86,13 @@ class BrokerBeside:
 
 
 def _endpoints(gateway: Gateway, keys: Keys) -> Starlette:
-    contents = BrokerContents(gateway.fronts, gateway.asks, gateway.shelves, gateway.settings.tool_name_limit)
+    contents = BrokerContents(gateway.views, gateway.asks, gateway.content_lists, gateway.settings.tool_name_limit)
     brokering = Brokering(
-        gateway.fronts,
+        gateway.views,
         gateway.calls,
         gateway.fleet,
         contents,
-        gateway.indexer,
+        gateway.tool_lists,
         is_cleaned=gateway.settings.clean_results,
         is_fenced=gateway.settings.fence_results,
     )

@@ -90,7 +90,7 @@ def view_of_new(made: NewToken) -> TokenView:
 
 async def _create(gateway: Gateway, request: Request) -> TokenView:
     body = await body_of(request, NewTokenBody)
-    body.scope.require_known(gateway.visible.servers, [profile.name for profile in gateway.fronts.profiles])
+    body.scope.require_known(gateway.visible.servers, [profile.name for profile in gateway.views.profiles])
     return view_of_new(await gateway.agent_tokens.create(body.name, body.scope))
 
 

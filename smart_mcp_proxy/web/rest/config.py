@@ -43,7 +43,7 @@ async def _config(gateway: Gateway, request: Request) -> ConfigView:
 async def _profiles(gateway: Gateway, request: Request) -> list[ProfileView]:
     return [
         ProfileView(profile.name, list(profile.servers), list(profile.tools), list(profile.pin))
-        for profile in gateway.fronts.profiles
+        for profile in gateway.views.profiles
     ]
 
 

@@ -30,7 +30,7 @@ async def _show(gateway: Gateway, request: Request) -> dict[str, Any]:
 async def _forget_examples(gateway: Gateway, request: Request) -> dict[str, int]:
     query = request.query_params
     count = await forget_examples(gateway.catalog, query.get("tool"), query.get("question"))
-    await gateway.indexer.follow()
+    await gateway.index_sync.follow()
     return {"forgotten": count}
 
 

@@ -14,7 +14,7 @@ import pytest
 from cli_runs import some_servers
 
 from smart_mcp_proxy.cli.support.watch import follow_config, next_servers
-from smart_mcp_proxy.gateway import Gateway
+from smart_mcp_proxy.gateway import open_gateway
 from smart_mcp_proxy.servers import Profile, ServerConfig, ServerFile, load_servers
 from smart_mcp_proxy.settings import Settings, environment
 
@@ -147,7 +147,7 @@ async def test_only_what_changed_is_restarted(tmp_path: Path, data: Path) -> Non
     path = tmp_path / "mcp_config.json"
     path.write_text(json.dumps(some_servers("todo", "clock")))
     servers = load_servers(path).servers
-    async with Gateway(Settings(data_dir=data), servers, environ=environment()) as gateway:
+    async with open_gateway(Settings(data_dir=data), servers, environ=environment()) as gateway:
         gateway.start_upstreams()
         assert await gateway.wait_settled(PATIENCE_S)
         kept, gone = gateway.fleet.get("todo"), gateway.fleet.get("clock")
@@ -190,7 +190,7 @@ async def test_a_change_made_through_the_gateway_is_applied_once_and_at_once(tmp
     path = tmp_path / "mcp_config.json"
     path.write_text(file_of(a=entry("one") | {"disabled": True}))
     settings, servers = Settings(data_dir=data, config_path=path), load_servers(path).servers
-    async with Gateway(settings, servers, environ=environment()) as gateway:
+    async with open_gateway(settings, servers, environ=environment()) as gateway:
         applied = 0
         following = asyncio.Event()
 

@@ -19,7 +19,7 @@ from smart_mcp_proxy.gateway.calls.calls import CallLimits, Calls
 from smart_mcp_proxy.gateway.calls.inputs import Round
 from smart_mcp_proxy.gateway.results.cleaning import CLEANED_META_KEY
 from smart_mcp_proxy.gateway.results.outputs import META_KEY, Outputs
-from smart_mcp_proxy.gateway.shared.refusals import tool_differs_here
+from smart_mcp_proxy.gateway.shared.refusals import differs_here
 from smart_mcp_proxy.models import (
     CallRequest,
     CallVariant,
@@ -368,7 +368,7 @@ class FirstLists:
 
     def require_approved(self, record: ToolRecord) -> None:
         if self.limits_s and self._differs:
-            raise tool_differs_here(record.key)
+            raise differs_here(record.key)
 
 
 class Waiting:

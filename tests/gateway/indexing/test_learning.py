@@ -5,7 +5,7 @@ from typing import Any
 
 import anyio
 import pytest
-from gateway_fakes import FakeFleet, FakeUpstream, HandClock, Parts, definition
+from gateway_fakes import FakeFleet, FakeUpstream, HandClock, Parts, ToolWork, definition
 
 from smart_mcp_proxy.catalog import Lesson
 from smart_mcp_proxy.errors import ProxyError, RequestError, ToolNotFoundError, UpstreamError
@@ -21,7 +21,6 @@ from smart_mcp_proxy.gateway.indexing.learning import (
     forget_examples,
     words_of,
 )
-from smart_mcp_proxy.gateway.indexing.tool_sync import Indexer, Pace
 from smart_mcp_proxy.gateway.retrieval.retrieval import Question, Retrieval
 from smart_mcp_proxy.models import CallRequest, Document, ToolKey
 from smart_mcp_proxy.search import Bm25fEngine, SearchIndex
@@ -175,13 +174,13 @@ class Desk:
         self.alpha = FakeUpstream("alpha")
         fleet: Any = FakeFleet(self.alpha)
         notebook: Any = parts.notebook
-        indexer: Any = Indexer(parts.catalog, parts.index, parts.visible.sees, parts.clock)
-        indexer.loaded.set()
+        work = ToolWork(fleet, parts.catalog, parts.index, parts.visible.sees, parts.clock)
+        work.index_sync.loaded.set()
         self.retrieval = Retrieval(
             parts.visible,
             parts.catalog,
-            parts.index,
-            indexer,
+            work.index_sync,
+            work.lists,
             lambda: [self.alpha.status],
             notebook,
             learning=lessons.learning,
@@ -274,16 +273,14 @@ class Watched(Bm25fEngine):
 async def test_lessons_reach_the_index_off_the_call_path(parts: Parts, is_on: bool, examples: tuple[str, ...]) -> None:
     """In this process at once; where learning is off, what was learned before is not searched with."""
     engine = Watched()
-    indexer = Indexer(
-        parts.catalog, SearchIndex(engine), parts.visible.sees, pace=Pace(follow_s=3600), uses_examples=is_on
-    )
+    index, sees = SearchIndex(engine), parts.visible.sees
+    work = ToolWork(FakeFleet(), parts.catalog, index, sees, follow_s=3600, uses_examples=is_on)
     await parts.catalog.sync("alpha", [definition("paint")])
-    fleet: Any = FakeFleet()
-    indexer.start(fleet)
+    work.index_sync.start()
 
     async def store(batch: Any) -> None:
         await parts.catalog.learn(batch)
-        await indexer.follow()
+        await work.index_sync.follow()
 
     try:
         async with Recorder(store, batch_s=0, noun="lessons") as recorder:
@@ -293,9 +290,9 @@ async def test_lessons_reach_the_index_off_the_call_path(parts: Parts, is_on: bo
                 learning.called("ann", None, PAINT)
             with anyio.fail_after(20):
                 while not parts.catalog.snapshot.by_key[PAINT].examples:
-                    await indexer.wait_changed()
+                    await work.changes.wait()
     finally:
-        await indexer.close()
+        await work.close()
     assert [document.examples for document in engine.seen.values()] == [examples]
 
 

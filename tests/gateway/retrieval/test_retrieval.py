@@ -20,6 +20,7 @@ from smart_mcp_proxy.gateway.retrieval.retrieval import (
 )
 from smart_mcp_proxy.gateway.shared.base import Registered
 from smart_mcp_proxy.models import ServerState, ToolRecord
+from smart_mcp_proxy.search import SearchIndex
 from smart_mcp_proxy.servers import ToolFilter
 
 pytestmark = pytest.mark.anyio
@@ -41,9 +42,10 @@ TOOLS = [
 
 
 class IndexFacts:
-    """What the indexer knows of the servers' lists, set by hand."""
+    """What is known of the index and the servers' lists, set by hand."""
 
-    def __init__(self) -> None:
+    def __init__(self, index: SearchIndex) -> None:
+        self.index = index
         self.fresh = {"alpha", "beta"}
         self.age: float | None = 2.345
         self.loaded = asyncio.Event()
@@ -61,14 +63,14 @@ class Library:
 
     def __init__(self, parts: Parts, degraded: tuple[str, ...] = ()) -> None:
         self.parts = parts
-        self.facts = IndexFacts()
+        self.facts = IndexFacts(parts.index)
         self.servers = [FakeUpstream("beta"), FakeUpstream("alpha")]
         facts: Any = self.facts
         notebook: Any = parts.notebook
         self.retrieval = Retrieval(
             parts.visible,
             parts.catalog,
-            parts.index,
+            facts,
             facts,
             self.statuses,
             notebook,

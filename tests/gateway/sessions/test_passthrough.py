@@ -10,7 +10,7 @@ from gateway_fakes import FakeFleet, FakeUpstream, Parts, config, definition
 from mcp.shared.exceptions import MCPError
 
 from smart_mcp_proxy.errors import ConfigError, UpstreamError
-from smart_mcp_proxy.gateway import Gateway
+from smart_mcp_proxy.gateway import open_gateway
 from smart_mcp_proxy.gateway.calls.calls import CallLimits, Calls
 from smart_mcp_proxy.gateway.sessions.passthrough import Passthrough
 from smart_mcp_proxy.gateway.shared.tool_offer import Audience
@@ -37,7 +37,7 @@ class Ticker:
         self._event.set()
         self._event = asyncio.Event()
 
-    async def wait_changed(self) -> None:
+    async def wait(self) -> None:
         self.waiting.set()
         await self._event.wait()
 
@@ -169,11 +169,12 @@ async def test_each_change_of_a_shown_list_is_told_once(stage: Stage) -> None:
         assert told == ["noted", "changed"] * count
 
 
-def test_only_a_configured_server_can_be_passed_through(tmp_path: Any) -> None:
+async def test_only_a_configured_server_can_be_passed_through(tmp_path: Any) -> None:
     """A typo stops the start; the message knows the names."""
     servers = {"alpha": config("alpha")}
     with pytest.raises(ConfigError, match=r"'alhpa' is not configured.*Known: alpha"):
-        Gateway(Settings(data_dir=tmp_path), servers, environ={}, passthrough="alhpa")
+        async with open_gateway(Settings(data_dir=tmp_path), servers, environ={}, passthrough="alhpa"):
+            pass
 
 
 async def test_the_other_servers_keep_their_stored_tools(parts: Parts, tmp_path: Any) -> None:
@@ -181,7 +182,7 @@ async def test_the_other_servers_keep_their_stored_tools(parts: Parts, tmp_path:
     await parts.sync("alpha", [definition("a")])
     await parts.sync("beta", [definition("b")])
     servers = {name: replace(config(name), disabled=True) for name in ("alpha", "beta")}
-    async with Gateway(Settings(data_dir=tmp_path), servers, environ={}, passthrough="alpha") as gateway:
+    async with open_gateway(Settings(data_dir=tmp_path), servers, environ={}, passthrough="alpha") as gateway:
         assert [upstream.status.name for upstream in gateway.fleet] == ["alpha"]
         await gateway.apply(servers)
         assert {key.server for key in gateway.catalog.snapshot.by_key} == {"alpha", "beta"}

@@ -8,7 +8,7 @@ import pytest
 from gateway_fakes import config
 
 from smart_mcp_proxy.fastmcp_compat.server import Client
-from smart_mcp_proxy.gateway import Gateway
+from smart_mcp_proxy.gateway import open_gateway
 from smart_mcp_proxy.gateway.tools.instructions import INSTRUCTIONS
 from smart_mcp_proxy.models import LOCAL, WHOLE, Principal, Reach
 from smart_mcp_proxy.servers import Profile
@@ -33,7 +33,7 @@ async def told(tmp_path: Path, servers: Servers, path: str = "", reach: Reach = 
     """What a client at `path` is told: the same in a session and without one."""
     passed = more.pop("passthrough", None)
     settings = Settings(data_dir=tmp_path, **more)
-    async with Gateway(settings, servers, environ={}, profiles=PROFILES, passthrough=passed) as gateway:
+    async with open_gateway(settings, servers, environ={}, profiles=PROFILES, passthrough=passed) as gateway:
         who = Principal("ann", reach) if reach != WHOLE else LOCAL
         session = gateway.agent.open_session(Client("some-client", "1", path, who, _tell))
         standing = gateway.agent.offer_at(path, who).instructions
@@ -109,7 +109,7 @@ async def test_the_operator_can_have_plain_words_or_others(tmp_path: Path) -> No
 
 async def test_a_changed_server_file_changes_the_next_greeting(tmp_path: Path) -> None:
     """Without a restart."""
-    async with Gateway(Settings(data_dir=tmp_path), {}, environ={}) as gateway:
+    async with open_gateway(Settings(data_dir=tmp_path), {}, environ={}) as gateway:
         await gateway.apply({"docs": replace(config("docs"), disabled=True)})
         before = gateway.agent.offer_at("", LOCAL).instructions
         await gateway.apply({"docs": config("docs")})

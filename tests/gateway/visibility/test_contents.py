@@ -16,9 +16,10 @@ from smart_mcp_proxy.errors import ProxyError, QuarantinedError, UpstreamError
 from smart_mcp_proxy.gateway.calls.admission import Gates
 from smart_mcp_proxy.gateway.calls.calls import CallLimits
 from smart_mcp_proxy.gateway.calls.requests import Ask, Asks
-from smart_mcp_proxy.gateway.indexing.content_sync import Shelves
-from smart_mcp_proxy.gateway.indexing.tool_sync import Pace
+from smart_mcp_proxy.gateway.indexing.list_state import ListState
+from smart_mcp_proxy.gateway.indexing.list_sync import CONTENTS, ListSync, Pace
 from smart_mcp_proxy.gateway.shared.base import Caller
+from smart_mcp_proxy.gateway.shared.changes import Changes
 from smart_mcp_proxy.gateway.visibility.contents import Contents
 from smart_mcp_proxy.gateway.visibility.visibility import Visible
 from smart_mcp_proxy.models import ContentKind, ServerState, ToolKey
@@ -41,12 +42,13 @@ class Library:
         self.catalog = catalog
         self.alpha = FakeUpstream("alpha")
         fleet: Any = FakeFleet(self.alpha)
-        self.shelves = Shelves(catalog, self._no_policy, self._nothing, pace=Pace(merge_s=0, poll_s=3600, retry_s=3600))
-        self.shelves.start(fleet)
+        self.lists = ListState(fleet, catalog, Changes())
+        pace = Pace(merge_s=0, poll_s=3600, retry_s=3600)
+        self.sync = ListSync(self.lists, fleet, catalog, CONTENTS, self._nothing, review=self._no_policy, pace=pace)
         notebook: Any = Notebook()
         self.gates = Gates()
         limits = CallLimits(arguments="none", is_cleaned=is_cleaned)
-        self.asks = Asks(self.shelves, fleet, self.gates, notebook, limits, HandClock())
+        self.asks = Asks(self.lists, fleet, self.gates, notebook, limits, HandClock())
         visible = Visible(catalog, {"alpha": config("alpha")}, lambda name, n, *, allowed: [])
         self.contents = Contents(catalog, visible, 60, "alpha")
 
@@ -59,11 +61,10 @@ class Library:
     async def listed(self, **contents: Any) -> None:
         """Alpha lists these, one after another, and is heard."""
         self.alpha.contents = contents
-        hear = self.shelves.hearing(lambda status: None)
-        hear(self.alpha.move(ServerState.CONNECTING))
-        hear(self.alpha.move(ServerState.READY))
+        self.sync.status_changed(self.alpha.move(ServerState.CONNECTING))
+        self.sync.status_changed(self.alpha.move(ServerState.READY))
         with anyio.fail_after(10):
-            await self.shelves.wait_listed("alpha")
+            await self.lists.wait_listed("alpha")
 
     def seen(self, kind: ContentKind) -> set[str]:
         return {key.tool for key in self.catalog.snapshot.by_key if key.server == shelf("alpha", kind)}
@@ -82,7 +83,7 @@ async def opened(directory: Path, **options: Any) -> AsyncIterator[Library]:
         try:
             yield library
         finally:
-            await library.shelves.close()
+            await library.sync.close()
 
 
 async def test_a_kind_that_cannot_be_listed_leaves_the_others(tmp_path: Path) -> None:
@@ -151,9 +152,9 @@ async def test_what_is_forgotten_is_not_taken_for_listed(tmp_path: Path) -> None
     """A server of the same name that comes later is another one."""
     async with opened(tmp_path) as library:
         await library.listed(resources=[PLAN])
-        assert repr(library.shelves) == "<Shelves of 1 servers>"
-        library.shelves.forget(())
-        assert repr(library.shelves) == "<Shelves of 0 servers>"
+        assert repr(library.lists) == "<ListState, 1 servers fresh>"
+        library.sync.forget(())
+        assert repr(library.lists) == "<ListState, 0 servers fresh>"
 
 
 async def test_a_first_list_is_waited_for_until_it_is_there_or_has_failed_and_no_longer_than_allowed(
@@ -162,21 +163,19 @@ async def test_a_first_list_is_waited_for_until_it_is_there_or_has_failed_and_no
     """A server that connects for ever, or not at all, is not waited for any longer."""
     async with opened(tmp_path) as library:
         library.alpha.contents = {"resources": [PLAN]}
-        hear = library.shelves.hearing(lambda status: None)
-        hear(library.alpha.move(ServerState.CONNECTING))
+        library.sync.status_changed(library.alpha.move(ServerState.CONNECTING))
         with anyio.fail_after(10):
-            await library.shelves.wait_known(["alpha"], "resources", 0)
+            await library.lists.wait_known(["alpha"], "resources", 0)
             assert library.seen("resources") == set()
-            waiting = asyncio.ensure_future(library.shelves.wait_known(["alpha"], "resources", 3600))
-            hear(library.alpha.move(ServerState.READY))
+            waiting = asyncio.ensure_future(library.lists.wait_known(["alpha"], "resources", 3600))
+            library.sync.status_changed(library.alpha.move(ServerState.READY))
             await waiting
             assert library.seen("resources") == {PLAN["uri"]}
     async with opened(tmp_path / "other") as library:
-        hear = library.shelves.hearing(lambda status: None)
-        hear(library.alpha.move(ServerState.CONNECTING))
+        library.sync.status_changed(library.alpha.move(ServerState.CONNECTING))
         with anyio.fail_after(10):
-            waiting = asyncio.ensure_future(library.shelves.wait_known(["alpha"], "resources", 3600))
-            hear(library.alpha.move(ServerState.ERROR))
+            waiting = asyncio.ensure_future(library.lists.wait_known(["alpha"], "resources", 3600))
+            library.sync.status_changed(library.alpha.move(ServerState.ERROR))
             await waiting
 
 

@@ -11,7 +11,7 @@ import mcp_types
 from smart_mcp_proxy import __version__, greeting
 from smart_mcp_proxy.fastmcp_compat.eras import serve_streams
 from smart_mcp_proxy.fastmcp_compat.server import dump_message, message_streams, parse_message
-from smart_mcp_proxy.gateway import Gateway
+from smart_mcp_proxy.gateway import open_gateway
 from smart_mcp_proxy.gateway.rehearsal import Rehearsal
 from smart_mcp_proxy.models import Era
 from smart_mcp_proxy.servers import load_servers
@@ -107,7 +107,7 @@ async def rendered_default_greeting() -> str:
     for words, config in (("without servers", "{}"), ("with servers", '{"mcpServers": {"x": {"command": "x"}}}')):
         with tempfile.TemporaryDirectory() as directory:
             settings, servers = Settings(data_dir=Path(directory)), load_servers(config).servers
-            async with Gateway(settings, servers, environ={}) as gateway:
+            async with open_gateway(settings, servers, environ={}) as gateway:
                 rehearsal = Rehearsal(gateway)
                 known = await rehearsal.answers()
         stored |= {"name": rehearsal.name, "tools/list": known.pop("tools/list"), words: known}
@@ -128,7 +128,7 @@ async def _list_tools(era: Era, **settings: Any) -> dict[str, Any]:
         return result
 
     with tempfile.TemporaryDirectory() as directory:
-        async with Gateway(Settings(data_dir=Path(directory), **settings), {}, environ={}) as gateway:
+        async with open_gateway(Settings(data_dir=Path(directory), **settings), {}, environ={}) as gateway:
             serving = asyncio.ensure_future(serve_streams(gateway.mcp_server(), gateway_reads, gateway_writes))
             try:
                 if era == "modern":

@@ -6,7 +6,7 @@ import pytest
 from listing import default_greeting_file, rendered_default_greeting
 
 from smart_mcp_proxy.cli.support.opening import _SAYS_NOTHING
-from smart_mcp_proxy.gateway import Gateway
+from smart_mcp_proxy.gateway import open_gateway
 from smart_mcp_proxy.gateway.rehearsal import Rehearsal
 from smart_mcp_proxy.greeting import default_answers
 from smart_mcp_proxy.servers import load_servers
@@ -46,7 +46,7 @@ async def test_settings_that_say_nothing_change_no_answer(tmp_path: Path, config
     assert OTHERS.keys() <= _SAYS_NOTHING
     settings = Settings.model_validate(OTHERS | {"data_dir": tmp_path})
     file = load_servers(config)
-    async with Gateway(settings, file.servers, environ={}) as gateway:
+    async with open_gateway(settings, file.servers, environ={}) as gateway:
         answers = await Rehearsal(gateway).answers()
     assert answers == default_answers(list(file.servers))[0]
 
@@ -55,7 +55,7 @@ async def test_settings_that_say_nothing_change_no_answer(tmp_path: Path, config
 async def test_a_list_that_grows_begins_as_the_fixed_one(tmp_path: Path, setting: str) -> None:
     """So it can be known before the catalog is; the greeting says that it may change."""
     settings = Settings.model_validate({"routing_type": setting, "data_dir": tmp_path})
-    async with Gateway(settings, {}, environ={}) as gateway:
+    async with open_gateway(settings, {}, environ={}) as gateway:
         answers = await Rehearsal(gateway).answers()
         assert not gateway.agent.sessions
     assert '"listChanged":true' in answers["initialize"]["2025-11-25"]

@@ -15,7 +15,7 @@ from smart_mcp_proxy.cli.support.wait_ready import show_embedding
 from smart_mcp_proxy.cli.support.watch import follow_config
 from smart_mcp_proxy.errors import ConfigError
 from smart_mcp_proxy.fastmcp_compat.paths import serving_path
-from smart_mcp_proxy.gateway import Gateway
+from smart_mcp_proxy.gateway import Gateway, open_gateway
 from smart_mcp_proxy.io.open_files import raise_limit
 from smart_mcp_proxy.servers import ServerFile, configured_servers
 from smart_mcp_proxy.settings import Settings
@@ -63,7 +63,7 @@ async def opened_gateway(settings: Settings, file: ServerFile, passthrough: str 
     """A gateway that the command line can reach and that follows its configuration."""
     raise_limit()
     async with (
-        Gateway(
+        open_gateway(
             settings, file.servers, profiles=file.profiles, environ=start_environment(settings), passthrough=passthrough
         ) as gateway,
         open_socket(gateway),

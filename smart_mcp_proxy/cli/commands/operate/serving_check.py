@@ -7,7 +7,7 @@ from smart_mcp_proxy.cli.support.output import say, show_json
 from smart_mcp_proxy.cli.support.render import waiting_text
 from smart_mcp_proxy.cli.support.report import show_report, summarize
 from smart_mcp_proxy.cli.support.wait_ready import SETTLE_S, settle
-from smart_mcp_proxy.gateway import Gateway
+from smart_mcp_proxy.gateway import open_gateway
 from smart_mcp_proxy.settings import Settings
 
 __all__ = ["check"]
@@ -22,7 +22,9 @@ async def check(settings: Settings, *, passthrough: str | None = None, as_json: 
         ConfigError: The configuration as a whole, or the data directory, cannot be used.
     """
     file = await followed_servers(settings, is_logged=False)
-    async with Gateway(settings, file.servers, environ=start_environment(settings), passthrough=passthrough) as gateway:
+    async with open_gateway(
+        settings, file.servers, environ=start_environment(settings), passthrough=passthrough
+    ) as gateway:
         gateway.start_upstreams()
         await settle(gateway, SETTLE_S)
         async with api_of(gateway) as api:

@@ -9,11 +9,12 @@ from typing import Any
 
 import anyio
 import pytest
-from gateway_fakes import NAME_LIMIT, FakeFleet, FakeUpstream, Parts, config, definition
+from gateway_fakes import NAME_LIMIT, FakeFleet, FakeUpstream, Parts, ToolWork, config, definition
 from trusting import TrustingCatalog
 
 from smart_mcp_proxy.errors import UpstreamTimeoutError
-from smart_mcp_proxy.gateway.indexing.tool_sync import FOLLOW_S, POLL_S, Indexer, Pace
+from smart_mcp_proxy.gateway.indexing.index_sync import FOLLOW_S
+from smart_mcp_proxy.gateway.indexing.list_sync import POLL_S, Pace
 from smart_mcp_proxy.models import ServerState
 
 pytestmark = pytest.mark.anyio
@@ -23,21 +24,21 @@ SOON_S = 0.02
 
 
 class Shelf:
-    """An indexer at work, with its servers, its index and what may be seen."""
+    """Lists at work, with its servers, its index and what may be seen."""
 
-    def __init__(self, parts: Parts, indexer: Indexer, upstreams: dict[str, FakeUpstream]) -> None:
+    def __init__(self, parts: Parts, work: ToolWork, upstreams: dict[str, FakeUpstream]) -> None:
         self.parts = parts
-        self.indexer = indexer
+        self.work = work
         self.upstreams = upstreams
         self.alpha = upstreams["alpha"]
         self._others = asyncio.all_tasks()
 
     def workers(self) -> list[str]:
-        """The servers that have a worker of this indexer; other tests may have left gateways open."""
+        """The servers that have a worker here; other tests may have left gateways open."""
         return sorted(
-            task.get_name().removeprefix("index ")
+            task.get_name().removeprefix("tools of ")
             for task in asyncio.all_tasks() - self._others
-            if task.get_name().startswith("index ")
+            if task.get_name().startswith("tools of ")
         )
 
     def found(self, query: str) -> list[str]:
@@ -46,38 +47,39 @@ class Shelf:
         return sorted(str(self.parts.catalog.snapshot.by_id[hit.id].key) for hit in hits)
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Returns once the condition holds; it is looked at whenever the indexer reports a change."""
+        """Returns once the condition holds; it is looked at whenever a change is reported."""
         with anyio.fail_after(20):
             while not condition():
-                await self.indexer.wait_changed()
+                await self.work.changes.wait()
 
     async def listed(self, times: int) -> None:
         """Returns once alpha has been listed so often and its list is in."""
-        await self.until(lambda: self.alpha.listings == times and self.indexer.is_fresh("alpha"))
+        await self.until(lambda: self.alpha.listings == times and self.work.lists.is_fresh("alpha"))
 
     async def connected(self, *tools: dict[str, Any]) -> None:
         """Alpha becomes ready with these tools, and is listed."""
         self.alpha.tools = list(tools)
-        self.indexer.status_changed(self.alpha.move(ServerState.READY))
+        self.work.sync.status_changed(self.alpha.move(ServerState.READY))
         await self.listed(1)
 
 
 @asynccontextmanager
 async def opened_shelf(parts: Parts, sees: Any = None, **times: float) -> AsyncIterator[Shelf]:
-    """An indexer over the servers alpha and beta, both not connected yet; nothing happens by itself unless asked."""
+    """Workers for the servers alpha and beta, both not connected yet; nothing happens by itself unless asked."""
     upstreams = {name: FakeUpstream(name) for name in ("alpha", "beta")}
     for upstream in upstreams.values():
         upstream.move(ServerState.DISCONNECTED)
-    settings = {"merge_s": 0.0, "poll_s": NEVER_S, "follow_s": NEVER_S} | times
-    indexer = Indexer(parts.catalog, parts.index, sees or parts.visible.sees, parts.clock, pace=Pace(**settings))
-    fleet: Any = FakeFleet(*upstreams.values())
-    indexer.start(fleet)
+    follow_s = times.pop("follow_s", NEVER_S)
+    pace, sees = Pace(**{"merge_s": 0.0, "poll_s": NEVER_S} | times), sees or parts.visible.sees
+    fleet = FakeFleet(*upstreams.values())
+    work = ToolWork(fleet, parts.catalog, parts.index, sees, parts.clock, pace=pace, follow_s=follow_s)
+    work.index_sync.start()
     try:
         with anyio.fail_after(20):
-            await indexer.loaded.wait()
-        yield Shelf(parts, indexer, upstreams)
+            await work.index_sync.loaded.wait()
+        yield Shelf(parts, work, upstreams)
     finally:
-        await indexer.close()
+        await work.close()
 
 
 @pytest.fixture
@@ -88,21 +90,23 @@ async def shelf(parts: Parts) -> AsyncIterator[Shelf]:
 
 async def test_a_server_that_connects_is_listed_and_searchable(shelf: Shelf) -> None:
     """Fresh from then on, with an age that grows by the clock."""
-    assert not shelf.indexer.is_fresh("alpha")
-    assert shelf.indexer.age_s(["alpha"]) is None
+    assert not shelf.work.lists.is_fresh("alpha")
+    assert shelf.work.lists.age_s(["alpha"]) is None
     await shelf.connected(definition("paint"), definition("measure"))
     assert shelf.found("paint") == ["alpha:paint"]
     assert [str(key) for key in shelf.parts.catalog.snapshot.by_key] == ["alpha:paint", "alpha:measure"]
     shelf.parts.clock.now_s += 7
-    assert shelf.indexer.age_s(["alpha"]) == 7
-    assert repr(shelf.indexer) == "<Indexer 2 tools, 1 servers fresh>"
+    assert shelf.work.lists.age_s(["alpha"]) == 7
+    assert repr(shelf.work.lists) == "<ListState, 1 servers fresh>"
+    assert repr(shelf.work.sync) == "<ListSync of tools, 1 servers>"
+    assert repr(shelf.work.index_sync) == "<IndexSync 2 tools, loaded>"
 
 
 async def test_a_change_reaches_catalog_and_index(shelf: Shelf) -> None:
     """New, changed and gone tools alike."""
     await shelf.connected(definition("paint"), definition("measure"))
     shelf.alpha.tools = [definition("paint", "Lacquer something."), definition("sand")]
-    shelf.indexer.tools_changed("alpha")
+    shelf.work.sync.changed("alpha")
     await shelf.listed(2)
     assert (shelf.found("lacquer"), shelf.found("sand"), shelf.found("measure")) == (
         ["alpha:paint"],
@@ -116,12 +120,12 @@ async def test_notifications_within_a_moment_are_one_listing(parts: Parts) -> No
     async with opened_shelf(parts, merge_s=0.1) as shelf:
         await shelf.connected(definition("paint"))
         for _ in range(20):
-            shelf.indexer.tools_changed("alpha")
+            shelf.work.sync.changed("alpha")
             await anyio.lowlevel.checkpoint()
         assert shelf.alpha.listings == 1
         await shelf.until(lambda: shelf.alpha.listings > 1)
         await shelf.listed(2)
-        shelf.indexer.tools_changed("alpha")
+        shelf.work.sync.changed("alpha")
         await shelf.until(lambda: shelf.alpha.listings > 2)
         assert shelf.alpha.listings == 3
 
@@ -131,11 +135,11 @@ async def test_a_change_during_a_listing_is_not_lost(shelf: Shelf) -> None:
     await shelf.connected(definition("paint"))
     shelf.alpha.gate = asyncio.Event()
     shelf.alpha.busy.clear()
-    shelf.indexer.tools_changed("alpha")
+    shelf.work.sync.changed("alpha")
     with anyio.fail_after(20):
         await shelf.alpha.busy.wait()
     shelf.alpha.tools = [definition("varnish")]
-    shelf.indexer.tools_changed("alpha")
+    shelf.work.sync.changed("alpha")
     shelf.alpha.gate.set()
     await shelf.listed(3)
     await shelf.until(lambda: shelf.found("varnish") == ["alpha:varnish"])
@@ -148,9 +152,9 @@ async def test_one_slow_server_does_not_hold_up_another(shelf: Shelf) -> None:
     beta = shelf.upstreams["beta"]
     beta.tools = [definition("measure")]
     for upstream in (shelf.alpha, beta):
-        shelf.indexer.status_changed(upstream.move(ServerState.READY))
-    await shelf.until(lambda: shelf.indexer.is_fresh("beta"))
-    assert not shelf.indexer.is_fresh("alpha")
+        shelf.work.sync.status_changed(upstream.move(ServerState.READY))
+    await shelf.until(lambda: shelf.work.lists.is_fresh("beta"))
+    assert not shelf.work.lists.is_fresh("alpha")
     assert shelf.found("measure") == ["beta:measure"]
 
 
@@ -160,37 +164,37 @@ async def test_a_failed_listing_leaves_the_last_good_one_and_marks_it_stale(
     """Until a later one succeeds."""
     await shelf.connected(definition("paint"))
     shelf.alpha.list_error = UpstreamTimeoutError("Too slow.")
-    shelf.indexer.tools_changed("alpha")
-    await shelf.until(lambda: not shelf.indexer.is_fresh("alpha"))
+    shelf.work.sync.changed("alpha")
+    await shelf.until(lambda: not shelf.work.lists.is_fresh("alpha"))
     assert shelf.found("paint") == ["alpha:paint"]
-    assert shelf.indexer.is_done("alpha")
+    assert shelf.work.lists.is_done("alpha")
     assert "tools of 'alpha' could not be listed, the last list stays: Too slow." in caplog.text
     shelf.alpha.list_error = None
-    shelf.indexer.tools_changed("alpha")
+    shelf.work.sync.changed("alpha")
     await shelf.listed(3)
 
 
 async def test_a_server_is_done_when_it_is_listed_or_has_failed(shelf: Shelf) -> None:
     """A new connection is waited for again."""
-    assert not shelf.indexer.is_done("alpha")
+    assert not shelf.work.lists.is_done("alpha")
     shelf.alpha.list_error = UpstreamTimeoutError("Too slow.")
-    shelf.indexer.status_changed(shelf.alpha.move(ServerState.READY))
-    assert not shelf.indexer.is_done("alpha")
-    await shelf.until(lambda: shelf.indexer.is_done("alpha"))
-    assert not shelf.indexer.is_fresh("alpha")
+    shelf.work.sync.status_changed(shelf.alpha.move(ServerState.READY))
+    assert not shelf.work.lists.is_done("alpha")
+    await shelf.until(lambda: shelf.work.lists.is_done("alpha"))
+    assert not shelf.work.lists.is_fresh("alpha")
     shelf.alpha.list_error, shelf.alpha.gate = None, asyncio.Event()
-    shelf.indexer.status_changed(shelf.alpha.move(ServerState.READY, restarts=1))
-    assert not shelf.indexer.is_done("alpha")
+    shelf.work.sync.status_changed(shelf.alpha.move(ServerState.READY, restarts=1))
+    assert not shelf.work.lists.is_done("alpha")
     shelf.alpha.gate.set()
     await shelf.listed(2)
-    assert shelf.indexer.is_done("alpha")
+    assert shelf.work.lists.is_done("alpha")
 
 
 async def test_an_honest_empty_list_is_honoured(shelf: Shelf) -> None:
     """A server may have no tools any more."""
     await shelf.connected(definition("paint"))
     shelf.alpha.tools = []
-    shelf.indexer.tools_changed("alpha")
+    shelf.work.sync.changed("alpha")
     await shelf.listed(2)
     assert shelf.found("paint") == []
     assert not shelf.parts.catalog.snapshot.by_id
@@ -200,9 +204,9 @@ async def test_an_honest_empty_list_is_honoured(shelf: Shelf) -> None:
 async def test_a_server_that_is_not_ready_keeps_its_tools_as_stale_ones(shelf: Shelf) -> None:
     """It is not asked for its list while it is away."""
     await shelf.connected(definition("paint"))
-    shelf.indexer.status_changed(shelf.alpha.move(ServerState.ERROR))
-    assert not shelf.indexer.is_fresh("alpha")
-    shelf.indexer.tools_changed("alpha")
+    shelf.work.sync.status_changed(shelf.alpha.move(ServerState.ERROR))
+    assert not shelf.work.lists.is_fresh("alpha")
+    shelf.work.sync.changed("alpha")
     for _ in range(20):
         await anyio.lowlevel.checkpoint()
     assert shelf.alpha.listings == 1
@@ -214,13 +218,13 @@ async def test_a_list_of_a_connection_that_is_over_is_not_fresh(shelf: Shelf, st
     """It is used, but the present connection has not confirmed it."""
     shelf.alpha.tools = [definition("paint")]
     shelf.alpha.gate = asyncio.Event()
-    shelf.indexer.status_changed(shelf.alpha.move(ServerState.READY))
+    shelf.work.sync.status_changed(shelf.alpha.move(ServerState.READY))
     with anyio.fail_after(20):
         await shelf.alpha.busy.wait()
     shelf.alpha.move(state, restarts=1)
     shelf.alpha.gate.set()
     await shelf.until(lambda: shelf.found("paint") == ["alpha:paint"])
-    assert not shelf.indexer.is_fresh("alpha")
+    assert not shelf.work.lists.is_fresh("alpha")
 
 
 async def test_a_server_that_says_nothing_is_listed_again_by_and_by(parts: Parts) -> None:
@@ -238,11 +242,11 @@ async def test_the_stored_catalog_is_searchable_before_any_server_is_connected(p
     await parts.catalog.sync("alpha", [definition("paint")])
     async with opened_shelf(parts) as shelf:
         assert shelf.found("paint") == ["alpha:paint"]
-        assert not shelf.indexer.is_fresh("alpha")
-        age_s = shelf.indexer.age_s(["alpha"])
+        assert not shelf.work.lists.is_fresh("alpha")
+        age_s = shelf.work.lists.age_s(["alpha"])
         assert age_s is not None
         assert 0 <= age_s < 60
-        assert shelf.indexer.age_s(["beta"]) is None
+        assert shelf.work.lists.age_s(["beta"]) is None
 
 
 async def test_another_processs_writes_are_followed(parts: Parts, tmp_path: Path) -> None:
@@ -277,9 +281,9 @@ async def test_whoever_follows_returns_when_the_index_has_it_whoever_read_it(par
     ):
         await other.sync("beta", [definition("measure")])
         with anyio.fail_after(20):
-            first = asyncio.ensure_future(shelf.indexer.follow())
+            first = asyncio.ensure_future(shelf.work.index_sync.follow())
             await anyio.to_thread.run_sync(begun.wait, 5)
-            second = asyncio.ensure_future(shelf.indexer.follow())
+            second = asyncio.ensure_future(shelf.work.index_sync.follow())
             await asyncio.wait({second}, timeout=0.1)
             has_returned = second.done()
             go_on.set()
@@ -293,19 +297,19 @@ async def test_a_removed_server_is_forgotten_with_its_worker(shelf: Shelf) -> No
     """Its tools, its age, its problems; others keep theirs, and it may come back."""
     shelf.alpha.problems = ("Server 'alpha': tool 'x' is left out.",)
     await shelf.connected(definition("paint"))
-    assert shelf.indexer.problems == {"alpha": shelf.alpha.problems}
+    assert shelf.work.sync.problems == {"alpha": shelf.alpha.problems}
     beta = shelf.upstreams["beta"]
     beta.tools = [definition("measure")]
-    shelf.indexer.status_changed(beta.move(ServerState.READY))
-    await shelf.until(lambda: shelf.indexer.is_fresh("beta"))
+    shelf.work.sync.status_changed(beta.move(ServerState.READY))
+    await shelf.until(lambda: shelf.work.lists.is_fresh("beta"))
     assert shelf.workers() == ["alpha", "beta"]
-    await shelf.indexer.forget(["beta"])
+    await shelf.work.forget(["beta"])
     await anyio.lowlevel.checkpoint()
     assert shelf.workers() == ["beta"]
     assert (shelf.found("paint"), shelf.found("measure")) == ([], ["beta:measure"])
-    assert shelf.indexer.problems == {"beta": ()}
-    assert not shelf.indexer.is_fresh("alpha")
-    shelf.indexer.status_changed(shelf.alpha.move(ServerState.READY))
+    assert shelf.work.sync.problems == {"beta": ()}
+    assert not shelf.work.lists.is_fresh("alpha")
+    shelf.work.sync.status_changed(shelf.alpha.move(ServerState.READY))
     await shelf.listed(2)
     assert shelf.found("paint") == ["alpha:paint"]
 
@@ -328,10 +332,10 @@ async def test_a_server_removed_while_it_is_being_indexed_leaves_nothing_behind(
 
     async with opened_shelf(parts, sees) as shelf:
         shelf.alpha.tools = [definition("paint")]
-        shelf.indexer.status_changed(shelf.alpha.move(ServerState.READY))
+        shelf.work.sync.status_changed(shelf.alpha.move(ServerState.READY))
         with anyio.fail_after(20):
             await anyio.to_thread.run_sync(begun.wait, 5)
-            forgetting = asyncio.ensure_future(shelf.indexer.forget([]))
+            forgetting = asyncio.ensure_future(shelf.work.forget([]))
             while shelf.workers() or parts.catalog.snapshot.by_id:
                 await anyio.lowlevel.checkpoint()
             for _ in range(500):  # time for whoever does not wait for the thread
@@ -349,7 +353,7 @@ async def test_hidden_tools_are_listed_but_not_searchable(parts: Parts) -> None:
         await shelf.connected(definition("paint"))
         assert shelf.found("paint") == []
         parts.visible.reconfigure({"alpha": config("alpha")})
-        await shelf.indexer.forget(["alpha"])
+        await shelf.work.forget(["alpha"])
         assert shelf.found("paint") == ["alpha:paint"]
 
 
@@ -358,14 +362,14 @@ async def test_a_problem_of_a_list_is_told_once(shelf: Shelf, caplog: pytest.Log
     problem = "Server 'alpha': tool 'x' is left out, it has no name."
     shelf.alpha.problems = (problem,)
     await shelf.connected()
-    shelf.indexer.tools_changed("alpha")
+    shelf.work.sync.changed("alpha")
     await shelf.listed(2)
     assert [record.getMessage() for record in caplog.records].count(problem) == 1
-    assert shelf.indexer.problems["alpha"] == (problem,)
+    assert shelf.work.sync.problems["alpha"] == (problem,)
     shelf.alpha.problems = ()
-    shelf.indexer.tools_changed("alpha")
+    shelf.work.sync.changed("alpha")
     await shelf.listed(3)
-    await shelf.until(lambda: shelf.indexer.problems["alpha"] == ())
+    await shelf.until(lambda: shelf.work.sync.problems["alpha"] == ())
 
 
 async def test_closing_ends_every_worker(parts: Parts) -> None:
@@ -374,8 +378,8 @@ async def test_closing_ends_every_worker(parts: Parts) -> None:
         await shelf.connected(definition("paint"))
         shelf.alpha.gate = asyncio.Event()
         shelf.alpha.busy.clear()
-        shelf.indexer.tools_changed("alpha")
+        shelf.work.sync.changed("alpha")
         with anyio.fail_after(20):
             await shelf.alpha.busy.wait()
-            await shelf.indexer.close()
+            await shelf.work.close()
         assert shelf.workers() == []

@@ -1,0 +1,81 @@
+"""Review of a server's list by its policy: who approves what it lists for the first time."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+from anyio import to_thread
+
+from smart_mcp_proxy.catalog import Catalog, Snapshot, change_hash
+from smart_mcp_proxy.models import Review, ToolRecord, Trust
+from smart_mcp_proxy.names import server_of
+from smart_mcp_proxy.policy import scanner
+from smart_mcp_proxy.policy.approval import review_of
+from smart_mcp_proxy.policy.scanner import Finding
+from smart_mcp_proxy.servers import ServerConfig
+
+__all__ = ["ListReview", "peers_of"]
+
+
+class ListReview:
+    """Decides, for a server's list, which definitions need no user.
+
+    Args:
+        catalog: Holds what is known already.
+        servers: The configuration in force.
+        trust: Who approves where a server's entry does not say.
+    """
+
+    def __init__(self, catalog: Catalog, servers: Callable[[], Mapping[str, ServerConfig]], trust: Trust) -> None:
+        self._catalog = catalog
+        self._servers = servers
+        self._trust: Trust = trust
+
+    async def __call__(self, server: str, definitions: Sequence[Mapping[str, Any]]) -> Review | None:
+        """Review a server's list by its policy; None where only the user approves."""
+        config = self._servers().get(server_of(server))
+        if config is None or config.quarantined:
+            return None
+        trust = config.trust or self._trust
+        if trust != "scan":
+            return review_of(trust)
+        # In a thread, and before the list is stored: reading some thousand definitions takes its time.
+        clean = await to_thread.run_sync(_clean, server, definitions, self._catalog.snapshot)
+        return review_of(trust, clean)
+
+
+def peers_of(snapshot: Snapshot) -> scanner.Peers:
+    """The tools that a definition is compared with: those of all servers."""
+    # Shelves left out: a server's own prompt may have the name and the words of its tool.
+    records = (record for record in snapshot.by_id.values() if ":" not in record.key.server)
+    return scanner.Peers(scanner.Peer(*record.key, _description(record)) for record in records)
+
+
+def _clean(server: str, definitions: Sequence[Mapping[str, Any]], snapshot: Snapshot) -> frozenset[str]:
+    """The hashes of the definitions that nobody approved yet and the scanner finds nothing in."""
+    known = {record.change_hash for record in snapshot.by_server.get(server, ())}
+    peers = peers_of(snapshot)
+    hashes = ((change_hash(server, each), each) for each in definitions if _is_plain(each))
+    return frozenset(
+        hash_
+        for hash_, each in hashes
+        if hash_ not in known and not _doubts(scanner.scan(server_of(server), each, peers))
+    )
+
+
+def _is_plain(definition: Mapping[str, Any]) -> bool:
+    """Whether a definition can be hashed; the catalog leaves out one that cannot, with a warning."""
+    try:
+        change_hash("", definition)
+    except (TypeError, ValueError, RecursionError):
+        return False
+    return True
+
+
+def _doubts(findings: Sequence[Finding]) -> bool:
+    return any(finding.severity == "review" for finding in findings)
+
+
+def _description(record: ToolRecord) -> str:
+    text = msgspec.json.decode(record.raw).get("description")
+    return text if isinstance(text, str) else ""

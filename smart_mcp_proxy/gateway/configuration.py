@@ -1,0 +1,65 @@
+"""The servers and profiles that a gateway works with at present."""
+
+from collections.abc import Mapping
+
+from smart_mcp_proxy.errors import ConfigError
+from smart_mcp_proxy.servers import Profile, ServerConfig, with_inherited
+from smart_mcp_proxy.settings import Settings
+
+__all__ = ["Configuration"]
+
+
+class Configuration:
+    """The configuration in force.
+
+    Args:
+        settings: Frozen settings.
+        servers: Configured servers by name.
+        profiles: By name.
+        passthrough: The one server that is worked with; None for all.
+
+    Raises:
+        ConfigError: `passthrough` is not configured.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        servers: Mapping[str, ServerConfig],
+        profiles: Mapping[str, Profile],
+        passthrough: str | None,
+    ) -> None:
+        if passthrough is not None and passthrough not in servers:
+            raise ConfigError(
+                f"Server '{passthrough}' is not configured, so it cannot be passed through.",
+                hint=f"Known: {', '.join(sorted(servers)) or 'none'}.",
+            )
+        self.passthrough = passthrough
+        self._inherited = settings.inherit_env
+        self._configured: frozenset[str]
+        self._servers: Mapping[str, ServerConfig]
+        self._profiles: Mapping[str, Profile]
+        self.replace(servers, profiles)
+
+    def __repr__(self) -> str:
+        return f"<Configuration of {len(self._servers)} servers, {len(self._profiles)} profiles>"
+
+    def replace(self, servers: Mapping[str, ServerConfig], profiles: Mapping[str, Profile]) -> None:
+        """Put another configuration in force."""
+        self._configured = frozenset(servers)
+        chosen = {name: config for name, config in servers.items() if self.passthrough in (None, name)}
+        self._servers = with_inherited(chosen, self._inherited)
+        self._profiles = profiles
+
+    @property
+    def configured(self) -> frozenset[str]:
+        """Names of all configured servers, those that are not worked with included."""
+        return self._configured
+
+    def servers(self) -> Mapping[str, ServerConfig]:
+        """Servers that are worked with, by name; the same object until the configuration changes."""
+        return self._servers
+
+    def profiles(self) -> Mapping[str, Profile]:
+        """Profiles by name; the same object until the configuration changes."""
+        return self._profiles

@@ -1,0 +1,139 @@
+"""Freshness of servers' lists, and waiting for a first list."""
+
+import time
+from collections.abc import Callable, Collection
+
+from anyio import move_on_after
+
+from smart_mcp_proxy.catalog import Catalog
+from smart_mcp_proxy.gateway.shared.changes import Changes
+from smart_mcp_proxy.gateway.shared.readiness import FIRST_LIST_S
+from smart_mcp_proxy.gateway.shared.refusals import differs_here
+from smart_mcp_proxy.models import ContentKind, ServerState, ServerStatus, ToolRecord
+from smart_mcp_proxy.names import shelf
+from smart_mcp_proxy.upstream import Fleet
+
+__all__ = ["ListState"]
+
+_COMING = (ServerState.CONNECTING, ServerState.READY)
+
+
+class ListState:
+    """Freshness of the lists of all servers: of their tools, or of their prompts and resources.
+
+    Args:
+        fleet: The servers.
+        catalog: Holds what was listed.
+        changes: Told of every listing that ends and of every change of a server's state.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(
+        self, fleet: Fleet, catalog: Catalog, changes: Changes, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.catalog = catalog
+        self._fleet = fleet
+        self._changes = changes
+        self._clock = clock
+        self._listed_s: dict[str, float] = {}
+        self._fresh: set[str] = set()
+        self._failed: set[str] = set()
+
+    def __repr__(self) -> str:
+        return f"<ListState, {len(self._fresh)} servers fresh>"
+
+    def connection_changed(self, status: ServerStatus) -> None:
+        """Note that a server connected or went away: what is known of it is stale while it is not ready."""
+        self._failed.discard(status.name)
+        if status.state is not ServerState.READY:
+            self._fresh.discard(status.name)
+        self._changes.announce()
+
+    def listing_succeeded(self, server: str, *, is_present: bool) -> None:
+        """Note a listing that was brought to catalog and index.
+
+        Args:
+            server: Configured name.
+            is_present: Whether the connection that it came from is still the server's own.
+        """
+        if is_present:
+            self._listed_s[server] = self._clock()
+            self._fresh.add(server)
+            self._failed.discard(server)
+        self._changes.announce()
+
+    def listing_failed(self, server: str) -> None:
+        """Note a listing that failed."""
+        self._fresh.discard(server)
+        self._failed.add(server)
+        self._changes.announce()
+
+    def forget(self, keep: Collection[str]) -> None:
+        """Forget servers that are not in `keep`."""
+        self._fresh.intersection_update(keep)
+        self._failed.intersection_update(keep)
+        self._listed_s = {server: at_s for server, at_s in self._listed_s.items() if server in keep}
+
+    def has_failed(self, server: str) -> bool:
+        """Whether the last listing on the server's present connection failed."""
+        return server in self._failed
+
+    def is_fresh(self, server: str) -> bool:
+        """Whether the server was listed on its present connection."""
+        return server in self._fresh
+
+    def is_done(self, server: str) -> bool:
+        """Whether nothing is to be waited for: the server is listed, or its last listing failed."""
+        return server in self._fresh or server in self._failed
+
+    def is_awaited(self, server: str) -> bool:
+        """Whether a first list of the server's present connection is on its way."""
+        if server in self._fresh:
+            return False
+        upstream = self._fleet.get(server)
+        return upstream is not None and upstream.status.state in _COMING and server not in self._failed
+
+    async def wait_listed(self, server: str, limit_s: float = FIRST_LIST_S) -> None:
+        """Waits for the first list of the server's present connection, at most `limit_s`."""
+        with move_on_after(limit_s):
+            while self.is_awaited(server):
+                await self._changes.wait()
+
+    def is_expected(self, server: str, kind: ContentKind) -> bool:
+        """Whether nobody knows yet if the server has any: it was never listed, and is going to be."""
+        upstream = self._fleet.get(server)
+        if upstream is None or self.catalog.last_sync_s(shelf(server, kind)) is not None:
+            return False
+        return upstream.status.state in (*_COMING, ServerState.DISCONNECTED) and server not in self._failed
+
+    async def wait_known(self, servers: Collection[str], kind: ContentKind, limit_s: float = FIRST_LIST_S) -> None:
+        """Waits for the first lists of servers of which nobody knows yet if they have any, at most `limit_s`."""
+        with move_on_after(limit_s):
+            while any(self.is_expected(server, kind) for server in servers):
+                await self._changes.wait()
+
+    async def wait_changed(self) -> None:
+        """Returns at the next change of a list, a server's state or the tools."""
+        await self._changes.wait()
+
+    def require_approved(self, record: ToolRecord) -> None:
+        """Require the item as approved in the list of this process, or no list yet.
+
+        Raises:
+            QuarantinedError: The server's own list holds another definition, or none.
+        """
+        listed = self.catalog.listed_hash(record.key)
+        if listed is not None and listed != record.change_hash:
+            raise differs_here(record.key)
+
+    def age_s(self, servers: Collection[str]) -> float | None:
+        """Seconds since the last successful listing of any of `servers`; None if there was none.
+
+        The listing of any process counts.
+
+        Within this process by the monotonic clock; what came from the store has only the time of day.
+        """
+        if self._listed_s:
+            return self._clock() - max(self._listed_s.values())
+        stored = [at_s for server in servers if (at_s := self.catalog.last_sync_s(server)) is not None]
+        return max(0.0, time.time() - max(stored)) if stored else None

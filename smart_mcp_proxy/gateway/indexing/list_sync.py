@@ -1,0 +1,252 @@
+"""Keeps the catalog equal to what servers list: tools, prompts, resources and templates alike.
+
+All are stored, digested and approved in the same way; prompts, resources and templates under names of their own
+(`names.shelf`). Nothing unapproved is ever served.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from logging import DEBUG, INFO
+from typing import Any
+
+from anyio import move_on_after
+
+from smart_mcp_proxy.catalog import Catalog, Diff
+from smart_mcp_proxy.errors import ProxyError, UpstreamError
+from smart_mcp_proxy.gateway.indexing.list_state import ListState
+from smart_mcp_proxy.models import ContentKind, Review, ServerState, ServerStatus
+from smart_mcp_proxy.names import IDENTITIES, server_of, shelf
+from smart_mcp_proxy.telemetry import get_logger, spawn
+from smart_mcp_proxy.upstream import Fleet, ToolListing, Upstream
+
+__all__ = ["CONTENTS", "TOOLS", "AskPolicy", "Kind", "ListSync", "Pace"]
+
+MERGE_S = 0.2
+"""Notifications within this time are answered by one listing."""
+POLL_S = 300.0
+"""Source: seeds/3_mcp_protocol_surface.md, Tool Change Notifications."""
+RETRY_S = 15.0
+"""Pause after a listing that failed while the server stayed connected; half a listing's limit."""
+METHOD_NOT_FOUND = -32601
+
+_COMING = (ServerState.CONNECTING, ServerState.READY)
+
+AskPolicy = Callable[[str, Sequence[Mapping[str, Any]]], Awaitable[Review | None]]
+"""What the policy of the named server says to its list."""
+
+log = get_logger("lists")
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind of definition that servers list.
+
+    Attributes:
+        name: As users read it.
+        fetch: Lists all that a server has of it; empty where it has none. Raises `UpstreamError`.
+        place: The catalog's name for what the named server lists.
+        is_closed_by_failure: Whether a first list that fails counts as an empty one, so that what comes later waits
+            for the user.
+    """
+
+    name: str
+    fetch: Callable[[Upstream], Awaitable[ToolListing]]
+    place: Callable[[str], str]
+    is_closed_by_failure: bool
+
+
+async def _contents(upstream: Upstream, kind: ContentKind) -> ToolListing:
+    """List a server's items; empty where it does not know the method, whatever it declares."""
+    try:
+        return await upstream.list_contents(kind)
+    except UpstreamError as exc:
+        if (exc.data or {}).get("rpc_code") != METHOD_NOT_FOUND:
+            raise
+        return ToolListing()
+
+
+TOOLS = (Kind("tools", lambda upstream: upstream.list_tools(), str, is_closed_by_failure=False),)
+CONTENTS = tuple(
+    Kind(kind, partial(_contents, kind=kind), partial(shelf, kind=kind), is_closed_by_failure=True)
+    for kind in IDENTITIES
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """Intervals of a worker.
+
+    Attributes:
+        merge_s: Notifications within this time are answered by one listing.
+        poll_s: How often a server that says nothing is listed again.
+        retry_s: Pause after a listing that failed.
+    """
+
+    merge_s: float = MERGE_S
+    poll_s: float = POLL_S
+    retry_s: float = RETRY_S
+
+
+_PACE = Pace()
+
+
+class ListSync:
+    """Lists servers and brings what changed to the catalog; one worker per server.
+
+    A notification that arrives while a listing runs starts another one after it.
+
+    Args:
+        state: What has been listed, kept up to date here.
+        fleet: The servers.
+        catalog: The truth.
+        kinds: What is listed; a server is fresh when it has listed all of them on its present connection.
+        bring: Brings the catalog's changes to the index, before a server counts as fresh.
+        review: What a server's policy says to a list; None for the catalog's own default.
+        pace: How often it looks.
+    """
+
+    def __init__(
+        self,
+        state: ListState,
+        fleet: Fleet,
+        catalog: Catalog,
+        kinds: Sequence[Kind],
+        bring: Callable[[], Awaitable[None]],
+        *,
+        review: AskPolicy | None = None,
+        pace: Pace = _PACE,
+    ) -> None:
+        self._state = state
+        self._fleet = fleet
+        self._catalog = catalog
+        self._kinds = kinds
+        self._bring = bring
+        self._review = review
+        self._pace = pace
+        self._dirty: dict[str, asyncio.Event] = {}
+        self._workers: dict[str, asyncio.Task[None]] = {}
+        self._missed: set[str] = set()
+        """Places whose first list did not arrive while nothing of their servers was known."""
+        self.problems: dict[str, tuple[str, ...]] = {}
+
+    def __repr__(self) -> str:
+        return f"<ListSync of {self._names()}, {len(self._workers)} servers>"
+
+    async def close(self) -> None:
+        """Ends all workers."""
+        for task in self._workers.values():
+            task.cancel()
+        if self._workers:
+            await asyncio.wait(self._workers.values())
+
+    def changed(self, server: str) -> None:
+        """Lists the server again, soon; callable from any callback."""
+        if server not in self._dirty:
+            self._dirty[server] = asyncio.Event()
+            self._workers[server] = spawn(self._work(server), f"{self._names()} of {server}")
+        self._dirty[server].set()
+
+    def status_changed(self, status: ServerStatus) -> None:
+        """Marks a server's lists stale when it is not ready, and lists it when it becomes so."""
+        if status.state is ServerState.READY:
+            self.changed(status.name)
+        self._state.connection_changed(status)
+
+    def forget(self, keep: Collection[str]) -> None:
+        """Ends the work for servers that are not in `keep`."""
+        keep = set(keep)
+        self._state.forget(keep)
+        self._missed = {place for place in self._missed if server_of(place) in keep}
+        self.problems = {server: problems for server, problems in self.problems.items() if server in keep}
+        for server in self._workers.keys() - keep:
+            self._workers.pop(server).cancel()
+            del self._dirty[server]
+
+    def _names(self) -> str:
+        return ", ".join(kind.name for kind in self._kinds)
+
+    async def _work(self, server: str) -> None:
+        dirty, pace = self._dirty[server], self._pace
+        while True:
+            with move_on_after(pace.retry_s if self._state.has_failed(server) else pace.poll_s):
+                await dirty.wait()
+            await asyncio.sleep(pace.merge_s if self._state.is_fresh(server) else 0)
+            dirty.clear()
+            await self._list(server)
+
+    async def _list(self, server: str) -> None:
+        """One listing of all kinds; where one fails, its last good list stays in place, marked stale."""
+        upstream = self._fleet.get(server)
+        if upstream is None or upstream.status.state is not ServerState.READY:
+            return
+        connection, before, problems = upstream.status.restarts, self._catalog.snapshot, list[str]()
+        failures: dict[str, ProxyError] = {}
+        for kind in self._kinds:
+            try:
+                problems += await self._list_kind(upstream, kind)
+            except ProxyError as exc:
+                failures[kind.name] = exc
+        if self._catalog.snapshot is not before:
+            await self._bring()
+        if failures:
+            self._state.listing_failed(server)
+            kinds, why = ", ".join(failures), next(iter(failures.values()))
+            log.warning("%s of '%s' could not be listed, the last list stays: %s", kinds, server, why)
+        else:
+            self._report(server, tuple(problems))
+            is_same = upstream.status.state is ServerState.READY and upstream.status.restarts == connection
+            self._state.listing_succeeded(server, is_present=is_same)
+
+    async def _list_kind(self, upstream: Upstream, kind: Kind) -> tuple[str, ...]:
+        """Brings one kind to the catalog; returns what was left out of it.
+
+        Raises:
+            ProxyError: It cannot be listed, or not stored.
+        """
+        place = kind.place(upstream.name)
+        if place in self._missed:
+            await self._close_first_list(place)
+        try:
+            listing = await kind.fetch(upstream)
+        except UpstreamError as exc:
+            if kind.is_closed_by_failure:
+                self._missed.add(place)
+                await self._close_first_list(place, has_answered=exc.was_answered)
+            raise
+        self._missed.discard(place)
+        diff = await self._store(place, listing.definitions)
+        log.log(
+            INFO if listing.definitions or diff else DEBUG,
+            "'%s': %d %s (%d new, %d changed, %d gone)",
+            upstream.name,
+            len(listing.definitions),
+            kind.name,
+            len(diff.added),
+            len(diff.changed),
+            len(diff.removed),
+        )
+        return listing.problems
+
+    async def _store(self, place: str, definitions: Sequence[Mapping[str, Any]]) -> Diff:
+        if self._review is None:
+            return await self._catalog.sync(place, definitions)
+        return await self._catalog.sync(place, definitions, await self._review(place, definitions))
+
+    async def _close_first_list(self, place: str, *, has_answered: bool = False) -> None:
+        """Counts a first list that failed as empty, so that what comes later waits for the user.
+
+        A first list is agreed to with its server, not at whatever later time the server likes to give it. That one
+        failed is forgiven only where nothing of the server is known yet and it did not answer at all: its connection
+        broke. Known servers that were never asked, those of a catalog of an older layout, still have their first list.
+        """
+        is_late = has_answered or self._catalog.is_known(server_of(place))
+        if is_late and not self._catalog.is_known(place):
+            await self._catalog.sync(place, [])
+
+    def _report(self, server: str, problems: tuple[str, ...]) -> None:
+        if problems != self.problems.get(server, ()):
+            for problem in problems:
+                log.warning("%s", problem)
+        self.problems[server] = problems

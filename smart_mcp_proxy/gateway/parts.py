@@ -1,0 +1,349 @@
+"""Parts of a gateway, in groups, each made of those before it."""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from smart_mcp_proxy.catalog import Catalog
+from smart_mcp_proxy.events import Event
+from smart_mcp_proxy.gateway.activity.recorder import Recorder
+from smart_mcp_proxy.gateway.admin.approvals import Approvals
+from smart_mcp_proxy.gateway.admin.list_review import ListReview
+from smart_mcp_proxy.gateway.admin.management import Management
+from smart_mcp_proxy.gateway.calls.admission import Gates, open_gates
+from smart_mcp_proxy.gateway.calls.calls import CallLimits, Calls
+from smart_mcp_proxy.gateway.calls.client_sessions import Clients
+from smart_mcp_proxy.gateway.calls.inputs import Inputs
+from smart_mcp_proxy.gateway.calls.request_states import RequestStates
+from smart_mcp_proxy.gateway.calls.requests import Asks
+from smart_mcp_proxy.gateway.condition import Condition
+from smart_mcp_proxy.gateway.configuration import Configuration
+from smart_mcp_proxy.gateway.engines import lexical_engine, vector_setup
+from smart_mcp_proxy.gateway.fronts import Fronts
+from smart_mcp_proxy.gateway.indexing.embedding import Embedding
+from smart_mcp_proxy.gateway.indexing.index_sync import IndexSync
+from smart_mcp_proxy.gateway.indexing.learning import Learning, opened_learning
+from smart_mcp_proxy.gateway.indexing.list_state import ListState
+from smart_mcp_proxy.gateway.indexing.list_sync import CONTENTS, TOOLS, ListSync
+from smart_mcp_proxy.gateway.reconfiguration import Reconfiguration
+from smart_mcp_proxy.gateway.results.outputs import Outputs
+from smart_mcp_proxy.gateway.sandbox import Sandbox
+from smart_mcp_proxy.gateway.sessions.agent import Agent
+from smart_mcp_proxy.gateway.sessions.content_handlers import ContentsDoor
+from smart_mcp_proxy.gateway.sessions.content_lookup import ContentLookup
+from smart_mcp_proxy.gateway.sessions.list_changed_hook import ListChangedHook
+from smart_mcp_proxy.gateway.sessions.passthrough import Passthrough
+from smart_mcp_proxy.gateway.sessions.routing import Routing
+from smart_mcp_proxy.gateway.sessions.subscriptions import Subscriptions
+from smart_mcp_proxy.gateway.sessions.toolsets import Toolsets
+from smart_mcp_proxy.gateway.shared.changes import Changes
+from smart_mcp_proxy.gateway.shared.client_behavior import Conduct
+from smart_mcp_proxy.gateway.shared.tool_offer import Offers, OneOffer, Session, activity_of
+from smart_mcp_proxy.gateway.visibility.links import Links
+from smart_mcp_proxy.gateway.visibility.presence import Presence
+from smart_mcp_proxy.gateway.visibility.views import Views
+from smart_mcp_proxy.gateway.visibility.visibility import Visible
+from smart_mcp_proxy.models import Reach, ServerStatus
+from smart_mcp_proxy.search import SearchIndex
+from smart_mcp_proxy.servers import ServerConfig, ServerEdits
+from smart_mcp_proxy.settings import Settings
+from smart_mcp_proxy.telemetry import Activity
+from smart_mcp_proxy.upstream import Dialer, Fleet, SignIns, TlsContext
+
+__all__ = [
+    "Admin",
+    "Base",
+    "Lists",
+    "Requests",
+    "Upstreams",
+    "open_admin",
+    "open_agent",
+    "open_lists",
+    "open_requests",
+    "open_upstreams",
+]
+
+
+class Base:
+    """Settings, configuration, catalog and events that nearly every part needs.
+
+    Args:
+        settings: Frozen settings.
+        usable: The same as far as this installation can do it.
+        config: The configuration in force.
+        environ: The gateway's environment.
+        clock: Monotonic seconds.
+        catalog: The truth about what servers list.
+        recorder: Gets activity records.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        usable: Settings,
+        config: Configuration,
+        environ: Mapping[str, str],
+        clock: Callable[[], float],
+        catalog: Catalog,
+        recorder: Recorder[Activity],
+    ) -> None:
+        self.settings = settings
+        self.usable = usable
+        self.config = config
+        self.environ = environ
+        self.clock = clock
+        self.catalog = catalog
+        self.recorder = recorder
+        self.index = SearchIndex(lexical_engine(usable))
+        self.changes = Changes()
+        self.configured: Event[Mapping[str, ServerConfig]] = Event()
+        self.session_opened: Event[Session] = Event()
+
+
+@dataclass(frozen=True)
+class Upstreams:
+    """The servers' sessions, and what is heard of them."""
+
+    dialer: Dialer
+    sign_ins: SignIns
+    sandbox: Sandbox
+    fleet: Fleet
+    status_changed: Event[ServerStatus]
+    tools_changed: Event[str]
+    contents_changed: Event[str]
+    resource_updated: Event[str, str]
+
+
+async def open_upstreams(base: Base, stack: AsyncExitStack) -> Upstreams:
+    """Open the servers' sessions; none is started yet."""
+    settings = base.settings
+    tls = TlsContext(base.environ)
+    sign_ins = SignIns(settings.data_dir, tls=tls)
+    dialer = await stack.enter_async_context(Dialer(settings.max_message_bytes, sign_ins, tls))
+    sandbox = await stack.enter_async_context(Sandbox(settings.code_parallel, dialer.watchdog))
+    status_changed, tools_changed, contents_changed = Event[ServerStatus](), Event[str](), Event[str]()
+    resource_updated = Event[str, str]()
+    fleet = Fleet(
+        environ=base.environ,
+        on_change=status_changed,
+        on_tools_changed=tools_changed,
+        on_contents_changed=contents_changed,
+        on_resource_updated=resource_updated,
+        start_parallel=settings.start_parallel,
+        open_link=dialer,
+    )
+    stack.push_async_callback(fleet.close)
+    told = (status_changed, tools_changed, contents_changed, resource_updated)
+    return Upstreams(dialer, sign_ins, sandbox, fleet, *told)
+
+
+@dataclass(frozen=True)
+class Lists:
+    """Parts that follow servers' lists: catalog, views and index."""
+
+    gates: Gates
+    tool_lists: ListState
+    content_lists: ListState
+    presence: Presence
+    views: Views
+    index_sync: IndexSync
+    tool_sync: ListSync
+    content_sync: ListSync
+    learning: Learning | None
+
+
+async def open_lists(base: Base, upstreams: Upstreams, stack: AsyncExitStack) -> Lists:
+    """Make the parts that follow servers' lists; `index_sync` has to be started."""
+    settings, config, catalog, fleet = base.settings, base.config, base.catalog, upstreams.fleet
+    gates = open_gates(settings, config.servers(), base.clock)
+    base.configured.subscribe(gates.configure)
+    upstreams.status_changed.subscribe(gates.connection_changed)
+
+    tool_lists = ListState(fleet, catalog, base.changes, clock=base.clock)
+    content_lists = ListState(fleet, catalog, base.changes, clock=base.clock)
+    presence = Presence(fleet, tool_lists, clock=base.clock)
+    views = Views(
+        lambda profile: Visible(catalog, config.servers(), base.index.nearest_names, profile, presence.absence),
+        config.profiles(),
+    )
+    index_sync = IndexSync(catalog, base.index, views.whole.sees, base.changes, uses_examples=settings.learn)
+    stack.push_async_callback(index_sync.close)
+    review = ListReview(catalog, config.servers, settings.trust)
+    tool_sync = ListSync(tool_lists, fleet, catalog, TOOLS, index_sync.catch_up, review=review)
+    content_sync = ListSync(content_lists, fleet, catalog, CONTENTS, index_sync.catch_up, review=review)
+    for sync, changed in ((tool_sync, upstreams.tools_changed), (content_sync, upstreams.contents_changed)):
+        stack.push_async_callback(sync.close)
+        upstreams.status_changed.subscribe(sync.status_changed)
+        changed.subscribe(sync.changed)
+
+    learning: Learning | None = None
+    if settings.learn:
+        learning = await stack.enter_async_context(opened_learning(catalog, index_sync, base.clock))
+    return Lists(gates, tool_lists, content_lists, presence, views, index_sync, tool_sync, content_sync, learning)
+
+
+@dataclass(frozen=True)
+class Requests:
+    """The paths of requests to servers."""
+
+    outputs: Outputs
+    inputs: Inputs
+    clients: Clients
+    calls: Calls
+    asks: Asks
+    content_lookup: ContentLookup
+    contents: ContentsDoor
+    subscriptions: Subscriptions
+
+
+def open_requests(base: Base, upstreams: Upstreams, lists: Lists, stack: AsyncExitStack) -> Requests:
+    """Make the paths of requests to servers."""
+    settings, config, clock, fleet = base.settings, base.config, base.clock, upstreams.fleet
+    views, recorder, gates = lists.views, base.recorder, lists.gates
+    outputs, links = Outputs(clock), Links(base.catalog)
+    inputs = Inputs(RequestStates(settings.data_dir), config.servers(), is_cleaned=settings.clean_results)
+    base.configured.subscribe(inputs.configure)
+    clients = Clients(fleet, recorder, lambda path, who: views.at(path, who.reach), settings)
+    limits = CallLimits.of(settings, is_passing_through=config.passthrough is not None)
+    calls = Calls(
+        views.whole,
+        fleet,
+        outputs,
+        recorder,
+        limits,
+        clock,
+        learning=lists.learning,
+        gates=gates,
+        lists=lists.tool_lists,
+        inputs=inputs,
+        clients=clients,
+        links=links,
+    )
+    asks = Asks(lists.content_lists, fleet, gates, recorder, limits, clock, inputs=inputs, clients=clients, links=links)
+    lookup = ContentLookup(views, base.catalog, settings.tool_name_limit, config.passthrough)
+    subscriptions = Subscriptions(lists.content_lists, fleet, asks, lookup.find)
+    stack.push_async_callback(subscriptions.close)
+    upstreams.resource_updated.subscribe(subscriptions.updated)
+    upstreams.status_changed.subscribe(subscriptions.connection_changed)
+    contents = ContentsDoor(lookup, lists.content_lists, fleet, asks, subscriptions)
+    return Requests(outputs, inputs, clients, calls, asks, lookup, contents, subscriptions)
+
+
+@dataclass(frozen=True)
+class Admin:
+    """Parts for operators: status, approvals, servers."""
+
+    reconfiguration: Reconfiguration
+    approvals: Approvals
+    embedding: Embedding | None
+    condition: Condition
+    management: Management
+
+
+def open_admin(
+    base: Base, unavailable: Sequence[str], upstreams: Upstreams, lists: Lists, stack: AsyncExitStack
+) -> Admin:
+    """Make what operators look at and change.
+
+    Args:
+        base: Settings, configuration, catalog.
+        unavailable: What the settings ask for and this installation cannot give.
+        upstreams: The servers' sessions.
+        lists: What servers list.
+        stack: Closes what is opened here.
+    """
+    settings, config, catalog, recorder = base.settings, base.config, base.catalog, base.recorder
+    fleet, views, gates = upstreams.fleet, lists.views, lists.gates
+    syncs = (lists.tool_sync, lists.content_sync)
+    reconfiguration = Reconfiguration(
+        *(config, base.configured, views, fleet, syncs, lists.index_sync, catalog, base.changes)
+    )
+    approvals = Approvals(catalog, config.servers, lists.index_sync.follow, recorder)
+    embedding = _embedding(base, lists)
+    if embedding is not None:
+        stack.push_async_callback(embedding.close)
+    condition = Condition(fleet, gates, catalog, approvals, embedding, unavailable)
+    edits = ServerEdits(settings, Path.cwd())
+    management = Management(
+        *(edits, fleet, views.whole, lists.tool_sync.changed, reconfiguration.apply, recorder.record), gates.shown
+    )
+    return Admin(reconfiguration, approvals, embedding, condition, management)
+
+
+def _embedding(base: Base, lists: Lists) -> Embedding | None:
+    """Create the worker that embeds tools, if the settings ask for one; not started yet."""
+    settings = base.settings
+    if settings.embedder == "BM25":
+        return None
+    setup = vector_setup(settings, base.usable, base.environ)
+    return Embedding(base.catalog, lists.index_sync, settings.data_dir, setup, clock=base.clock)
+
+
+def open_agent(
+    base: Base,
+    upstreams: Upstreams,
+    lists: Lists,
+    requests: Requests,
+    fronts: Fronts,
+    toolsets: Toolsets,
+    on_first_answer: Callable[[], None],
+    stack: AsyncExitStack,
+) -> Agent:
+    """Make what answers agents over MCP.
+
+    Args:
+        base: Settings and configuration.
+        upstreams: The servers' sessions.
+        lists: What servers list.
+        requests: The paths of requests to servers.
+        fronts: The gateway's own tools on each view.
+        toolsets: Tools at addresses of their own.
+        on_first_answer: Called once, when a client has been answered for the first time.
+        stack: Closes what is opened here.
+    """
+    conduct = Conduct(base.clock)
+    hook = _hook(base, upstreams, stack)
+    base.session_opened.subscribe(lambda session: base.recorder.record(activity_of(session)))
+    return Agent(
+        _offers(base, lists, requests, fronts, toolsets, conduct),
+        on_first_answer,
+        conduct,
+        on_list_changed=None if hook is None else hook.fire,
+        on_session=base.session_opened,
+        watching=requests.contents.watching,
+        may_ask=lambda: requests.inputs.is_on,
+        may_need_line=lambda: bool(lists.views.whole.per_client),
+    )
+
+
+def _offers(
+    base: Base, lists: Lists, requests: Requests, fronts: Fronts, toolsets: Toolsets, conduct: Conduct
+) -> Offers:
+    settings, views = base.settings, lists.views
+    if (server := base.config.passthrough) is not None:
+        return OneOffer(partial(_passed_through, server, base, lists, requests), is_changing=True)
+    return Routing(
+        settings.routing_type,
+        fronts.at,
+        toolsets.at,
+        conduct,
+        limit=settings.tools_limit,
+        clock=base.clock,
+        is_listing_more=lambda: settings.list_all_below_tokens > 0 or views.is_pinning,
+    )
+
+
+def _passed_through(server: str, base: Base, lists: Lists, requests: Requests, reach: Reach) -> Passthrough:
+    view = lists.views.narrowed(lists.views.whole, reach)
+    return Passthrough(server, view, requests.calls, base.changes, lists.presence.is_settled)
+
+
+def _hook(base: Base, upstreams: Upstreams, stack: AsyncExitStack) -> ListChangedHook | None:
+    command = base.settings.list_changed_exec
+    if not command:
+        return None
+    hook = ListChangedHook(command, base.environ, upstreams.dialer.watchdog)
+    stack.push_async_callback(hook.close)
+    return hook

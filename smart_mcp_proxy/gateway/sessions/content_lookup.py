@@ -1,0 +1,44 @@
+"""Look-up of prompts and resources by the path and principal of a request."""
+
+from smart_mcp_proxy.catalog import Catalog
+from smart_mcp_proxy.errors import RequestError
+from smart_mcp_proxy.gateway.visibility.contents import Contents, Target
+from smart_mcp_proxy.gateway.visibility.views import Views
+from smart_mcp_proxy.models import Principal
+
+__all__ = ["ContentLookup"]
+
+
+class ContentLookup:
+    """Finds the prompts and resources that a principal may see at a path.
+
+    Args:
+        views: What may be seen; toolsets have tools alone.
+        catalog: Holds prompts and resources.
+        name_limit: Longest name of a prompt, in characters.
+        passed: The one server that is shown as it is; None for all under the gateway's names.
+    """
+
+    def __init__(self, views: Views, catalog: Catalog, name_limit: int, passed: str | None) -> None:
+        self.passed = passed
+        self._views = views
+        self._catalog = catalog
+        self._name_limit = name_limit
+
+    def at(self, path: str, who: Principal) -> Contents | None:
+        """Contents at a path on behalf of a principal; None where the place has tools alone; a look-up."""
+        view = self._views.at(path, who.reach)
+        if view is None:
+            return None
+        return view.once((Contents, self.passed), lambda: Contents(self._catalog, view, self._name_limit, self.passed))
+
+    def find(self, path: str, who: Principal, uri: str) -> Target:
+        """Resolve a URI at a path on behalf of a principal; a look-up.
+
+        Raises:
+            ProxyError: Nowhere, or it may not be read.
+        """
+        contents = self.at(path, who)
+        if contents is None:
+            raise RequestError("There are no resources here.", hint="Use the path /mcp.", code="not_found")
+        return contents.resource(uri)
