@@ -13,9 +13,11 @@ from smart_mcp_proxy.gateway.admin.approvals import Approvals
 from smart_mcp_proxy.gateway.admin.list_review import ListReview
 from smart_mcp_proxy.gateway.admin.management import Management
 from smart_mcp_proxy.gateway.calls.admission import Gates, open_gates
-from smart_mcp_proxy.gateway.calls.calls import CallLimits, Calls
+from smart_mcp_proxy.gateway.calls.calls import Calls
 from smart_mcp_proxy.gateway.calls.client_sessions import Clients
+from smart_mcp_proxy.gateway.calls.gates import CallLimits
 from smart_mcp_proxy.gateway.calls.inputs import Inputs
+from smart_mcp_proxy.gateway.calls.request_path import RequestPath
 from smart_mcp_proxy.gateway.calls.request_states import RequestStates
 from smart_mcp_proxy.gateway.calls.requests import Asks
 from smart_mcp_proxy.gateway.condition import Condition
@@ -207,21 +209,9 @@ def open_requests(base: Base, upstreams: Upstreams, lists: Lists, stack: AsyncEx
     base.configured.subscribe(inputs.configure)
     clients = Clients(fleet, recorder, lambda path, who: views.at(path, who.reach), settings)
     limits = CallLimits.of(settings, is_passing_through=config.passthrough is not None)
-    calls = Calls(
-        views.whole,
-        fleet,
-        outputs,
-        recorder,
-        limits,
-        clock,
-        learning=lists.learning,
-        gates=gates,
-        lists=lists.tool_lists,
-        inputs=inputs,
-        clients=clients,
-        links=links,
-    )
-    asks = Asks(lists.content_lists, fleet, gates, recorder, limits, clock, inputs=inputs, clients=clients, links=links)
+    path = RequestPath(fleet, recorder, limits, clock, admission=gates, inputs=inputs, clients=clients)
+    calls = Calls(path, views.whole, outputs, learning=lists.learning, lists=lists.tool_lists, links=links)
+    asks = Asks(path, lists.content_lists, links=links)
     lookup = ContentLookup(views, base.catalog, settings.tool_name_limit, config.passthrough)
     subscriptions = Subscriptions(lists.content_lists, fleet, asks, lookup.find)
     stack.push_async_callback(subscriptions.close)

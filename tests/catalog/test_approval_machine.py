@@ -22,7 +22,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 from smart_mcp_proxy.catalog import DATABASE_NAME, Catalog, approval_digest, change_hash
 from smart_mcp_proxy.catalog.recovery.rollback_guard import MARK_NAME
 from smart_mcp_proxy.errors import RefusedError, ToolNotFoundError
-from smart_mcp_proxy.gateway.calls.calls import CallLimits, Calls
+from smart_mcp_proxy.gateway.calls.calls import Calls
+from smart_mcp_proxy.gateway.calls.gates import CallLimits
+from smart_mcp_proxy.gateway.calls.request_path import RequestPath
 from smart_mcp_proxy.gateway.indexing.list_state import ListState
 from smart_mcp_proxy.gateway.results.outputs import Outputs
 from smart_mcp_proxy.gateway.shared.changes import Changes
@@ -103,7 +105,7 @@ async def called(catalog: Catalog, request: CallRequest) -> bool:
     index: Any = unread
     visible = Visible(catalog, {name: ServerConfig(name, "stdio", command="c") for name in SERVERS}, unread.nearest)
     lists = ListState(fleet, catalog, Changes())
-    calls = Calls(visible, fleet, Outputs(time.monotonic), index, CallLimits(), lists=lists)
+    calls = Calls(RequestPath(fleet, index, CallLimits()), visible, Outputs(time.monotonic), lists=lists)
     try:
         await calls.call(request)
     except (ToolNotFoundError, RefusedError):

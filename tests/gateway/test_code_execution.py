@@ -10,7 +10,9 @@ import pytest
 from gateway_fakes import FakeFleet, FakeUpstream, Parts, definition
 
 from smart_mcp_proxy.errors import MissingExtraError, ProxyError
-from smart_mcp_proxy.gateway.calls.calls import CallLimits, Calls
+from smart_mcp_proxy.gateway.calls.calls import Calls
+from smart_mcp_proxy.gateway.calls.gates import CallLimits
+from smart_mcp_proxy.gateway.calls.request_path import RequestPath
 from smart_mcp_proxy.gateway.engines import available
 from smart_mcp_proxy.gateway.results.outputs import META_KEY, Outputs
 from smart_mcp_proxy.gateway.sandbox import Sandbox, runnable
@@ -35,7 +37,7 @@ class Desk:
         self._parts, self._sandbox = parts, sandbox
         self.settings = Settings(**({"code": "both"} | settings))
         limits = CallLimits(output_limit_chars=self.settings.truncate_output_len or 0)
-        self._calls = Calls(parts.visible, fleet, parts.outputs, notebook, limits, parts.clock)
+        self._calls = Calls(RequestPath(fleet, notebook, limits, parts.clock), parts.visible, parts.outputs)
 
     def tool(self, visible: Visible | None = None) -> CodeExecution:
         """As one part of the catalog offers it."""

@@ -10,7 +10,9 @@ import pytest
 from gateway_fakes import FakeFleet, FakeUpstream, Parts, config, definition, opened_parts
 
 from smart_mcp_proxy.errors import RequestError, ToolNotFoundError, UpstreamError
-from smart_mcp_proxy.gateway.calls.calls import CallLimits, Calls
+from smart_mcp_proxy.gateway.calls.calls import Calls
+from smart_mcp_proxy.gateway.calls.gates import CallLimits
+from smart_mcp_proxy.gateway.calls.request_path import RequestPath
 from smart_mcp_proxy.gateway.shared.base import Caller
 from smart_mcp_proxy.gateway.tools.proxy import Proxy
 from smart_mcp_proxy.gateway.tools.reader import ContentReader
@@ -81,7 +83,7 @@ async def parts(tmp_path: Path) -> AsyncIterator[Parts]:
 def made(parts: Parts, upstream: FakeUpstream | None = None, asks: FakeAsks | None = None, **options: Any) -> Proxy:
     fleet: Any = FakeFleet(upstream or FakeUpstream())
     recorder: Any = parts.notebook
-    calls = Calls(parts.visible, fleet, parts.outputs, recorder, CallLimits(), parts.clock)
+    calls = Calls(RequestPath(fleet, recorder, CallLimits(), parts.clock), parts.visible, parts.outputs)
     contents: Any = FakeContents()
     asked: Any = asks or FakeAsks({"contents": []})
     reader = ContentReader(contents, asked, **options)

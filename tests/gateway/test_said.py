@@ -4,6 +4,7 @@ import asyncio
 import json
 import re
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -12,9 +13,11 @@ import pytest
 from gateway_fakes import FakeFleet, FakeUpstream, Parts, definition
 
 from smart_mcp_proxy.errors import ProxyError, UpstreamError
-from smart_mcp_proxy.gateway.calls.calls import CallLimits, Calls
+from smart_mcp_proxy.gateway.calls.calls import Calls
+from smart_mcp_proxy.gateway.calls.gates import CallLimits
+from smart_mcp_proxy.gateway.calls.request_path import RequestPath
 from smart_mcp_proxy.gateway.results.cleaning import fenced_notice, shown_error
-from smart_mcp_proxy.gateway.results.progress import shown_progress
+from smart_mcp_proxy.gateway.results.progress import show_progress
 from smart_mcp_proxy.gateway.results.results import error_result
 from smart_mcp_proxy.gateway.sandbox import Sandbox
 from smart_mcp_proxy.gateway.tools import Caller
@@ -65,7 +68,7 @@ class Desk:
         self._parts, self._notebook = parts, parts.notebook
         limits = CallLimits.of(self.settings, is_passing_through=False)
         recorder: Any = parts.notebook
-        self.calls = Calls(parts.visible, fleet, parts.outputs, recorder, limits, parts.clock)
+        self.calls = Calls(RequestPath(fleet, recorder, limits, parts.clock), parts.visible, parts.outputs)
 
     async def failure(self, **fields: Any) -> ProxyError:
         """The error that a call ends with."""
@@ -275,7 +278,7 @@ async def test_progress_and_log_messages_are_fenced_where_results_are() -> None:
     async def tell(report: Progress) -> None:
         told.append(report)
 
-    show = shown_progress(tell, is_cleaned=True, is_fenced=True)
+    show = partial(show_progress, tell, True, True)
     assert show is not None
     await show(Progress(1.0, 2.0, EVIL))
     assert (told[0].progress, told[0].total) == (1.0, 2.0)

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from smart_mcp_proxy.errors import ProxyError, RateLimitedError, UpstreamError
-from smart_mcp_proxy.models import CallRequest, ServerState, ServerStatus, ToolRecord
+from smart_mcp_proxy.models import ServerState, ServerStatus
 from smart_mcp_proxy.names import shell_word
 from smart_mcp_proxy.policy.breaker import Breaker, BreakerState, is_failure
 from smart_mcp_proxy.policy.limits import Place, Places, PlaceState, TokenBucket
@@ -100,17 +100,13 @@ class Gates:
             self._gate(name).limit(config.limits)
         self.wake(self.places.configure({name: config.limits for name, config in servers.items()}))
 
-    def admitted(self, request: CallRequest, record: ToolRecord) -> "Admission":
-        """A context in which the call may be sent, once it has waited for its turn; see `Admission`.
+    def admitted(self, server: str, principal: str) -> "Admission":
+        """A context in which a request may be sent once it has waited for its turn; see `Admission`.
 
         Raises:
             RateLimitedError: On entering: too many calls, at once or in too short a time.
             UpstreamError: On entering: calls to this server are held back, code `breaker_open`.
         """
-        return self.admitted_to(record.key.server, request.principal)
-
-    def admitted_to(self, server: str, principal: str) -> "Admission":
-        """The same for any other request to a server on behalf of a principal."""
         return Admission(self, self._gate(server), principal)
 
     def connection_changed(self, status: ServerStatus) -> None:

@@ -166,7 +166,7 @@ class Subscriptions:
         if target is None:
             return False
         self._drop(_Wish(wish_of, uri))
-        self._asks.note(Ask("resources/unsubscribe", target, {}, {}, caller), "ok", "", 0.0)
+        self._asks.note(Ask("resources/unsubscribe", target, {}, {}, caller), "ok")
         return True
 
     def leave(self, subscriber: Subscriber) -> None:

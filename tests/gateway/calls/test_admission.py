@@ -40,7 +40,7 @@ class Scene:
         return {"alpha": config("alpha", limits=made(**limits)), "beta": config("beta")}
 
     async def call(self, principal: str = "local", ends_with: ProxyError | None = None) -> float | None:
-        with self.gates.admitted(ask(principal), TOOL) as admission:
+        with self.gates.admitted(TOOL.key.server, principal) as admission:
             left_s = await admission.turn() if admission.is_waiting else None
             if ends_with is not None:
                 raise ends_with
@@ -66,7 +66,7 @@ class Scene:
         goes, lands = asyncio.Event(), asyncio.Event()
 
         async def fly() -> None:
-            with self.gates.admitted(ask(principal), TOOL):
+            with self.gates.admitted(TOOL.key.server, principal):
                 goes.set()
                 await lands.wait()
 
@@ -154,7 +154,7 @@ async def test_a_full_queue_refuses_and_names_both_numbers() -> None:
             error = await scene.refused()
             assert error.message == "Server 'alpha' has 1 calls in flight and 1 waiting, its limit."
             assert "'in_flight' and 'queue' under 'limits'" in error.hint
-            with scene.gates.admitted(ask(), OTHER):
+            with scene.gates.admitted(OTHER.key.server, "local"):
                 pass
         assert await waiting is not None
 
@@ -166,12 +166,12 @@ async def test_the_gateways_own_cap_names_its_setting() -> None:
         async with scene.flying():
             waiting = [asyncio.ensure_future(scene.call()) for _ in range(4)]
             await settled()
-            with scene.gates.admitted(ask(), OTHER):
+            with scene.gates.admitted(OTHER.key.server, "local"):
                 assert "Server 'alpha' has 1 calls in flight and 4 waiting" in (await scene.refused()).message
         await asyncio.gather(*waiting)
     scene = Scene(in_flight=1)
     scene.gates.configure(Scene.servers(in_flight=5, queue=0))
-    with scene.gates.admitted(ask(), OTHER):
+    with scene.gates.admitted(OTHER.key.server, "local"):
         assert "MCPPROXY_IN_FLIGHT" in (await scene.refused()).hint
 
 
@@ -183,7 +183,7 @@ async def test_a_thousand_clients_with_a_call_each_are_all_served_by_default(is_
 
     async def call(number: int) -> None:
         nonlocal served, most
-        with gates.admitted(ask("local" if is_one_caller else f"client-{number}"), TOOL) as admission:
+        with gates.admitted(TOOL.key.server, "local" if is_one_caller else f"client-{number}") as admission:
             if admission.is_waiting:
                 await admission.turn()
             most = max(most, gates.places.in_flight)
@@ -275,7 +275,7 @@ async def test_a_server_that_keeps_failing_is_left_alone_for_a_while() -> None:
     assert (error.error_code, error.data) == ("breaker_open", {"breaker": "open"})
     assert isinstance(error, UpstreamError)
     assert error.message == "Calls to server 'alpha' are held back, because it failed 5 calls in a row."
-    with scene.gates.admitted(ask(), OTHER):
+    with scene.gates.admitted(OTHER.key.server, "local"):
         pass
     assert error.retry_after_s is not None
     scene.clock.now_s += error.retry_after_s
@@ -306,7 +306,7 @@ async def test_a_try_that_is_cancelled_is_followed_by_another() -> None:
         begun = asyncio.Event()
 
         async def probe() -> None:
-            with scene.gates.admitted(ask(), TOOL):
+            with scene.gates.admitted(TOOL.key.server, "local"):
                 begun.set()
                 await asyncio.Event().wait()
 

@@ -15,8 +15,10 @@ from gateway_fakes import FakeFleet, FakeUpstream, Parts, config, definition
 
 from smart_mcp_proxy.errors import ProxyError, QuarantinedError, RefusedError, UpstreamError, UpstreamTimeoutError
 from smart_mcp_proxy.gateway.calls.admission import Gates
-from smart_mcp_proxy.gateway.calls.calls import CallLimits, Calls
+from smart_mcp_proxy.gateway.calls.calls import Calls
+from smart_mcp_proxy.gateway.calls.gates import CallLimits
 from smart_mcp_proxy.gateway.calls.inputs import Round
+from smart_mcp_proxy.gateway.calls.request_path import RequestPath
 from smart_mcp_proxy.gateway.results.cleaning import CLEANED_META_KEY
 from smart_mcp_proxy.gateway.results.outputs import META_KEY, Outputs
 from smart_mcp_proxy.gateway.shared.refusals import differs_here
@@ -51,7 +53,8 @@ class Desk:
         fleet: Any = self.fleet
         notebook: Any = parts.notebook
         self.parts = parts
-        self.calls = Calls(parts.visible, fleet, parts.outputs, notebook, CallLimits(**limits), parts.clock)
+        path = RequestPath(fleet, notebook, CallLimits(**limits), parts.clock)
+        self.calls = Calls(path, parts.visible, parts.outputs)
 
     async def call(self, name: str, variant: CallVariant | None = "write", **fields: Any) -> dict[str, Any]:
         arguments = fields.pop("arguments", {})
@@ -374,16 +377,15 @@ class FirstLists:
 class Waiting:
     """A call that stands in the queue of its server while another one is under way."""
 
-    def __init__(self, desk: Desk, parts: Parts, **options: Any) -> None:
+    def __init__(self, desk: Desk, parts: Parts, *, inputs: Any = None, lists: Any = None) -> None:
         limits = Limits(in_flight=1, queue=1)
         gates = Gates(servers={"alpha": replace(config("alpha"), limits=limits)}, clock=parts.clock)
         fleet: Any = desk.fleet
         notebook: Any = parts.notebook
         self.alpha = desk.alpha
         self.gates = gates
-        self.calls = Calls(
-            parts.visible, fleet, parts.outputs, notebook, CallLimits(), parts.clock, gates=gates, **options
-        )
+        path = RequestPath(fleet, notebook, CallLimits(), parts.clock, admission=gates, inputs=inputs)
+        self.calls = Calls(path, parts.visible, parts.outputs, lists=lists)
 
     async def until_queued(self) -> "asyncio.Future[RawResult]":
         """The call, once it waits for its turn."""

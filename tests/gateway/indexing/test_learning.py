@@ -10,7 +10,9 @@ from gateway_fakes import FakeFleet, FakeUpstream, HandClock, Parts, ToolWork, d
 from smart_mcp_proxy.catalog import Lesson
 from smart_mcp_proxy.errors import ProxyError, RequestError, ToolNotFoundError, UpstreamError
 from smart_mcp_proxy.gateway.activity.recorder import Recorder
-from smart_mcp_proxy.gateway.calls.calls import CallLimits, Calls
+from smart_mcp_proxy.gateway.calls.calls import Calls
+from smart_mcp_proxy.gateway.calls.gates import CallLimits
+from smart_mcp_proxy.gateway.calls.request_path import RequestPath
 from smart_mcp_proxy.gateway.indexing import learning as learning_module
 from smart_mcp_proxy.gateway.indexing.learning import (
     QUESTION_LIMIT_CHARS,
@@ -185,9 +187,8 @@ class Desk:
             notebook,
             learning=lessons.learning,
         )
-        self.calls = Calls(
-            parts.visible, fleet, parts.outputs, notebook, CallLimits(), parts.clock, learning=lessons.learning
-        )
+        path = RequestPath(fleet, notebook, CallLimits(), parts.clock)
+        self.calls = Calls(path, parts.visible, parts.outputs, learning=lessons.learning)
 
     async def search(self, query: str, **fields: Any) -> None:
         answer = await self.retrieval.retrieve(Question(query, 5, session="s1", **fields))

@@ -11,7 +11,9 @@ from mcp.shared.exceptions import MCPError
 
 from smart_mcp_proxy.errors import ConfigError, UpstreamError
 from smart_mcp_proxy.gateway import open_gateway
-from smart_mcp_proxy.gateway.calls.calls import CallLimits, Calls
+from smart_mcp_proxy.gateway.calls.calls import Calls
+from smart_mcp_proxy.gateway.calls.gates import CallLimits
+from smart_mcp_proxy.gateway.calls.request_path import RequestPath
 from smart_mcp_proxy.gateway.sessions.passthrough import Passthrough
 from smart_mcp_proxy.gateway.shared.tool_offer import Audience
 from smart_mcp_proxy.gateway.tools import Caller
@@ -53,7 +55,7 @@ class Stage:
         fleet: Any = FakeFleet(self.alpha)
         notebook: Any = parts.notebook
         ticker: Any = self.ticker
-        calls = Calls(parts.visible, fleet, parts.outputs, notebook, CallLimits(), parts.clock)
+        calls = Calls(RequestPath(fleet, notebook, CallLimits(), parts.clock), parts.visible, parts.outputs)
         self.offer = Passthrough("alpha", parts.visible, calls, ticker, lambda: self.is_listed)
 
     async def change(self, *tools: dict[str, Any]) -> None:

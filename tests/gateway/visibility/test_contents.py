@@ -14,7 +14,8 @@ from gateway_fakes import FakeFleet, FakeUpstream, HandClock, Notebook, config, 
 from smart_mcp_proxy.catalog import Catalog
 from smart_mcp_proxy.errors import ProxyError, QuarantinedError, UpstreamError
 from smart_mcp_proxy.gateway.calls.admission import Gates
-from smart_mcp_proxy.gateway.calls.calls import CallLimits
+from smart_mcp_proxy.gateway.calls.gates import CallLimits
+from smart_mcp_proxy.gateway.calls.request_path import RequestPath
 from smart_mcp_proxy.gateway.calls.requests import Ask, Asks
 from smart_mcp_proxy.gateway.indexing.list_state import ListState
 from smart_mcp_proxy.gateway.indexing.list_sync import CONTENTS, ListSync, Pace
@@ -48,7 +49,7 @@ class Library:
         notebook: Any = Notebook()
         self.gates = Gates()
         limits = CallLimits(arguments="none", is_cleaned=is_cleaned)
-        self.asks = Asks(self.lists, fleet, self.gates, notebook, limits, HandClock())
+        self.asks = Asks(RequestPath(fleet, notebook, limits, HandClock(), admission=self.gates), self.lists)
         visible = Visible(catalog, {"alpha": config("alpha")}, lambda name, n, *, allowed: [])
         self.contents = Contents(catalog, visible, 60, "alpha")
 

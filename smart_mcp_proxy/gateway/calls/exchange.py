@@ -1,0 +1,89 @@
+"""One request on its way to a server, of whatever kind."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Self
+
+from smart_mcp_proxy.errors import ProxyError
+from smart_mcp_proxy.gateway.results.results import ResultFacts
+from smart_mcp_proxy.gateway.shared.base import Caller
+from smart_mcp_proxy.gateway.shared.readiness import Lists
+from smart_mcp_proxy.models import CallRequest, ToolRecord
+from smart_mcp_proxy.raw_result import RawResult
+from smart_mcp_proxy.upstream import Upstream
+
+__all__ = ["Exchange"]
+
+
+class Exchange(ABC):
+    """One request on its way to a server, and what only its kind knows about it.
+
+    Attributes:
+        method: Of the protocol.
+        server: Configured name; empty where nothing of the name was found.
+        name: What is asked for, as the server calls it.
+        caller: Who asks, and the way back to it.
+        call: The words of a tool call; None for everything else.
+        arguments: Those of the agent.
+        lists: What servers have listed; None where that does not matter.
+        record: What is asked for, as the user approved it; None where its server does not list it, or not yet.
+        send: How the server is asked, in the seconds that are left, on the session that all clients share; None for a
+            request of the method.
+        is_part: Whether a script makes it, whose result is treated as a whole.
+    """
+
+    method: str
+    server: str
+    name: str
+    caller: Caller | CallRequest
+    call: CallRequest | None = None
+    arguments: Mapping[str, Any]
+    lists: Lists | None
+    record: ToolRecord | None
+    send: Callable[[Upstream, float | None], Awaitable[RawResult]] | None = None
+    is_part = False
+
+    @property
+    @abstractmethod
+    def label(self) -> str:
+        """Name of what is asked for in the activity log; free of secrets."""
+
+    @abstractmethod
+    async def resolve(self) -> None:
+        """Find what is asked for, where that takes a wait.
+
+        Raises:
+            ProxyError: It is not there, or not for this caller.
+        """
+
+    @abstractmethod
+    def params(self) -> Mapping[str, Any]:
+        """The server's own parameters, the caller's `_meta` among them."""
+
+    @abstractmethod
+    async def confirm(self) -> None:
+        """Pass if it may still be sent as it was when it came in.
+
+        Raises:
+            ProxyError: It changed meanwhile, or is gone.
+        """
+
+    @abstractmethod
+    def completed(self, facts: ResultFacts) -> str:
+        """Take note of a complete result; returns its outcome."""
+
+    @abstractmethod
+    async def shaped(self, raw: RawResult) -> RawResult:
+        """The result as its caller gets it."""
+
+    @abstractmethod
+    def told(self, error: ProxyError) -> ProxyError:
+        """The error in the caller's own terms."""
+
+    @abstractmethod
+    def detail(self) -> dict[str, Any]:
+        """More facts for the activity log."""
+
+    @abstractmethod
+    def again(self, asked: bytes) -> Self:
+        """The same request, with the client to be asked what the server asked."""

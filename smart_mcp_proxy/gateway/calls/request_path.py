@@ -1,0 +1,188 @@
+"""The one path of requests to servers: gates, slot, connection, request, result, record.
+
+Tool calls, prompts, resources and completions take it alike, whatever brought them in. What differs between them is in
+their `Exchange`.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from functools import partial
+
+from smart_mcp_proxy import policy
+from smart_mcp_proxy.errors import ProxyError
+from smart_mcp_proxy.gateway.activity.recorder import Recorder
+from smart_mcp_proxy.gateway.calls.admission import Gates
+from smart_mcp_proxy.gateway.calls.client_sessions import Clients
+from smart_mcp_proxy.gateway.calls.exchange import Exchange
+from smart_mcp_proxy.gateway.calls.gates import GATES, CallLimits, GateRules, approved
+from smart_mcp_proxy.gateway.calls.inputs import Inputs, Round, incomplete
+from smart_mcp_proxy.gateway.calls.request_states import Subject
+from smart_mcp_proxy.gateway.calls.schemas import ArgumentSchemas
+from smart_mcp_proxy.gateway.results.cleaning import told_error
+from smart_mcp_proxy.gateway.results.progress import show_progress
+from smart_mcp_proxy.gateway.results.results import INPUT_REQUIRED, facts_of
+from smart_mcp_proxy.gateway.shared.readiness import connected, connected_now, require_connected
+from smart_mcp_proxy.raw_result import RawResult
+from smart_mcp_proxy.telemetry import Activity
+from smart_mcp_proxy.upstream import Fleet
+
+__all__ = ["RequestPath"]
+
+
+class RequestPath:
+    """Carries requests to servers.
+
+    Args:
+        fleet: The servers' sessions.
+        recorder: Gets one activity record per request.
+        limits: From the settings.
+        clock: Monotonic seconds.
+        admission: Limits and breakers; None where there are none.
+        inputs: What servers ask of clients; None where none may ask.
+        clients: The clients that some servers know each of; None where none does.
+    """
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        recorder: Recorder[Activity],
+        limits: CallLimits,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        admission: Gates | None = None,
+        inputs: Inputs | None = None,
+        clients: Clients | None = None,
+    ) -> None:
+        self.limits = limits
+        self._rules = GateRules(limits, ArgumentSchemas())
+        self._fleet = fleet
+        self._recorder = recorder
+        self._clock = clock
+        self._admission = admission or Gates(clock=clock)
+        self._inputs = inputs
+        self._clients = clients
+
+    async def run(self, exchange: Exchange) -> RawResult:
+        """The server's result, as the caller gets it.
+
+        A server's question to a modern client is a result. A client of the handshake era is asked, and the request made
+        again with what it says.
+
+        Raises:
+            RefusedError: A gate is closed.
+            RequestError: What the caller said does not fit.
+            UpstreamError: The server failed, or asks what it may not; `delivery` says whether the request may have run.
+        """
+        while True:
+            started = self._clock()
+            outcome, delivery = "internal", ""
+            try:
+                if exchange.record is None:
+                    await exchange.resolve()
+                for gate in GATES:
+                    gate(exchange, self._rules)
+                round = await self._round(exchange) if exchange.caller.input is not None else None
+                raw = await self._send(exchange, round)
+                facts = facts_of(raw)
+                if facts is not None and facts.resultType == "complete":
+                    outcome = exchange.completed(facts)
+                    return await exchange.shaped(raw)
+                asked = await self._asked(raw, exchange, round)
+                outcome = INPUT_REQUIRED
+            except ProxyError as error:
+                outcome, delivery = error.error_code, error.delivery
+                raise await self.shown(exchange.told(error), is_part=exchange.is_part) from error
+            except asyncio.CancelledError:
+                outcome, delivery = "cancelled", "unknown"
+                raise
+            finally:
+                self.note(exchange, outcome, delivery, self._clock() - started)
+            if exchange.caller.input is None or exchange.caller.input.ask is None:
+                return asked
+            exchange = exchange.again(asked.text)
+
+    async def shown(self, error: ProxyError, *, is_part: bool = False) -> ProxyError:
+        """An error as its caller gets it: what a server says in it is treated like a result.
+
+        Args:
+            error: As it was raised.
+            is_part: Whether a script made the request; what it answers with is marked as a whole.
+        """
+        is_fenced = self.limits.is_fenced and not is_part
+        return await told_error(error, is_cleaned=self.limits.is_cleaned, is_fenced=is_fenced)
+
+    def note(self, exchange: Exchange, outcome: str, delivery: str, seconds: float) -> None:
+        """Write the request down. It is on record before its answer leaves."""
+        record, caller, call = exchange.record, exchange.caller, exchange.call
+        self._recorder.record(
+            Activity(
+                kind="call",
+                principal=caller.principal,
+                subject=exchange.label,
+                outcome=outcome,
+                duration_ms=seconds * 1000,
+                at_s=time.time(),
+                detail=exchange.detail(),
+                session=policy.short_digest(caller.session) if caller.session else "",
+                server=exchange.server,
+                tool=record.key.tool if call is not None and record is not None else "",
+                digest=record.digest if record is not None else "",
+                delivery=delivery,
+                arguments=policy.kept_arguments(exchange.arguments, self.limits.arguments),
+                parent=call.parent or "" if call is not None else "",
+            )
+        )
+
+    async def _round(self, exchange: Exchange) -> Round | None:
+        """Build the input round of a request whose client can be asked."""
+        if self._inputs is None or exchange.caller.input is None:
+            return None
+        definition = exchange.record.change_hash if exchange.record is not None else ""
+        principal, server = exchange.caller.principal, exchange.server
+        subject = Subject(principal, server, exchange.method, exchange.name, exchange.arguments, definition)
+        return await self._inputs.begin(subject, exchange.caller.input)
+
+    async def _asked(self, raw: RawResult, exchange: Exchange, round: Round | None) -> RawResult:
+        """Convert a server's question into the form that its client is asked in."""
+        if self._inputs is None:
+            raise incomplete(exchange.server, exchange.method)
+        return await self._inputs.passed_on(raw, exchange.server, exchange.method, round)
+
+    async def _send(self, exchange: Exchange, round: Round | None) -> RawResult:
+        caller, limits, server = exchange.caller, self.limits, exchange.server
+        on_progress = caller.on_progress
+        if on_progress is not None:
+            on_progress = partial(show_progress, on_progress, limits.is_cleaned, limits.is_fenced)
+        with self._admission.admitted(server, caller.principal) as admission:
+            left_s: float | None = None
+            upstream = None if admission.is_waiting else connected_now(self._fleet, server, exchange.lists)
+            has_waited = upstream is None or round is not None
+            if upstream is None:
+                left_s = await admission.turn() if admission.is_waiting else None
+                upstream, left_s = await connected(self._fleet, server, left_s, self._clock, exchange.lists)
+            line = caller.line if exchange.send is None else None
+            if line is not None and self._clients is not None and upstream.own is not None:
+                has_waited = True
+                async with self._clients.sender(upstream, line, left_s) as sender:
+                    if sender is not None:
+                        if exchange.record is not None:
+                            await sender.confirm(exchange.record)
+                        await self._confirm(exchange)
+                        return await sender.request(exchange.method, exchange.params(), on_progress=on_progress)
+            if has_waited:  # from here on nothing waits until it is sent
+                require_connected(upstream)
+                await self._confirm(exchange)
+            if exchange.send is not None:
+                return await exchange.send(upstream, left_s)
+            params = exchange.params()
+            if round is not None:
+                params = round.params(params, upstream.status.era or "handshake")
+            return await upstream.request(
+                exchange.method, params, timeout_s=left_s, on_progress=on_progress, on_message=caller.on_message
+            )
+
+    async def _confirm(self, exchange: Exchange) -> None:
+        """Pass if the request may still be sent as it was when it came in."""
+        approved(exchange, self._rules)
+        await exchange.confirm()
