@@ -3,7 +3,7 @@
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from types import MappingProxyType
@@ -14,8 +14,6 @@ from smart_mcp_proxy.errors import CatalogError
 from smart_mcp_proxy.gateway.activity.activity_log import opened_activity_log
 from smart_mcp_proxy.gateway.activity.visitors import Visitors
 from smart_mcp_proxy.gateway.admin.agent_tokens import AgentTokens
-from smart_mcp_proxy.gateway.admin.management import Management
-from smart_mcp_proxy.gateway.condition import Condition
 from smart_mcp_proxy.gateway.configuration import Configuration
 from smart_mcp_proxy.gateway.engines import available
 from smart_mcp_proxy.gateway.fronts import Fronts
@@ -34,14 +32,10 @@ from smart_mcp_proxy.gateway.parts import (
     open_upstreams,
 )
 from smart_mcp_proxy.gateway.retrieval.retrieval import Retrieval
-from smart_mcp_proxy.gateway.sandbox import Sandbox
 from smart_mcp_proxy.gateway.sessions.contents_changes import ContentsChanges
 from smart_mcp_proxy.gateway.sessions.toolsets import Toolsets
 from smart_mcp_proxy.gateway.storage import opened_catalog
-from smart_mcp_proxy.gateway.tools import AgentTool
-from smart_mcp_proxy.gateway.tools.code_execution import CodeExecution
-from smart_mcp_proxy.gateway.tools.proxy import proxy_tools
-from smart_mcp_proxy.gateway.tools.upstream_servers import UpstreamServers
+from smart_mcp_proxy.gateway.tools.builtin_tools import ToolParts
 from smart_mcp_proxy.gateway.upstream_start import UpstreamStart
 from smart_mcp_proxy.gateway.visibility.visibility import Visible
 from smart_mcp_proxy.servers import Profile, ServerConfig
@@ -106,15 +100,7 @@ def _assemble(
 ) -> Gateway:
     settings, config, catalog, views = base.settings, base.config, base.catalog, lists.views
     toolsets = Toolsets(catalog, views.of, requests.calls, base.clock)
-    fronts = Fronts(
-        views,
-        settings,
-        requests.calls,
-        requests.outputs,
-        toolsets,
-        partial(_retrieval, base, lists, admin.condition),
-        partial(_optional_tools, base, requests, admin.management, upstreams.sandbox, views.whole),
-    )
+    fronts = Fronts(views, toolsets, partial(_tool_parts, base, upstreams, lists, requests, admin))
     upstream_start = UpstreamStart()
     agent = open_agent(base, upstreams, lists, requests, fronts, toolsets, upstream_start.soon, stack)
     return Gateway(
@@ -155,29 +141,33 @@ def _assemble(
     )
 
 
-def _retrieval(base: Base, lists: Lists, condition: Condition, view: Visible) -> Retrieval:
-    return Retrieval(
+def _tool_parts(
+    base: Base, upstreams: Upstreams, lists: Lists, requests: Requests, admin: Admin, view: Visible
+) -> ToolParts:
+    retrieval = Retrieval(
         view,
         base.catalog,
         lists.index_sync,
         lists.tool_lists,
-        condition.statuses,
+        admin.condition.statuses,
         base.recorder,
-        condition.degraded,
+        admin.condition.degraded,
         learning=lists.learning,
     )
-
-
-def _optional_tools(
-    base: Base, requests: Requests, management: Management, sandbox: Sandbox, whole: Visible, view: Visible
-) -> Iterator[AgentTool[Any]]:
-    settings = base.settings
-    # Not in a part of the catalog: whoever is given a part must not reach beyond it.
-    if settings.manage and view is whole:
-        yield UpstreamServers(management, settings)
-    if base.usable.code != "off":
-        yield CodeExecution(sandbox, requests.calls, view, requests.outputs, base.recorder, base.usable)
-    yield from proxy_tools(settings, base.catalog, view, requests.calls, requests.asks, base.recorder)
+    return ToolParts(
+        settings=base.settings,
+        usable=base.usable,
+        view=view,
+        is_whole=view is lists.views.whole,
+        retrieval=retrieval,
+        calls=requests.calls,
+        asks=requests.asks,
+        outputs=requests.outputs,
+        catalog=base.catalog,
+        recorder=base.recorder,
+        sandbox=upstreams.sandbox,
+        management=admin.management,
+    )
 
 
 def _background(gateway: Gateway, upstreams: Upstreams, announcer: ContentsChanges) -> list[Coroutine[Any, Any, None]]:

@@ -1,20 +1,14 @@
 """The gateway's own tools on each view of the catalog."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
-from typing import Any
 
-from smart_mcp_proxy.gateway.calls.calls import Calls
-from smart_mcp_proxy.gateway.results.outputs import Outputs
-from smart_mcp_proxy.gateway.retrieval.retrieval import Retrieval
 from smart_mcp_proxy.gateway.sessions.tool_surface import Front
 from smart_mcp_proxy.gateway.sessions.toolsets import Toolsets
-from smart_mcp_proxy.gateway.tools import AgentTool
-from smart_mcp_proxy.gateway.tools.builtin_tools import own_tools
+from smart_mcp_proxy.gateway.tools.builtin_tools import ToolParts, own_tools
 from smart_mcp_proxy.gateway.visibility.views import Views
 from smart_mcp_proxy.gateway.visibility.visibility import Visible
 from smart_mcp_proxy.models import Reach
-from smart_mcp_proxy.settings import Settings
 
 __all__ = ["Fronts"]
 
@@ -24,31 +18,14 @@ class Fronts:
 
     Args:
         views: The whole catalog's view, the profiles', and parts of them.
-        settings: Say which tools there are.
-        calls: The one call path.
-        outputs: What was cut.
         toolsets: Makes toolsets of what searches find.
-        open_retrieval: Makes the search of a view.
-        optional_tools: Makes the tools of a view that only some gateways offer.
+        parts_of: Gives the parts that the tools of a view are made of.
     """
 
-    def __init__(
-        self,
-        views: Views,
-        settings: Settings,
-        calls: Calls,
-        outputs: Outputs,
-        toolsets: Toolsets,
-        open_retrieval: Callable[[Visible], Retrieval],
-        optional_tools: Callable[[Visible], Iterator[AgentTool[Any]]],
-    ) -> None:
+    def __init__(self, views: Views, toolsets: Toolsets, parts_of: Callable[[Visible], ToolParts]) -> None:
         self._views = views
-        self._settings = settings
-        self._calls = calls
-        self._outputs = outputs
         self._toolsets = toolsets
-        self._open_retrieval = open_retrieval
-        self._optional_tools = optional_tools
+        self._parts_of = parts_of
         self.whole = self._of(views.whole, "")
 
     def at(self, path: str, reach: Reach) -> Front | None:
@@ -60,7 +37,7 @@ class Fronts:
         return view.once(Front, lambda: self._open(view, profile))
 
     def _open(self, view: Visible, profile: str) -> Front:
-        settings, retrieval = self._settings, self._open_retrieval(view)
-        own = own_tools(settings, view, retrieval, self._calls, self._outputs, self._optional_tools(view))
+        parts = self._parts_of(view)
         make_toolset = partial(self._toolsets.make, profile=profile)
-        return Front(view, retrieval, self._calls, own, make_toolset, settings.list_all_below_tokens)
+        limit_tokens = parts.settings.list_all_below_tokens
+        return Front(view, parts.retrieval, parts.calls, own_tools(parts), make_toolset, limit_tokens)

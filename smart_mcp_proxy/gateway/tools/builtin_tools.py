@@ -1,51 +1,114 @@
-"""Puts the gateway's own tools together, in the order in which they are listed."""
+"""The gateway's own tools: a table, in the order in which they are listed."""
 
-from collections.abc import Iterable
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
+from smart_mcp_proxy.catalog import Catalog
+from smart_mcp_proxy.gateway.activity.recorder import Recorder
+from smart_mcp_proxy.gateway.admin.management import Management
 from smart_mcp_proxy.gateway.calls.calls import Calls
+from smart_mcp_proxy.gateway.calls.requests import Asks
 from smart_mcp_proxy.gateway.results.outputs import Outputs
 from smart_mcp_proxy.gateway.retrieval.retrieval import Retrieval
+from smart_mcp_proxy.gateway.sandbox import Sandbox
 from smart_mcp_proxy.gateway.shared.own import OwnTools
 from smart_mcp_proxy.gateway.tools import AgentTool
 from smart_mcp_proxy.gateway.tools.call_tool import CallToolDestructive, CallToolRead, CallToolWrite
+from smart_mcp_proxy.gateway.tools.code_execution import CodeExecution
 from smart_mcp_proxy.gateway.tools.describe_tool import DescribeTool
 from smart_mcp_proxy.gateway.tools.instructions import instructions_for
+from smart_mcp_proxy.gateway.tools.proxy import Proxy
 from smart_mcp_proxy.gateway.tools.read_output import ReadOutput
+from smart_mcp_proxy.gateway.tools.reader import ContentReader
 from smart_mcp_proxy.gateway.tools.retrieve_tools import RetrieveTools
+from smart_mcp_proxy.gateway.tools.upstream_servers import UpstreamServers
+from smart_mcp_proxy.gateway.visibility.contents import Contents
 from smart_mcp_proxy.gateway.visibility.visibility import Visible
 from smart_mcp_proxy.settings import Settings
+from smart_mcp_proxy.telemetry import Activity
 
-__all__ = ["own_tools"]
+__all__ = ["AGENT_TOOLS", "ToolParts", "own_tools"]
 
 
-def own_tools(
-    settings: Settings,
-    visible: Visible,
-    retrieval: Retrieval,
-    calls: Calls,
-    outputs: Outputs,
-    more: Iterable[AgentTool[Any]] = (),
-) -> OwnTools:
-    """The six tools of the default list, working on one part of the catalog, and behind them `more`.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolParts:
+    """Parts that the gateway's own tools are made of, for one view of the catalog.
 
-    Args:
-        settings: Defaults of their arguments.
-        visible: The part's tools.
-        retrieval: Searches them.
-        calls: The one call path.
-        outputs: What was cut.
-        more: Tools that only some gateways offer.
+    Attributes:
+        settings: Defaults of their arguments, and which of them there are.
+        usable: The same as far as this installation can do it.
+        view: The tools that are searched and called.
+        is_whole: Whether the view is the whole catalog's.
+        retrieval: Searches it.
+        calls: Calls tools.
+        asks: Reads resources and prompts.
+        outputs: What was cut off results.
+        catalog: Holds resources and prompts.
+        recorder: Gets a record of what the tools do.
+        sandbox: Runs scripts.
+        management: Changes the servers.
     """
+
+    settings: Settings
+    usable: Settings
+    view: Visible
+    is_whole: bool
+    retrieval: Retrieval
+    calls: Calls
+    asks: Asks
+    outputs: Outputs
+    catalog: Catalog
+    recorder: Recorder[Activity]
+    sandbox: Sandbox
+    management: Management
+
+
+def _retrieve_tools(parts: ToolParts) -> RetrieveTools:
+    has_toolsets = parts.settings.routing_type != "CALL_TOOL"
+    return RetrieveTools(parts.retrieval, parts.settings.top_k, has_toolsets=has_toolsets)
+
+
+def _upstream_servers(parts: ToolParts) -> UpstreamServers | None:
+    # Not in a part of the catalog: whoever is given a part must not reach beyond it.
+    return UpstreamServers(parts.management, parts.settings) if parts.settings.manage and parts.is_whole else None
+
+
+def _code_execution(parts: ToolParts) -> CodeExecution | None:
+    if parts.usable.code == "off":
+        return None
+    return CodeExecution(parts.sandbox, parts.calls, parts.view, parts.outputs, parts.recorder, parts.usable)
+
+
+def _proxy(parts: ToolParts) -> Proxy | None:
+    settings = parts.settings
+    if settings.proxy_tool is None:
+        return None
+    contents = Contents(parts.catalog, parts.view, settings.tool_name_limit, passed=None)
+    reader = ContentReader(contents, parts.asks, is_fenced=settings.fence_results)
+    return Proxy(settings.proxy_tool, parts.view, parts.calls, reader, parts.recorder)
+
+
+AGENT_TOOLS: Final[tuple[Callable[[ToolParts], AgentTool[Any] | None], ...]] = (
+    _retrieve_tools,
+    lambda parts: DescribeTool(parts.view, parts.retrieval, parts.calls),
+    lambda parts: CallToolRead(parts.calls, parts.view),
+    lambda parts: CallToolWrite(parts.calls, parts.view),
+    lambda parts: CallToolDestructive(parts.calls, parts.view),
+    lambda parts: ReadOutput(parts.outputs, is_fenced=parts.settings.fence_results),
+    _upstream_servers,
+    _code_execution,
+    _proxy,
+)
+"""Each makes one tool, or None where the settings do not ask for it; the order is that of the list."""
+
+
+def own_tools(parts: ToolParts) -> OwnTools:
+    """The gateway's own tools, working on one view of the catalog."""
+    made = [make(parts) for make in AGENT_TOOLS]
     return OwnTools(
-        [
-            RetrieveTools(retrieval, settings.top_k, has_toolsets=settings.routing_type != "CALL_TOOL"),
-            DescribeTool(visible, retrieval, calls),
-            *(tool(calls, visible) for tool in (CallToolRead, CallToolWrite, CallToolDestructive)),
-            ReadOutput(outputs, is_fenced=settings.fence_results),
-            *more,
-        ],
-        is_always_loaded=settings.always_load,
-        instructions=partial(instructions_for, settings.instructions, visible),
+        [tool for tool in made if tool is not None],
+        is_always_loaded=parts.settings.always_load,
+        instructions=partial(instructions_for, parts.settings.instructions, parts.view),
     )

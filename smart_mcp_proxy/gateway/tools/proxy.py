@@ -8,22 +8,18 @@ from msgspec import structs
 from pydantic import ConfigDict
 
 from smart_mcp_proxy import policy
-from smart_mcp_proxy.catalog import Catalog
 from smart_mcp_proxy.errors import ProxyError
 from smart_mcp_proxy.gateway.activity.recorder import Recorder
 from smart_mcp_proxy.gateway.calls.calls import Calls
-from smart_mcp_proxy.gateway.calls.requests import Asks
 from smart_mcp_proxy.gateway.shared.base import AgentTool, Arguments, Caller
 from smart_mcp_proxy.gateway.tools.reader import ContentReader
 from smart_mcp_proxy.gateway.tools.source import CallerSource
-from smart_mcp_proxy.gateway.visibility.contents import Contents
 from smart_mcp_proxy.gateway.visibility.visibility import Visible
 from smart_mcp_proxy.proxying import DESCRIPTION, PARAMETERS, Batch, Operation, parse_operation, perform
 from smart_mcp_proxy.raw_result import RawResult
-from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.telemetry import Activity
 
-__all__ = ["Proxy", "proxy_tools"]
+__all__ = ["Proxy"]
 
 SUBJECT_CHARS = 200
 """Of a path, no more is written down."""
@@ -119,23 +115,3 @@ def _detail(request: Operation | Batch) -> Mapping[str, Any]:
     if isinstance(request, Batch):
         return {"action": "batch", "operations": len(request.operations)}
     return {"action": request.action, "type": request.type}
-
-
-def proxy_tools(
-    settings: Settings, catalog: Catalog, visible: Visible, calls: Calls, asks: Asks, recorder: Recorder[Activity]
-) -> list[Proxy]:
-    """The `proxy` tool for one part of the catalog, where the settings ask for one.
-
-    Args:
-        settings: Its name, and whether what it brings is fenced.
-        catalog: Holds resources and prompts.
-        visible: The part's tools.
-        calls: The one call path.
-        asks: The one path to resources and prompts.
-        recorder: Gets a record of each look at what there is.
-    """
-    if settings.proxy_tool is None:
-        return []
-    contents = Contents(catalog, visible, settings.tool_name_limit, passed=None)
-    reader = ContentReader(contents, asks, is_fenced=settings.fence_results)
-    return [Proxy(settings.proxy_tool, visible, calls, reader, recorder)]
