@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from smart_mcp_proxy.catalog import Catalog
 from smart_mcp_proxy.gateway.admin.approvals import Approvals
-from smart_mcp_proxy.gateway.calls.admission import Gates
+from smart_mcp_proxy.gateway.calls.admission import AdmissionControl
 from smart_mcp_proxy.gateway.indexing.embedding import Embedding
 from smart_mcp_proxy.models import ServerStatus
 from smart_mcp_proxy.upstream import Fleet
@@ -27,7 +27,7 @@ class Condition:
     def __init__(
         self,
         fleet: Fleet,
-        gates: Gates,
+        gates: AdmissionControl,
         catalog: Catalog,
         approvals: Approvals,
         embedding: Embedding | None,

@@ -14,7 +14,7 @@ from smart_mcp_proxy.gateway.admin.agent_tokens import AgentTokens
 from smart_mcp_proxy.gateway.admin.approvals import Approvals
 from smart_mcp_proxy.gateway.admin.management import Management
 from smart_mcp_proxy.gateway.admin.status import GatewayStatus
-from smart_mcp_proxy.gateway.calls.admission import Gates
+from smart_mcp_proxy.gateway.calls.admission import AdmissionControl
 from smart_mcp_proxy.gateway.calls.calls import Calls
 from smart_mcp_proxy.gateway.calls.client_sessions import Clients
 from smart_mcp_proxy.gateway.calls.requests import Asks
@@ -98,7 +98,7 @@ class Gateway:
     changes: Changes
     fleet: Fleet
     presence: Presence
-    gates: Gates
+    gates: AdmissionControl
     tool_lists: ListState
     content_lists: ListState
     tool_sync: ListSync

@@ -12,7 +12,7 @@ from smart_mcp_proxy.gateway.activity.recorder import Recorder
 from smart_mcp_proxy.gateway.admin.approvals import Approvals
 from smart_mcp_proxy.gateway.admin.list_review import ListReview
 from smart_mcp_proxy.gateway.admin.management import Management
-from smart_mcp_proxy.gateway.calls.admission import Gates, open_gates
+from smart_mcp_proxy.gateway.calls.admission import AdmissionControl, open_gates
 from smart_mcp_proxy.gateway.calls.calls import Calls
 from smart_mcp_proxy.gateway.calls.client_sessions import Clients
 from smart_mcp_proxy.gateway.calls.gates import CallLimits
@@ -145,7 +145,7 @@ async def open_upstreams(base: Base, stack: AsyncExitStack) -> Upstreams:
 class Lists:
     """Parts that follow servers' lists: catalog, views and index."""
 
-    gates: Gates
+    gates: AdmissionControl
     tool_lists: ListState
     content_lists: ListState
     presence: Presence

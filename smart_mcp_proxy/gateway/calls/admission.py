@@ -17,7 +17,7 @@ from smart_mcp_proxy.policy.limits import Place, Places, PlaceState, TokenBucket
 from smart_mcp_proxy.servers import Limits, ServerConfig
 from smart_mcp_proxy.settings import Settings
 
-__all__ = ["Admission", "CallerRate", "Gates", "open_gates"]
+__all__ = ["Admission", "CallerRate", "AdmissionControl", "open_gates"]
 
 FULL_RETRY_S: Final = 1.0
 """What a caller is told to wait where nobody can know how long the calls under way take."""
@@ -59,7 +59,7 @@ class _ServerGate:
             self.bucket.change(limits.calls_per_s, limits.burst)
 
 
-class Gates:
+class AdmissionControl:
     """Lets calls through to their servers, makes them wait for their turn, or refuses them.
 
     Args:
@@ -90,7 +90,7 @@ class Gates:
 
     def __repr__(self) -> str:
         held = [name for name, gate in self._gates.items() if gate.breaker.state is not BreakerState.CLOSED]
-        return f"<Gates {self.places!r}, held back: {', '.join(held) or 'nobody'}>"
+        return f"<AdmissionControl {self.places!r}, held back: {', '.join(held) or 'nobody'}>"
 
     def configure(self, servers: Mapping[str, ServerConfig]) -> None:
         """Puts the servers' present limits in force; calls in flight and calls that wait stay what they are."""
@@ -205,7 +205,7 @@ class Admission:
 
     __slots__ = ("_entered_s", "_epoch", "_gate", "_gates", "_place", "_principal", "is_waiting")
 
-    def __init__(self, gates: Gates, gate: _ServerGate, principal: str) -> None:
+    def __init__(self, gates: AdmissionControl, gate: _ServerGate, principal: str) -> None:
         self.is_waiting = False
         self._gates = gates
         self._gate = gate
@@ -356,6 +356,6 @@ def _too_fast_for_server(server: str, bucket: TokenBucket, wait_s: float) -> Rat
     )
 
 
-def open_gates(settings: Settings, servers: Mapping[str, ServerConfig], clock: Callable[[], float]) -> Gates:
+def open_gates(settings: Settings, servers: Mapping[str, ServerConfig], clock: Callable[[], float]) -> AdmissionControl:
     """The gates that the settings ask for."""
-    return Gates(settings.in_flight, CallerRate(settings.calls_per_s, settings.calls_burst), servers, clock)
+    return AdmissionControl(settings.in_flight, CallerRate(settings.calls_per_s, settings.calls_burst), servers, clock)

@@ -12,7 +12,7 @@ from functools import partial
 from smart_mcp_proxy import policy
 from smart_mcp_proxy.errors import ProxyError
 from smart_mcp_proxy.gateway.activity.recorder import Recorder
-from smart_mcp_proxy.gateway.calls.admission import Gates
+from smart_mcp_proxy.gateway.calls.admission import AdmissionControl
 from smart_mcp_proxy.gateway.calls.client_sessions import Clients
 from smart_mcp_proxy.gateway.calls.exchange import Exchange
 from smart_mcp_proxy.gateway.calls.gates import GATES, CallLimits, GateRules, approved
@@ -50,7 +50,7 @@ class RequestPath:
         limits: CallLimits,
         clock: Callable[[], float] = time.monotonic,
         *,
-        admission: Gates | None = None,
+        admission: AdmissionControl | None = None,
         inputs: Inputs | None = None,
         clients: Clients | None = None,
     ) -> None:
@@ -59,7 +59,7 @@ class RequestPath:
         self._fleet = fleet
         self._recorder = recorder
         self._clock = clock
-        self._admission = admission or Gates(clock=clock)
+        self._admission = admission or AdmissionControl(clock=clock)
         self._inputs = inputs
         self._clients = clients
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from contextvars import Context, copy_context
 
-from smart_mcp_proxy.gateway.calls.admission import Gates
+from smart_mcp_proxy.gateway.calls.admission import AdmissionControl
 from smart_mcp_proxy.io.pipes import LineSink, OfferingReader
 
 __all__ = [
@@ -171,7 +171,7 @@ class _Flow(asyncio.StreamReaderProtocol):
         gates: Start no calls meanwhile.
     """
 
-    def __init__(self, gates: Gates) -> None:
+    def __init__(self, gates: AdmissionControl) -> None:
         super().__init__(_silent())
         self._gates = gates
         self.is_behind = False
@@ -189,7 +189,7 @@ class _Flow(asyncio.StreamReaderProtocol):
         self._gates.resume()
 
 
-async def writer_of(sink: int, gates: Gates) -> Writer:
+async def writer_of(sink: int, gates: AdmissionControl) -> Writer:
     """The writing side of a descriptor.
 
     Args:

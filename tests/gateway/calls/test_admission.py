@@ -10,7 +10,7 @@ import pytest
 from gateway_fakes import HandClock, config, definition, record_of
 
 from smart_mcp_proxy.errors import ProxyError, RateLimitedError, UpstreamError, UpstreamTimeoutError
-from smart_mcp_proxy.gateway.calls.admission import CallerRate, Gates, open_gates
+from smart_mcp_proxy.gateway.calls.admission import AdmissionControl, CallerRate, open_gates
 from smart_mcp_proxy.models import CallRequest, ServerState, ServerStatus
 from smart_mcp_proxy.servers import Limits, ServerConfig
 from smart_mcp_proxy.settings import Settings
@@ -32,7 +32,7 @@ class Scene:
 
     def __init__(self, in_flight: int = 0, caller: CallerRate | None = None, **limits: float | None) -> None:
         self.clock = HandClock()
-        self.gates = Gates(in_flight, caller, self.servers(**limits), self.clock, random.Random(1))
+        self.gates = AdmissionControl(in_flight, caller, self.servers(**limits), self.clock, random.Random(1))
 
     @staticmethod
     def servers(**limits: float | None) -> dict[str, ServerConfig]:
@@ -90,7 +90,7 @@ async def test_without_limits_every_call_passes_at_once() -> None:
     """Nothing is counted against it, and it has all its time."""
     scene = Scene()
     assert [await scene.call() for _ in range(100)] == [None] * 100
-    assert repr(scene.gates) == "<Gates <Places 0 of inf held, 0 calls waiting>, held back: nobody>"
+    assert repr(scene.gates) == "<AdmissionControl <Places 0 of inf held, 0 calls waiting>, held back: nobody>"
 
 
 async def test_a_servers_rate_refuses_what_is_too_fast_and_says_when_to_come_again() -> None:

@@ -14,7 +14,7 @@ import pytest
 from gateway_fakes import FakeFleet, FakeUpstream, Parts, config, definition
 
 from smart_mcp_proxy.errors import ProxyError, QuarantinedError, RefusedError, UpstreamError, UpstreamTimeoutError
-from smart_mcp_proxy.gateway.calls.admission import Gates
+from smart_mcp_proxy.gateway.calls.admission import AdmissionControl
 from smart_mcp_proxy.gateway.calls.calls import Calls
 from smart_mcp_proxy.gateway.calls.gates import CallLimits
 from smart_mcp_proxy.gateway.calls.inputs import Round
@@ -379,7 +379,7 @@ class Waiting:
 
     def __init__(self, desk: Desk, parts: Parts, *, inputs: Any = None, lists: Any = None) -> None:
         limits = Limits(in_flight=1, queue=1)
-        gates = Gates(servers={"alpha": replace(config("alpha"), limits=limits)}, clock=parts.clock)
+        gates = AdmissionControl(servers={"alpha": replace(config("alpha"), limits=limits)}, clock=parts.clock)
         fleet: Any = desk.fleet
         notebook: Any = parts.notebook
         self.alpha = desk.alpha

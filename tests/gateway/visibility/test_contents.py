@@ -13,7 +13,7 @@ from gateway_fakes import FakeFleet, FakeUpstream, HandClock, Notebook, config, 
 
 from smart_mcp_proxy.catalog import Catalog
 from smart_mcp_proxy.errors import ProxyError, QuarantinedError, UpstreamError
-from smart_mcp_proxy.gateway.calls.admission import Gates
+from smart_mcp_proxy.gateway.calls.admission import AdmissionControl
 from smart_mcp_proxy.gateway.calls.gates import CallLimits
 from smart_mcp_proxy.gateway.calls.request_path import RequestPath
 from smart_mcp_proxy.gateway.calls.requests import Ask, Asks
@@ -47,7 +47,7 @@ class Library:
         pace = Pace(merge_s=0, poll_s=3600, retry_s=3600)
         self.sync = ListSync(self.lists, fleet, catalog, CONTENTS, self._nothing, review=self._no_policy, pace=pace)
         notebook: Any = Notebook()
-        self.gates = Gates()
+        self.gates = AdmissionControl()
         limits = CallLimits(arguments="none", is_cleaned=is_cleaned)
         self.asks = Asks(RequestPath(fleet, notebook, limits, HandClock(), admission=self.gates), self.lists)
         visible = Visible(catalog, {"alpha": config("alpha")}, lambda name, n, *, allowed: [])
