@@ -37,7 +37,7 @@ from smart_mcp_proxy.gateway.sessions.toolsets import Toolsets
 from smart_mcp_proxy.gateway.storage import opened_catalog
 from smart_mcp_proxy.gateway.tools.builtin_tools import ToolParts
 from smart_mcp_proxy.gateway.upstream_start import UpstreamStart
-from smart_mcp_proxy.gateway.visibility.visibility import Visible
+from smart_mcp_proxy.gateway.visibility.visibility import CatalogView
 from smart_mcp_proxy.servers import Profile, ServerConfig
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.telemetry import get_logger, spawn
@@ -142,7 +142,7 @@ def _assemble(
 
 
 def _tool_parts(
-    base: Base, upstreams: Upstreams, lists: Lists, requests: Requests, admin: Admin, view: Visible
+    base: Base, upstreams: Upstreams, lists: Lists, requests: Requests, admin: Admin, view: CatalogView
 ) -> ToolParts:
     retrieval = Retrieval(
         view,

@@ -7,7 +7,7 @@ from smart_mcp_proxy.gateway.sessions.tool_surface import Front
 from smart_mcp_proxy.gateway.sessions.toolsets import Toolsets
 from smart_mcp_proxy.gateway.tools.builtin_tools import ToolParts, own_tools
 from smart_mcp_proxy.gateway.visibility.views import Views
-from smart_mcp_proxy.gateway.visibility.visibility import Visible
+from smart_mcp_proxy.gateway.visibility.visibility import CatalogView
 from smart_mcp_proxy.models import Reach
 
 __all__ = ["Fronts"]
@@ -22,7 +22,7 @@ class Fronts:
         parts_of: Gives the parts that the tools of a view are made of.
     """
 
-    def __init__(self, views: Views, toolsets: Toolsets, parts_of: Callable[[Visible], ToolParts]) -> None:
+    def __init__(self, views: Views, toolsets: Toolsets, parts_of: Callable[[CatalogView], ToolParts]) -> None:
         self._views = views
         self._toolsets = toolsets
         self._parts_of = parts_of
@@ -33,10 +33,10 @@ class Fronts:
         view = self._views.at(path, reach)
         return None if view is None else self._of(view, path.removeprefix("p/"))
 
-    def _of(self, view: Visible, profile: str) -> Front:
+    def _of(self, view: CatalogView, profile: str) -> Front:
         return view.once(Front, lambda: self._open(view, profile))
 
-    def _open(self, view: Visible, profile: str) -> Front:
+    def _open(self, view: CatalogView, profile: str) -> Front:
         parts = self._parts_of(view)
         make_toolset = partial(self._toolsets.make, profile=profile)
         limit_tokens = parts.settings.list_all_below_tokens

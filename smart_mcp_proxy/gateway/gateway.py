@@ -40,7 +40,7 @@ from smart_mcp_proxy.gateway.shared.changes import Changes
 from smart_mcp_proxy.gateway.upstream_start import UpstreamStart
 from smart_mcp_proxy.gateway.visibility.presence import Presence
 from smart_mcp_proxy.gateway.visibility.views import Views
-from smart_mcp_proxy.gateway.visibility.visibility import Visible
+from smart_mcp_proxy.gateway.visibility.visibility import CatalogView
 from smart_mcp_proxy.search import SearchIndex
 from smart_mcp_proxy.servers import Profile, ServerConfig
 from smart_mcp_proxy.settings import Settings
@@ -129,7 +129,7 @@ class Gateway:
         return f"<Gateway {len(self.config.servers())} servers, {len(self.index)} tools>"
 
     @property
-    def visible(self) -> Visible:
+    def visible(self) -> CatalogView:
         """The view of the whole catalog."""
         return self.views.whole
 

@@ -46,7 +46,7 @@ from smart_mcp_proxy.gateway.shared.tool_offer import Offers, OneOffer, Session,
 from smart_mcp_proxy.gateway.visibility.links import Links
 from smart_mcp_proxy.gateway.visibility.presence import Presence
 from smart_mcp_proxy.gateway.visibility.views import Views
-from smart_mcp_proxy.gateway.visibility.visibility import Visible
+from smart_mcp_proxy.gateway.visibility.visibility import CatalogView
 from smart_mcp_proxy.models import Reach, ServerStatus
 from smart_mcp_proxy.search import SearchIndex
 from smart_mcp_proxy.servers import ServerConfig, ServerEdits
@@ -167,7 +167,7 @@ async def open_lists(base: Base, upstreams: Upstreams, stack: AsyncExitStack) ->
     content_lists = ListState(fleet, catalog, base.changes, clock=base.clock)
     presence = Presence(fleet, tool_lists, clock=base.clock)
     views = Views(
-        lambda profile: Visible(catalog, config.servers(), base.index.nearest_names, profile, presence.absence),
+        lambda profile: CatalogView(catalog, config.servers(), base.index.nearest_names, profile, presence.absence),
         config.profiles(),
     )
     index_sync = IndexSync(catalog, base.index, views.whole.sees, base.changes, uses_examples=settings.learn)

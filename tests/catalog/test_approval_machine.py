@@ -28,7 +28,7 @@ from smart_mcp_proxy.gateway.calls.request_path import RequestPath
 from smart_mcp_proxy.gateway.indexing.list_state import ListState
 from smart_mcp_proxy.gateway.results.outputs import Outputs
 from smart_mcp_proxy.gateway.shared.changes import Changes
-from smart_mcp_proxy.gateway.visibility.visibility import Visible
+from smart_mcp_proxy.gateway.visibility.visibility import CatalogView
 from smart_mcp_proxy.models import CallRequest, ServerState, ServerStatus, Submission, ToolKey, WithheldState
 from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.servers import ServerConfig
@@ -103,7 +103,7 @@ async def called(catalog: Catalog, request: CallRequest) -> bool:
     upstream, unread = Connected(), Unread()
     fleet: Any = dict.fromkeys(SERVERS, upstream)
     index: Any = unread
-    visible = Visible(catalog, {name: ServerConfig(name, "stdio", command="c") for name in SERVERS}, unread.nearest)
+    visible = CatalogView(catalog, {name: ServerConfig(name, "stdio", command="c") for name in SERVERS}, unread.nearest)
     lists = ListState(fleet, catalog, Changes())
     calls = Calls(RequestPath(fleet, index, CallLimits()), visible, Outputs(time.monotonic), lists=lists)
     try:

@@ -19,7 +19,7 @@ from smart_mcp_proxy.gateway.indexing.list_state import ListState
 from smart_mcp_proxy.gateway.indexing.list_sync import TOOLS, AskPolicy, ListSync, Pace
 from smart_mcp_proxy.gateway.results.outputs import Outputs
 from smart_mcp_proxy.gateway.shared.changes import Changes
-from smart_mcp_proxy.gateway.visibility.visibility import Visible
+from smart_mcp_proxy.gateway.visibility.visibility import CatalogView
 from smart_mcp_proxy.models import ContentKind, OnMessage, OnProgress, ServerState, ServerStatus, ToolKey, ToolRecord
 from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.search import Bm25fEngine, SearchIndex
@@ -188,7 +188,7 @@ class Parts:
 
     catalog: Catalog
     index: SearchIndex
-    visible: Visible
+    visible: CatalogView
     clock: HandClock
     outputs: Outputs
     notebook: Notebook
@@ -206,7 +206,7 @@ async def opened_parts(data_dir: Path, servers: Mapping[str, ServerConfig]) -> A
     clock = HandClock()
     index = SearchIndex(Bm25fEngine())
     async with TrustingCatalog.open(data_dir, name_limit=NAME_LIMIT) as catalog:
-        visible = Visible(catalog, servers, index.nearest_names)
+        visible = CatalogView(catalog, servers, index.nearest_names)
         yield Parts(catalog, index, visible, clock, Outputs(clock), Notebook())
 
 

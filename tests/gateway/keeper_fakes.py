@@ -18,7 +18,7 @@ from smart_mcp_proxy.catalog import Catalog
 from smart_mcp_proxy.errors import EmbeddingError
 from smart_mcp_proxy.gateway.indexing.embedding import Embedding, EmbeddingPace, VectorSetup
 from smart_mcp_proxy.gateway.indexing.list_sync import Pace
-from smart_mcp_proxy.gateway.visibility.visibility import Visible
+from smart_mcp_proxy.gateway.visibility.visibility import CatalogView
 from smart_mcp_proxy.search import Bm25fEngine, SearchIndex
 from smart_mcp_proxy.search.embedding import Embedder
 from smart_mcp_proxy.search.vectors.vectors import VectorIndex
@@ -154,7 +154,7 @@ async def opened_desk(
     async with AsyncExitStack() as stack:
         catalog = await stack.enter_async_context(TrustingCatalog.open(data_dir, name_limit=NAME_LIMIT))
         index = SearchIndex(Bm25fEngine())
-        visible = Visible(catalog, {"alpha": config("alpha")}, index.nearest_names)
+        visible = CatalogView(catalog, {"alpha": config("alpha")}, index.nearest_names)
         alpha = FakeUpstream("alpha")
         fleet = FakeFleet(alpha)
         work = ToolWork(fleet, catalog, index, visible.sees, clock, pace=Pace(merge_s=0), follow_s=SOON_S)

@@ -20,7 +20,7 @@ from smart_mcp_proxy.gateway.admin.differences import differences
 from smart_mcp_proxy.gateway.admin.list_review import ListReview
 from smart_mcp_proxy.gateway.indexing.list_sync import Pace
 from smart_mcp_proxy.gateway.retrieval.retrieval import Question, Retrieval
-from smart_mcp_proxy.gateway.visibility.visibility import Visible
+from smart_mcp_proxy.gateway.visibility.visibility import CatalogView
 from smart_mcp_proxy.models import ServerState
 from smart_mcp_proxy.search import Bm25fEngine, SearchIndex
 from smart_mcp_proxy.servers import ServerConfig
@@ -38,7 +38,7 @@ class Desk:
         self.catalog = catalog
         self.servers = servers
         self.index = SearchIndex(Bm25fEngine())
-        self.visible = Visible(catalog, servers, self.index.nearest_names)
+        self.visible = CatalogView(catalog, servers, self.index.nearest_names)
         self.notebook: Any = Notebook()
         self.review = ListReview(catalog, lambda: self.servers, trust)
         self.alpha = FakeUpstream("alpha")

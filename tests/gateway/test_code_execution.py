@@ -18,7 +18,7 @@ from smart_mcp_proxy.gateway.results.outputs import META_KEY, Outputs
 from smart_mcp_proxy.gateway.sandbox import Sandbox, runnable
 from smart_mcp_proxy.gateway.tools import Caller
 from smart_mcp_proxy.gateway.tools.code_execution import CodeExecution
-from smart_mcp_proxy.gateway.visibility.visibility import Visible
+from smart_mcp_proxy.gateway.visibility.visibility import CatalogView
 from smart_mcp_proxy.io.watchdog import Watchdog
 from smart_mcp_proxy.settings import Settings
 
@@ -39,7 +39,7 @@ class Desk:
         limits = CallLimits(output_limit_chars=self.settings.truncate_output_len or 0)
         self._calls = Calls(RequestPath(fleet, notebook, limits, parts.clock), parts.visible, parts.outputs)
 
-    def tool(self, visible: Visible | None = None) -> CodeExecution:
+    def tool(self, visible: CatalogView | None = None) -> CodeExecution:
         """As one part of the catalog offers it."""
         parts, notebook = self._parts, self._parts.notebook
         shown = visible or parts.visible
@@ -106,7 +106,7 @@ async def test_a_script_is_kept_to_its_servers(desk: Desk) -> None:
 
 async def test_a_script_sees_no_more_than_its_caller(desk: Desk, parts: Parts) -> None:
     """In a part of the catalog the rest does not exist, and the gateway's own tools cannot be called at all."""
-    part = Visible(parts.catalog, {"beta": parts.visible.servers["beta"]}, parts.index.nearest_names)
+    part = CatalogView(parts.catalog, {"beta": parts.visible.servers["beta"]}, parts.index.nearest_names)
     code = "[r['ok'] for r in call_tools([{'name': n} for n in ('beta:look', 'alpha:look', 'code_execution')])]"
     result = json.loads((await desk.tool(part).call({"code": code}, CALLER)).text)["structuredContent"]
     assert result["result"] == [True, False, False]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from smart_mcp_proxy import policy
 from smart_mcp_proxy.errors import RefusedError, ToolNotFoundError
-from smart_mcp_proxy.gateway.visibility.visibility import Narrowed
+from smart_mcp_proxy.gateway.visibility.visibility import NarrowedView
 from smart_mcp_proxy.models import Reach
 from smart_mcp_proxy.servers import Profile
 
@@ -52,7 +52,7 @@ async def test_a_reach_is_the_part_that_servers_access_and_profile_leave(parts: 
         (Reach(frozenset({"gamma"})), set()),
         (Reach(profile="gone"), set()),
     ):
-        assert names(Narrowed(parts.visible, reach, profiles.get)) == seen, reach
+        assert names(NarrowedView(parts.visible, reach, profiles.get)) == seen, reach
 
 
 async def test_what_is_narrowed_twice_stays_within_both(parts: Parts) -> None:
@@ -73,14 +73,14 @@ async def test_what_is_narrowed_twice_stays_within_both(parts: Parts) -> None:
         (Reach(access="write"), Reach(profile="near"), {"alpha:look", "alpha:save", "alpha:silent"}),
     ):
         for first, second in ((one, other), (other, one)):
-            view = Narrowed(Narrowed(parts.visible, first, profiles.get), second, profiles.get)
+            view = NarrowedView(NarrowedView(parts.visible, first, profiles.get), second, profiles.get)
             assert names(view) == seen, (first, second)
             assert view.ids() is not None
-    held = Narrowed(parts.visible, Reach(profile="looks"), profiles.get)
-    alone = Narrowed(held, Reach(frozenset({"alpha"})), profiles.get)
+    held = NarrowedView(parts.visible, Reach(profile="looks"), profiles.get)
+    alone = NarrowedView(held, Reach(frozenset({"alpha"})), profiles.get)
     assert alone.sees_content("alpha", "look") and not alone.sees_content("alpha", "save")
-    reader = Narrowed(
-        Narrowed(parts.visible, Reach(access="read"), profiles.get), Reach(frozenset({"alpha"})), profiles.get
+    reader = NarrowedView(
+        NarrowedView(parts.visible, Reach(access="read"), profiles.get), Reach(frozenset({"alpha"})), profiles.get
     )
     with pytest.raises(RefusedError, match="allows read"):
         await reader.require("alpha:drop")
@@ -92,7 +92,7 @@ async def test_a_narrowed_view_follows_the_configuration(parts: Parts) -> None:
     for server in ("alpha", "beta"):
         await parts.sync(server, marked())
     parts.visible.reconfigure({"alpha": config("alpha")})
-    view = Narrowed(parts.visible, Reach(frozenset({"beta"}), profile="work"), profiles.get)
+    view = NarrowedView(parts.visible, Reach(frozenset({"beta"}), profile="work"), profiles.get)
     assert names(view) == set()
     parts.visible.reconfigure({name: config(name) for name in ("alpha", "beta")})
     assert names(view) == {"beta:look"}
@@ -111,7 +111,7 @@ async def test_beyond_the_servers_a_tool_is_unknown_beyond_the_access_refused(pa
     for server in ("alpha", "beta"):
         await parts.sync(server, marked())
     parts.visible.reconfigure({name: config(name) for name in ("alpha", "beta")})
-    view = Narrowed(parts.visible, Reach(frozenset({"alpha"}), "write"), {}.get)
+    view = NarrowedView(parts.visible, Reach(frozenset({"alpha"}), "write"), {}.get)
     for name in ("beta:look", "beta:drop", "beta__look", "gamma:look"):
         with pytest.raises(ToolNotFoundError) as unknown:
             await view.require(name)

@@ -26,7 +26,7 @@ from smart_mcp_proxy.gateway.visibility.links import (
     relinked_tool,
 )
 from smart_mcp_proxy.gateway.visibility.uri_templates import gateway_uri, split_gateway_uri
-from smart_mcp_proxy.gateway.visibility.visibility import Visible
+from smart_mcp_proxy.gateway.visibility.visibility import CatalogView
 from smart_mcp_proxy.models import ToolKey
 from smart_mcp_proxy.raw_result import RawResult
 
@@ -183,7 +183,7 @@ class Desk:
         self.now_s = 1_700_000_000.0
         self.links = Links(catalog, lambda: self.now_s)
         servers = {"alpha": config("alpha"), "beta": config("beta")}
-        self.visible = Visible(catalog, servers, lambda name, n, *, allowed: [])
+        self.visible = CatalogView(catalog, servers, lambda name, n, *, allowed: [])
         self.contents = Contents(catalog, self.visible, 60, None)
         self.statements: list[str] = []
 

@@ -10,7 +10,7 @@ from anyio import to_thread
 
 from smart_mcp_proxy.errors import ConflictError, ProxyError
 from smart_mcp_proxy.gateway.shared.refusals import server_quarantined
-from smart_mcp_proxy.gateway.visibility.visibility import Visible
+from smart_mcp_proxy.gateway.visibility.visibility import CatalogView
 from smart_mcp_proxy.models import ServerState, ServerStatus
 from smart_mcp_proxy.names import shell_word
 from smart_mcp_proxy.servers import (
@@ -117,7 +117,7 @@ class Management:
         self,
         edits: ServerEdits,
         fleet: Fleet,
-        visible: Visible,
+        visible: CatalogView,
         list_again: Callable[[str], None],
         apply: Apply,
         record: Callable[[Activity], None],

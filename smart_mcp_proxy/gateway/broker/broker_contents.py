@@ -11,7 +11,7 @@ from smart_mcp_proxy.gateway.indexing.list_state import ListState
 from smart_mcp_proxy.gateway.shared.base import Caller
 from smart_mcp_proxy.gateway.visibility.contents import Contents, Target
 from smart_mcp_proxy.gateway.visibility.views import Views
-from smart_mcp_proxy.gateway.visibility.visibility import Visible
+from smart_mcp_proxy.gateway.visibility.visibility import CatalogView
 from smart_mcp_proxy.models import ContentKind, Reach
 
 __all__ = ["BrokerContents"]
@@ -45,7 +45,7 @@ class BrokerContents:
         self._seen: dict[tuple[str, Reach], Contents] = {}
 
     async def answer(
-        self, server: str, method: str, params: Mapping[str, Any], caller: Caller, visible: Visible, reach: Reach
+        self, server: str, method: str, params: Mapping[str, Any], caller: Caller, visible: CatalogView, reach: Reach
     ) -> bytes:
         """The result of one request as JSON text.
 
@@ -74,7 +74,7 @@ class BrokerContents:
             target, arguments = _sought(method, params, contents)
         return (await self._asks.ask(Ask(method, target, params, arguments, caller))).text
 
-    def _contents(self, server: str, visible: Visible, reach: Reach) -> Contents:
+    def _contents(self, server: str, visible: CatalogView, reach: Reach) -> Contents:
         contents = self._seen.get((server, reach))
         if contents is None:
             if len(self._seen) >= _KEPT:

@@ -19,7 +19,7 @@ from smart_mcp_proxy.gateway.shared.base import Caller
 from smart_mcp_proxy.gateway.shared.refusals import server_disabled, server_quarantined
 from smart_mcp_proxy.gateway.visibility.cursors import unknown_cursor
 from smart_mcp_proxy.gateway.visibility.views import Views
-from smart_mcp_proxy.gateway.visibility.visibility import Visible
+from smart_mcp_proxy.gateway.visibility.visibility import CatalogView
 from smart_mcp_proxy.models import CallRequest, OnMessage, Principal, Progress, ServerState
 from smart_mcp_proxy.upstream import Fleet
 
@@ -173,7 +173,7 @@ class Brokering:
         count.answered_s = self._wall()
         return result
 
-    def _require(self, server: str, who: Principal) -> Visible:
+    def _require(self, server: str, who: Principal) -> CatalogView:
         visible = self._visible(who)
         visible.require_servers([server])
         config = visible.servers[server]
@@ -188,12 +188,12 @@ class Brokering:
             raise server_disabled(server)
         return visible
 
-    def _visible(self, who: Principal) -> Visible:
+    def _visible(self, who: Principal) -> CatalogView:
         view = self._views.of("", who.reach)
         assert view is not None  # the whole catalog has one, whatever the reach
         return view
 
-    async def _tools(self, server: str, asked: BrokerRequest, visible: Visible) -> bytes:
+    async def _tools(self, server: str, asked: BrokerRequest, visible: CatalogView) -> bytes:
         """The server's tools as far as they are approved and visible, in one page."""
         if asked.params.get("cursor"):
             raise unknown_cursor()

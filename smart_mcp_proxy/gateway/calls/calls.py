@@ -18,7 +18,7 @@ from smart_mcp_proxy.gateway.results.outputs import Outputs, truncate
 from smart_mcp_proxy.gateway.results.results import ResultFacts, rewritten
 from smart_mcp_proxy.gateway.shared.readiness import Lists
 from smart_mcp_proxy.gateway.visibility.links import Links, may_link
-from smart_mcp_proxy.gateway.visibility.visibility import NAME_LIMIT_CHARS, Visible
+from smart_mcp_proxy.gateway.visibility.visibility import NAME_LIMIT_CHARS, CatalogView
 from smart_mcp_proxy.models import CallRequest
 from smart_mcp_proxy.raw_result import RawResult
 
@@ -43,7 +43,7 @@ class Calls:
     def __init__(
         self,
         path: RequestPath,
-        visible: Visible,
+        visible: CatalogView,
         outputs: Outputs,
         *,
         learning: Learning | None = None,
@@ -57,7 +57,7 @@ class Calls:
         self._lists = lists
         self._links = links
 
-    def call(self, request: CallRequest, within: Visible | None = None) -> Coroutine[Any, Any, RawResult]:
+    def call(self, request: CallRequest, within: CatalogView | None = None) -> Coroutine[Any, Any, RawResult]:
         """The tool's result as the upstream sent it, cut where the settings ask for it.
 
         A tool's own failure (`isError`) is a result, and so is a server's question to a modern client.
@@ -99,7 +99,7 @@ class _ToolCall(Exchange):
     method = "tools/call"
     call: CallRequest
 
-    def __init__(self, calls: Calls, request: CallRequest, visible: Visible, lists: Lists | None) -> None:
+    def __init__(self, calls: Calls, request: CallRequest, visible: CatalogView, lists: Lists | None) -> None:
         self.call = self.caller = request
         self.arguments = request.arguments
         self.lists = lists

@@ -19,7 +19,7 @@ from smart_mcp_proxy.gateway.calls.inputs import ANSWER_S
 from smart_mcp_proxy.gateway.results.cleaning import clean, fenced_notice, said_beside
 from smart_mcp_proxy.gateway.shared.refusals import differs_here
 from smart_mcp_proxy.gateway.shared.tool_offer import Session
-from smart_mcp_proxy.gateway.visibility.visibility import Visible
+from smart_mcp_proxy.gateway.visibility.visibility import CatalogView
 from smart_mcp_proxy.models import ClientLine, Principal, ToolRecord
 from smart_mcp_proxy.names import IDENTITIES, identity_on
 from smart_mcp_proxy.policy.inputs import InputFault, input_fault, shown_inputs, without_secrets
@@ -103,7 +103,7 @@ class Clients:
         self,
         fleet: Fleet,
         recorder: Recorder[Activity],
-        look: Callable[[str, Principal], Visible | None],
+        look: Callable[[str, Principal], CatalogView | None],
         settings: Settings,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:

@@ -18,7 +18,7 @@ from smart_mcp_proxy.gateway.indexing.list_state import ListState
 from smart_mcp_proxy.gateway.retrieval.hints import PARTLY_QUARANTINED, hint_of, shortened
 from smart_mcp_proxy.gateway.retrieval.signature import first_sentence, signature_of
 from smart_mcp_proxy.gateway.shared.base import Registered, Registry
-from smart_mcp_proxy.gateway.visibility.visibility import NOT_COVERED, Visible
+from smart_mcp_proxy.gateway.visibility.visibility import NOT_COVERED, CatalogView
 from smart_mcp_proxy.models import Hit, ServerState, ServerStatus, ToolRecord
 from smart_mcp_proxy.search import Answer
 from smart_mcp_proxy.telemetry import Activity
@@ -99,7 +99,7 @@ class Retrieval:
 
     def __init__(
         self,
-        visible: Visible,
+        visible: CatalogView,
         catalog: Catalog,
         index_sync: IndexSync,
         lists: ListState,

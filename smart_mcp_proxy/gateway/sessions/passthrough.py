@@ -14,7 +14,7 @@ from smart_mcp_proxy.gateway.calls.calls import Calls
 from smart_mcp_proxy.gateway.shared.changes import Changes
 from smart_mcp_proxy.gateway.shared.tool_offer import fit_to_handshake
 from smart_mcp_proxy.gateway.tools import Caller
-from smart_mcp_proxy.gateway.visibility.visibility import Visible
+from smart_mcp_proxy.gateway.visibility.visibility import CatalogView
 from smart_mcp_proxy.models import CallRequest, Era, ToolRecord
 from smart_mcp_proxy.raw_result import RawResult
 
@@ -42,7 +42,7 @@ class Passthrough:
     list_ttl_ms = 0
 
     def __init__(
-        self, server: str, visible: Visible, calls: Calls, changes: Changes, is_listed: Callable[[], bool]
+        self, server: str, visible: CatalogView, calls: Calls, changes: Changes, is_listed: Callable[[], bool]
     ) -> None:
         self._server = server
         self._visible = visible

@@ -17,7 +17,7 @@ from smart_mcp_proxy.gateway.shared.own import OwnTools
 from smart_mcp_proxy.gateway.shared.tool_offer import fit_to_handshake
 from smart_mcp_proxy.gateway.visibility.links import relinked_tool
 from smart_mcp_proxy.gateway.visibility.uri_templates import gateway_uri
-from smart_mcp_proxy.gateway.visibility.visibility import Visible
+from smart_mcp_proxy.gateway.visibility.visibility import CatalogView
 from smart_mcp_proxy.models import CallRequest, Era, Hit, ToolRecord
 from smart_mcp_proxy.pool import Pool
 from smart_mcp_proxy.raw_result import RawResult
@@ -71,7 +71,7 @@ class ToolList(ABC):
         calls: The one call path.
     """
 
-    def __init__(self, own: OwnTools, visible: Visible, calls: Calls) -> None:
+    def __init__(self, own: OwnTools, visible: CatalogView, calls: Calls) -> None:
         self._own = own
         self._visible = visible
         self._calls = calls
@@ -186,7 +186,7 @@ class PinnedTools(ToolList):
     def __init__(
         self,
         own: OwnTools,
-        visible: Visible,
+        visible: CatalogView,
         calls: Calls,
         pinned: Callable[[], tuple[ToolRecord, ...]],
         make_toolset: MakeToolset,
@@ -243,7 +243,7 @@ class PooledTools(PinnedTools):
     def __init__(
         self,
         own: OwnTools,
-        visible: Visible,
+        visible: CatalogView,
         calls: Calls,
         pinned: Callable[[], tuple[ToolRecord, ...]],
         make_toolset: MakeToolset,
@@ -311,7 +311,7 @@ class ChosenTools(ToolList):
     """
 
     def __init__(
-        self, visible: Visible, calls: Calls, tools: Sequence[tuple[int, str]], left_s: Callable[[], float]
+        self, visible: CatalogView, calls: Calls, tools: Sequence[tuple[int, str]], left_s: Callable[[], float]
     ) -> None:
         super().__init__(_NO_OWN_TOOLS, visible, calls)
         self._tools = tools

@@ -7,7 +7,7 @@ from smart_mcp_proxy.gateway.retrieval.retrieval import Retrieval
 from smart_mcp_proxy.gateway.sessions.tool_list import MakeToolset, PinnedTools, PooledTools
 from smart_mcp_proxy.gateway.shared.own import OwnTools
 from smart_mcp_proxy.gateway.shared.tool_offer import Offer
-from smart_mcp_proxy.gateway.visibility.visibility import Visible
+from smart_mcp_proxy.gateway.visibility.visibility import CatalogView
 from smart_mcp_proxy.models import ToolRecord
 from smart_mcp_proxy.pool import Pool
 
@@ -28,7 +28,7 @@ class Front:
 
     def __init__(
         self,
-        visible: Visible,
+        visible: CatalogView,
         retrieval: Retrieval,
         calls: Calls,
         own: OwnTools,

@@ -17,7 +17,7 @@ from smart_mcp_proxy.errors import CatalogError, RequestError
 from smart_mcp_proxy.fastmcp_compat.paths import served_endpoint
 from smart_mcp_proxy.gateway.calls.calls import Calls
 from smart_mcp_proxy.gateway.sessions.tool_list import ChosenTools
-from smart_mcp_proxy.gateway.visibility.visibility import Visible
+from smart_mcp_proxy.gateway.visibility.visibility import CatalogView
 from smart_mcp_proxy.models import WHOLE, Principal, Reach, ToolRecord
 from smart_mcp_proxy.telemetry import get_logger
 
@@ -69,7 +69,7 @@ class Toolsets:
     def __init__(
         self,
         catalog: Catalog,
-        look: Callable[[str, Reach], Visible | None],
+        look: Callable[[str, Reach], CatalogView | None],
         calls: Calls,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
@@ -153,7 +153,7 @@ class Toolsets:
             return None
         return served if self._look(served.toolset.profile, WHOLE) is not None else None
 
-    def _offer(self, visible: Visible, toolset: Toolset, ends_s: float) -> ChosenTools:
+    def _offer(self, visible: CatalogView, toolset: Toolset, ends_s: float) -> ChosenTools:
         return ChosenTools(visible, self._calls, toolset.tools, lambda: max(0.0, ends_s - self._clock()))
 
     async def _extended(self, handle: str, principal: str, profile: str) -> tuple[tuple[int, str], ...]:

@@ -25,7 +25,7 @@ from smart_mcp_proxy.gateway.tools.reader import ContentReader
 from smart_mcp_proxy.gateway.tools.retrieve_tools import RetrieveTools
 from smart_mcp_proxy.gateway.tools.upstream_servers import UpstreamServers
 from smart_mcp_proxy.gateway.visibility.contents import Contents
-from smart_mcp_proxy.gateway.visibility.visibility import Visible
+from smart_mcp_proxy.gateway.visibility.visibility import CatalogView
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.telemetry import Activity
 
@@ -53,7 +53,7 @@ class ToolParts:
 
     settings: Settings
     usable: Settings
-    view: Visible
+    view: CatalogView
     is_whole: bool
     retrieval: Retrieval
     calls: Calls

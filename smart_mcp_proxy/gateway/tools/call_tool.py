@@ -10,7 +10,7 @@ from pydantic.json_schema import SkipJsonSchema
 from smart_mcp_proxy.errors import RequestError
 from smart_mcp_proxy.gateway.calls.calls import Calls
 from smart_mcp_proxy.gateway.shared.base import AgentTool, Arguments, Caller
-from smart_mcp_proxy.gateway.visibility.visibility import Visible
+from smart_mcp_proxy.gateway.visibility.visibility import CatalogView
 from smart_mcp_proxy.models import CallRequest, CallVariant, Intent
 from smart_mcp_proxy.raw_result import RawResult
 
@@ -47,7 +47,7 @@ class _CallTool(AgentTool[CallArguments]):
     arguments = CallArguments
     variant: ClassVar[CallVariant]
 
-    def __init__(self, calls: Calls, visible: Visible) -> None:
+    def __init__(self, calls: Calls, visible: CatalogView) -> None:
         self._calls = calls
         self._visible = visible
 

@@ -18,7 +18,7 @@ from smart_mcp_proxy.gateway.results.results import rewritten, structured_result
 from smart_mcp_proxy.gateway.sandbox import Finished, Language, Ledger, Sandbox, Script, languages_of
 from smart_mcp_proxy.gateway.sandbox.advice import advice_on_failure, advice_on_result
 from smart_mcp_proxy.gateway.shared.base import AgentTool, Arguments, Caller
-from smart_mcp_proxy.gateway.visibility.visibility import Visible
+from smart_mcp_proxy.gateway.visibility.visibility import CatalogView
 from smart_mcp_proxy.models import CallRequest
 from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.settings import Settings
@@ -64,7 +64,7 @@ class CodeExecution(AgentTool[CodeArguments]):
         self,
         sandbox: Sandbox,
         calls: Calls,
-        visible: Visible,
+        visible: CatalogView,
         outputs: Outputs,
         recorder: Recorder[Activity],
         settings: Settings,

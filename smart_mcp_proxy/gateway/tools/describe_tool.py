@@ -9,7 +9,7 @@ from smart_mcp_proxy.gateway.calls.calls import Calls
 from smart_mcp_proxy.gateway.results.results import structured_result
 from smart_mcp_proxy.gateway.retrieval.retrieval import Retrieval
 from smart_mcp_proxy.gateway.shared.base import AgentTool, Arguments, Caller
-from smart_mcp_proxy.gateway.visibility.visibility import NAME_LIMIT_CHARS, Visible
+from smart_mcp_proxy.gateway.visibility.visibility import NAME_LIMIT_CHARS, CatalogView
 from smart_mcp_proxy.raw_result import RawResult
 
 __all__ = ["DescribeTool"]
@@ -41,7 +41,7 @@ class DescribeTool(AgentTool[DescribeArguments]):
         },
     }
 
-    def __init__(self, visible: Visible, retrieval: Retrieval, calls: Calls) -> None:
+    def __init__(self, visible: CatalogView, retrieval: Retrieval, calls: Calls) -> None:
         self._visible = visible
         self._retrieval = retrieval
         self._calls = calls

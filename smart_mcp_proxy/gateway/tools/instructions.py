@@ -6,13 +6,13 @@ reach alone, never on the state of a connection, so that prompt caches survive a
 Source: contract.md, Results and errors.
 """
 
-from smart_mcp_proxy.gateway.visibility.visibility import Visible
+from smart_mcp_proxy.gateway.visibility.visibility import CatalogView
 from smart_mcp_proxy.greeting.instructions import INSTRUCTIONS, naming
 
 __all__ = ["INSTRUCTIONS", "instructions_for"]
 
 
-def instructions_for(setting: str, visible: Visible) -> str:
+def instructions_for(setting: str, visible: CatalogView) -> str:
     """The instructions for those who see one part of the catalog.
 
     Args:

@@ -14,7 +14,7 @@ from smart_mcp_proxy.gateway.calls.calls import Calls
 from smart_mcp_proxy.gateway.shared.base import AgentTool, Arguments, Caller
 from smart_mcp_proxy.gateway.tools.reader import ContentReader
 from smart_mcp_proxy.gateway.tools.source import CallerSource
-from smart_mcp_proxy.gateway.visibility.visibility import Visible
+from smart_mcp_proxy.gateway.visibility.visibility import CatalogView
 from smart_mcp_proxy.proxying import DESCRIPTION, PARAMETERS, Batch, Operation, parse_operation, perform
 from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.telemetry import Activity
@@ -49,7 +49,7 @@ class Proxy(AgentTool[ProxyArguments]):
     def __init__(
         self,
         name: str,
-        visible: Visible,
+        visible: CatalogView,
         calls: Calls,
         reader: ContentReader,
         recorder: Recorder[Activity],

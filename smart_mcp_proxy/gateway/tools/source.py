@@ -13,7 +13,7 @@ from smart_mcp_proxy.gateway.shared.base import Caller
 from smart_mcp_proxy.gateway.tools.reader import ContentReader
 from smart_mcp_proxy.gateway.visibility.links import relinked_tool
 from smart_mcp_proxy.gateway.visibility.uri_templates import gateway_uri
-from smart_mcp_proxy.gateway.visibility.visibility import Visible
+from smart_mcp_proxy.gateway.visibility.visibility import CatalogView
 from smart_mcp_proxy.models import CallRequest, ToolRecord
 from smart_mcp_proxy.names import RESERVED_NAMES
 from smart_mcp_proxy.proxying import Listed, ProxyType, find_listed
@@ -34,7 +34,7 @@ class CallerSource:
 
     def __init__(
         self,
-        visible: Visible,
+        visible: CatalogView,
         calls: Calls,
         reader: ContentReader,
         caller: Caller,

@@ -22,7 +22,7 @@ from smart_mcp_proxy.gateway.visibility.uri_templates import (
     match,
     split_gateway_uri,
 )
-from smart_mcp_proxy.gateway.visibility.visibility import Visible
+from smart_mcp_proxy.gateway.visibility.visibility import CatalogView
 from smart_mcp_proxy.models import ContentKind, ToolKey, ToolRecord, WithheldState
 from smart_mcp_proxy.names import IDENTITIES, listed_name, server_of, shelf
 
@@ -93,7 +93,7 @@ class Contents:
         passed: The one server whose names and URIs are shown as they are; None where names say the server.
     """
 
-    def __init__(self, catalog: Catalog, visible: Visible, name_limit: int, passed: str | None) -> None:
+    def __init__(self, catalog: Catalog, visible: CatalogView, name_limit: int, passed: str | None) -> None:
         self._catalog = catalog
         self._visible = visible
         self._name_limit = name_limit

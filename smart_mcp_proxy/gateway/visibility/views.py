@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Mapping
 from weakref import WeakValueDictionary
 
-from smart_mcp_proxy.gateway.visibility.visibility import Narrowed, Visible
+from smart_mcp_proxy.gateway.visibility.visibility import CatalogView, NarrowedView
 from smart_mcp_proxy.models import WHOLE, Reach
 from smart_mcp_proxy.servers import Profile, ServerConfig
 
@@ -21,13 +21,13 @@ class Views:
         profiles: By name.
     """
 
-    def __init__(self, look: Callable[[Profile | None], Visible], profiles: Mapping[str, Profile]) -> None:
+    def __init__(self, look: Callable[[Profile | None], CatalogView], profiles: Mapping[str, Profile]) -> None:
         self.whole = look(None)
         self._look = look
         self._profiles = dict(profiles)
         self._views = {name: look(profile) for name, profile in profiles.items()}
-        self._gone: WeakValueDictionary[str, Visible] = WeakValueDictionary()
-        self._narrowed: dict[tuple[str, Reach], Visible] = {}
+        self._gone: WeakValueDictionary[str, CatalogView] = WeakValueDictionary()
+        self._narrowed: dict[tuple[str, Reach], CatalogView] = {}
 
     @property
     def profiles(self) -> Collection[Profile]:
@@ -39,7 +39,7 @@ class Views:
         """Whether the configuration always lists some tool."""
         return any(view.is_pinning for view in (self.whole, *self._views.values()))
 
-    def of(self, profile: str, reach: Reach = WHOLE) -> Visible | None:
+    def of(self, profile: str, reach: Reach = WHOLE) -> CatalogView | None:
         """Return the view of a profile as far as a reach goes; a look-up.
 
         An empty name is that of the whole catalog. None if the configuration does not name the profile (any more).
@@ -54,14 +54,14 @@ class Views:
             narrowed = self._narrowed[profile, reach] = self.narrowed(view, reach)
         return narrowed
 
-    def at(self, path: str, reach: Reach) -> Visible | None:
+    def at(self, path: str, reach: Reach) -> CatalogView | None:
         """Return the view at the path of the whole catalog or a profile; None at any other, also of a toolset."""
         kind, _, name = path.partition("/")
         return self.of(name, reach) if kind in ("", "p") and bool(kind) == bool(name) else None
 
-    def narrowed(self, view: Visible, reach: Reach) -> Visible:
+    def narrowed(self, view: CatalogView, reach: Reach) -> CatalogView:
         """Narrow a view to a reach, whatever becomes of the configuration."""
-        return view if reach == WHOLE else Narrowed(view, reach, self._profiles_now)
+        return view if reach == WHOLE else NarrowedView(view, reach, self._profiles_now)
 
     def _profiles_now(self, name: str) -> Profile | None:
         return self._profiles.get(name)

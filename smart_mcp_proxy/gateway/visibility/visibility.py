@@ -18,7 +18,7 @@ from smart_mcp_proxy.models import Reach, ServerState, ToolRecord, Withheld, Wit
 from smart_mcp_proxy.names import listed_prefix, parse_canonical
 from smart_mcp_proxy.servers import Profile, ServerConfig
 
-__all__ = ["NAME_LIMIT_CHARS", "Narrowed", "Visible"]
+__all__ = ["NAME_LIMIT_CHARS", "NarrowedView", "CatalogView"]
 
 T = TypeVar("T")
 
@@ -56,7 +56,7 @@ class _Looked(NamedTuple):
     """By the name that was asked for; what is there and shown, no more: no caller can make it grow."""
 
 
-class Visible:
+class CatalogView:
     """The tools of the catalog that this gateway's configuration lets a caller see.
 
     Args:
@@ -337,7 +337,7 @@ class Visible:
                 )
 
 
-class Narrowed(Visible):
+class NarrowedView(CatalogView):
     """Of visible tools those within a principal's reach. It follows their configuration by itself.
 
     Args:
@@ -346,7 +346,7 @@ class Narrowed(Visible):
         profile_of: A configured profile by name; None where there is none (any more).
     """
 
-    def __init__(self, whole: Visible, reach: Reach, profile_of: Callable[[str], Profile | None]) -> None:
+    def __init__(self, whole: CatalogView, reach: Reach, profile_of: Callable[[str], Profile | None]) -> None:
         super().__init__(whole._catalog, {}, whole._nearest, absence=whole._absence)
         self._whole = whole
         self._reach = reach

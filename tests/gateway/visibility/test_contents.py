@@ -22,7 +22,7 @@ from smart_mcp_proxy.gateway.indexing.list_sync import CONTENTS, ListSync, Pace
 from smart_mcp_proxy.gateway.shared.base import Caller
 from smart_mcp_proxy.gateway.shared.changes import Changes
 from smart_mcp_proxy.gateway.visibility.contents import Contents
-from smart_mcp_proxy.gateway.visibility.visibility import Visible
+from smart_mcp_proxy.gateway.visibility.visibility import CatalogView
 from smart_mcp_proxy.models import ContentKind, ServerState, ToolKey
 from smart_mcp_proxy.names import shelf
 from smart_mcp_proxy.upstream.protocol.session import rpc_error
@@ -50,7 +50,7 @@ class Library:
         self.gates = AdmissionControl()
         limits = CallLimits(arguments="none", is_cleaned=is_cleaned)
         self.asks = Asks(RequestPath(fleet, notebook, limits, HandClock(), admission=self.gates), self.lists)
-        visible = Visible(catalog, {"alpha": config("alpha")}, lambda name, n, *, allowed: [])
+        visible = CatalogView(catalog, {"alpha": config("alpha")}, lambda name, n, *, allowed: [])
         self.contents = Contents(catalog, visible, 60, "alpha")
 
     async def _no_policy(self, server: str, definitions: Sequence[Any]) -> None:

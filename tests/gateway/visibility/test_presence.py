@@ -9,7 +9,7 @@ from gateway_fakes import FakeFleet, FakeUpstream, Parts, config, definition
 
 from smart_mcp_proxy.errors import RefusedError, ToolNotFoundError, UpstreamError
 from smart_mcp_proxy.gateway.visibility.presence import Presence
-from smart_mcp_proxy.gateway.visibility.visibility import Narrowed, Visible
+from smart_mcp_proxy.gateway.visibility.visibility import CatalogView, NarrowedView
 from smart_mcp_proxy.models import Reach, ServerState
 from smart_mcp_proxy.servers import Profile, ToolFilter
 
@@ -72,9 +72,9 @@ class Scene:
         fleet: Any = FakeFleet(FakeUpstream("alpha"), self.beta)
         self.presence = Presence(fleet, self.lists, wait_s=wait_s)
         servers = {name: config(name) for name in ("alpha", "beta")}
-        self.visible = Visible(parts.catalog, servers, parts.index.nearest_names, absence=self.presence.absence)
+        self.visible = CatalogView(parts.catalog, servers, parts.index.nearest_names, absence=self.presence.absence)
 
-    async def error(self, name: str, visible: Visible | None = None) -> Any:
+    async def error(self, name: str, visible: CatalogView | None = None) -> Any:
         with pytest.raises((ToolNotFoundError, UpstreamError, RefusedError)) as caught:
             await (visible or self.visible).require(name)
         return caught.value
@@ -158,16 +158,16 @@ async def test_who_may_not_see_a_server_learns_nothing_of_its_state(parts: Parts
     servers = {name: config(name) for name in ("alpha", "beta")}
     filtered = servers | {"beta": config("beta", tools=ToolFilter(exclude=("query",)))}
 
-    async def seen_by(visible: Visible) -> str:
+    async def seen_by(visible: CatalogView) -> str:
         error = await scene.error(name, visible)
         other = await scene.error(name.replace("beta", "zeta"), visible)
         assert isinstance(error, ToolNotFoundError)
         assert (error.hint, error.data, error.error_code) == (other.hint, other.data, other.error_code)
         return str(error)
 
-    token = Narrowed(scene.visible, Reach(frozenset({"alpha"})), {}.get)
+    token = NarrowedView(scene.visible, Reach(frozenset({"alpha"})), {}.get)
     assert "down" not in await seen_by(token)
-    held = Narrowed(scene.visible, Reach(profile="work"), {"work": Profile("work", tools=("look",))}.get)
+    held = NarrowedView(scene.visible, Reach(profile="work"), {"work": Profile("work", tools=("look",))}.get)
     assert "down" not in await seen_by(held)
     scene.visible.reconfigure(servers, Profile("work", servers=("alpha",)))
     assert "down" not in await seen_by(scene.visible)

@@ -7,7 +7,7 @@ import pytest
 from gateway_fakes import Parts, config, definition
 
 from smart_mcp_proxy.gateway.visibility.views import Views
-from smart_mcp_proxy.gateway.visibility.visibility import Visible
+from smart_mcp_proxy.gateway.visibility.visibility import CatalogView
 from smart_mcp_proxy.models import Reach
 from smart_mcp_proxy.servers import Profile
 
@@ -24,13 +24,17 @@ async def views(parts: Parts) -> Views:
         await parts.sync(server, [definition("look", hints={"readOnlyHint": True}), definition("drop")])
     parts.visible.reconfigure(SERVERS)
 
-    def look(profile: Profile | None) -> Visible:
-        return parts.visible if profile is None else Visible(parts.catalog, SERVERS, parts.index.nearest_names, profile)
+    def look(profile: Profile | None) -> CatalogView:
+        return (
+            parts.visible
+            if profile is None
+            else CatalogView(parts.catalog, SERVERS, parts.index.nearest_names, profile)
+        )
 
     return Views(look, WORK)
 
 
-def seen(view: Visible) -> set[str]:
+def seen(view: CatalogView) -> set[str]:
     return {str(record.key) for record in view.records()}
 
 

@@ -7,14 +7,14 @@ from gateway_fakes import Parts, config, definition
 
 from smart_mcp_proxy.errors import ServerNotFoundError, ToolNotFoundError
 from smart_mcp_proxy.gateway.indexing.documents import document_of
-from smart_mcp_proxy.gateway.visibility.visibility import Narrowed, Visible
+from smart_mcp_proxy.gateway.visibility.visibility import CatalogView, NarrowedView
 from smart_mcp_proxy.models import Reach, ToolRecord
 from smart_mcp_proxy.servers import Profile, ToolFilter
 
 pytestmark = pytest.mark.anyio
 
 
-async def refused(visible: Visible, name: str) -> ToolNotFoundError:
+async def refused(visible: CatalogView, name: str) -> ToolNotFoundError:
     """The error that a name ends with."""
     with pytest.raises(ToolNotFoundError) as caught:
         await visible.require(name)
@@ -160,7 +160,7 @@ async def test_a_profile_of_tools_alone_tells_nothing_of_other_servers(parts: Pa
     parts.visible.reconfigure(configured, held_to if held_by == "path" else None)
     visible = parts.visible
     if held_by == "token":
-        visible = Narrowed(visible, Reach(profile="few"), {"few": held_to}.get)
+        visible = NarrowedView(visible, Reach(profile="few"), {"few": held_to}.get)
     assert list(visible.servers) == visible.reached() == ["github"]
     for name in ("secret", "vault", "nope"):
         assert (await refused(visible, f"{name}:x")).message == f"No tool is named '{name}:x'."

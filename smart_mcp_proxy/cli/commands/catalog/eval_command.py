@@ -34,7 +34,7 @@ from smart_mcp_proxy.evaluation import (
     summarize,
 )
 from smart_mcp_proxy.gateway.indexing.daemon import run_in_daemon
-from smart_mcp_proxy.gateway.visibility.visibility import Visible
+from smart_mcp_proxy.gateway.visibility.visibility import CatalogView
 from smart_mcp_proxy.search.embedders import open_embedder
 from smart_mcp_proxy.settings import Settings, environment
 
@@ -150,7 +150,7 @@ async def _pool(choice: Choice, settings: Settings, catalog: Catalog | None) -> 
         return await to_thread.run_sync(pool_of_tools, tools, settings.tool_name_limit)
     assert catalog is not None  # opened where no file is given
     servers = await read_servers(settings)
-    records = tuple(Visible(catalog, servers, _no_names).records())
+    records = tuple(CatalogView(catalog, servers, _no_names).records())
     if not records:
         with next_step("mcpproxy search QUERY"):
             raise ConfigError(
