@@ -16,7 +16,7 @@ from smart_mcp_proxy.gateway.activity.visitors import Visitors
 from smart_mcp_proxy.gateway.admin.agent_tokens import AgentTokens
 from smart_mcp_proxy.gateway.configuration import Configuration
 from smart_mcp_proxy.gateway.engines import available
-from smart_mcp_proxy.gateway.fronts import Fronts
+from smart_mcp_proxy.gateway.fronts import ToolSurfaces
 from smart_mcp_proxy.gateway.gateway import Gateway
 from smart_mcp_proxy.gateway.indexing.unused_config import Unmatched
 from smart_mcp_proxy.gateway.parts import (
@@ -100,7 +100,7 @@ def _assemble(
 ) -> Gateway:
     settings, config, catalog, views = base.settings, base.config, base.catalog, lists.views
     toolsets = Toolsets(catalog, views.of, requests.calls, base.clock)
-    fronts = Fronts(views, toolsets, partial(_tool_parts, base, upstreams, lists, requests, admin))
+    fronts = ToolSurfaces(views, toolsets, partial(_tool_parts, base, upstreams, lists, requests, admin))
     upstream_start = UpstreamStart()
     agent = open_agent(base, upstreams, lists, requests, fronts, toolsets, upstream_start.soon, stack)
     return Gateway(

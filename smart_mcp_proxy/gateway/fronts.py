@@ -3,17 +3,17 @@
 from collections.abc import Callable
 from functools import partial
 
-from smart_mcp_proxy.gateway.sessions.tool_surface import Front
+from smart_mcp_proxy.gateway.sessions.tool_surface import ToolSurface
 from smart_mcp_proxy.gateway.sessions.toolsets import Toolsets
 from smart_mcp_proxy.gateway.tools.builtin_tools import ToolParts, own_tools
 from smart_mcp_proxy.gateway.visibility.views import Views
 from smart_mcp_proxy.gateway.visibility.visibility import CatalogView
 from smart_mcp_proxy.models import Reach
 
-__all__ = ["Fronts"]
+__all__ = ["ToolSurfaces"]
 
 
-class Fronts:
+class ToolSurfaces:
     """Keeps one front per view, as long as the view lives.
 
     Args:
@@ -28,16 +28,16 @@ class Fronts:
         self._parts_of = parts_of
         self.whole = self._of(views.whole, "")
 
-    def at(self, path: str, reach: Reach) -> Front | None:
+    def at(self, path: str, reach: Reach) -> ToolSurface | None:
         """Return the front at the path of the whole catalog or a profile, as far as a reach goes; a look-up."""
         view = self._views.at(path, reach)
         return None if view is None else self._of(view, path.removeprefix("p/"))
 
-    def _of(self, view: CatalogView, profile: str) -> Front:
-        return view.once(Front, lambda: self._open(view, profile))
+    def _of(self, view: CatalogView, profile: str) -> ToolSurface:
+        return view.once(ToolSurface, lambda: self._open(view, profile))
 
-    def _open(self, view: CatalogView, profile: str) -> Front:
+    def _open(self, view: CatalogView, profile: str) -> ToolSurface:
         parts = self._parts_of(view)
         make_toolset = partial(self._toolsets.make, profile=profile)
         limit_tokens = parts.settings.list_all_below_tokens
-        return Front(view, parts.retrieval, parts.calls, own_tools(parts), make_toolset, limit_tokens)
+        return ToolSurface(view, parts.retrieval, parts.calls, own_tools(parts), make_toolset, limit_tokens)

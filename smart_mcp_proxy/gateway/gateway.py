@@ -20,7 +20,7 @@ from smart_mcp_proxy.gateway.calls.client_sessions import Clients
 from smart_mcp_proxy.gateway.calls.requests import Asks
 from smart_mcp_proxy.gateway.condition import Condition
 from smart_mcp_proxy.gateway.configuration import Configuration
-from smart_mcp_proxy.gateway.fronts import Fronts
+from smart_mcp_proxy.gateway.fronts import ToolSurfaces
 from smart_mcp_proxy.gateway.indexing.embedding import Embedding
 from smart_mcp_proxy.gateway.indexing.index_sync import IndexSync
 from smart_mcp_proxy.gateway.indexing.learning import Learning
@@ -107,7 +107,7 @@ class Gateway:
     calls: Calls
     asks: Asks
     clients: Clients
-    fronts: Fronts
+    fronts: ToolSurfaces
     toolsets: Toolsets
     content_lookup: ContentLookup
     contents: ContentsDoor

@@ -23,7 +23,7 @@ from smart_mcp_proxy.gateway.calls.requests import Asks
 from smart_mcp_proxy.gateway.condition import Condition
 from smart_mcp_proxy.gateway.configuration import Configuration
 from smart_mcp_proxy.gateway.engines import lexical_engine, vector_setup
-from smart_mcp_proxy.gateway.fronts import Fronts
+from smart_mcp_proxy.gateway.fronts import ToolSurfaces
 from smart_mcp_proxy.gateway.indexing.embedding import Embedding
 from smart_mcp_proxy.gateway.indexing.index_sync import IndexSync
 from smart_mcp_proxy.gateway.indexing.learning import Learning, opened_learning
@@ -276,7 +276,7 @@ def open_agent(
     upstreams: Upstreams,
     lists: Lists,
     requests: Requests,
-    fronts: Fronts,
+    fronts: ToolSurfaces,
     toolsets: Toolsets,
     on_first_answer: Callable[[], None],
     stack: AsyncExitStack,
@@ -309,7 +309,7 @@ def open_agent(
 
 
 def _offers(
-    base: Base, lists: Lists, requests: Requests, fronts: Fronts, toolsets: Toolsets, conduct: Conduct
+    base: Base, lists: Lists, requests: Requests, fronts: ToolSurfaces, toolsets: Toolsets, conduct: Conduct
 ) -> Offers:
     settings, views = base.settings, lists.views
     if (server := base.config.passthrough) is not None:

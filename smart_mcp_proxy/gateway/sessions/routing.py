@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Final, Literal
 
 from smart_mcp_proxy.fastmcp_compat.server import Client
-from smart_mcp_proxy.gateway.sessions.tool_surface import Front
+from smart_mcp_proxy.gateway.sessions.tool_surface import ToolSurface
 from smart_mcp_proxy.gateway.shared.client_behavior import Conduct
 from smart_mcp_proxy.gateway.shared.tool_offer import Offer, Routed, nothing_at
 from smart_mcp_proxy.models import Principal, Reach
@@ -73,7 +73,7 @@ class Routing:
     def __init__(
         self,
         setting: Literal["CALL_TOOL", "DYNAMIC", "AUTO"],
-        front_at: Callable[[str, Reach], Front | None],
+        front_at: Callable[[str, Reach], ToolSurface | None],
         toolsets: Callable[[str, Principal], Offer | None],
         conduct: Conduct,
         *,
@@ -128,7 +128,7 @@ class Routing:
         kind, _, handle = path.partition("/")
         return self._toolsets(handle, principal) if kind == "t" else None
 
-    def _front_at(self, path: str, reach: Reach) -> Front:
+    def _front_at(self, path: str, reach: Reach) -> ToolSurface:
         if (front := self._found_at(path, reach)) is None:
             raise nothing_at(path)
         return front

@@ -11,10 +11,10 @@ from smart_mcp_proxy.gateway.visibility.visibility import CatalogView
 from smart_mcp_proxy.models import ToolRecord
 from smart_mcp_proxy.pool import Pool
 
-__all__ = ["Front"]
+__all__ = ["ToolSurface"]
 
 
-class Front:
+class ToolSurface:
     """Tools of one part of the catalog: searched, listed and called.
 
     Args:
