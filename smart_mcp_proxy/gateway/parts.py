@@ -42,7 +42,7 @@ from smart_mcp_proxy.gateway.sessions.subscriptions import Subscriptions
 from smart_mcp_proxy.gateway.sessions.toolsets import Toolsets
 from smart_mcp_proxy.gateway.shared.changes import Changes
 from smart_mcp_proxy.gateway.shared.client_behavior import Conduct
-from smart_mcp_proxy.gateway.shared.tool_offer import Offers, OneOffer, Session, activity_of
+from smart_mcp_proxy.gateway.shared.tool_offer import OneProvider, Session, ToolProviders, activity_of
 from smart_mcp_proxy.gateway.visibility.links import Links
 from smart_mcp_proxy.gateway.visibility.presence import Presence
 from smart_mcp_proxy.gateway.visibility.views import Views
@@ -310,10 +310,10 @@ def open_agent(
 
 def _offers(
     base: Base, lists: Lists, requests: Requests, fronts: ToolSurfaces, toolsets: Toolsets, conduct: Conduct
-) -> Offers:
+) -> ToolProviders:
     settings, views = base.settings, lists.views
     if (server := base.config.passthrough) is not None:
-        return OneOffer(partial(_passed_through, server, base, lists, requests), is_changing=True)
+        return OneProvider(partial(_passed_through, server, base, lists, requests), is_changing=True)
     return Routing(
         settings.routing_type,
         fronts.at,

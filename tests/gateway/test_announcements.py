@@ -17,7 +17,7 @@ from smart_mcp_proxy.gateway.sessions.agent import Agent
 from smart_mcp_proxy.gateway.sessions.tool_list import PooledTools
 from smart_mcp_proxy.gateway.shared.client_behavior import Conduct
 from smart_mcp_proxy.gateway.shared.own import OwnTools
-from smart_mcp_proxy.gateway.shared.tool_offer import OneOffer, Routed, Session
+from smart_mcp_proxy.gateway.shared.tool_offer import OneProvider, Routed, Session
 from smart_mcp_proxy.models import LOCAL, Hit
 from smart_mcp_proxy.pool import Pool
 from smart_mcp_proxy.servers import Profile
@@ -168,7 +168,7 @@ async def test_a_client_that_does_not_read_holds_up_nobody(tmp_path: Path) -> No
     async with opened_parts(tmp_path, {"alpha": config("alpha")}) as parts:
         await parts.sync("alpha", [definition(name) for name in NAMES])
         slow, quick = Slow(parts), Viewer(parts)
-        agent = Agent(OneOffer(lambda reach: quick.tools, is_changing=True), lambda: None)
+        agent = Agent(OneProvider(lambda reach: quick.tools, is_changing=True), lambda: None)
         agent._sessions |= {slow.session, quick.session}
         for number, told in ((0, 1), (1, 2), (2, 3)):
             for client in (slow, quick):

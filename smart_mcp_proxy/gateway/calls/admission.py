@@ -17,7 +17,7 @@ from smart_mcp_proxy.policy.limits import Place, Places, PlaceState, TokenBucket
 from smart_mcp_proxy.servers import Limits, ServerConfig
 from smart_mcp_proxy.settings import Settings
 
-__all__ = ["Admission", "CallerRate", "AdmissionControl", "open_gates"]
+__all__ = ["Admission", "AdmissionControl", "CallerRate", "open_gates"]
 
 FULL_RETRY_S: Final = 1.0
 """What a caller is told to wait where nobody can know how long the calls under way take."""

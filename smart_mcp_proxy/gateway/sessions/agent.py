@@ -21,7 +21,7 @@ from smart_mcp_proxy.gateway.calls.request_states import INVALID_STATE
 from smart_mcp_proxy.gateway.results.results import error_result, fit_to_era
 from smart_mcp_proxy.gateway.shared.changes import settled
 from smart_mcp_proxy.gateway.shared.client_behavior import Conduct
-from smart_mcp_proxy.gateway.shared.tool_offer import Audience, Offer, Offers, Session
+from smart_mcp_proxy.gateway.shared.tool_offer import Audience, Session, ToolProvider, ToolProviders
 from smart_mcp_proxy.gateway.tools import Caller
 from smart_mcp_proxy.gateway.visibility.cursors import unknown_cursor
 from smart_mcp_proxy.models import Era, Principal
@@ -62,7 +62,7 @@ class Agent:
 
     def __init__(
         self,
-        offers: Offers,
+        offers: ToolProviders,
         on_first_answer: Callable[[], None],
         conduct: Conduct | None = None,
         on_list_changed: Callable[[], None] | None = None,
@@ -117,7 +117,7 @@ class Agent:
         self._on_session(session)
         return session
 
-    def offer_at(self, path: str, principal: Principal) -> Offer:
+    def offer_at(self, path: str, principal: Principal) -> ToolProvider:
         """Return the offer for a modern client at a path.
 
         Raises:
@@ -125,7 +125,7 @@ class Agent:
         """
         return _found(lambda: self.offers.at(path, principal))
 
-    def find_offer(self, path: str, principal: Principal) -> Offer | None:
+    def find_offer(self, path: str, principal: Principal) -> ToolProvider | None:
         """Return the offer for a modern client; None without one at this path for this principal."""
         try:
             return self.offers.at(path, principal)
@@ -199,7 +199,7 @@ class Agent:
         if self._on_list_changed is not None:
             self._on_list_changed()
 
-    def offer_to(self, session: ClientSession | None, path: str, principal: Principal) -> Offer:
+    def offer_to(self, session: ClientSession | None, path: str, principal: Principal) -> ToolProvider:
         """Return the offer for a client's session, or for its path.
 
         Raises:
@@ -218,7 +218,7 @@ class Agent:
         del self._listeners[path, principal]
 
     async def answer(
-        self, offer: Offer, name: str, arguments: Mapping[str, Any], caller: Caller, era: Era
+        self, offer: ToolProvider, name: str, arguments: Mapping[str, Any], caller: Caller, era: Era
     ) -> RawResult:
         """The result of a listed tool as one era knows it; a failure is a result with `isError`.
 
@@ -305,7 +305,7 @@ class Agent:
             report()
 
 
-def _found(look: Callable[[], Offer]) -> Offer:
+def _found(look: Callable[[], ToolProvider]) -> ToolProvider:
     try:
         return look()
     except RequestError as error:

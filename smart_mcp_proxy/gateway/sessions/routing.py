@@ -7,7 +7,7 @@ from typing import Final, Literal
 from smart_mcp_proxy.fastmcp_compat.server import Client
 from smart_mcp_proxy.gateway.sessions.tool_surface import ToolSurface
 from smart_mcp_proxy.gateway.shared.client_behavior import Conduct
-from smart_mcp_proxy.gateway.shared.tool_offer import Offer, Routed, nothing_at
+from smart_mcp_proxy.gateway.shared.tool_offer import Routed, ToolProvider, nothing_at
 from smart_mcp_proxy.models import Principal, Reach
 
 __all__ = ["Routing", "decide"]
@@ -74,7 +74,7 @@ class Routing:
         self,
         setting: Literal["CALL_TOOL", "DYNAMIC", "AUTO"],
         front_at: Callable[[str, Reach], ToolSurface | None],
-        toolsets: Callable[[str, Principal], Offer | None],
+        toolsets: Callable[[str, Principal], ToolProvider | None],
         conduct: Conduct,
         *,
         limit: int,
@@ -94,7 +94,7 @@ class Routing:
         """Whether any list can change: by searches, or with the servers' tools that are always listed."""
         return self._setting != "CALL_TOOL" or self._is_listing_more()
 
-    def at(self, path: str, principal: Principal) -> Offer:
+    def at(self, path: str, principal: Principal) -> ToolProvider:
         """The fixed list of a path; where lists of other clients grow, its searches make toolsets.
 
         Raises:
@@ -113,7 +113,7 @@ class Routing:
             return decide(client.name, self._conduct.of(client.name))
         return Routed(self._setting, "MCPPROXY_ROUTING_TYPE says so")
 
-    def to(self, client: Client, routed: Routed, on_change: Callable[[], None]) -> Offer:
+    def to(self, client: Client, routed: Routed, on_change: Callable[[], None]) -> ToolProvider:
         """The list of one client of the handshake era: one of its own where it is routed dynamically.
 
         Raises:
@@ -124,7 +124,7 @@ class Routing:
         front = self._front_at(client.path, client.principal.reach)
         return front.pooled(self._limit, self._clock, on_change) if routed.route == "DYNAMIC" else front.fixed
 
-    def _toolset_at(self, path: str, principal: Principal) -> Offer | None:
+    def _toolset_at(self, path: str, principal: Principal) -> ToolProvider | None:
         kind, _, handle = path.partition("/")
         return self._toolsets(handle, principal) if kind == "t" else None
 

@@ -6,7 +6,7 @@ from smart_mcp_proxy.gateway.calls.calls import Calls
 from smart_mcp_proxy.gateway.retrieval.retrieval import Retrieval
 from smart_mcp_proxy.gateway.sessions.tool_list import MakeToolset, PinnedTools, PooledTools
 from smart_mcp_proxy.gateway.shared.own import OwnTools
-from smart_mcp_proxy.gateway.shared.tool_offer import Offer
+from smart_mcp_proxy.gateway.shared.tool_offer import ToolProvider
 from smart_mcp_proxy.gateway.visibility.visibility import CatalogView
 from smart_mcp_proxy.models import ToolRecord
 from smart_mcp_proxy.pool import Pool
@@ -43,11 +43,11 @@ class ToolSurface:
         self._list_all_below_tokens = list_all_below_tokens
         self._pinned: tuple[ToolRecord, ...] = ()
         self._pinned_of: object = None
-        self.fixed: Offer = PinnedTools(
+        self.fixed: ToolProvider = PinnedTools(
             own, visible, calls, self.pinned, make_toolset, is_listing_more=self.is_listing_more
         )
         """The same for every client: the gateway's own tools, and what is pinned."""
-        self.fixed_with_toolsets: Offer = PinnedTools(
+        self.fixed_with_toolsets: ToolProvider = PinnedTools(
             own,
             visible,
             calls,

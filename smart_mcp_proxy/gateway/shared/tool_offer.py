@@ -17,12 +17,12 @@ from smart_mcp_proxy.telemetry import Activity, spawn
 
 __all__ = [
     "Audience",
-    "Offer",
-    "Offers",
-    "OneOffer",
+    "OneProvider",
     "Route",
     "Routed",
     "Session",
+    "ToolProvider",
+    "ToolProviders",
     "activity_of",
     "fit_to_handshake",
     "nothing_at",
@@ -37,7 +37,7 @@ _NOTHING = object()
 Tell = Callable[[], Coroutine[Any, Any, None]]
 
 
-class Offer(Protocol):
+class ToolProvider(Protocol):
     """A list of tools, and the way to call them."""
 
     @property
@@ -85,7 +85,7 @@ class Audience:
         on_told: Called when they are told.
     """
 
-    def __init__(self, offer: Offer, tell: Tell, *, on_told: Callable[[], None]) -> None:
+    def __init__(self, offer: ToolProvider, tell: Tell, *, on_told: Callable[[], None]) -> None:
         self.offer = offer
         self._tell = tell
         self._on_told = on_told
@@ -149,7 +149,7 @@ class Session(Audience):
         self,
         client: Client,
         routed: Routed,
-        offer: Callable[[Callable[[], None]], Offer],
+        offer: Callable[[Callable[[], None]], ToolProvider],
         watch: Watch,
         *,
         on_told: Callable[[], None],
@@ -212,14 +212,14 @@ def activity_of(session: Session) -> Activity:
     )
 
 
-class Offers(Protocol):
+class ToolProviders(Protocol):
     """The offers of all clients."""
 
     @property
     def is_changing(self) -> bool:
         """Whether a list can change as things are; a look-up."""
 
-    def at(self, path: str, principal: Principal) -> Offer:
+    def at(self, path: str, principal: Principal) -> ToolProvider:
         """Return the offer for a modern client at a path.
 
         Raises:
@@ -229,7 +229,7 @@ class Offers(Protocol):
     def route(self, client: Client) -> Routed:
         """Decide how a client of the handshake era is served."""
 
-    def to(self, client: Client, routed: Routed, on_change: Callable[[], None]) -> Offer:
+    def to(self, client: Client, routed: Routed, on_change: Callable[[], None]) -> ToolProvider:
         """Return the offer for a client of the handshake era.
 
         Args:
@@ -242,7 +242,7 @@ class Offers(Protocol):
         """
 
 
-class OneOffer:
+class OneProvider:
     """The same for every client of a reach at `/mcp`, and nothing elsewhere.
 
     Args:
@@ -250,11 +250,11 @@ class OneOffer:
         is_changing: Whether its list can change.
     """
 
-    def __init__(self, offer_within: Callable[[Reach], Offer], *, is_changing: bool) -> None:
+    def __init__(self, offer_within: Callable[[Reach], ToolProvider], *, is_changing: bool) -> None:
         self._offer_within = lru_cache(REACHES)(offer_within)
         self.is_changing = is_changing
 
-    def at(self, path: str, principal: Principal) -> Offer:
+    def at(self, path: str, principal: Principal) -> ToolProvider:
         """The one offer."""
         if path:
             raise nothing_at(path)
@@ -264,7 +264,7 @@ class OneOffer:
         """The same for everybody."""
         return Routed("PASSTHROUGH", "one server is passed through as it is")
 
-    def to(self, client: Client, routed: Routed, on_change: Callable[[], None]) -> Offer:
+    def to(self, client: Client, routed: Routed, on_change: Callable[[], None]) -> ToolProvider:
         """The one offer."""
         return self.at(client.path, client.principal)
 

@@ -18,7 +18,7 @@ from smart_mcp_proxy.models import Reach, ServerState, ToolRecord, Withheld, Wit
 from smart_mcp_proxy.names import listed_prefix, parse_canonical
 from smart_mcp_proxy.servers import Profile, ServerConfig
 
-__all__ = ["NAME_LIMIT_CHARS", "NarrowedView", "CatalogView"]
+__all__ = ["NAME_LIMIT_CHARS", "CatalogView", "NarrowedView"]
 
 T = TypeVar("T")
 

@@ -22,7 +22,7 @@ from smart_mcp_proxy.fastmcp_compat.asking import declared_inputs
 from smart_mcp_proxy.fastmcp_compat.message_guard import MAX_DEPTH, count_members, has_odd_members
 from smart_mcp_proxy.fastmcp_compat.server import has_good_envelope
 from smart_mcp_proxy.gateway.sessions.agent import Agent
-from smart_mcp_proxy.gateway.shared.tool_offer import Offer
+from smart_mcp_proxy.gateway.shared.tool_offer import ToolProvider
 from smart_mcp_proxy.gateway.tools import Caller
 from smart_mcp_proxy.models import Era, Progress
 
@@ -255,7 +255,9 @@ class CallsInFlight:
         is_askable: Whether the session's client declared that it can be asked for something.
     """
 
-    def __init__(self, agent: Agent, offer: Offer, session: str | None = None, *, is_askable: bool = False) -> None:
+    def __init__(
+        self, agent: Agent, offer: ToolProvider, session: str | None = None, *, is_askable: bool = False
+    ) -> None:
         self.offer = offer
         self._is_askable = is_askable
         self._agent = agent

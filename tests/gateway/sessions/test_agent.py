@@ -15,7 +15,7 @@ from smart_mcp_proxy.gateway.results.results import structured_result
 from smart_mcp_proxy.gateway.sessions.agent import Agent
 from smart_mcp_proxy.gateway.shared.base import Arguments
 from smart_mcp_proxy.gateway.shared.own import LIST_TTL_MS, OwnTools
-from smart_mcp_proxy.gateway.shared.tool_offer import OneOffer
+from smart_mcp_proxy.gateway.shared.tool_offer import OneProvider
 from smart_mcp_proxy.gateway.tools import AgentTool, Caller
 from smart_mcp_proxy.models import LOCAL, ClientInput, Era, Principal
 from smart_mcp_proxy.raw_result import RawResult
@@ -67,7 +67,7 @@ def echo() -> Echo:
 
 @pytest.fixture
 def agent(echo: Echo) -> Agent:
-    return Agent(OneOffer(lambda reach: OwnTools([echo]), is_changing=False), lambda: None)
+    return Agent(OneProvider(lambda reach: OwnTools([echo]), is_changing=False), lambda: None)
 
 
 async def test_the_list_in_both_eras(agent: Agent) -> None:
@@ -166,7 +166,7 @@ async def test_a_failure_is_a_result(agent: Agent, arguments: Any, code: str, wo
 def test_the_first_answer_is_reported_once(echo: Echo) -> None:
     """However many clients come."""
     reports: list[str] = []
-    agent = Agent(OneOffer(lambda reach: OwnTools([echo]), is_changing=False), lambda: reports.append("answered"))
+    agent = Agent(OneProvider(lambda reach: OwnTools([echo]), is_changing=False), lambda: reports.append("answered"))
     assert reports == []
     agent.first_answered()
     agent.first_answered()
