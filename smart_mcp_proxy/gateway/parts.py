@@ -41,7 +41,7 @@ from smart_mcp_proxy.gateway.sessions.routing import Routing
 from smart_mcp_proxy.gateway.sessions.subscriptions import Subscriptions
 from smart_mcp_proxy.gateway.sessions.toolsets import Toolsets
 from smart_mcp_proxy.gateway.shared.changes import Changes
-from smart_mcp_proxy.gateway.shared.client_behavior import Conduct
+from smart_mcp_proxy.gateway.shared.client_behavior import ClientBehavior
 from smart_mcp_proxy.gateway.shared.tool_offer import OneProvider, Session, ToolProviders, activity_of
 from smart_mcp_proxy.gateway.visibility.links import Links
 from smart_mcp_proxy.gateway.visibility.presence import Presence
@@ -293,7 +293,7 @@ def open_agent(
         on_first_answer: Called once, when a client has been answered for the first time.
         stack: Closes what is opened here.
     """
-    conduct = Conduct(base.clock)
+    conduct = ClientBehavior(base.clock)
     hook = _hook(base, upstreams, stack)
     base.session_opened.subscribe(lambda session: base.recorder.record(activity_of(session)))
     return Agent(
@@ -309,7 +309,7 @@ def open_agent(
 
 
 def _offers(
-    base: Base, lists: Lists, requests: Requests, fronts: ToolSurfaces, toolsets: Toolsets, conduct: Conduct
+    base: Base, lists: Lists, requests: Requests, fronts: ToolSurfaces, toolsets: Toolsets, conduct: ClientBehavior
 ) -> ToolProviders:
     settings, views = base.settings, lists.views
     if (server := base.config.passthrough) is not None:

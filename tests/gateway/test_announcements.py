@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from smart_mcp_proxy.fastmcp_compat.server import Client
 from smart_mcp_proxy.gateway.sessions.agent import Agent
 from smart_mcp_proxy.gateway.sessions.tool_list import PooledTools
-from smart_mcp_proxy.gateway.shared.client_behavior import Conduct
+from smart_mcp_proxy.gateway.shared.client_behavior import ClientBehavior
 from smart_mcp_proxy.gateway.shared.own import OwnTools
 from smart_mcp_proxy.gateway.shared.tool_offer import OneProvider, Routed, Session
 from smart_mcp_proxy.models import LOCAL, Hit
@@ -42,7 +42,12 @@ class Viewer:
         self.told = 0
         client = Client("c", "1", "", LOCAL, self._hear)
         self.session = Session(
-            client, Routed("DYNAMIC", ""), self._offer, Conduct(parts.clock).watch("c"), on_told=int, on_close=print
+            client,
+            Routed("DYNAMIC", ""),
+            self._offer,
+            ClientBehavior(parts.clock).watch("c"),
+            on_told=int,
+            on_close=print,
         )
         self.session.note_listed()
 

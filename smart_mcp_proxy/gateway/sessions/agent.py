@@ -20,7 +20,7 @@ from smart_mcp_proxy.fastmcp_compat.server import Client, ClientSession, Inbound
 from smart_mcp_proxy.gateway.calls.request_states import INVALID_STATE
 from smart_mcp_proxy.gateway.results.results import error_result, fit_to_era
 from smart_mcp_proxy.gateway.shared.changes import settled
-from smart_mcp_proxy.gateway.shared.client_behavior import Conduct
+from smart_mcp_proxy.gateway.shared.client_behavior import ClientBehavior
 from smart_mcp_proxy.gateway.shared.tool_offer import Audience, Session, ToolProvider, ToolProviders
 from smart_mcp_proxy.gateway.tools import Caller
 from smart_mcp_proxy.gateway.visibility.cursors import unknown_cursor
@@ -64,7 +64,7 @@ class Agent:
         self,
         offers: ToolProviders,
         on_first_answer: Callable[[], None],
-        conduct: Conduct | None = None,
+        conduct: ClientBehavior | None = None,
         on_list_changed: Callable[[], None] | None = None,
         on_session: Callable[[Session], None] = lambda session: None,
         watching: Watching = watch_nothing,
@@ -76,7 +76,7 @@ class Agent:
         self.may_need_line = may_need_line
         self._on_list_changed = on_list_changed
         self._on_session = on_session
-        self.conduct = conduct or Conduct()
+        self.conduct = conduct or ClientBehavior()
         self.list_changes = ListChangedHub(
             is_announcing=lambda: offers.is_changing, on_listen=self._listen_at, on_leave=self._leave, watching=watching
         )

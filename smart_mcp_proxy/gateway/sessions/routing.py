@@ -6,7 +6,7 @@ from typing import Final, Literal
 
 from smart_mcp_proxy.fastmcp_compat.server import Client
 from smart_mcp_proxy.gateway.sessions.tool_surface import ToolSurface
-from smart_mcp_proxy.gateway.shared.client_behavior import Conduct
+from smart_mcp_proxy.gateway.shared.client_behavior import ClientBehavior
 from smart_mcp_proxy.gateway.shared.tool_offer import Routed, ToolProvider, nothing_at
 from smart_mcp_proxy.models import Principal, Reach
 
@@ -75,7 +75,7 @@ class Routing:
         setting: Literal["CALL_TOOL", "DYNAMIC", "AUTO"],
         front_at: Callable[[str, Reach], ToolSurface | None],
         toolsets: Callable[[str, Principal], ToolProvider | None],
-        conduct: Conduct,
+        conduct: ClientBehavior,
         *,
         limit: int,
         clock: Callable[[], float] = time.monotonic,

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["Conduct", "Watch"]
+__all__ = ["ClientBehavior", "Watch"]
 
 _HEED_S: Final = 30.0
 """A client that has not asked for the list this long after it was told of a change is taken not to heed it."""
@@ -16,14 +16,14 @@ _NAME_CHARS: Final = 100
 
 
 @dataclass(slots=True)
-class _Conduct:
+class _Behavior:
     """Reactions of clients of one name to notifications so far."""
 
     heeded: int = 0
     unheeded: int = 0
 
 
-class Conduct:
+class ClientBehavior:
     """Remembers which clients ask for their list again after they were told that it changed.
 
     Args:
@@ -32,11 +32,11 @@ class Conduct:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._by_name: dict[str, _Conduct] = {}
+        self._by_name: dict[str, _Behavior] = {}
 
     def of(self, name: str) -> tuple[int, int]:
         """Announcements to clients of this name that were heeded, and that were not."""
-        conduct = self._by_name.get(name[:_NAME_CHARS], _Conduct())
+        conduct = self._by_name.get(name[:_NAME_CHARS], _Behavior())
         return conduct.heeded, conduct.unheeded
 
     def watch(self, name: str) -> "Watch":
@@ -47,7 +47,7 @@ class Conduct:
     def _note(self, name: str, *, is_heeded: bool) -> None:
         if name not in self._by_name and len(self._by_name) == _KNOWN_CLIENTS:
             self._by_name.pop(next(iter(self._by_name)))
-        conduct = self._by_name.setdefault(name, _Conduct())
+        conduct = self._by_name.setdefault(name, _Behavior())
         if is_heeded:
             conduct.heeded += 1
         else:

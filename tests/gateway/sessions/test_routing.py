@@ -3,7 +3,7 @@
 import pytest
 
 from smart_mcp_proxy.gateway.sessions.routing import decide
-from smart_mcp_proxy.gateway.shared.client_behavior import Conduct
+from smart_mcp_proxy.gateway.shared.client_behavior import ClientBehavior
 
 
 class Clock:
@@ -42,7 +42,7 @@ def test_auto_goes_by_conduct_first_and_by_name_then(
 def test_an_announcement_is_heeded_by_a_list_within_half_a_minute() -> None:
     """Later, or never, it was not; several announcements before one list count once."""
     clock = Clock()
-    conduct = Conduct(clock)
+    conduct = ClientBehavior(clock)
     watch = conduct.watch("a")
     watch.listed()
     assert conduct.of("a") == (0, 0)
@@ -60,7 +60,7 @@ def test_an_announcement_is_heeded_by_a_list_within_half_a_minute() -> None:
 def test_a_session_that_ends_without_a_list_after_a_while_did_not_heed() -> None:
     """One that ends at once may just have been over; clients of another name are not judged by it."""
     clock = Clock()
-    conduct = Conduct(clock)
+    conduct = ClientBehavior(clock)
     for after_s in (1, 31):
         watch = conduct.watch("a")
         watch.told()
@@ -71,7 +71,7 @@ def test_a_session_that_ends_without_a_list_after_a_while_did_not_heed() -> None
 
 def test_only_so_many_names_are_remembered() -> None:
     """Clients choose their names freely, so the memory is bounded; the oldest name goes first."""
-    conduct = Conduct()
+    conduct = ClientBehavior()
     for number in range(300):
         watch = conduct.watch(str(number))
         watch.told()
@@ -82,7 +82,7 @@ def test_only_so_many_names_are_remembered() -> None:
 
 def test_of_a_long_name_only_the_beginning_is_remembered() -> None:
     """A client may call itself anything, megabytes long, and is remembered after it has left."""
-    conduct = Conduct()
+    conduct = ClientBehavior()
     watch = conduct.watch("a" * 100 + "b" * 1_000_000)
     watch.told()
     watch.listed()
