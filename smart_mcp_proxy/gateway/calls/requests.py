@@ -84,14 +84,14 @@ class Asks:
             RequestError: The client did not answer, or hands back what does not belong to this request.
             UpstreamError: The server failed, answered with an error, or asks what it may not.
         """
-        return await self._path.run(_ContentRequest(ask, self._lists, is_cleaned=self._path.limits.is_cleaned))
+        return await self._path.run(_ContentExchange(ask, self._lists, is_cleaned=self._path.limits.is_cleaned))
 
     def note(self, ask: Ask, outcome: str) -> None:
         """Write down a request that needed no server."""
-        self._path.note(_ContentRequest(ask, self._lists, is_cleaned=False), outcome, "", 0.0)
+        self._path.note(_ContentExchange(ask, self._lists, is_cleaned=False), outcome, "", 0.0)
 
 
-class _ContentRequest(Exchange):
+class _ContentExchange(Exchange):
     """One request for a prompt, a resource or a completion."""
 
     def __init__(self, ask: Ask, lists: ListState, *, is_cleaned: bool) -> None:
