@@ -17,7 +17,7 @@ from smart_mcp_proxy.gateway.admin.status import GatewayStatus
 from smart_mcp_proxy.gateway.calls.admission import AdmissionControl
 from smart_mcp_proxy.gateway.calls.calls import Calls
 from smart_mcp_proxy.gateway.calls.client_sessions import Clients
-from smart_mcp_proxy.gateway.calls.requests import Asks
+from smart_mcp_proxy.gateway.calls.requests import ContentRequests
 from smart_mcp_proxy.gateway.condition import Condition
 from smart_mcp_proxy.gateway.configuration import Configuration
 from smart_mcp_proxy.gateway.fronts import ToolSurfaces
@@ -105,7 +105,7 @@ class Gateway:
     content_sync: ListSync
     views: Views
     calls: Calls
-    asks: Asks
+    asks: ContentRequests
     clients: Clients
     fronts: ToolSurfaces
     toolsets: Toolsets

@@ -19,7 +19,7 @@ from smart_mcp_proxy.gateway.calls.gates import CallLimits
 from smart_mcp_proxy.gateway.calls.inputs import Inputs
 from smart_mcp_proxy.gateway.calls.request_path import RequestPath
 from smart_mcp_proxy.gateway.calls.request_states import RequestStates
-from smart_mcp_proxy.gateway.calls.requests import Asks
+from smart_mcp_proxy.gateway.calls.requests import ContentRequests
 from smart_mcp_proxy.gateway.condition import Condition
 from smart_mcp_proxy.gateway.configuration import Configuration
 from smart_mcp_proxy.gateway.engines import lexical_engine, vector_setup
@@ -194,7 +194,7 @@ class Requests:
     inputs: Inputs
     clients: Clients
     calls: Calls
-    asks: Asks
+    asks: ContentRequests
     content_lookup: ContentLookup
     contents: ContentsDoor
     subscriptions: Subscriptions
@@ -211,7 +211,7 @@ def open_requests(base: Base, upstreams: Upstreams, lists: Lists, stack: AsyncEx
     limits = CallLimits.of(settings, is_passing_through=config.passthrough is not None)
     path = RequestPath(fleet, recorder, limits, clock, admission=gates, inputs=inputs, clients=clients)
     calls = Calls(path, views.whole, outputs, learning=lists.learning, lists=lists.tool_lists, links=links)
-    asks = Asks(path, lists.content_lists, links=links)
+    asks = ContentRequests(path, lists.content_lists, links=links)
     lookup = ContentLookup(views, base.catalog, settings.tool_name_limit, config.passthrough)
     subscriptions = Subscriptions(lists.content_lists, fleet, asks, lookup.find)
     stack.push_async_callback(subscriptions.close)

@@ -6,7 +6,7 @@ from typing import Any, Final
 import msgspec
 
 from smart_mcp_proxy.errors import RequestError
-from smart_mcp_proxy.gateway.calls.requests import Ask, Asks
+from smart_mcp_proxy.gateway.calls.requests import ContentRequest, ContentRequests
 from smart_mcp_proxy.gateway.indexing.list_state import ListState
 from smart_mcp_proxy.gateway.shared.base import Caller
 from smart_mcp_proxy.gateway.visibility.contents import Contents, Target
@@ -37,7 +37,7 @@ class BrokerContents:
         name_limit: Longest name of a prompt, in characters.
     """
 
-    def __init__(self, views: Views, asks: Asks, lists: ListState, name_limit: int) -> None:
+    def __init__(self, views: Views, asks: ContentRequests, lists: ListState, name_limit: int) -> None:
         self._views = views
         self._asks = asks
         self._lists = lists
@@ -63,7 +63,7 @@ class BrokerContents:
             UpstreamError: The server failed, or answered with an error.
         """
         if method == "ping":
-            return (await self._asks.ask(Ask(method, Target(server, "", None), {}, {}, caller))).text
+            return (await self._asks.ask(ContentRequest(method, Target(server, "", None), {}, {}, caller))).text
         await self._lists.wait_listed(server)
         contents = self._contents(server, visible, reach)
         if method in _LISTS:
@@ -72,7 +72,7 @@ class BrokerContents:
             target, arguments = await self._asks.find(contents, _text(params, "uri"), caller.principal), _NOTHING
         else:
             target, arguments = _sought(method, params, contents)
-        return (await self._asks.ask(Ask(method, target, params, arguments, caller))).text
+        return (await self._asks.ask(ContentRequest(method, target, params, arguments, caller))).text
 
     def _contents(self, server: str, visible: CatalogView, reach: Reach) -> Contents:
         contents = self._seen.get((server, reach))

@@ -20,14 +20,14 @@ from smart_mcp_proxy.gateway.visibility.links import Links
 from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.upstream import Upstream
 
-__all__ = ["Ask", "Asks"]
+__all__ = ["ContentRequest", "ContentRequests"]
 
 SUBJECT_CHARS = 500
 """Of a URI in the activity log."""
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class ContentRequest:
     """One request of an agent for a server's prompt, resource or completion.
 
     Attributes:
@@ -49,7 +49,7 @@ class Ask:
     uri: str = ""
 
 
-class Asks:
+class ContentRequests:
     """Sends requests for prompts, resources and completions.
 
     Args:
@@ -74,7 +74,7 @@ class Asks:
         """
         return contents.resource(uri) if self._links is None else await self._links.find(contents, uri, principal)
 
-    async def ask(self, ask: Ask) -> RawResult:
+    async def ask(self, ask: ContentRequest) -> RawResult:
         """The server's result as it sent it, cleaned where the settings ask for it.
 
         A server's question to a modern client is a result.
@@ -86,7 +86,7 @@ class Asks:
         """
         return await self._path.run(_ContentExchange(ask, self._lists, is_cleaned=self._path.limits.is_cleaned))
 
-    def note(self, ask: Ask, outcome: str) -> None:
+    def note(self, ask: ContentRequest, outcome: str) -> None:
         """Write down a request that needed no server."""
         self._path.note(_ContentExchange(ask, self._lists, is_cleaned=False), outcome, "", 0.0)
 
@@ -94,7 +94,7 @@ class Asks:
 class _ContentExchange(Exchange):
     """One request for a prompt, a resource or a completion."""
 
-    def __init__(self, ask: Ask, lists: ListState, *, is_cleaned: bool) -> None:
+    def __init__(self, ask: ContentRequest, lists: ListState, *, is_cleaned: bool) -> None:
         self.method, self.caller, self.arguments, self.send = ask.method, ask.caller, ask.arguments, ask.send
         self.server, self.name, self.record = ask.target.server, ask.target.name, ask.target.record
         self.lists = lists
@@ -147,7 +147,7 @@ class _ContentExchange(Exchange):
         return type(self)(replace(self._ask, caller=caller), self._state, is_cleaned=self._is_cleaned)
 
 
-def _under_uri(error: ProxyError, ask: Ask) -> ProxyError:
+def _under_uri(error: ProxyError, ask: ContentRequest) -> ProxyError:
     """The error with the agent's URI for the resource, where its data has the server's."""
     answer = error.answer if isinstance(error, UpstreamError) else None
     data = answer.data if answer is not None else None

@@ -13,7 +13,7 @@ from smart_mcp_proxy.errors import ProxyError, RequestError, UpstreamError
 from smart_mcp_proxy.fastmcp_compat.message_guard import read_writable
 from smart_mcp_proxy.fastmcp_compat.paths import principal, served_path
 from smart_mcp_proxy.fastmcp_compat.server import Inbound, request_error
-from smart_mcp_proxy.gateway.calls.requests import Ask, Asks
+from smart_mcp_proxy.gateway.calls.requests import ContentRequest, ContentRequests
 from smart_mcp_proxy.gateway.indexing.list_state import ListState
 from smart_mcp_proxy.gateway.results.results import fit_to_era, is_input_required, rewritten
 from smart_mcp_proxy.gateway.sessions.content_lookup import ContentLookup
@@ -63,7 +63,7 @@ class ContentsDoor:
         lookup: ContentLookup,
         lists: ListState,
         fleet: Fleet,
-        asks: Asks,
+        asks: ContentRequests,
         subscriptions: Subscriptions,
     ) -> None:
         self._lookup = lookup
@@ -168,7 +168,7 @@ class ContentsDoor:
         target = contents.prompt(inbound.params["name"])
         arguments = inbound.params.get("arguments") or {}
         params = {"name": target.name} | ({"arguments": arguments} if arguments else {})
-        raw = await self._asks.ask(Ask(inbound.method, target, params, arguments, _caller(inbound)))
+        raw = await self._asks.ask(ContentRequest(inbound.method, target, params, arguments, _caller(inbound)))
         if self._passed is not None or not may_link(raw):
             return raw
         return await rewritten(raw, partial(relinked_prompt, uri_of=partial(contents.uri_of, target.server)))
@@ -176,7 +176,9 @@ class ContentsDoor:
     async def _read(self, contents: Contents, inbound: Inbound) -> RawResult:
         uri = inbound.params["uri"]
         target = await self._asks.find(contents, uri, inbound.principal.id)
-        raw = await self._asks.ask(Ask(inbound.method, target, {"uri": target.name}, {}, _caller(inbound), uri=uri))
+        raw = await self._asks.ask(
+            ContentRequest(inbound.method, target, {"uri": target.name}, {}, _caller(inbound), uri=uri)
+        )
         if is_input_required(raw):
             return raw
         uri_of = None if self._passed is not None else contents.uri_of
@@ -239,7 +241,7 @@ class ContentsDoor:
         params = {key: value for key, value in inbound.params.items() if key != "_meta"} | {"ref": theirs}
         argument = inbound.params["argument"]
         arguments = {argument["name"]: argument["value"]}
-        return await self._asks.ask(Ask(inbound.method, target, params, arguments, _caller(inbound)))
+        return await self._asks.ask(ContentRequest(inbound.method, target, params, arguments, _caller(inbound)))
 
 
 def _caller(inbound: Inbound) -> Caller:

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from smart_mcp_proxy.errors import ProxyError, RefusedError, RequestError, UpstreamError
-from smart_mcp_proxy.gateway.calls.requests import Ask, Asks
+from smart_mcp_proxy.gateway.calls.requests import ContentRequest, ContentRequests
 from smart_mcp_proxy.gateway.indexing.list_state import ListState
 from smart_mcp_proxy.gateway.shared.base import Caller
 from smart_mcp_proxy.gateway.visibility.contents import Target
@@ -96,7 +96,7 @@ class Subscriptions:
         find: Resolves what clients subscribe to.
     """
 
-    def __init__(self, lists: ListState, fleet: Fleet, asks: Asks, find: Find) -> None:
+    def __init__(self, lists: ListState, fleet: Fleet, asks: ContentRequests, find: Find) -> None:
         self._lists = lists
         self._fleet = fleet
         self._asks = asks
@@ -144,7 +144,9 @@ class Subscriptions:
         is_new = uri not in wish_of.targets
         send = partial(self._watch, wish, target)
         try:
-            await self._asks.ask(Ask("resources/subscribe", target, {"uri": target.name}, {}, caller, send, uri))
+            await self._asks.ask(
+                ContentRequest("resources/subscribe", target, {"uri": target.name}, {}, caller, send, uri)
+            )
         except BaseException:
             if is_new:
                 self._drop(wish)
@@ -166,7 +168,7 @@ class Subscriptions:
         if target is None:
             return False
         self._drop(_Wish(wish_of, uri))
-        self._asks.note(Ask("resources/unsubscribe", target, {}, {}, caller), "ok")
+        self._asks.note(ContentRequest("resources/unsubscribe", target, {}, {}, caller), "ok")
         return True
 
     def leave(self, subscriber: Subscriber) -> None:

@@ -9,7 +9,7 @@ from smart_mcp_proxy.catalog import Catalog
 from smart_mcp_proxy.gateway.activity.recorder import Recorder
 from smart_mcp_proxy.gateway.admin.management import Management
 from smart_mcp_proxy.gateway.calls.calls import Calls
-from smart_mcp_proxy.gateway.calls.requests import Asks
+from smart_mcp_proxy.gateway.calls.requests import ContentRequests
 from smart_mcp_proxy.gateway.results.outputs import Outputs
 from smart_mcp_proxy.gateway.retrieval.retrieval import Retrieval
 from smart_mcp_proxy.gateway.sandbox import Sandbox
@@ -57,7 +57,7 @@ class ToolParts:
     is_whole: bool
     retrieval: Retrieval
     calls: Calls
-    asks: Asks
+    asks: ContentRequests
     outputs: Outputs
     catalog: Catalog
     recorder: Recorder[Activity]

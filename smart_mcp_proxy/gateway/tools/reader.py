@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from functools import partial
 
-from smart_mcp_proxy.gateway.calls.requests import Ask, Asks
+from smart_mcp_proxy.gateway.calls.requests import ContentRequest, ContentRequests
 from smart_mcp_proxy.gateway.results.results import rewritten
 from smart_mcp_proxy.gateway.shared.base import Caller
 from smart_mcp_proxy.gateway.tools.present import presented_prompt, presented_resource
@@ -24,7 +24,7 @@ class ContentReader:
         is_fenced: Whether text is marked as untrusted.
     """
 
-    def __init__(self, contents: Contents, asks: Asks, *, is_fenced: bool = False) -> None:
+    def __init__(self, contents: Contents, asks: ContentRequests, *, is_fenced: bool = False) -> None:
         self._contents = contents
         self._asks = asks
         self._is_fenced = is_fenced
@@ -40,7 +40,7 @@ class ContentReader:
     async def read_resource(self, uri: str, caller: Caller) -> bytes:
         """The result of `resources/read` as JSON text, under URIs that lead here."""
         target = await self._asks.find(self._contents, uri, caller.principal)
-        raw = await self._asks.ask(Ask("resources/read", target, {"uri": target.name}, {}, caller, uri=uri))
+        raw = await self._asks.ask(ContentRequest("resources/read", target, {"uri": target.name}, {}, caller, uri=uri))
         uri_of = partial(self._contents.uri_of, target.server)
         return (await rewritten(raw, partial(presented_resource, uri_of=uri_of, is_fenced=self._is_fenced))).text
 
@@ -48,7 +48,7 @@ class ContentReader:
         """The result of `prompts/get` as JSON text."""
         target = self._contents.prompt(self._prompt_meant(name))
         params = {"name": target.name, "arguments": args} if args else {"name": target.name}
-        raw = await self._asks.ask(Ask("prompts/get", target, params, args, caller))
+        raw = await self._asks.ask(ContentRequest("prompts/get", target, params, args, caller))
         if may_link(raw):
             raw = await rewritten(raw, partial(relinked_prompt, uri_of=partial(self._contents.uri_of, target.server)))
         return (await rewritten(raw, partial(presented_prompt, is_fenced=self._is_fenced))).text

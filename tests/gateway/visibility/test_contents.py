@@ -16,7 +16,7 @@ from smart_mcp_proxy.errors import ProxyError, QuarantinedError, UpstreamError
 from smart_mcp_proxy.gateway.calls.admission import AdmissionControl
 from smart_mcp_proxy.gateway.calls.gates import CallLimits
 from smart_mcp_proxy.gateway.calls.request_path import RequestPath
-from smart_mcp_proxy.gateway.calls.requests import Ask, Asks
+from smart_mcp_proxy.gateway.calls.requests import ContentRequest, ContentRequests
 from smart_mcp_proxy.gateway.indexing.list_state import ListState
 from smart_mcp_proxy.gateway.indexing.list_sync import CONTENTS, ListSync, Pace
 from smart_mcp_proxy.gateway.shared.base import Caller
@@ -49,7 +49,7 @@ class Library:
         notebook: Any = Notebook()
         self.gates = AdmissionControl()
         limits = CallLimits(arguments="none", is_cleaned=is_cleaned)
-        self.asks = Asks(RequestPath(fleet, notebook, limits, HandClock(), admission=self.gates), self.lists)
+        self.asks = ContentRequests(RequestPath(fleet, notebook, limits, HandClock(), admission=self.gates), self.lists)
         visible = CatalogView(catalog, {"alpha": config("alpha")}, lambda name, n, *, allowed: [])
         self.contents = Contents(catalog, visible, 60, "alpha")
 
@@ -72,7 +72,7 @@ class Library:
 
     async def read(self, uri: str) -> dict[str, Any]:
         target = self.contents.resource(uri)
-        ask = Ask("resources/read", target, {"uri": target.name}, {}, Caller("ann", {}, None, "s1"))
+        ask = ContentRequest("resources/read", target, {"uri": target.name}, {}, Caller("ann", {}, None, "s1"))
         answer: dict[str, Any] = json.loads((await self.asks.ask(ask)).text)
         return answer
 
@@ -287,7 +287,9 @@ async def test_the_error_of_a_resource_names_it_as_it_was_asked_for(tmp_path: Pa
         await library.listed(resources=[PLAN])
         library.alpha.answer = rpc_error("alpha", "resources/read", -32602, "not found", {"uri": named, "n": 1})
         target = library.contents.resource(PLAN["uri"])
-        ask = Ask("resources/read", target, {"uri": target.name}, {}, Caller("ann", {}, None), uri="mcpproxy://alpha/x")
+        ask = ContentRequest(
+            "resources/read", target, {"uri": target.name}, {}, Caller("ann", {}, None), uri="mcpproxy://alpha/x"
+        )
         with pytest.raises(UpstreamError) as caught:
             await library.asks.ask(ask)
         expected = "mcpproxy://alpha/x" if named == PLAN["uri"] else named
