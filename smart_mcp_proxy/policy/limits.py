@@ -11,7 +11,7 @@ from typing import Final
 
 from smart_mcp_proxy.servers import Limits
 
-__all__ = ["Place", "PlaceState", "Places", "TokenBucket"]
+__all__ = ["PlaceState", "Slot", "SlotPool", "TokenBucket"]
 
 SHARE: Final = 2
 """A server without a limit of its own takes at most one of so many parts of all places: if it hangs, the others have
@@ -76,7 +76,7 @@ class PlaceState(Enum):
     LEFT = "left"
 
 
-class Place:
+class Slot:
     """One call's place, held or waited for.
 
     Attributes:
@@ -103,14 +103,14 @@ class _Lane:
         self.queue: float = math.inf
         self.in_flight = 0
         self.waiting = 0
-        self.turns: dict[str, deque[Place]] = {}
+        self.turns: dict[str, deque[Slot]] = {}
         """Who waits, by principal; whose turn it is stands first."""
 
-    def push(self, place: Place) -> None:
+    def push(self, place: Slot) -> None:
         self.turns.setdefault(place.principal, deque()).append(place)
         self.waiting += 1
 
-    def pop(self) -> Place:
+    def pop(self) -> Slot:
         """Take the next in turn: the oldest call of the principal that waited longest for a turn."""
         principal = next(iter(self.turns))
         places = self.turns.pop(principal)
@@ -120,7 +120,7 @@ class _Lane:
         self.waiting -= 1
         return place
 
-    def drop(self, place: Place) -> None:
+    def drop(self, place: Slot) -> None:
         places = self.turns[place.principal]
         places.remove(place)
         if not places:
@@ -128,7 +128,7 @@ class _Lane:
         self.waiting -= 1
 
 
-class Places:
+class SlotPool:
     """Slots for calls in flight, per server and in all, with a queue that takes turns.
 
     Who makes a thousand calls at once does not keep another caller waiting for a thousand: within one server's queue
@@ -151,9 +151,9 @@ class Places:
 
     def __repr__(self) -> str:
         waiting = sum(lane.waiting for lane in self._waiting.values())
-        return f"<Places {self.in_flight} of {self.most} held, {waiting} calls waiting>"
+        return f"<SlotPool {self.in_flight} of {self.most} held, {waiting} calls waiting>"
 
-    def configure(self, limits: Mapping[str, Limits]) -> list[Place]:
+    def configure(self, limits: Mapping[str, Limits]) -> list[Slot]:
         """Makes these the servers' limits; nobody loses a place. Returns the waiting ones that now have one."""
         self._limits = dict(limits)
         for server, lane in list(self._lanes.items()):
@@ -171,7 +171,7 @@ class Places:
         """From now on whoever asks for a place has to wait for one; nobody loses one."""
         self._room = 0
 
-    def resume(self) -> list[Place]:
+    def resume(self) -> list[Slot]:
         """Ends what `hold` began. Returns the waiting ones that have a place now."""
         self._room = self.most
         return self._next()
@@ -181,23 +181,23 @@ class Places:
         lane = self._lane(server)
         return lane.most, lane.queue
 
-    def enter(self, server: str, principal: str) -> Place:
+    def enter(self, server: str, principal: str) -> Slot:
         """A place that is held, waited for, or not to be had; the first two have to be left."""
         lane = self._lane(server)
         if lane.in_flight < lane.most and self.in_flight < self._room:
             # Nobody is overtaken: whoever waits in this lane would have been given this place before.
             lane.in_flight += 1
             self.in_flight += 1
-            return Place(server, principal, PlaceState.HELD)
+            return Slot(server, principal, PlaceState.HELD)
         if lane.waiting >= lane.queue:
             is_own = lane.in_flight >= lane.most
-            return Place(server, principal, PlaceState.SERVER_FULL if is_own else PlaceState.ALL_FULL)
-        place = Place(server, principal, PlaceState.WAITING)
+            return Slot(server, principal, PlaceState.SERVER_FULL if is_own else PlaceState.ALL_FULL)
+        place = Slot(server, principal, PlaceState.WAITING)
         lane.push(place)
         self._waiting.setdefault(server, lane)
         return place
 
-    def leave(self, place: Place) -> list[Place]:
+    def leave(self, place: Slot) -> list[Slot]:
         """Gives a place back, or the wait for one up. Returns the waiting ones that have one now."""
         lane = self._lanes[place.server]
         state, place.state = place.state, PlaceState.LEFT
@@ -212,7 +212,7 @@ class Places:
         self.in_flight -= 1
         return self._next() if self._waiting else []
 
-    def _next(self) -> list[Place]:
+    def _next(self) -> list[Slot]:
         admitted = []
         while self.in_flight < self._room:
             server = next((name for name, lane in self._waiting.items() if lane.in_flight < lane.most), None)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from smart_mcp_proxy.policy.limits import QUEUE, QUEUE_PER_PLACE, Place, Places, PlaceState, TokenBucket
+from smart_mcp_proxy.policy.limits import QUEUE, QUEUE_PER_PLACE, PlaceState, Slot, SlotPool, TokenBucket
 from smart_mcp_proxy.servers import Limits
 
 rates = st.floats(0.01, 1000, allow_nan=False)
@@ -63,19 +63,19 @@ def test_another_rate_forgives_nothing() -> None:
     assert bucket.is_full(2)
 
 
-def entered(places: Places, *who: str) -> list[Place]:
+def entered(places: SlotPool, *who: str) -> list[Slot]:
     """One place for each `server/principal`."""
     return [places.enter(*one.split("/")) for one in who]
 
 
-def states(places: list[Place]) -> str:
+def states(places: list[Slot]) -> str:
     """One letter a place: h(eld), w(aiting), s(erver full), a(ll full), l(eft)."""
     return "".join(place.state.value[0] for place in places)
 
 
 def test_a_server_gets_as_many_calls_as_its_entry_allows_and_so_many_wait() -> None:
     """The next ones are refused; a place that is left goes to the one that has waited longest."""
-    places = Places()
+    places = SlotPool()
     places.configure({"a": Limits(in_flight=2, queue=1)})
     calls = entered(places, "a/x", "a/x", "a/x", "a/x", "b/x")
     assert states(calls) == "hhwsh"
@@ -85,17 +85,17 @@ def test_a_server_gets_as_many_calls_as_its_entry_allows_and_so_many_wait() -> N
 
 def test_one_server_cannot_take_all_places_of_the_gateway() -> None:
     """Without a limit of its own it has half of them; an entry may say more or less."""
-    places = Places(4)
+    places = SlotPool(4)
     assert states(entered(places, *["a/x"] * 3, *["b/x"] * 3)) == "hhwhhw"
-    places = Places(4)
+    places = SlotPool(4)
     places.configure({"a": Limits(in_flight=9), "b": Limits()})
     assert states(entered(places, *["a/x"] * 5, "b/x")) == "hhhhww"
-    assert Places(1).enter("a", "x").state is PlaceState.HELD
+    assert SlotPool(1).enter("a", "x").state is PlaceState.HELD
 
 
 def test_a_queue_without_a_size_holds_four_calls_for_each_place() -> None:
     """Waiting is bounded wherever flying is, and unbounded where nothing is limited."""
-    places = Places()
+    places = SlotPool()
     places.configure({"a": Limits(in_flight=2), "b": Limits(in_flight=1, queue=0)})
     assert states(entered(places, *["a/x"] * 11)) == "hh" + "w" * 2 * QUEUE_PER_PLACE + "s"
     assert states(entered(places, "b/x", "b/x")) == "hs"
@@ -104,7 +104,7 @@ def test_a_queue_without_a_size_holds_four_calls_for_each_place() -> None:
 
 def test_while_places_are_held_back_everybody_waits() -> None:
     """As many as otherwise; nobody loses a place, and one that becomes free goes to nobody before they resume."""
-    places = Places(2)
+    places = SlotPool(2)
     places.configure({"a": Limits(in_flight=2, queue=2)})
     first = places.enter("a", "x")
     places.hold()
@@ -120,19 +120,19 @@ def test_while_places_are_held_back_everybody_waits() -> None:
 def test_a_server_without_limits_of_its_own_has_a_long_queue_that_ends() -> None:
     """Whatever the cap over all servers is; an entry's own numbers go before it."""
     for most in (2, 256):
-        places = Places(most)
+        places = SlotPool(most)
         found = [place.state for place in entered(places, *["a/x"] * (most // 2 + QUEUE + 1))]
         assert found.count(PlaceState.HELD) == most // 2
         assert found.count(PlaceState.WAITING) == QUEUE
         assert found[-1] is PlaceState.SERVER_FULL
-    places = Places(8)
+    places = SlotPool(8)
     places.configure({"a": Limits(queue=1)})
     assert states(entered(places, *["a/x"] * 6)) == "hhhhws"
 
 
 def test_callers_take_turns_in_the_queue() -> None:
     """Who has many calls waiting does not keep another one waiting for all of them; one's own keep their order."""
-    places = Places()
+    places = SlotPool()
     places.configure({"a": Limits(in_flight=1, queue=10)})
     first = places.enter("a", "greedy")
     waiting = entered(places, "a/greedy", "a/greedy", "a/greedy", "a/modest", "a/third")
@@ -146,7 +146,7 @@ def test_callers_take_turns_in_the_queue() -> None:
 
 def test_servers_take_turns_at_the_places_of_the_gateway() -> None:
     """When all places are taken, a server with a long queue does not starve another one."""
-    places = Places(2)
+    places = SlotPool(2)
     held = entered(places, "a/x", "b/x")
     waiting = entered(places, "a/x", "a/x", "c/x")
     assert states(waiting) == "www"
@@ -158,7 +158,7 @@ def test_servers_take_turns_at_the_places_of_the_gateway() -> None:
 
 def test_new_limits_take_no_place_away_and_give_waiting_calls_the_new_ones() -> None:
     """A lower limit holds for those that come; a higher one is felt at once."""
-    places = Places()
+    places = SlotPool()
     places.configure({"a": Limits(in_flight=3, queue=5)})
     calls = entered(places, *["a/x"] * 6)
     assert places.configure({"a": Limits(in_flight=1, queue=5)}) == []
@@ -167,12 +167,12 @@ def test_new_limits_take_no_place_away_and_give_waiting_calls_the_new_ones() -> 
     assert places.configure({}) == []
     for call in calls[3:]:
         places.leave(call)
-    assert repr(places) == "<Places 0 of inf held, 0 calls waiting>"
+    assert repr(places) == "<SlotPool 0 of inf held, 0 calls waiting>"
 
 
 def test_a_place_is_left_once() -> None:
     """Twice would let one call too many through: a bug, and said so."""
-    places = Places()
+    places = SlotPool()
     place = places.enter("a", "x")
     places.leave(place)
     with pytest.raises(RuntimeError, match="left"):
@@ -194,9 +194,9 @@ def test_no_sequence_of_events_oversells_forgets_or_loses_a_place(
     most: int, queue: int, steps: list[tuple[str, str | int, str]]
 ) -> None:
     """Caps hold where limits were not lowered meanwhile; nobody waits while there is room; at the end all is free."""
-    places = Places(most)
+    places = SlotPool(most)
     limits: dict[str, Limits] = {}
-    mine: list[Place] = []
+    mine: list[Slot] = []
     highest: Counter[str] = Counter()
     for kind, which, value in steps:
         if kind == "enter":

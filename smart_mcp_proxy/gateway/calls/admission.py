@@ -13,7 +13,7 @@ from smart_mcp_proxy.errors import ProxyError, RateLimitedError, UpstreamError
 from smart_mcp_proxy.models import ServerState, ServerStatus
 from smart_mcp_proxy.names import shell_word
 from smart_mcp_proxy.policy.breaker import Breaker, BreakerState, is_failure
-from smart_mcp_proxy.policy.limits import Place, Places, PlaceState, TokenBucket
+from smart_mcp_proxy.policy.limits import PlaceState, Slot, SlotPool, TokenBucket
 from smart_mcp_proxy.servers import Limits, ServerConfig
 from smart_mcp_proxy.settings import Settings
 
@@ -79,13 +79,13 @@ class AdmissionControl:
         rng: random.Random | None = None,
     ) -> None:
         self.clock = clock
-        self.places = Places(in_flight)
+        self.places = SlotPool(in_flight)
         self.held_because = ""
         self._caller = caller or CallerRate()
         self._callers: dict[str, TokenBucket] = {}
         self._rng = rng or random.Random()
         self._gates: dict[str, _ServerGate] = {}
-        self._waiting: dict[Place, asyncio.Future[None]] = {}
+        self._waiting: dict[Slot, asyncio.Future[None]] = {}
         self.configure(servers or {})
 
     def __repr__(self) -> str:
@@ -154,7 +154,7 @@ class AdmissionControl:
         if (bucket := self._callers.get(principal)) is not None:
             bucket.take(now_s)
 
-    async def turn(self, place: Place, timeout_s: float) -> None:
+    async def turn(self, place: Slot, timeout_s: float) -> None:
         """Waits until a waiting place is held.
 
         Raises:
@@ -182,7 +182,7 @@ class AdmissionControl:
         """Starts calls again, those that waited first."""
         self.wake(self.places.resume())
 
-    def wake(self, places: list[Place]) -> None:
+    def wake(self, places: list[Slot]) -> None:
         """Tells those whose turn it is now."""
         for place in places:
             # One that was cancelled a moment ago has not left yet; it gives the place on when it does.
@@ -210,7 +210,7 @@ class Admission:
         self._gates = gates
         self._gate = gate
         self._principal = principal
-        self._place: Place | None = None
+        self._place: Slot | None = None
         self._entered_s = 0.0
         self._epoch: int | None = None
         """Of the breaker, as the call was let through; None before."""
@@ -278,7 +278,7 @@ class Admission:
         else:
             breaker.abandoned(epoch)
 
-    async def _wait(self, place: Place, since_s: float) -> float:
+    async def _wait(self, place: Slot, since_s: float) -> float:
         """Waits for the call's turn; returns the seconds that its server's limit leaves it then."""
         call_s = self._gate.limits.call_s
         try:
@@ -294,7 +294,7 @@ class Admission:
             ) from None
         return max(0.0, call_s - (self._gates.clock() - since_s))
 
-    def _full(self, place: Place) -> RateLimitedError:
+    def _full(self, place: Slot) -> RateLimitedError:
         most, queue = self._gates.places.limits_of(self._gate.server)
         if self._gates.places.is_held:
             return self._held(f"{queue:g} calls wait for server '{self._gate.server}' already; this one was not sent")

@@ -90,7 +90,7 @@ async def test_without_limits_every_call_passes_at_once() -> None:
     """Nothing is counted against it, and it has all its time."""
     scene = Scene()
     assert [await scene.call() for _ in range(100)] == [None] * 100
-    assert repr(scene.gates) == "<AdmissionControl <Places 0 of inf held, 0 calls waiting>, held back: nobody>"
+    assert repr(scene.gates) == "<AdmissionControl <SlotPool 0 of inf held, 0 calls waiting>, held back: nobody>"
 
 
 async def test_a_servers_rate_refuses_what_is_too_fast_and_says_when_to_come_again() -> None:
