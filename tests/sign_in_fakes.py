@@ -20,7 +20,7 @@ from mcp.shared.auth import AuthorizationCodeResult, OAuthToken
 from run_wire import look_at
 
 from smart_mcp_proxy.servers import Limits, ServerConfig
-from smart_mcp_proxy.upstream import Dialer, SignIns
+from smart_mcp_proxy.upstream import Connector, SignIns
 from smart_mcp_proxy.upstream.oauth.auth_callback import CallbackServer
 from smart_mcp_proxy.upstream.protocol.session import Link
 
@@ -285,7 +285,7 @@ class WallClock:
 @asynccontextmanager
 async def linked(sign_ins: SignIns, server: Guarded, **changes: Any) -> AsyncIterator[Link]:
     """An open session that uses the stored sign-in."""
-    async with Dialer(sign_ins=sign_ins) as dial:
+    async with Connector(sign_ins=sign_ins) as dial:
         link = await dial(server.config(**changes), environ={}, era=None, on_event=lambda _: None)
         try:
             yield link

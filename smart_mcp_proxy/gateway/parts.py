@@ -52,7 +52,7 @@ from smart_mcp_proxy.search import SearchIndex
 from smart_mcp_proxy.servers import ServerConfig, ServerEdits
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.telemetry import Activity
-from smart_mcp_proxy.upstream import Dialer, Fleet, SignIns, TlsContext
+from smart_mcp_proxy.upstream import Connector, Fleet, SignIns, TlsContext
 
 __all__ = [
     "Admin",
@@ -108,7 +108,7 @@ class Base:
 class Upstreams:
     """The servers' sessions, and what is heard of them."""
 
-    dialer: Dialer
+    dialer: Connector
     sign_ins: SignIns
     sandbox: Sandbox
     fleet: Fleet
@@ -123,7 +123,7 @@ async def open_upstreams(base: Base, stack: AsyncExitStack) -> Upstreams:
     settings = base.settings
     tls = TlsContext(base.environ)
     sign_ins = SignIns(settings.data_dir, tls=tls)
-    dialer = await stack.enter_async_context(Dialer(settings.max_message_bytes, sign_ins, tls))
+    dialer = await stack.enter_async_context(Connector(settings.max_message_bytes, sign_ins, tls))
     sandbox = await stack.enter_async_context(Sandbox(settings.code_parallel, dialer.watchdog))
     status_changed, tools_changed, contents_changed = Event[ServerStatus](), Event[str](), Event[str]()
     resource_updated = Event[str, str]()

@@ -1,6 +1,6 @@
 """Talking to servers: transports, one supervisor per server, raw relay of requests and results."""
 
-from smart_mcp_proxy.upstream.dial import Dialer
+from smart_mcp_proxy.upstream.dial import Connector
 from smart_mcp_proxy.upstream.fleet import Fleet
 from smart_mcp_proxy.upstream.http_failures import TlsContext
 from smart_mcp_proxy.upstream.listing import ToolListing
@@ -14,7 +14,7 @@ from smart_mcp_proxy.upstream.supervisor import Upstream
 __all__ = [
     "LOGIN_TIMEOUT_S",
     "CallbackServer",
-    "Dialer",
+    "Connector",
     "Fleet",
     "Link",
     "OnEvent",

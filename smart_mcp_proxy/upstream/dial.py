@@ -16,13 +16,13 @@ from smart_mcp_proxy.upstream.opening import MAX_MESSAGE_BYTES, Opener, Opening
 from smart_mcp_proxy.upstream.protocol.session import Link, OnEvent, Peer
 from smart_mcp_proxy.upstream.stdio.stdio import open_stdio
 
-__all__ = ["TRANSPORTS", "Dialer"]
+__all__ = ["TRANSPORTS", "Connector"]
 
 TRANSPORTS: Final[Mapping[Transport, Opener]] = {"stdio": open_stdio, "http": open_raw_http, "sse": open_sse}
 """What opens a session, by the transport of a server."""
 
 
-class Dialer:
+class Connector:
     """Opens sessions; one object serves all servers and keeps what they share, for as long as it is open.
 
     Args:

@@ -8,7 +8,7 @@ from typing import Final
 
 from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.telemetry import get_logger
-from smart_mcp_proxy.upstream.dial import Dialer
+from smart_mcp_proxy.upstream.dial import Connector
 from smart_mcp_proxy.upstream.protocol.loop_detection import Lineage
 from smart_mcp_proxy.upstream.protocol.session import OpenLink
 from smart_mcp_proxy.upstream.supervisor import OnChange, OnToolsChanged, Upstream
@@ -54,7 +54,7 @@ class Fleet:
         self._on_contents_changed = on_contents_changed
         self._on_resource_updated = on_resource_updated
         self._lineage = Lineage(environ)
-        self._open_link: OpenLink = partial(self._lineage.open, open_link or Dialer())
+        self._open_link: OpenLink = partial(self._lineage.open, open_link or Connector())
         self._start_gate = asyncio.Semaphore(start_parallel)
         self._upstreams: dict[str, Upstream] = {}
         self._is_started = False

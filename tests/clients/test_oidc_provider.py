@@ -28,7 +28,7 @@ from smart_mcp_proxy.errors import UpstreamAuthError
 from smart_mcp_proxy.gateway import open_gateway
 from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.settings import Settings
-from smart_mcp_proxy.upstream import Dialer, SignIns
+from smart_mcp_proxy.upstream import Connector, SignIns
 from smart_mcp_proxy.web.auth.sign_in_pages import open_sign_in
 from smart_mcp_proxy.web.listening import bind
 from smart_mcp_proxy.web.serve_http import serve_http
@@ -95,7 +95,7 @@ async def test_a_sign_in_is_had_renewed_and_given_back(tmp_path: Path) -> None:
                 200,
                 True,
             )
-            async with Dialer(sign_ins=sign_ins) as dial:
+            async with Connector(sign_ins=sign_ins) as dial:
                 link = await dial(config, environ=dict(os.environ), era=None, on_event=lambda _: None)
                 tokens = set()
                 while len(tokens) < 3:  # each lives for 10 s

@@ -16,7 +16,7 @@ from keyring.backends.fail import Keyring as NoKeyring
 from sign_in_fakes import METADATA, RESOURCE, SCOPES, Guarded, Nobody, Person, follow, guarded, redirect_of
 
 from smart_mcp_proxy.errors import ConfigError, UpstreamAuthError, UpstreamError
-from smart_mcp_proxy.upstream import Dialer, SignIns
+from smart_mcp_proxy.upstream import Connector, SignIns
 from smart_mcp_proxy.upstream.http_failures import TlsContext
 from smart_mcp_proxy.upstream.oauth.auth_http import AuthHttp
 
@@ -48,7 +48,7 @@ async def sign_in(sign_ins: SignIns, server: Guarded, person: Person | None = No
 
 async def call(sign_ins: SignIns, server: Guarded, **changes: Any) -> bytes:
     """The result of one call with the stored sign-in."""
-    async with Dialer(sign_ins=sign_ins) as dial:
+    async with Connector(sign_ins=sign_ins) as dial:
         link = await dial(server.config(**changes), environ={}, era=None, on_event=lambda _: None)
         try:
             return (await link.request("tools/call", {"name": "whoami", "arguments": {}}, timeout_s=10)).text

@@ -8,7 +8,7 @@ from smart_mcp_proxy.errors import UpstreamError
 from smart_mcp_proxy.models import Transport
 from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.servers.entry import parse_entry
-from smart_mcp_proxy.upstream.dial import TRANSPORTS, Dialer
+from smart_mcp_proxy.upstream.dial import TRANSPORTS, Connector
 from smart_mcp_proxy.upstream.opening import Opening
 
 pytestmark = pytest.mark.anyio
@@ -37,7 +37,7 @@ async def test_a_row_is_all_that_a_transport_needs(monkeypatch: pytest.MonkeyPat
         raise UpstreamError("no")
 
     monkeypatch.setitem(TRANSPORTS, "sse", refuse)  # type: ignore[index]  # a table that only tests write to
-    async with Dialer(1000) as dialer:
+    async with Connector(1000) as dialer:
         with pytest.raises(UpstreamError, match="no"):
             config = ServerConfig("s", "sse", url="http://127.0.0.1:1/sse")
             await dialer(config, environ={"A": "b"}, era=None, on_event=lambda _: None)

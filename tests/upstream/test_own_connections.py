@@ -27,7 +27,7 @@ from smart_mcp_proxy.models import ClientLine, Era
 from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.servers import Limits, ServerConfig
 from smart_mcp_proxy.telemetry import secrets_hidden
-from smart_mcp_proxy.upstream import Dialer, Upstream
+from smart_mcp_proxy.upstream import Connector, Upstream
 from smart_mcp_proxy.upstream.opening import Opening
 from smart_mcp_proxy.upstream.per_client import LISTINGS, OwnConnection, OwnConnections
 from smart_mcp_proxy.upstream.protocol.codec import Envelope
@@ -711,7 +711,7 @@ async def test_over_http_a_question_goes_to_the_very_request_that_it_came_with()
         async def answer(self, method: str, params: Mapping[str, Any], line: ClientLine | None) -> Mapping[str, Any]:
             return {"action": "accept", "content": {"name": str(line.client) if line is not None else "nobody"}}
 
-    async with _served_http(mcp) as url, Dialer() as dialer:
+    async with _served_http(mcp) as url, Connector() as dialer:
         config = fake_config(transport="http", command="", url=url)
 
         async def expanded() -> ServerConfig:

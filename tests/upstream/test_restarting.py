@@ -15,7 +15,7 @@ import pytest
 from smart_mcp_proxy.errors import UpstreamError
 from smart_mcp_proxy.models import Era, ServerState, ServerStatus
 from smart_mcp_proxy.servers import ServerConfig
-from smart_mcp_proxy.upstream import Dialer, Upstream
+from smart_mcp_proxy.upstream import Connector, Upstream
 from smart_mcp_proxy.upstream.protocol.session import Link
 
 pytestmark = pytest.mark.anyio
@@ -67,7 +67,7 @@ async def test_a_program_that_ends_at_once_is_one_line_of_the_log(caplog: pytest
     """F12: however often it is started."""
     config = ServerConfig("ends", "stdio", command=sys.executable, args=("-S", "-c", "raise SystemExit(0)"))
     with caplog.at_level(logging.INFO):
-        async with Dialer() as dialer, kept(config, dialer) as often:
+        async with Connector() as dialer, kept(config, dialer) as often:
             with anyio.fail_after(20):
                 await often.wait()
     assert len(lines(caplog)) <= 2, lines(caplog)

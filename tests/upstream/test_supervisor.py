@@ -18,7 +18,7 @@ from smart_mcp_proxy.errors import UpstreamAuthError, UpstreamError, UpstreamTim
 from smart_mcp_proxy.models import ServerState, ServerStatus
 from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.servers import Limits, ServerConfig
-from smart_mcp_proxy.upstream import Dialer, Fleet, Upstream
+from smart_mcp_proxy.upstream import Connector, Fleet, Upstream
 from smart_mcp_proxy.upstream.protocol.session import OnEvent, Revived
 
 pytestmark = pytest.mark.anyio
@@ -65,7 +65,7 @@ async def keep(watch: Watch) -> AsyncIterator[Any]:
             "environ": dict(os.environ),
             "on_change": watch.changed,
             "on_tools_changed": watch.told_of_tools,
-            "open_link": Dialer(),
+            "open_link": Connector(),
             "start_gate": asyncio.Semaphore(4),
             "rng": random.Random(1),
         }
@@ -481,7 +481,7 @@ async def test_applying_restarts_only_what_changed(fleet, watch):
 async def test_only_so_many_servers_start_up_at_a_time(watch):
     """The next begins when one is ready or has failed."""
     running, most = 0, 0
-    dial = Dialer()
+    dial = Connector()
 
     async def counted(config: ServerConfig, *, environ: Mapping[str, str], era: Any, on_event: OnEvent) -> Any:
         nonlocal running, most

@@ -15,7 +15,7 @@ from upstream_fakes import served
 
 from smart_mcp_proxy.errors import UpstreamError
 from smart_mcp_proxy.servers import Limits, ServerConfig
-from smart_mcp_proxy.upstream import Dialer, Fleet, Upstream, watching
+from smart_mcp_proxy.upstream import Connector, Fleet, Upstream, watching
 from smart_mcp_proxy.upstream.protocol.session import (
     Acknowledged,
     ResourceUpdated,
@@ -61,7 +61,7 @@ class WatchedTarget(Target):
 async def connected(url: str, transport: str, heard: "asyncio.Queue[tuple[str, str]]") -> AsyncIterator[Upstream]:
     """The server at this address, ready."""
     config = ServerConfig(name="web", transport=transport, url=url, limits=Limits(init_s=10))  # type: ignore[arg-type]
-    async with Dialer() as dialer:
+    async with Connector() as dialer:
         fleet = Fleet(
             environ=dict(os.environ),
             on_change=lambda status: None,

@@ -9,7 +9,7 @@ from smart_mcp_proxy.errors import UpstreamError
 from smart_mcp_proxy.models import PENDING_STATES, Era, ServerStatus
 from smart_mcp_proxy.servers import ServerConfig, find_config, with_inherited
 from smart_mcp_proxy.settings import Settings, environment
-from smart_mcp_proxy.upstream import Dialer, Fleet, Link, OnEvent, SignIns, TlsContext, marked
+from smart_mcp_proxy.upstream import Connector, Fleet, Link, OnEvent, SignIns, TlsContext, marked
 
 __all__ = ["lines_of_one_start", "start_environment"]
 
@@ -47,7 +47,7 @@ async def lines_of_one_start(settings: Settings, config: ServerConfig, count: in
             came.set()
 
     tls = TlsContext(environ)
-    async with Dialer(settings.max_message_bytes, SignIns(settings.data_dir, tls=tls), tls) as dialer:
+    async with Connector(settings.max_message_bytes, SignIns(settings.data_dir, tls=tls), tls) as dialer:
         fleet = Fleet(environ=environ, on_change=note, on_tools_changed=_ignore, open_link=_OneTry(dialer))
         await fleet.apply(with_inherited({config.name: config}, settings.inherit_env))
         (upstream,) = fleet
@@ -68,7 +68,7 @@ class _OneTry:
         dialer: Opens it.
     """
 
-    def __init__(self, dialer: Dialer) -> None:
+    def __init__(self, dialer: Connector) -> None:
         self._dialer = dialer
         self._is_used = False
 
