@@ -14,9 +14,9 @@ from smart_mcp_proxy.models import ContentKind
 from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.upstream.protocol.session import see_log, timeout_error
 
-__all__ = ["ContentRequest", "ToolListing", "fetch_contents", "fetch_tools"]
+__all__ = ["ListRequest", "ToolListing", "fetch_contents", "fetch_tools"]
 
-ContentRequest = Callable[[str, Mapping[str, Any]], Awaitable[RawResult]]
+ListRequest = Callable[[str, Mapping[str, Any]], Awaitable[RawResult]]
 """Sends one request and returns its result."""
 
 _MAX_PAGES: Final = 1_000
@@ -68,7 +68,7 @@ class ToolListing:
     problems: tuple[str, ...] = ()
 
 
-async def fetch_tools(server: str, ask: ContentRequest, *, timeout_s: float) -> ToolListing:
+async def fetch_tools(server: str, ask: ListRequest, *, timeout_s: float) -> ToolListing:
     """All pages of a server's tool list.
 
     Args:
@@ -83,12 +83,12 @@ async def fetch_tools(server: str, ask: ContentRequest, *, timeout_s: float) -> 
     return await _fetch(_TOOLS, server, ask, timeout_s)
 
 
-async def fetch_contents(server: str, kind: ContentKind, ask: ContentRequest, *, timeout_s: float) -> ToolListing:
+async def fetch_contents(server: str, kind: ContentKind, ask: ListRequest, *, timeout_s: float) -> ToolListing:
     """Fetch all pages of prompts, resources or templates; arguments and errors as `fetch_tools`."""
     return await _fetch(_CONTENTS[kind], server, ask, timeout_s)
 
 
-async def _fetch(kind: _Kind, server: str, ask: ContentRequest, timeout_s: float) -> ToolListing:
+async def _fetch(kind: _Kind, server: str, ask: ListRequest, timeout_s: float) -> ToolListing:
     definitions: dict[str, Mapping[str, Any]] = {}
     problems: list[str] = []
     cursor, seen = None, set[str]()

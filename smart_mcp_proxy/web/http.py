@@ -25,7 +25,7 @@ from smart_mcp_proxy.web.auth.sign_in import SignInDoor
 from smart_mcp_proxy.web.auth.signed_tokens import SCOPES, resource_url, signed_tokens
 from smart_mcp_proxy.web.broker.app import BrokerBeside
 from smart_mcp_proxy.web.common.hosts import PlainAddress, allowed_hosts
-from smart_mcp_proxy.web.common.paths import SlotPool, not_found
+from smart_mcp_proxy.web.common.paths import ServedPaths, not_found
 from smart_mcp_proxy.web.common.refusals import Refusals
 from smart_mcp_proxy.web.common.streams import EndingStreams
 from smart_mcp_proxy.web.fast_path.wire_http import WireHttp
@@ -66,7 +66,7 @@ def build_app(
     async def mcp(scope: Scope, receive: Receive, send: Send) -> None:
         path = scope["path"]
         is_legacy = path.startswith((SSE_PATH, SSE_MESSAGES_PATH))
-        if path == SSE_PATH + "/":  # as at the other endpoint, which `SlotPool` serves with a slash as without
+        if path == SSE_PATH + "/":  # as at the other endpoint, which `ServedPaths` serves with a slash as without
             scope = {**scope, "path": SSE_PATH, "raw_path": SSE_PATH.encode()}
         # Whoever looks for a sign-in asks at addresses that may not exist, without a token: 404, not 401.
         is_served = is_legacy or path == MCP_PATH
@@ -92,7 +92,7 @@ def build_app(
     wire = WireHttp(
         behind, streamable.session, MCP_PATH, gateway.agent, keys, streamable.is_askable, partial(_is_known, gateway)
     )
-    places = SlotPool(wire, MCP_PATH, gateway.serves_at, keys.check, resource_url(settings))
+    places = ServedPaths(wire, MCP_PATH, gateway.serves_at, keys.check, resource_url(settings))
     outermost = BrokerBeside(places, gateway, keys)
     return outermost if sign_in is None else sign_in.beside(outermost), WireDoor(wire, MCP_PATH, places.address)
 

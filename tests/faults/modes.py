@@ -10,7 +10,7 @@ from typing import Any
 
 from relay import Toxic
 
-__all__ = ["MODES", "SAMPLE", "TOXICS", "Mode", "Slot"]
+__all__ = ["MODES", "SAMPLE", "TOXICS", "Mode", "Place"]
 
 OK = "ok"
 TOOL_ERROR = "tool_error"
@@ -32,7 +32,7 @@ BOTH_ERAS = "handshake modern"
 
 
 @dataclass(frozen=True)
-class Slot:
+class Place:
     """Where a fault is met: transport and protocol era of the faulty server."""
 
     transport: str
@@ -79,9 +79,9 @@ class Mode:
         """Whether the server asks for the same request again."""
         return "redirect" in self.fault
 
-    def places(self) -> Iterator[Slot]:
+    def places(self) -> Iterator[Place]:
         """Where the sweep meets it."""
-        yield from (Slot(transport, era) for transport in self.transports for era in self.eras)
+        yield from (Place(transport, era) for transport in self.transports for era in self.eras)
 
 
 MODES: list[Mode] = []

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from modes import TOXICS, Mode, Slot
+from modes import TOXICS, Mode, Place
 from relay import CLEAN, Relay, opened_relay
 from run_wire import look_at
 
@@ -59,7 +59,7 @@ class Faulty:
         place: Transport and era.
     """
 
-    def __init__(self, directory: Path, place: Slot) -> None:
+    def __init__(self, directory: Path, place: Place) -> None:
         directory.mkdir()
         self._directory = directory
         self._place = place
@@ -230,10 +230,10 @@ async def settled() -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def opened_rig(directory: Path, place: Slot, *, with_relay: bool = False) -> AsyncIterator[Rig]:
+async def opened_rig(directory: Path, place: Place, *, with_relay: bool = False) -> AsyncIterator[Rig]:
     """A rig in which everything is healthy and listed."""
     faulty = Faulty(directory / "faulty", place)
-    neighbour = Faulty(directory / "neighbour", Slot("stdio", "handshake"))
+    neighbour = Faulty(directory / "neighbour", Place("stdio", "handshake"))
     async with faulty.opened(with_relay=with_relay) as entry, neighbour.opened() as other:
         loaded = load_servers(json.dumps({"mcpServers": {"faulty": entry, "neighbour": other}}))
         assert not loaded.problems, loaded.problems

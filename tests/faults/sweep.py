@@ -5,7 +5,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from modes import Mode, Slot
+from modes import Mode, Place
 from rig import CALL_S, Answer, Rig, opened_rig, percentile_95
 
 __all__ = ["Finding", "meet", "table"]
@@ -34,7 +34,7 @@ class Finding:
     """
 
     mode: Mode
-    place: Slot
+    place: Place
     answer: Answer
     recovery_s: float = 0.0
     usual_s: float = 0.0
@@ -51,7 +51,7 @@ class Finding:
         )
 
 
-async def meet(directory: Path, mode: Mode, place: Slot, *, neighbour_calls: int, noise_s: float) -> Finding:
+async def meet(directory: Path, mode: Mode, place: Place, *, neighbour_calls: int, noise_s: float) -> Finding:
     """One fault: a call while it is on, a look at the neighbour, and a good call afterwards.
 
     The neighbour's latency is the best of three rounds, each in a new gateway; everything else must hold in each.
@@ -77,7 +77,7 @@ def _is_slow(finding: Finding, noise_s: float) -> bool:
     return finding.beside_s > 2 * finding.usual_s + noise_s
 
 
-async def _met_once(directory: Path, mode: Mode, place: Slot, neighbour_calls: int) -> Finding:
+async def _met_once(directory: Path, mode: Mode, place: Place, neighbour_calls: int) -> Finding:
     directory.mkdir(parents=True)
     async with opened_rig(directory, place, with_relay=mode.stage == "net") as rig:
         usual_s = percentile_95(await rig.neighbour(neighbour_calls))

@@ -12,7 +12,7 @@ from typing import Any
 import anyio
 import pytest
 from certificates import LOOPBACK, Authority
-from modes import Slot
+from modes import Place
 from rig import ENVIRON, LIMITS, SETTLE_S, Faulty, Rig
 
 from smart_mcp_proxy.errors import UpstreamError
@@ -43,7 +43,7 @@ async def opened(tmp_path: Path, url: str, **entry: Any) -> AsyncIterator[Rig]:
     assert not loaded.problems, loaded.problems
     async with open_gateway(Settings(data_dir=tmp_path / "data"), loaded.servers, environ=ENVIRON) as gateway:
         gateway.start_upstreams()
-        rig = Rig(gateway, Faulty(tmp_path / "unused", Slot("http", "modern")), "modern")
+        rig = Rig(gateway, Faulty(tmp_path / "unused", Place("http", "modern")), "modern")
         with anyio.fail_after(SETTLE_S):
             await rig.settle()
         yield rig
@@ -122,7 +122,7 @@ async def test_a_certificate_that_proves_nothing_is_refused(
 @pytest.mark.parametrize("era", ["handshake", "modern"])
 async def test_a_server_with_a_good_certificate_is_used(tmp_path: Path, authority: Authority, era: str) -> None:
     """Call after call over TLS, on connections that are kept."""
-    faulty = Faulty(tmp_path / "faulty", Slot("http", era))
+    faulty = Faulty(tmp_path / "faulty", Place("http", era))
     async with (
         faulty.opened() as entry,
         listening(authority.context("good"), int(entry["url"].split(":")[2].split("/")[0])) as (port, told),
@@ -163,7 +163,7 @@ KINDS = pytest.mark.parametrize(("kind", "path"), [("http", "mcp"), ("sse", "sse
 @asynccontextmanager
 async def reached(tmp_path: Path, kind: str, path: str, bound: str, named: str) -> AsyncIterator[tuple[Rig, Faulty]]:
     """A gateway whose one server, at the address `bound`, has a URL with the host `named`."""
-    faulty = Faulty(tmp_path / "faulty", Slot(kind, "handshake"))
+    faulty = Faulty(tmp_path / "faulty", Place(kind, "handshake"))
     async with faulty.opened() as entry:
         behind = int(entry["url"].split(":")[2].split("/")[0])
         async with (

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from modes import Slot
+from modes import Place
 from rig import ENVIRON, Rig, opened_rig
 
 from smart_mcp_proxy.fastmcp_compat.server import Inbound
@@ -97,7 +97,7 @@ def anyio_backend() -> str:
 @pytest.fixture(scope="module")
 async def rig(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Rig]:
     """A gateway that has met the faulty server in good health."""
-    async with opened_rig(tmp_path_factory.mktemp("lists"), Slot("http", "modern")) as opened:
+    async with opened_rig(tmp_path_factory.mktemp("lists"), Place("http", "modern")) as opened:
         yield opened
 
 
@@ -210,7 +210,7 @@ async def test_what_a_definition_points_to_is_never_fetched(
     with socket.create_server(("127.0.0.1", 0)) as elsewhere:
         elsewhere.setblocking(False)
         monkeypatch.setitem(ENVIRON, "ELSEWHERE_PORT", str(elsewhere.getsockname()[1]))
-        async with opened_rig(tmp_path, Slot("http", "modern")) as rig:
+        async with opened_rig(tmp_path, Place("http", "modern")) as rig:
             await met(rig, fault)
             assert str(elsewhere.getsockname()[1]).encode() in rig.gateway.visible.find("faulty:effect").raw
             assert "faulty:effect" in await listed(rig)
@@ -230,7 +230,7 @@ async def test_a_hint_that_is_no_boolean_says_nothing(rig: Rig, hints: dict[str,
 
 async def test_what_a_server_calls_itself_is_no_identity(tmp_path: Path) -> None:
     """B84: a megabyte of it is cut, and two that call themselves alike stay two."""
-    async with opened_rig(tmp_path, Slot("stdio", "handshake")) as rig:
+    async with opened_rig(tmp_path, Place("stdio", "handshake")) as rig:
         faulty, neighbour = sorted(rig.gateway.status().servers, key=lambda server: server.name)
         assert faulty.server_info == neighbour.server_info == "faulty 1"
         for tool in ("faulty:effect", "neighbour:effect"):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import anyio
 import pytest
-from modes import Slot
+from modes import Place
 from rig import Rig, opened_rig
 
 from smart_mcp_proxy.models import CallRequest
@@ -27,7 +27,7 @@ async def outcome_of(rig: Rig, nonce: str) -> tuple[str, str]:
 @pytest.mark.parametrize("fault", ["call 500-before", "call 503"])
 async def test_a_poison_pill_is_left_alone_and_its_neighbour_served(tmp_path: Path, fault: str) -> None:
     """It connects, and every call fails: after five at most the rest is refused unsent; then one is let through."""
-    async with opened_rig(tmp_path, Slot("http", "modern")) as rig:
+    async with opened_rig(tmp_path, Place("http", "modern")) as rig:
         rig.faulty.switch(fault)
         beside = asyncio.ensure_future(rig.neighbour(BAD_CALLS))
         nonces = [rig.nonce() for _ in range(BAD_CALLS)]
@@ -49,7 +49,7 @@ async def test_a_poison_pill_is_left_alone_and_its_neighbour_served(tmp_path: Pa
 
 async def test_new_limits_hold_at_once_and_drop_no_call_under_way(tmp_path: Path) -> None:
     """The server is not restarted for them; a waiting call goes as soon as it may."""
-    async with opened_rig(tmp_path, Slot("stdio", "handshake")) as rig:
+    async with opened_rig(tmp_path, Place("stdio", "handshake")) as rig:
         calls, fleet = rig.gateway.calls, rig.gateway.fleet
         upstream = fleet.get("faulty")
         assert upstream is not None

@@ -5,7 +5,7 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
-from modes import MODES, Slot
+from modes import MODES, Place
 from rig import opened_rig
 
 from smart_mcp_proxy.upstream.opening import MAX_MESSAGE_BYTES
@@ -36,7 +36,7 @@ def large() -> list[object]:
 
 
 @pytest.mark.parametrize(("fault", "place"), large())
-async def test_a_large_answer_leaves_no_memory_behind(tmp_path: Path, fault: str, place: Slot) -> None:
+async def test_a_large_answer_leaves_no_memory_behind(tmp_path: Path, fault: str, place: Place) -> None:
     """F30, F31: of 32 MiB, of 200 MiB unpacked, of bytes without end."""
     async with opened_rig(tmp_path, place) as rig:
         assert (await rig.call(rig.nonce())).outcome == "ok"

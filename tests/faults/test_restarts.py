@@ -8,7 +8,7 @@ from pathlib import Path
 
 import anyio
 import pytest
-from modes import Slot
+from modes import Place
 from rig import VERSIONS, Answer, Rig, opened_rig
 
 from smart_mcp_proxy.fastmcp_compat.server import Inbound
@@ -47,7 +47,7 @@ async def read(rig: Rig, nonce: str) -> tuple[str, str]:
 
 async def test_a_server_that_cannot_be_read_any_more_is_started_anew(tmp_path: Path) -> None:
     """F28: each such answer fails its call at once; the fifth within a minute ends the session, and says so."""
-    async with opened_rig(tmp_path, Slot("stdio", "modern")) as rig:
+    async with opened_rig(tmp_path, Place("stdio", "modern")) as rig:
         rig.faulty.switch("call garbled")
         for _ in range(GARBLED - 1):
             answer = await rig.call(rig.nonce())
@@ -70,7 +70,7 @@ async def test_a_server_that_cannot_be_read_any_more_is_started_anew(tmp_path: P
 
 async def test_answers_that_are_only_too_long_are_no_reason_to_start_anew(tmp_path: Path) -> None:
     """F28, F30: they can be read; the one who asked for less is not to pay for it."""
-    async with opened_rig(tmp_path, Slot("stdio", "modern")) as rig:
+    async with opened_rig(tmp_path, Place("stdio", "modern")) as rig:
         rig.faulty.switch("call 32-mib")
         for _ in range(GARBLED):
             with anyio.fail_after(10):
@@ -82,7 +82,7 @@ async def test_answers_that_are_only_too_long_are_no_reason_to_start_anew(tmp_pa
 
 async def test_a_tool_that_ends_its_server_takes_no_other_tool_with_it(tmp_path: Path) -> None:
     """F16: five ends within a minute, each call sent once; the pauses grow, and the other tool is served after them."""
-    async with opened_rig(tmp_path, Slot("stdio", "modern")) as rig:
+    async with opened_rig(tmp_path, Place("stdio", "modern")) as rig:
         rig.faulty.switch("call crash-on-effect")
         ends = 0
         with anyio.fail_after(BACK_S):
@@ -102,7 +102,7 @@ async def test_a_tool_that_ends_its_server_takes_no_other_tool_with_it(tmp_path:
 @pytest.mark.parametrize("fault", ["call reset", "call 503", "call reset-before"])
 async def test_what_may_have_arrived_is_not_sent_again_even_if_it_only_reads(tmp_path: Path, fault: str) -> None:
     """F15: once, and the caller is told that it is not known."""
-    async with opened_rig(tmp_path, Slot("http", "modern")) as rig:
+    async with opened_rig(tmp_path, Place("http", "modern")) as rig:
         rig.faulty.switch("list more-read-only")
         await rig.reconnect()
         await rig.settle()
@@ -113,7 +113,7 @@ async def test_what_may_have_arrived_is_not_sent_again_even_if_it_only_reads(tmp
 
 async def test_what_was_not_sent_goes_to_the_server_that_came_back(tmp_path: Path) -> None:
     """F15: the server is gone before the call: it waits for the next one's start, and is carried out there, once."""
-    async with opened_rig(tmp_path, Slot("stdio", "modern")) as rig:
+    async with opened_rig(tmp_path, Place("stdio", "modern")) as rig:
         rig.faulty.switch("call exit-after")
         assert (await rig.call(rig.nonce())).outcome == "ok"
         with anyio.fail_after(10):

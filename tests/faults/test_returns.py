@@ -9,7 +9,7 @@ from pathlib import Path
 
 import anyio
 import pytest
-from modes import Slot
+from modes import Place
 from rig import ENVIRON, PROGRAMS, Faulty, Rig, opened_rig
 
 from smart_mcp_proxy.gateway import open_gateway
@@ -34,7 +34,7 @@ async def back_after(rig: Rig) -> float:
 @pytest.mark.parametrize("era", ["handshake", "modern"])
 async def test_an_http_server_that_restarts_on_its_port_is_used_again_at_once(tmp_path: Path, era: str) -> None:
     """While it is away calls fail at once, and nothing of them was sent."""
-    async with opened_rig(tmp_path, Slot("http", era)) as rig:
+    async with opened_rig(tmp_path, Place("http", era)) as rig:
         assert (await rig.call(rig.nonce())).outcome == "ok"
         await rig.faulty.kill()
         for _ in range(5):
@@ -48,7 +48,7 @@ async def test_an_http_server_that_restarts_on_its_port_is_used_again_at_once(tm
 
 async def test_a_child_that_dies_again_and_again_comes_back_each_time(tmp_path: Path) -> None:
     """Every call ends at once, and a good one follows."""
-    async with opened_rig(tmp_path, Slot("stdio", "modern")) as rig:
+    async with opened_rig(tmp_path, Place("stdio", "modern")) as rig:
         for _ in range(2):
             rig.faulty.switch("call killed")
             answer = await rig.call(rig.nonce())
@@ -60,7 +60,7 @@ async def test_a_child_that_dies_again_and_again_comes_back_each_time(tmp_path: 
 async def test_a_program_that_is_installed_later_is_started_then(tmp_path: Path) -> None:
     """No restart of the gateway is needed."""
     program = tmp_path / "later"
-    faulty = Faulty(tmp_path / "faulty", Slot("stdio", "modern"))
+    faulty = Faulty(tmp_path / "faulty", Place("stdio", "modern"))
     entry = {"command": str(program), "args": ["-S", str(PROGRAMS / "on_stdio.py"), str(tmp_path / "faulty"), "modern"]}
     loaded = load_servers(json.dumps({"mcpServers": {"faulty": entry}}))
     async with open_gateway(Settings(data_dir=tmp_path / "data"), loaded.servers, environ=ENVIRON) as gateway:
@@ -79,7 +79,7 @@ async def test_a_program_that_is_installed_later_is_started_then(tmp_path: Path)
 @pytest.mark.parametrize("era", ["handshake", "modern"])
 async def test_answers_in_reverse_and_twice_reach_their_callers_only(tmp_path: Path, era: str) -> None:
     """Thirty-two callers at a time, each with its own answer."""
-    async with opened_rig(tmp_path, Slot("stdio", era)) as rig:
+    async with opened_rig(tmp_path, Place("stdio", era)) as rig:
         rig.faulty.switch("call reversed-in-eights")
         for _ in range(5):
             nonces = [rig.nonce() for _ in range(32)]
@@ -92,7 +92,7 @@ async def test_answers_in_reverse_and_twice_reach_their_callers_only(tmp_path: P
 
 async def test_a_call_that_is_given_up_is_cancelled_at_the_server(tmp_path: Path) -> None:
     """The server reads which request nobody waits for."""
-    async with opened_rig(tmp_path, Slot("stdio", "handshake")) as rig:
+    async with opened_rig(tmp_path, Place("stdio", "handshake")) as rig:
         rig.faulty.switch("call hang")
         nonce = rig.nonce()
         assert (await rig.call(nonce)).outcome == "upstream_timeout"
@@ -110,7 +110,7 @@ async def test_a_call_that_is_given_up_is_cancelled_at_the_server(tmp_path: Path
 @pytest.mark.parametrize("era", ["handshake", "modern"])
 async def test_a_list_that_flaps_ends_as_it_was_last(tmp_path: Path, transport: str, era: str) -> None:
     """Announced with thousands of notifications that say the same; the catalogue has what the server last listed."""
-    async with opened_rig(tmp_path, Slot(transport, era)) as rig:
+    async with opened_rig(tmp_path, Place(transport, era)) as rig:
         for fault in ("list 5000-tools", "list none", "list 5000-tools", "list names-odd"):
             rig.faulty.switch(fault)
             await rig.reconnect()
@@ -126,7 +126,7 @@ async def test_a_list_that_flaps_ends_as_it_was_last(tmp_path: Path, transport: 
 
 async def test_the_gateways_own_credentials_and_callers_never_reach_a_server(tmp_path: Path) -> None:
     """What an HTTP server hears is its configured headers and the protocol's, nothing else."""
-    async with opened_rig(tmp_path, Slot("http", "modern")) as rig:
+    async with opened_rig(tmp_path, Place("http", "modern")) as rig:
         await rig.call(rig.nonce())
         heard = {name for entry in rig.faulty.wire() for name in entry["headers"]}
     assert not heard & {"authorization", "cookie", "x-api-key", "x-forwarded-for", "forwarded", "origin", "referer"}

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from modes import MODES, SAMPLE, TOXICS, Mode, Slot
+from modes import MODES, SAMPLE, TOXICS, Mode, Place
 from rig import PROGRAMS, settled
 from sweep import meet, table
 
@@ -46,7 +46,7 @@ def sampled() -> list[Any]:
 
 
 @pytest.mark.parametrize(("mode", "place"), sampled())
-async def test_a_fault_costs_one_call_at_most(tmp_path: Path, mode: Mode, place: Slot) -> None:
+async def test_a_fault_costs_one_call_at_most(tmp_path: Path, mode: Mode, place: Place) -> None:
     """In time, true, own; then a good call; and a neighbour that hardly notices."""
     finding = await meet(tmp_path, mode, place, neighbour_calls=SAMPLE_CALLS, noise_s=SAMPLE_NOISE_S)
     assert not finding.problems, str(finding)

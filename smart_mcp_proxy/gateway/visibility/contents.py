@@ -10,7 +10,7 @@ import msgspec
 from smart_mcp_proxy.catalog import Catalog, Snapshot
 from smart_mcp_proxy.errors import RequestError
 from smart_mcp_proxy.gateway.shared.refusals import content_changed, content_unlisted, content_withheld
-from smart_mcp_proxy.gateway.visibility.cursors import Slot, cursor_after, place_of
+from smart_mcp_proxy.gateway.visibility.cursors import Position, cursor_after, place_of
 from smart_mcp_proxy.gateway.visibility.uri_templates import (
     canonical,
     covers,
@@ -55,7 +55,7 @@ class Item(NamedTuple):
     definition: Mapping[str, Any]
 
     @property
-    def place(self) -> Slot:
+    def place(self) -> Position:
         """Place in its list."""
         return self.server, self.record.id
 

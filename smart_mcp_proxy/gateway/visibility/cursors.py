@@ -6,18 +6,18 @@ import msgspec
 
 from smart_mcp_proxy.errors import RequestError
 
-__all__ = ["Slot", "cursor_after", "place_of", "unknown_cursor"]
+__all__ = ["Position", "cursor_after", "place_of", "unknown_cursor"]
 
-Slot = tuple[str, int]
+Position = tuple[str, int]
 """Where an item stands in its list: its server and id."""
 
 
-def cursor_after(place: Slot) -> str:
+def cursor_after(place: Position) -> str:
     """The cursor of the page that begins after the item in this place."""
     return msgspec.json.encode(place).hex()
 
 
-def place_of(cursor: str) -> Slot:
+def place_of(cursor: str) -> Position:
     """The place after which a page begins.
 
     Raises:
@@ -34,4 +34,4 @@ def unknown_cursor() -> RequestError:
     return RequestError("The cursor is not one that this list gave.", hint="Leave it out to begin with the first page.")
 
 
-_places: Final[msgspec.json.Decoder[Slot]] = msgspec.json.Decoder(Slot)
+_places: Final[msgspec.json.Decoder[Position]] = msgspec.json.Decoder(Position)

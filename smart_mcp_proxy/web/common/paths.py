@@ -9,12 +9,12 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from smart_mcp_proxy.fastmcp_compat.paths import serving_path
 from smart_mcp_proxy.models import Principal
 
-__all__ = ["SlotPool", "not_found"]
+__all__ = ["ServedPaths", "not_found"]
 
 _SHOWN_CHARS = 100
 
 
-class SlotPool:
+class ServedPaths:
     """Takes the place out of a request's path, so that all of them are served by the one endpoint.
 
     Args:

@@ -6,9 +6,9 @@ Each fault is a generator of messages, whole as they go on the wire; a number am
 import json
 from collections.abc import Callable, Iterator
 
-from server import ContentRequest, dump
+from server import Ask, dump
 
-Fault = Callable[[ContentRequest], Iterator[bytes | float]]
+Fault = Callable[[Ask], Iterator[bytes | float]]
 ANSWERS: dict[str, Fault] = {}
 STREAMED: set[str] = set()
 """Faults of several messages or with pauses: over HTTP they need an event stream."""
@@ -27,10 +27,10 @@ def answer(name: str, *, streamed: bool = False) -> Callable[[Fault], Fault]:
     return register
 
 
-def simple(name: str, make: Callable[[ContentRequest], bytes]) -> None:
+def simple(name: str, make: Callable[[Ask], bytes]) -> None:
     """Registers a fault of one message."""
 
-    def fault(ask: ContentRequest) -> Iterator[bytes]:
+    def fault(ask: Ask) -> Iterator[bytes]:
         yield make(ask)
 
     ANSWERS[name] = fault
@@ -40,30 +40,30 @@ def simple(name: str, make: Callable[[ContentRequest], bytes]) -> None:
 
 
 @answer("hang-before")
-def hang_before(ask: ContentRequest) -> Iterator[bytes | float]:
+def hang_before(ask: Ask) -> Iterator[bytes | float]:
     yield from ()
 
 
 @answer("hang")
-def hang(ask: ContentRequest) -> Iterator[bytes | float]:
+def hang(ask: Ask) -> Iterator[bytes | float]:
     assert ask.good
     yield from ()
 
 
 @answer("slow", streamed=True)
-def slow(ask: ContentRequest) -> Iterator[bytes | float]:
+def slow(ask: Ask) -> Iterator[bytes | float]:
     yield 0.5
     yield dump(ask.good)
 
 
 @answer("late")
-def late(ask: ContentRequest) -> Iterator[bytes | float]:
+def late(ask: Ask) -> Iterator[bytes | float]:
     ask.server.hold(dump(ask.good))
     yield from ()
 
 
 @answer("progress-for-ever", streamed=True)
-def progress_for_ever(ask: ContentRequest) -> Iterator[bytes | float]:
+def progress_for_ever(ask: Ask) -> Iterator[bytes | float]:
     assert ask.good
     step = 0
     while ask.is_on():
@@ -72,7 +72,7 @@ def progress_for_ever(ask: ContentRequest) -> Iterator[bytes | float]:
         yield TICK_S
 
 
-def progress(ask: ContentRequest, step: float) -> bytes:
+def progress(ask: Ask, step: float) -> bytes:
     params = {"progressToken": ask.params.get("_meta", {}).get("progressToken"), "progress": step}
     return dump({"jsonrpc": "2.0", "method": "notifications/progress", "params": params})
 
@@ -81,19 +81,19 @@ def progress(ask: ContentRequest, step: float) -> bytes:
 
 
 @answer("progress-storm", streamed=True)
-def progress_storm(ask: ContentRequest) -> Iterator[bytes | float]:
+def progress_storm(ask: Ask) -> Iterator[bytes | float]:
     yield from (progress(ask, step) for step in range(20_000))
     yield dump(ask.good)
 
 
 @answer("changed-storm", streamed=True)
-def changed_storm(ask: ContentRequest) -> Iterator[bytes | float]:
+def changed_storm(ask: Ask) -> Iterator[bytes | float]:
     yield from (ask.server.tools_changed() for _ in range(20_000))
     yield dump(ask.good)
 
 
 @answer("asks-back", streamed=True)
-def asks_back(ask: ContentRequest) -> Iterator[bytes | float]:
+def asks_back(ask: Ask) -> Iterator[bytes | float]:
     methods = ("ping", "sampling/createMessage", "elicitation/create", "roots/list", "unknown/method")
     for number, method in enumerate(methods):
         yield dump({"jsonrpc": "2.0", "id": f"back-{number}", "method": method, "params": {}})
@@ -102,7 +102,7 @@ def asks_back(ask: ContentRequest) -> Iterator[bytes | float]:
 
 
 @answer("unsolicited", streamed=True)
-def unsolicited(ask: ContentRequest) -> Iterator[bytes | float]:
+def unsolicited(ask: Ask) -> Iterator[bytes | float]:
     stolen = {"content": [{"type": "text", "text": "stolen"}]}
     ids = [ask.id + 1, ask.id - 1, 0, -1, "x", [], True, {}] if isinstance(ask.id, int) else [0, "x"]
     for other in ids:
@@ -111,7 +111,7 @@ def unsolicited(ask: ContentRequest) -> Iterator[bytes | float]:
 
 
 @answer("twice", streamed=True)
-def twice(ask: ContentRequest) -> Iterator[bytes | float]:
+def twice(ask: Ask) -> Iterator[bytes | float]:
     yield dump(ask.good)
     yield ask.with_result(content=[{"type": "text", "text": "second"}])
 
@@ -140,12 +140,12 @@ simple("32-mib-id-last", lambda ask: b'{"result":{"t":"%s"},"jsonrpc":"2.0","id"
     b"x" * (32 * MEBIBYTE) if ask.good else b"", ask.id))  # fmt: skip
 
 
-def with_depth(ask: ContentRequest, member: bytes, depth: int, before: bytes = b"") -> bytes:
+def with_depth(ask: Ask, member: bytes, depth: int, before: bytes = b"") -> bytes:
     value = b'{"n": ' + b"[" * depth + b"]" * depth + b"}, "
     return dump(ask.good).replace(b'"content"', before + b'"' + member + b'": ' + value + b'"content"')
 
 
-def big(ask: ContentRequest, mebibytes: int) -> bytes:
+def big(ask: Ask, mebibytes: int) -> bytes:
     more = {"type": "text", "text": "x" * (mebibytes * MEBIBYTE)}
     return ask.with_result(content=[*ask.result.get("content", ()), more])
 
@@ -225,7 +225,7 @@ besides("control-characters", {"type": "text", "text": "\x00\x1b[2J\u202e\U000e0
 besides("20000-parts", *({"type": "text", "text": "x"} for _ in range(20_000)))
 
 
-def deep_schema(ask: ContentRequest) -> bytes:
+def deep_schema(ask: Ask) -> bytes:
     depth = 3_000
     schema = b'{"type": "object", "properties": {"a": ' * depth + b"{}" + b"}}" * depth
     return dump(ask.good).replace(b'"tools": [', b'"tools": [{"name": "odd", "inputSchema": ' + schema + b"}, ")

@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable
 
 from answers import MEBIBYTE, TICK_S
 from exchange import Connection
-from server import ContentRequest, dump
+from server import Ask, dump
 
-FaultOverHttp = Callable[[Connection, ContentRequest], Awaitable[None]]
+FaultOverHttp = Callable[[Connection, Ask], Awaitable[None]]
 FAULTS: dict[str, FaultOverHttp] = {}
 BOMB_MEBIBYTES = 200
 ELSEWHERE = "http://localhost.invalid/mcp"
@@ -23,7 +23,7 @@ def fault(function: FaultOverHttp) -> FaultOverHttp:
 def status(name: str, code: int, *, executes: bool = False, **headers: str) -> None:
     """Registers an answer with this status; a server that `executes` did the work first."""
 
-    async def answer(connection: Connection, ask: ContentRequest) -> None:
+    async def answer(connection: Connection, ask: Ask) -> None:
         assert not executes or ask.good
         named = {key.replace("_", "-"): value for key, value in headers.items()}
         await connection.status(code, b"<h1>no</h1>", {"Content-Type": "text/html", **named})
@@ -57,31 +57,31 @@ status("redirect-nowhere", 307)
 
 
 @fault
-async def rpc_error_400(connection: Connection, ask: ContentRequest) -> None:
+async def rpc_error_400(connection: Connection, ask: Ask) -> None:
     await connection.status(400, ask.with_envelope(result=None, error={"code": -32602, "message": "refused"}),
                             {"Content-Type": "application/json"})  # fmt: skip
 
 
 @fault
-async def reset_before(connection: Connection, ask: ContentRequest) -> None:
+async def reset_before(connection: Connection, ask: Ask) -> None:
     connection.reset()
 
 
 @fault
-async def reset(connection: Connection, ask: ContentRequest) -> None:
+async def reset(connection: Connection, ask: Ask) -> None:
     assert ask.good
     connection.reset()
 
 
 @fault
-async def reset_in_head(connection: Connection, ask: ContentRequest) -> None:
+async def reset_in_head(connection: Connection, ask: Ask) -> None:
     assert ask.good
     await connection.send(b"HTTP/1.1 200 OK\r\nContent-Ty")
     connection.reset()
 
 
 @fault
-async def reset_in_body(connection: Connection, ask: ContentRequest) -> None:
+async def reset_in_body(connection: Connection, ask: Ask) -> None:
     body = dump(ask.good)
     await connection.head(200, {"Content-Type": "application/json", "Content-Length": str(len(body))})
     await connection.send(body[:20])
@@ -89,20 +89,20 @@ async def reset_in_body(connection: Connection, ask: ContentRequest) -> None:
 
 
 @fault
-async def close_silently(connection: Connection, ask: ContentRequest) -> None:
+async def close_silently(connection: Connection, ask: Ask) -> None:
     assert ask.good
     connection.close()
 
 
 @fault
-async def close_after(connection: Connection, ask: ContentRequest) -> None:
+async def close_after(connection: Connection, ask: Ask) -> None:
     """Answers, and does not keep the connection, which it had promised."""
     await connection.json(dump(ask.good))
     connection.close()
 
 
 @fault
-async def truncated(connection: Connection, ask: ContentRequest) -> None:
+async def truncated(connection: Connection, ask: Ask) -> None:
     body = dump(ask.good)
     await connection.head(200, {"Content-Type": "application/json", "Content-Length": str(len(body) + 10)})
     await connection.send(body)
@@ -110,7 +110,7 @@ async def truncated(connection: Connection, ask: ContentRequest) -> None:
 
 
 @fault
-async def length_short(connection: Connection, ask: ContentRequest) -> None:
+async def length_short(connection: Connection, ask: Ask) -> None:
     body = dump(ask.good)
     await connection.head(200, {"Content-Type": "application/json", "Content-Length": str(len(body) - 5)})
     await connection.send(body)
@@ -118,67 +118,67 @@ async def length_short(connection: Connection, ask: ContentRequest) -> None:
 
 
 @fault
-async def length_word(connection: Connection, ask: ContentRequest) -> None:
+async def length_word(connection: Connection, ask: Ask) -> None:
     await connection.head(200, {"Content-Type": "application/json", "Content-Length": "many"})
     await connection.send(dump(ask.good))
     connection.close()
 
 
 @fault
-async def length_missing(connection: Connection, ask: ContentRequest) -> None:
+async def length_missing(connection: Connection, ask: Ask) -> None:
     await connection.head(200, {"Content-Type": "application/json"})
     await connection.send(dump(ask.good))
     connection.close()
 
 
 @fault
-async def header_200_kb(connection: Connection, ask: ContentRequest) -> None:
+async def header_200_kb(connection: Connection, ask: Ask) -> None:
     await connection.json(dump(ask.good), **{"X-Long": "x" * 200_000})
 
 
 @fault
-async def headers_10000(connection: Connection, ask: ContentRequest) -> None:
+async def headers_10000(connection: Connection, ask: Ask) -> None:
     await connection.json(dump(ask.good), **{f"X-{number}": "x" for number in range(10_000)})
 
 
 @fault
-async def no_http(connection: Connection, ask: ContentRequest) -> None:
+async def no_http(connection: Connection, ask: Ask) -> None:
     assert ask.good
     await connection.send(b"SSH-2.0-OpenSSH_9.2\r\n")
     connection.close()
 
 
 @fault
-async def answers_1xx(connection: Connection, ask: ContentRequest) -> None:
+async def answers_1xx(connection: Connection, ask: Ask) -> None:
     await connection.send(b"HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n" * 20)
     await connection.json(dump(ask.good))
 
 
 @fault
-async def wrong_type(connection: Connection, ask: ContentRequest) -> None:
+async def wrong_type(connection: Connection, ask: Ask) -> None:
     await connection.status(200, dump(ask.good), {"Content-Type": "text/plain"})
 
 
 @fault
-async def no_type(connection: Connection, ask: ContentRequest) -> None:
+async def no_type(connection: Connection, ask: Ask) -> None:
     await connection.status(200, dump(ask.good))
 
 
 @fault
-async def empty(connection: Connection, ask: ContentRequest) -> None:
+async def empty(connection: Connection, ask: Ask) -> None:
     assert ask.good
     await connection.json(b"")
 
 
 @fault
-async def gzip_bomb(connection: Connection, ask: ContentRequest) -> None:
+async def gzip_bomb(connection: Connection, ask: Ask) -> None:
     assert ask.good
     packed = gzip.compress(b" " * (BOMB_MEBIBYTES * MEBIBYTE), 9)
     await connection.json(packed, **{"Content-Encoding": "gzip"})
 
 
 @fault
-async def endless_body(connection: Connection, ask: ContentRequest) -> None:
+async def endless_body(connection: Connection, ask: Ask) -> None:
     """Megabyte after megabyte, until the other side has enough."""
     assert ask.good
     await connection.head(200, {"Content-Type": "application/json", "Transfer-Encoding": "chunked"})
@@ -188,7 +188,7 @@ async def endless_body(connection: Connection, ask: ContentRequest) -> None:
 
 
 @fault
-async def chunk_bad(connection: Connection, ask: ContentRequest) -> None:
+async def chunk_bad(connection: Connection, ask: Ask) -> None:
     assert ask.good
     await connection.head(200, {"Content-Type": "application/json", "Transfer-Encoding": "chunked"})
     await connection.send(b"zz\r\nno chunk\r\n")
@@ -196,7 +196,7 @@ async def chunk_bad(connection: Connection, ask: ContentRequest) -> None:
 
 
 @fault
-async def chunk_bad_later(connection: Connection, ask: ContentRequest) -> None:
+async def chunk_bad_later(connection: Connection, ask: Ask) -> None:
     """The head has arrived when the body turns out to be nonsense."""
     assert ask.good
     await connection.head(200, {"Content-Type": "application/json", "Transfer-Encoding": "chunked"})
@@ -206,7 +206,7 @@ async def chunk_bad_later(connection: Connection, ask: ContentRequest) -> None:
 
 
 @fault
-async def drip(connection: Connection, ask: ContentRequest) -> None:
+async def drip(connection: Connection, ask: Ask) -> None:
     body = dump(ask.good)
     await connection.head(200, {"Content-Type": "application/json", "Content-Length": str(len(body))})
     while ask.is_on() and len(body) > 1:
@@ -217,7 +217,7 @@ async def drip(connection: Connection, ask: ContentRequest) -> None:
 
 
 @fault
-async def drip_head(connection: Connection, ask: ContentRequest) -> None:
+async def drip_head(connection: Connection, ask: Ask) -> None:
     assert ask.good
     await connection.send(b"HTTP/1.1 200 OK\r\n")
     while ask.is_on():
@@ -227,7 +227,7 @@ async def drip_head(connection: Connection, ask: ContentRequest) -> None:
 
 
 @fault
-async def sse_cut(connection: Connection, ask: ContentRequest) -> None:
+async def sse_cut(connection: Connection, ask: Ask) -> None:
     """The stream ends in good order without an answer in it."""
     assert ask.good
     await connection.begin_stream()
@@ -236,14 +236,14 @@ async def sse_cut(connection: Connection, ask: ContentRequest) -> None:
 
 
 @fault
-async def sse_reset(connection: Connection, ask: ContentRequest) -> None:
+async def sse_reset(connection: Connection, ask: Ask) -> None:
     await connection.begin_stream()
     await connection.chunk(b"event: message\ndata: " + dump(ask.good)[:20])
     connection.reset()
 
 
 @fault
-async def sse_half_event(connection: Connection, ask: ContentRequest) -> None:
+async def sse_half_event(connection: Connection, ask: Ask) -> None:
     """The answer is whole, the blank line that ends its event is not there."""
     await connection.begin_stream()
     await connection.chunk(b"data: " + dump(ask.good) + b"\n")
@@ -251,7 +251,7 @@ async def sse_half_event(connection: Connection, ask: ContentRequest) -> None:
 
 
 @fault
-async def sse_keep_alive(connection: Connection, ask: ContentRequest) -> None:
+async def sse_keep_alive(connection: Connection, ask: Ask) -> None:
     """Comments, and never an answer."""
     assert ask.good
     await connection.begin_stream()
@@ -262,7 +262,7 @@ async def sse_keep_alive(connection: Connection, ask: ContentRequest) -> None:
 
 
 @fault
-async def sse_drip(connection: Connection, ask: ContentRequest) -> None:
+async def sse_drip(connection: Connection, ask: Ask) -> None:
     event = b"data: " + dump(ask.good) + b"\n\n"
     await connection.begin_stream()
     while ask.is_on() and len(event) > 1:
@@ -274,7 +274,7 @@ async def sse_drip(connection: Connection, ask: ContentRequest) -> None:
 
 
 @fault
-async def sse_endless_event(connection: Connection, ask: ContentRequest) -> None:
+async def sse_endless_event(connection: Connection, ask: Ask) -> None:
     assert ask.good
     await connection.begin_stream()
     while ask.is_on():
@@ -283,7 +283,7 @@ async def sse_endless_event(connection: Connection, ask: ContentRequest) -> None
 
 
 @fault
-async def sse_carriage_returns(connection: Connection, ask: ContentRequest) -> None:
+async def sse_carriage_returns(connection: Connection, ask: Ask) -> None:
     await connection.begin_stream()
     for piece in (b"\xef\xbb\xbf:hi\r\rid: 1\r", b"data: ", dump(ask.good), b"\r", b"\r"):
         await connection.chunk(piece)
@@ -291,7 +291,7 @@ async def sse_carriage_returns(connection: Connection, ask: ContentRequest) -> N
 
 
 @fault
-async def sse_resumable_cut(connection: Connection, ask: ContentRequest) -> None:
+async def sse_resumable_cut(connection: Connection, ask: Ask) -> None:
     """Promises to go on and never does: who asks again for the rest is told that there is none."""
     assert ask.good
     await connection.begin_stream()
@@ -300,11 +300,11 @@ async def sse_resumable_cut(connection: Connection, ask: ContentRequest) -> None
 
 
 @fault
-async def crash(connection: Connection, ask: ContentRequest) -> None:
+async def crash(connection: Connection, ask: Ask) -> None:
     assert ask.good
     os._exit(7)
 
 
 @fault
-async def crash_before(connection: Connection, ask: ContentRequest) -> None:
+async def crash_before(connection: Connection, ask: Ask) -> None:
     os._exit(7)

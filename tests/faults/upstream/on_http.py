@@ -13,7 +13,7 @@ from typing import Any
 from exchange import Connection, Request, read_request
 from http_faults import FAULTS
 from replies import is_streamed, knows, replies
-from server import ContentRequest, Server
+from server import Ask, Server
 
 LOOPBACK = "127.0.0.1"
 
@@ -62,9 +62,9 @@ class HttpServer:
             if message.get("id") is None or "method" not in message:
                 await connection.status(202)
             else:
-                await self._answer_ask(connection, ContentRequest(self._server, message))
+                await self._answer_ask(connection, Ask(self._server, message))
 
-    async def _answer_ask(self, connection: Connection, ask: ContentRequest) -> None:
+    async def _answer_ask(self, connection: Connection, ask: Ask) -> None:
         fault = ask.fault
         headers: dict[str, str] = {}
         if ask.method == "initialize" and self._server.era == "handshake":
@@ -84,7 +84,7 @@ class HttpServer:
             assert not fault or knows(fault), fault
             await self._reply(connection, ask, fault, headers)
 
-    async def _reply(self, connection: Connection, ask: ContentRequest, fault: str, headers: dict[str, str]) -> None:
+    async def _reply(self, connection: Connection, ask: Ask, fault: str, headers: dict[str, str]) -> None:
         messages: list[Any] = [] if is_streamed(fault) else list(replies(ask, fault))
         if len(messages) == 1:
             await connection.status(200, messages[0], {"Content-Type": "application/json", **headers})

@@ -14,12 +14,12 @@ from pathlib import Path
 from answers import MEBIBYTE
 from exchange import Connection, Request, read_request
 from replies import knows, replies
-from server import ContentRequest, Server, dump
+from server import Ask, Server, dump
 
 LOOPBACK = "127.0.0.1"
 STREAM_PATH = "/sse"
 ENDPOINT = "/messages?session="
-Streamed = Callable[[Connection, ContentRequest], Awaitable[None]]
+Streamed = Callable[[Connection, Ask], Awaitable[None]]
 FAULTS: dict[str, Streamed] = {}
 """What happens on the stream instead of an answer; the POST has been accepted."""
 POSTS: dict[str, int] = {"post-500": 500, "post-404": 404, "post-redirect": 307}
@@ -41,7 +41,7 @@ def fault(function: Streamed) -> Streamed:
 
 
 @fault
-async def stream_cut(stream: Connection, ask: ContentRequest) -> None:
+async def stream_cut(stream: Connection, ask: Ask) -> None:
     """The stream ends in good order in the middle of a call."""
     assert ask.good
     await stream.end_stream()
@@ -49,13 +49,13 @@ async def stream_cut(stream: Connection, ask: ContentRequest) -> None:
 
 
 @fault
-async def stream_reset(stream: Connection, ask: ContentRequest) -> None:
+async def stream_reset(stream: Connection, ask: Ask) -> None:
     await stream.chunk(b"event: message\ndata: " + dump(ask.good)[:20])
     stream.reset()
 
 
 @fault
-async def stream_endless_event(stream: Connection, ask: ContentRequest) -> None:
+async def stream_endless_event(stream: Connection, ask: Ask) -> None:
     assert ask.good
     while ask.is_on():
         await stream.chunk(b"data: " + b"x" * MEBIBYTE + b"\n")
@@ -63,7 +63,7 @@ async def stream_endless_event(stream: Connection, ask: ContentRequest) -> None:
 
 
 @fault
-async def stream_crash(stream: Connection, ask: ContentRequest) -> None:
+async def stream_crash(stream: Connection, ask: Ask) -> None:
     assert ask.good
     os._exit(7)
 
@@ -115,9 +115,9 @@ class SseServer:
         elif message.get("id") is None or "method" not in message:
             await connection.status(202)
         else:
-            await self._answer(connection, stream, ContentRequest(self._server, message))
+            await self._answer(connection, stream, Ask(self._server, message))
 
-    async def _answer(self, connection: Connection, stream: Connection, ask: ContentRequest) -> None:
+    async def _answer(self, connection: Connection, stream: Connection, ask: Ask) -> None:
         fault = ask.fault
         if fault in POSTS:
             await connection.status(POSTS[fault], b"", {"Location": "http://localhost.invalid/"})

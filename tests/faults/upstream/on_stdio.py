@@ -14,9 +14,9 @@ from pathlib import Path
 
 from answers import TICK_S
 from replies import knows, replies
-from server import ContentRequest, Server, dump
+from server import Ask, Server, dump
 
-FaultOnStdio = Callable[["Pipe", ContentRequest], Awaitable[None]]
+FaultOnStdio = Callable[["Pipe", Ask], Awaitable[None]]
 FAULTS: dict[str, FaultOnStdio] = {}
 STARTS: dict[str, Callable[[], None]] = {}
 LONGEST_LINE_BYTES = 64 << 20
@@ -50,35 +50,35 @@ def on_start(function: Callable[[], None]) -> Callable[[], None]:
 
 
 @on_call
-async def crash_before(pipe: Pipe, ask: ContentRequest) -> None:
+async def crash_before(pipe: Pipe, ask: Ask) -> None:
     os._exit(EXIT_CODE)
 
 
 @on_call
-async def crash(pipe: Pipe, ask: ContentRequest) -> None:
+async def crash(pipe: Pipe, ask: Ask) -> None:
     assert ask.good
     os._exit(EXIT_CODE)
 
 
 @on_call
-async def killed(pipe: Pipe, ask: ContentRequest) -> None:
+async def killed(pipe: Pipe, ask: Ask) -> None:
     assert ask.good
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 @on_call
-async def killed_before(pipe: Pipe, ask: ContentRequest) -> None:
+async def killed_before(pipe: Pipe, ask: Ask) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 @on_call
-async def exit_clean(pipe: Pipe, ask: ContentRequest) -> None:
+async def exit_clean(pipe: Pipe, ask: Ask) -> None:
     assert ask.good
     os._exit(0)
 
 
 @on_call
-async def crash_on_effect(pipe: Pipe, ask: ContentRequest) -> None:
+async def crash_on_effect(pipe: Pipe, ask: Ask) -> None:
     """One tool is the end of it, the others are not."""
     if ask.params["name"] == "effect":
         assert ask.good
@@ -87,46 +87,46 @@ async def crash_on_effect(pipe: Pipe, ask: ContentRequest) -> None:
 
 
 @on_call
-async def exit_after(pipe: Pipe, ask: ContentRequest) -> None:
+async def exit_after(pipe: Pipe, ask: Ask) -> None:
     """Answers, and is gone before the next call."""
     pipe.line(dump(ask.good))
     os._exit(0)
 
 
 @on_call
-async def crash_mid_line(pipe: Pipe, ask: ContentRequest) -> None:
+async def crash_mid_line(pipe: Pipe, ask: Ask) -> None:
     pipe.write(dump(ask.good)[:-20])
     os._exit(EXIT_CODE)
 
 
 @on_call
-async def late_after_crash(pipe: Pipe, ask: ContentRequest) -> None:
+async def late_after_crash(pipe: Pipe, ask: Ask) -> None:
     """The answer leaves in the next life, to an id of this one."""
     ask.server.hold(dump(ask.good))
     os._exit(EXIT_CODE)
 
 
 @on_call
-async def close_stdout(pipe: Pipe, ask: ContentRequest) -> None:
+async def close_stdout(pipe: Pipe, ask: Ask) -> None:
     assert ask.good
     os.close(1)
     os.open(os.devnull, os.O_WRONLY)
 
 
 @on_call
-async def close_stdin(pipe: Pipe, ask: ContentRequest) -> None:
+async def close_stdin(pipe: Pipe, ask: Ask) -> None:
     """Lives on and hears nothing any more."""
     assert ask.good
     os.close(0)
 
 
 @on_call
-async def stopped(pipe: Pipe, ask: ContentRequest) -> None:
+async def stopped(pipe: Pipe, ask: Ask) -> None:
     os.kill(os.getpid(), signal.SIGSTOP)
 
 
 @on_call
-async def drip(pipe: Pipe, ask: ContentRequest) -> None:
+async def drip(pipe: Pipe, ask: Ask) -> None:
     """A byte at a time for as long as the fault is on, then the rest at once."""
     left = dump(ask.good) + b"\n"
     while ask.is_on() and len(left) > 1:
@@ -137,7 +137,7 @@ async def drip(pipe: Pipe, ask: ContentRequest) -> None:
 
 
 @on_call
-async def reversed_in_eights(pipe: Pipe, ask: ContentRequest) -> None:
+async def reversed_in_eights(pipe: Pipe, ask: Ask) -> None:
     """Eight calls are answered together, the last one first, each twice."""
     held = ask.server.waiting
     held.append(dump(ask.good))
@@ -148,23 +148,23 @@ async def reversed_in_eights(pipe: Pipe, ask: ContentRequest) -> None:
 
 
 @on_call
-async def no_newline(pipe: Pipe, ask: ContentRequest) -> None:
+async def no_newline(pipe: Pipe, ask: Ask) -> None:
     pipe.write(dump(ask.good))
 
 
 @on_call
-async def split_line(pipe: Pipe, ask: ContentRequest) -> None:
+async def split_line(pipe: Pipe, ask: Ask) -> None:
     text = dump(ask.good)
     pipe.write(text[:40] + b"\n" + text[40:] + b"\n")
 
 
 @on_call
-async def pretty(pipe: Pipe, ask: ContentRequest) -> None:
+async def pretty(pipe: Pipe, ask: Ask) -> None:
     pipe.write(json.dumps(ask.good, indent=1).encode() + b"\n")
 
 
 @on_call
-async def noise(pipe: Pipe, ask: ContentRequest) -> None:
+async def noise(pipe: Pipe, ask: Ask) -> None:
     pipe.write(
         b'Listening on port 3000\n\n\t\n{"level": "info", "id": 1}\n{not json\n[1, 2]\n"text"\n\x1b[1mready\x1b[0m\n'
     )
@@ -172,33 +172,33 @@ async def noise(pipe: Pipe, ask: ContentRequest) -> None:
 
 
 @on_call
-async def noise_before_on_line(pipe: Pipe, ask: ContentRequest) -> None:
+async def noise_before_on_line(pipe: Pipe, ask: Ask) -> None:
     pipe.line(b"debug: " + dump(ask.good))
 
 
 @on_call
-async def noise_storm(pipe: Pipe, ask: ContentRequest) -> None:
+async def noise_storm(pipe: Pipe, ask: Ask) -> None:
     for _ in range(200):
         pipe.write(b"INFO request handled in 3 ms\n" * 500)
     pipe.line(dump(ask.good))
 
 
 @on_call
-async def stderr_storm(pipe: Pipe, ask: ContentRequest) -> None:
+async def stderr_storm(pipe: Pipe, ask: Ask) -> None:
     for _ in range(STDERR_LINES):
         os.write(2, STDERR_LINE)
     pipe.line(dump(ask.good))
 
 
 @on_call
-async def stderr_one_line(pipe: Pipe, ask: ContentRequest) -> None:
+async def stderr_one_line(pipe: Pipe, ask: Ask) -> None:
     for _ in range(STDERR_LINES):
         os.write(2, STDERR_LINE[:-1])
     pipe.line(dump(ask.good))
 
 
 @on_call
-async def orphan_then_crash(pipe: Pipe, ask: ContentRequest) -> None:
+async def orphan_then_crash(pipe: Pipe, ask: Ask) -> None:
     """Ends while a child of its own keeps the pipes open."""
     assert ask.good
     code = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(60)"
@@ -259,7 +259,7 @@ def downgrade() -> None:
 async def answered(pipe: Pipe, server: Server, message: dict[str, object]) -> None:
     if message.get("id") is None or "method" not in message:
         return
-    ask = ContentRequest(server, message)
+    ask = Ask(server, message)
     fault = ask.fault
     if ask.method == "subscriptions/listen":
         pipe.line(server.acknowledged(ask))

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from answers import ANSWERS, STREAMED
 from catalogs import CATALOGS, GREETINGS
-from server import ContentRequest, dump
+from server import Ask, dump
 
 __all__ = ["is_streamed", "knows", "replies"]
 
@@ -19,7 +19,7 @@ def is_streamed(fault: str) -> bool:
     return fault in STREAMED
 
 
-def replies(ask: ContentRequest, fault: str) -> Iterator[bytes | float]:
+def replies(ask: Ask, fault: str) -> Iterator[bytes | float]:
     """Messages as they go on the wire, and pauses in seconds."""
     if fault in ANSWERS:
         yield from ANSWERS[fault](ask)

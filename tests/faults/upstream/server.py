@@ -28,7 +28,7 @@ def dump(message: Any) -> bytes:
     return json.dumps(message).encode()
 
 
-class ContentRequest:
+class Ask:
     """One request; its good answer is made, and the call carried out, when somebody first wants it."""
 
     def __init__(self, server: "Server", message: dict[str, Any]) -> None:
@@ -139,7 +139,7 @@ class Server:
         meta = {"_meta": {META + "subscriptionId": self.listen_id}} if self.era == "modern" else {}
         return dump({"jsonrpc": "2.0", "method": "notifications/tools/list_changed", "params": meta})
 
-    def acknowledged(self, ask: ContentRequest) -> bytes:
+    def acknowledged(self, ask: Ask) -> bytes:
         """The answer to a new subscription, which stays open."""
         self.listen_id = ask.id
         params = {"notifications": ask.params["notifications"], "_meta": {META + "subscriptionId": ask.id}}
