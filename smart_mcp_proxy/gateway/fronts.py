@@ -14,7 +14,7 @@ __all__ = ["ToolSurfaces"]
 
 
 class ToolSurfaces:
-    """Keeps one front per view, as long as the view lives.
+    """Keeps one tool surface per view, as long as the view lives.
 
     Args:
         views: The whole catalog's view, the profiles', and parts of them.
@@ -29,7 +29,7 @@ class ToolSurfaces:
         self.whole = self._of(views.whole, "")
 
     def at(self, path: str, reach: Reach) -> ToolSurface | None:
-        """Return the front at the path of the whole catalog or a profile, as far as a reach goes; a look-up."""
+        """Return the surface at the path of the whole catalog or a profile, as far as a reach goes; a look-up."""
         view = self._views.at(path, reach)
         return None if view is None else self._of(view, path.removeprefix("p/"))
 
