@@ -16,7 +16,6 @@ from smart_mcp_proxy.gateway.activity.visitors import Visitors
 from smart_mcp_proxy.gateway.admin.agent_tokens import AgentTokens
 from smart_mcp_proxy.gateway.configuration import Configuration
 from smart_mcp_proxy.gateway.engines import available
-from smart_mcp_proxy.gateway.fronts import ToolSurfaces
 from smart_mcp_proxy.gateway.gateway import Gateway
 from smart_mcp_proxy.gateway.indexing.unused_config import Unmatched
 from smart_mcp_proxy.gateway.parts import (
@@ -35,6 +34,7 @@ from smart_mcp_proxy.gateway.retrieval.retrieval import Retrieval
 from smart_mcp_proxy.gateway.sessions.contents_changes import ContentsChanges
 from smart_mcp_proxy.gateway.sessions.toolsets import Toolsets
 from smart_mcp_proxy.gateway.storage import opened_catalog
+from smart_mcp_proxy.gateway.surfaces import ToolSurfaces
 from smart_mcp_proxy.gateway.tools.builtin_tools import ToolParts
 from smart_mcp_proxy.gateway.upstream_start import UpstreamStart
 from smart_mcp_proxy.gateway.visibility.visibility import CatalogView
@@ -100,9 +100,9 @@ def _assemble(
 ) -> Gateway:
     settings, config, catalog, views = base.settings, base.config, base.catalog, lists.views
     toolsets = Toolsets(catalog, views.of, requests.calls, base.clock)
-    fronts = ToolSurfaces(views, toolsets, partial(_tool_parts, base, upstreams, lists, requests, admin))
+    surfaces = ToolSurfaces(views, toolsets, partial(_tool_parts, base, upstreams, lists, requests, admin))
     upstream_start = UpstreamStart()
-    agent = open_agent(base, upstreams, lists, requests, fronts, toolsets, upstream_start.soon, stack)
+    agent = open_agent(base, upstreams, lists, requests, surfaces, toolsets, upstream_start.soon, stack)
     return Gateway(
         settings=settings,
         config=config,
@@ -121,7 +121,7 @@ def _assemble(
         calls=requests.calls,
         asks=requests.asks,
         clients=requests.clients,
-        fronts=fronts,
+        surfaces=surfaces,
         toolsets=toolsets,
         content_lookup=requests.content_lookup,
         contents=requests.contents,

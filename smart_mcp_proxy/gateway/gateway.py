@@ -20,7 +20,6 @@ from smart_mcp_proxy.gateway.calls.client_sessions import Clients
 from smart_mcp_proxy.gateway.calls.requests import ContentRequests
 from smart_mcp_proxy.gateway.condition import Condition
 from smart_mcp_proxy.gateway.configuration import Configuration
-from smart_mcp_proxy.gateway.fronts import ToolSurfaces
 from smart_mcp_proxy.gateway.indexing.embedding import Embedding
 from smart_mcp_proxy.gateway.indexing.index_sync import IndexSync
 from smart_mcp_proxy.gateway.indexing.learning import Learning
@@ -37,6 +36,7 @@ from smart_mcp_proxy.gateway.sessions.content_lookup import ContentLookup
 from smart_mcp_proxy.gateway.sessions.subscriptions import Subscriptions
 from smart_mcp_proxy.gateway.sessions.toolsets import Toolsets
 from smart_mcp_proxy.gateway.shared.changes import Changes
+from smart_mcp_proxy.gateway.surfaces import ToolSurfaces
 from smart_mcp_proxy.gateway.upstream_start import UpstreamStart
 from smart_mcp_proxy.gateway.visibility.presence import Presence
 from smart_mcp_proxy.gateway.visibility.views import Views
@@ -71,7 +71,7 @@ class Gateway:
         calls: The one call path.
         asks: The one path of prompts, resources and completions.
         clients: The clients that some servers know each of.
-        fronts: The gateway's own tools on each view.
+        surfaces: The gateway's own tools on each view.
         toolsets: Tools chosen by searches, at addresses of their own.
         content_lookup: Prompts and resources at a path.
         contents: Answers what agents ask of them.
@@ -107,7 +107,7 @@ class Gateway:
     calls: Calls
     asks: ContentRequests
     clients: Clients
-    fronts: ToolSurfaces
+    surfaces: ToolSurfaces
     toolsets: Toolsets
     content_lookup: ContentLookup
     contents: ContentsDoor
@@ -136,7 +136,7 @@ class Gateway:
     @property
     def retrieval(self) -> Retrieval:
         """The search over the whole catalog."""
-        return self.fronts.whole.retrieval
+        return self.surfaces.whole.retrieval
 
     def mcp_server(self) -> FastMCP:
         """A FastMCP server that agents can be connected to. It lets everyone in."""

@@ -23,7 +23,6 @@ from smart_mcp_proxy.gateway.calls.requests import ContentRequests
 from smart_mcp_proxy.gateway.condition import Condition
 from smart_mcp_proxy.gateway.configuration import Configuration
 from smart_mcp_proxy.gateway.engines import lexical_engine, vector_setup
-from smart_mcp_proxy.gateway.fronts import ToolSurfaces
 from smart_mcp_proxy.gateway.indexing.embedding import Embedding
 from smart_mcp_proxy.gateway.indexing.index_sync import IndexSync
 from smart_mcp_proxy.gateway.indexing.learning import Learning, opened_learning
@@ -43,6 +42,7 @@ from smart_mcp_proxy.gateway.sessions.toolsets import Toolsets
 from smart_mcp_proxy.gateway.shared.changes import Changes
 from smart_mcp_proxy.gateway.shared.client_behavior import ClientBehavior
 from smart_mcp_proxy.gateway.shared.tool_offer import OneProvider, Session, ToolProviders, activity_of
+from smart_mcp_proxy.gateway.surfaces import ToolSurfaces
 from smart_mcp_proxy.gateway.visibility.links import Links
 from smart_mcp_proxy.gateway.visibility.presence import Presence
 from smart_mcp_proxy.gateway.visibility.views import Views
@@ -276,7 +276,7 @@ def open_agent(
     upstreams: Upstreams,
     lists: Lists,
     requests: Requests,
-    fronts: ToolSurfaces,
+    surfaces: ToolSurfaces,
     toolsets: Toolsets,
     on_first_answer: Callable[[], None],
     stack: AsyncExitStack,
@@ -288,7 +288,7 @@ def open_agent(
         upstreams: The servers' sessions.
         lists: What servers list.
         requests: The paths of requests to servers.
-        fronts: The gateway's own tools on each view.
+        surfaces: The gateway's own tools on each view.
         toolsets: Tools at addresses of their own.
         on_first_answer: Called once, when a client has been answered for the first time.
         stack: Closes what is opened here.
@@ -297,7 +297,7 @@ def open_agent(
     hook = _hook(base, upstreams, stack)
     base.session_opened.subscribe(lambda session: base.recorder.record(activity_of(session)))
     return Agent(
-        _offers(base, lists, requests, fronts, toolsets, conduct),
+        _offers(base, lists, requests, surfaces, toolsets, conduct),
         on_first_answer,
         conduct,
         on_list_changed=None if hook is None else hook.fire,
@@ -309,14 +309,14 @@ def open_agent(
 
 
 def _offers(
-    base: Base, lists: Lists, requests: Requests, fronts: ToolSurfaces, toolsets: Toolsets, conduct: ClientBehavior
+    base: Base, lists: Lists, requests: Requests, surfaces: ToolSurfaces, toolsets: Toolsets, conduct: ClientBehavior
 ) -> ToolProviders:
     settings, views = base.settings, lists.views
     if (server := base.config.passthrough) is not None:
         return OneProvider(partial(_passed_through, server, base, lists, requests), is_changing=True)
     return Routing(
         settings.routing_type,
-        fronts.at,
+        surfaces.at,
         toolsets.at,
         conduct,
         limit=settings.tools_limit,

@@ -62,7 +62,7 @@ class Routing:
 
     Args:
         setting: What the settings ask for.
-        front_at: The front at the path of the whole catalog or a profile, as far as a reach goes; a look-up.
+        surface_at: The surface at the path of the whole catalog or a profile, as far as a reach goes; a look-up.
         toolsets: A principal's toolsets, by handle and principal; a look-up.
         conduct: How clients took announcements.
         limit: Most tools in one session's pool.
@@ -73,7 +73,7 @@ class Routing:
     def __init__(
         self,
         setting: Literal["CALL_TOOL", "DYNAMIC", "AUTO"],
-        front_at: Callable[[str, Reach], ToolSurface | None],
+        surface_at: Callable[[str, Reach], ToolSurface | None],
         toolsets: Callable[[str, Principal], ToolProvider | None],
         conduct: ClientBehavior,
         *,
@@ -81,7 +81,7 @@ class Routing:
         clock: Callable[[], float] = time.monotonic,
         is_listing_more: Callable[[], bool],
     ) -> None:
-        self._found_at = front_at
+        self._found_at = surface_at
         self._is_listing_more = is_listing_more
         self._conduct = conduct
         self._setting = setting
@@ -102,8 +102,8 @@ class Routing:
         """
         if (chosen := self._toolset_at(path, principal)) is not None:
             return chosen
-        front = self._front_at(path, principal.reach)
-        return front.fixed if self._setting == "CALL_TOOL" else front.fixed_with_toolsets
+        surface = self._surface_at(path, principal.reach)
+        return surface.fixed if self._setting == "CALL_TOOL" else surface.fixed_with_toolsets
 
     def route(self, client: Client) -> Routed:
         """Decide how this client is served at its path, and why."""
@@ -121,14 +121,14 @@ class Routing:
         """
         if (toolset := self._toolset_at(client.path, client.principal)) is not None:
             return toolset
-        front = self._front_at(client.path, client.principal.reach)
-        return front.pooled(self._limit, self._clock, on_change) if routed.route == "DYNAMIC" else front.fixed
+        surface = self._surface_at(client.path, client.principal.reach)
+        return surface.pooled(self._limit, self._clock, on_change) if routed.route == "DYNAMIC" else surface.fixed
 
     def _toolset_at(self, path: str, principal: Principal) -> ToolProvider | None:
         kind, _, handle = path.partition("/")
         return self._toolsets(handle, principal) if kind == "t" else None
 
-    def _front_at(self, path: str, reach: Reach) -> ToolSurface:
-        if (front := self._found_at(path, reach)) is None:
+    def _surface_at(self, path: str, reach: Reach) -> ToolSurface:
+        if (surface := self._found_at(path, reach)) is None:
             raise nothing_at(path)
-        return front
+        return surface
