@@ -112,7 +112,7 @@ def _assemble(
         changes=base.changes,
         fleet=upstreams.fleet,
         presence=lists.presence,
-        gates=lists.gates,
+        admission=lists.admission,
         tool_lists=lists.tool_lists,
         content_lists=lists.content_lists,
         tool_sync=lists.tool_sync,

@@ -17,7 +17,7 @@ class Condition:
 
     Args:
         fleet: The servers.
-        gates: Their breakers.
+        admission: Their breakers.
         catalog: May have lost its file.
         approvals: May have lost their record.
         embedding: May lack vectors; None where no vectors rank.
@@ -27,14 +27,14 @@ class Condition:
     def __init__(
         self,
         fleet: Fleet,
-        gates: AdmissionControl,
+        admission: AdmissionControl,
         catalog: Catalog,
         approvals: Approvals,
         embedding: Embedding | None,
         unavailable: Sequence[str],
     ) -> None:
         self._fleet = fleet
-        self._gates = gates
+        self._admission = admission
         self._catalog = catalog
         self._approvals = approvals
         self._embedding = embedding
@@ -42,7 +42,7 @@ class Condition:
 
     def statuses(self) -> tuple[ServerStatus, ...]:
         """Every configured server's state, with what its breaker adds to it."""
-        return tuple([self._gates.shown(upstream.status) for upstream in self._fleet])
+        return tuple([self._admission.shown(upstream.status) for upstream in self._fleet])
 
     def degraded(self) -> tuple[str, ...]:
         """Why answers are worse at present than the settings ask for."""

@@ -62,7 +62,7 @@ class Gateway:
         changes: Tell of listings, servers' states and tools that change.
         fleet: The servers' sessions.
         presence: Says why a server lists nothing.
-        gates: Limits and breakers of calls.
+        admission: Limits and breakers of calls.
         tool_lists: What servers have listed of tools.
         content_lists: The same of prompts and resources.
         tool_sync: Lists tools again.
@@ -98,7 +98,7 @@ class Gateway:
     changes: Changes
     fleet: Fleet
     presence: Presence
-    gates: AdmissionControl
+    admission: AdmissionControl
     tool_lists: ListState
     content_lists: ListState
     tool_sync: ListSync

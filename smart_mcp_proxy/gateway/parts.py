@@ -12,7 +12,7 @@ from smart_mcp_proxy.gateway.activity.recorder import Recorder
 from smart_mcp_proxy.gateway.admin.approvals import Approvals
 from smart_mcp_proxy.gateway.admin.list_review import ListReview
 from smart_mcp_proxy.gateway.admin.management import Management
-from smart_mcp_proxy.gateway.calls.admission import AdmissionControl, open_gates
+from smart_mcp_proxy.gateway.calls.admission import AdmissionControl, open_admission
 from smart_mcp_proxy.gateway.calls.calls import Calls
 from smart_mcp_proxy.gateway.calls.client_sessions import Clients
 from smart_mcp_proxy.gateway.calls.gates import CallLimits
@@ -145,7 +145,7 @@ async def open_upstreams(base: Base, stack: AsyncExitStack) -> Upstreams:
 class Lists:
     """Parts that follow servers' lists: catalog, views and index."""
 
-    gates: AdmissionControl
+    admission: AdmissionControl
     tool_lists: ListState
     content_lists: ListState
     presence: Presence
@@ -159,9 +159,9 @@ class Lists:
 async def open_lists(base: Base, upstreams: Upstreams, stack: AsyncExitStack) -> Lists:
     """Make the parts that follow servers' lists; `index_sync` has to be started."""
     settings, config, catalog, fleet = base.settings, base.config, base.catalog, upstreams.fleet
-    gates = open_gates(settings, config.servers(), base.clock)
-    base.configured.subscribe(gates.configure)
-    upstreams.status_changed.subscribe(gates.connection_changed)
+    admission = open_admission(settings, config.servers(), base.clock)
+    base.configured.subscribe(admission.configure)
+    upstreams.status_changed.subscribe(admission.connection_changed)
 
     tool_lists = ListState(fleet, catalog, base.changes, clock=base.clock)
     content_lists = ListState(fleet, catalog, base.changes, clock=base.clock)
@@ -183,7 +183,7 @@ async def open_lists(base: Base, upstreams: Upstreams, stack: AsyncExitStack) ->
     learning: Learning | None = None
     if settings.learn:
         learning = await stack.enter_async_context(opened_learning(catalog, index_sync, base.clock))
-    return Lists(gates, tool_lists, content_lists, presence, views, index_sync, tool_sync, content_sync, learning)
+    return Lists(admission, tool_lists, content_lists, presence, views, index_sync, tool_sync, content_sync, learning)
 
 
 @dataclass(frozen=True)
@@ -203,13 +203,13 @@ class Requests:
 def open_requests(base: Base, upstreams: Upstreams, lists: Lists, stack: AsyncExitStack) -> Requests:
     """Make the paths of requests to servers."""
     settings, config, clock, fleet = base.settings, base.config, base.clock, upstreams.fleet
-    views, recorder, gates = lists.views, base.recorder, lists.gates
+    views, recorder, admission = lists.views, base.recorder, lists.admission
     outputs, links = Outputs(clock), Links(base.catalog)
     inputs = Inputs(RequestStates(settings.data_dir), config.servers(), is_cleaned=settings.clean_results)
     base.configured.subscribe(inputs.configure)
     clients = Clients(fleet, recorder, lambda path, who: views.at(path, who.reach), settings)
     limits = CallLimits.of(settings, is_passing_through=config.passthrough is not None)
-    path = RequestPath(fleet, recorder, limits, clock, admission=gates, inputs=inputs, clients=clients)
+    path = RequestPath(fleet, recorder, limits, clock, admission=admission, inputs=inputs, clients=clients)
     calls = Calls(path, views.whole, outputs, learning=lists.learning, lists=lists.tool_lists, links=links)
     asks = ContentRequests(path, lists.content_lists, links=links)
     lookup = ContentLookup(views, base.catalog, settings.tool_name_limit, config.passthrough)
@@ -245,7 +245,7 @@ def open_admin(
         stack: Closes what is opened here.
     """
     settings, config, catalog, recorder = base.settings, base.config, base.catalog, base.recorder
-    fleet, views, gates = upstreams.fleet, lists.views, lists.gates
+    fleet, views, admission = upstreams.fleet, lists.views, lists.admission
     syncs = (lists.tool_sync, lists.content_sync)
     reconfiguration = Reconfiguration(
         *(config, base.configured, views, fleet, syncs, lists.index_sync, catalog, base.changes)
@@ -254,10 +254,10 @@ def open_admin(
     embedding = _embedding(base, lists)
     if embedding is not None:
         stack.push_async_callback(embedding.close)
-    condition = Condition(fleet, gates, catalog, approvals, embedding, unavailable)
+    condition = Condition(fleet, admission, catalog, approvals, embedding, unavailable)
     edits = ServerEdits(settings, Path.cwd())
     management = Management(
-        *(edits, fleet, views.whole, lists.tool_sync.changed, reconfiguration.apply, recorder.record), gates.shown
+        *(edits, fleet, views.whole, lists.tool_sync.changed, reconfiguration.apply, recorder.record), admission.shown
     )
     return Admin(reconfiguration, approvals, embedding, condition, management)
 

@@ -116,7 +116,7 @@ async def on_pipes(gateway: Gateway, era: Era) -> tuple[Passed, Passed]:
     """What a call without and one with a progress token pass."""
     (source, to_gateway), (from_gateway, sink) = os.pipe(), os.pipe()
     reader, answers = await reader_of(source), await reader_of(from_gateway)
-    writer = await writer_of(sink, gateway.gates)
+    writer = await writer_of(sink, gateway.admission)
     client = PipeClient(era, to_gateway, answers)
     serving = asyncio.create_task(_Client(gateway, reader, writer, asyncio.Event(), Greeted(None)).serve())
     try:

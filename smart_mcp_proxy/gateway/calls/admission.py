@@ -17,7 +17,7 @@ from smart_mcp_proxy.policy.limits import PlaceState, Slot, SlotPool, TokenBucke
 from smart_mcp_proxy.servers import Limits, ServerConfig
 from smart_mcp_proxy.settings import Settings
 
-__all__ = ["Admission", "AdmissionControl", "CallerRate", "open_gates"]
+__all__ = ["Admission", "AdmissionControl", "CallerRate", "open_admission"]
 
 FULL_RETRY_S: Final = 1.0
 """What a caller is told to wait where nobody can know how long the calls under way take."""
@@ -205,9 +205,9 @@ class Admission:
 
     __slots__ = ("_entered_s", "_epoch", "_gate", "_gates", "_place", "_principal", "is_waiting")
 
-    def __init__(self, gates: AdmissionControl, gate: _ServerGate, principal: str) -> None:
+    def __init__(self, admission: AdmissionControl, gate: _ServerGate, principal: str) -> None:
         self.is_waiting = False
-        self._gates = gates
+        self._gates = admission
         self._gate = gate
         self._principal = principal
         self._place: Slot | None = None
@@ -216,20 +216,20 @@ class Admission:
         """Of the breaker, as the call was let through; None before."""
 
     def __enter__(self) -> Self:
-        gates, gate, breaker = self._gates, self._gate, self._gate.breaker
-        self._entered_s = now_s = gates.clock()
+        admission, gate, breaker = self._gates, self._gate, self._gate.breaker
+        self._entered_s = now_s = admission.clock()
         if breaker.state is not BreakerState.CLOSED and (wait_s := breaker.wait_s(now_s)):
             raise self._held_back(wait_s)
-        place = gates.places.enter(gate.server, self._principal)
+        place = admission.places.enter(gate.server, self._principal)
         self.is_waiting = place.state is PlaceState.WAITING
         if place.state is not PlaceState.HELD and not self.is_waiting:
             raise self._full(place)
         try:
-            gates.take(gate, self._principal, now_s)
+            admission.take(gate, self._principal, now_s)
             if not self.is_waiting:
                 self._pass(now_s)
         except BaseException:
-            gates.wake(gates.places.leave(place))
+            admission.wake(admission.places.leave(place))
             raise
         self._place = place
         return self
@@ -256,25 +256,25 @@ class Admission:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        gates = self._gates
-        if self._place is not None and (admitted := gates.places.leave(self._place)):
-            gates.wake(admitted)
+        admission = self._gates
+        if self._place is not None and (admitted := admission.places.leave(self._place)):
+            admission.wake(admitted)
         if self._epoch is not None:
             self._report(self._epoch, error)
 
     def _report(self, epoch: int, error: BaseException | None) -> None:
         """Tells the breaker how the call ended."""
-        gates, breaker = self._gates, self._gate.breaker
+        admission, breaker = self._gates, self._gate.breaker
         if error is None:
-            breaker.succeeded(epoch, gates.clock())
+            breaker.succeeded(epoch, admission.clock())
         elif not isinstance(error, ProxyError):
             breaker.abandoned(epoch)  # cancelled
         elif isinstance(error, UpstreamError) and error.retry_after_s:
-            breaker.hold(gates.clock(), error.retry_after_s)
+            breaker.hold(admission.clock(), error.retry_after_s)
         elif is_failure(error):
-            breaker.failed(epoch, gates.clock())
+            breaker.failed(epoch, admission.clock())
         elif error.delivery == "executed" or (isinstance(error, UpstreamError) and error.was_answered):
-            breaker.succeeded(epoch, gates.clock())  # it answered, if only to say no
+            breaker.succeeded(epoch, admission.clock())  # it answered, if only to say no
         else:
             breaker.abandoned(epoch)
 
@@ -356,6 +356,8 @@ def _too_fast_for_server(server: str, bucket: TokenBucket, wait_s: float) -> Rat
     )
 
 
-def open_gates(settings: Settings, servers: Mapping[str, ServerConfig], clock: Callable[[], float]) -> AdmissionControl:
-    """The gates that the settings ask for."""
+def open_admission(
+    settings: Settings, servers: Mapping[str, ServerConfig], clock: Callable[[], float]
+) -> AdmissionControl:
+    """Admission control as the settings ask for it."""
     return AdmissionControl(settings.in_flight, CallerRate(settings.calls_per_s, settings.calls_burst), servers, clock)

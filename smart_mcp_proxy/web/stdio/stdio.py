@@ -63,7 +63,7 @@ async def serve_stdio(gateway: Gateway, stop: asyncio.Event, door: Door | None =
     greeted = Greeted(door.hand_over() if door is not None else None)
     with claimed_stdio() as (source, sink):
         reader = await reader_of(source)
-        writer = await writer_of(sink, gateway.gates)
+        writer = await writer_of(sink, gateway.admission)
         if greeted.unsent:
             writer.write(greeted.unsent)
         try:

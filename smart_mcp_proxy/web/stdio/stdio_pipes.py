@@ -168,39 +168,41 @@ class _Flow(asyncio.StreamReaderProtocol):
     """Holds calls back while the client leaves too much unread; the transport says when.
 
     Args:
-        gates: Start no calls meanwhile.
+        admission: Starts no calls meanwhile.
     """
 
-    def __init__(self, gates: AdmissionControl) -> None:
+    def __init__(self, admission: AdmissionControl) -> None:
         super().__init__(_silent())
-        self._gates = gates
+        self._admission = admission
         self.is_behind = False
 
     def pause_writing(self) -> None:
         """There is too much."""
         super().pause_writing()
         self.is_behind = True
-        self._gates.hold(f"the client has not read the answers to its earlier calls, more than {UNSENT_BYTES:,} bytes")
+        self._admission.hold(
+            f"the client has not read the answers to its earlier calls, more than {UNSENT_BYTES:,} bytes"
+        )
 
     def resume_writing(self) -> None:
         """Enough of it was read."""
         super().resume_writing()
         self.is_behind = False
-        self._gates.resume()
+        self._admission.resume()
 
 
-async def writer_of(sink: int, gates: AdmissionControl) -> Writer:
+async def writer_of(sink: int, admission: AdmissionControl) -> Writer:
     """The writing side of a descriptor.
 
     Args:
         sink: A pipe, socket, terminal or file.
-        gates: Start no call while the client leaves too much unread.
+        admission: Starts no call while the client leaves too much unread.
     """
     if not _can_poll(sink):
         return Writer(sink)
     loop = asyncio.get_running_loop()
     pipe = os.fdopen(os.dup(sink), "wb", buffering=0)
-    transport, flow = await loop.connect_write_pipe(lambda: _Flow(gates), pipe)
+    transport, flow = await loop.connect_write_pipe(lambda: _Flow(admission), pipe)
     transport.set_write_buffer_limits(UNSENT_BYTES)
     return _PipeWriter(asyncio.StreamWriter(transport, flow, None, loop), flow)
 

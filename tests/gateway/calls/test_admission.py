@@ -10,7 +10,7 @@ import pytest
 from gateway_fakes import HandClock, config, definition, record_of
 
 from smart_mcp_proxy.errors import ProxyError, RateLimitedError, UpstreamError, UpstreamTimeoutError
-from smart_mcp_proxy.gateway.calls.admission import AdmissionControl, CallerRate, open_gates
+from smart_mcp_proxy.gateway.calls.admission import AdmissionControl, CallerRate, open_admission
 from smart_mcp_proxy.models import CallRequest, ServerState, ServerStatus
 from smart_mcp_proxy.servers import Limits, ServerConfig
 from smart_mcp_proxy.settings import Settings
@@ -32,7 +32,7 @@ class Scene:
 
     def __init__(self, in_flight: int = 0, caller: CallerRate | None = None, **limits: float | None) -> None:
         self.clock = HandClock()
-        self.gates = AdmissionControl(in_flight, caller, self.servers(**limits), self.clock, random.Random(1))
+        self.admission = AdmissionControl(in_flight, caller, self.servers(**limits), self.clock, random.Random(1))
 
     @staticmethod
     def servers(**limits: float | None) -> dict[str, ServerConfig]:
@@ -40,7 +40,7 @@ class Scene:
         return {"alpha": config("alpha", limits=made(**limits)), "beta": config("beta")}
 
     async def call(self, principal: str = "local", ends_with: ProxyError | None = None) -> float | None:
-        with self.gates.admitted(TOOL.key.server, principal) as admission:
+        with self.admission.admitted(TOOL.key.server, principal) as admission:
             left_s = await admission.turn() if admission.is_waiting else None
             if ends_with is not None:
                 raise ends_with
@@ -66,7 +66,7 @@ class Scene:
         goes, lands = asyncio.Event(), asyncio.Event()
 
         async def fly() -> None:
-            with self.gates.admitted(TOOL.key.server, principal):
+            with self.admission.admitted(TOOL.key.server, principal):
                 goes.set()
                 await lands.wait()
 
@@ -90,7 +90,7 @@ async def test_without_limits_every_call_passes_at_once() -> None:
     """Nothing is counted against it, and it has all its time."""
     scene = Scene()
     assert [await scene.call() for _ in range(100)] == [None] * 100
-    assert repr(scene.gates) == "<AdmissionControl <SlotPool 0 of inf held, 0 calls waiting>, held back: nobody>"
+    assert repr(scene.admission) == "<AdmissionControl <SlotPool 0 of inf held, 0 calls waiting>, held back: nobody>"
 
 
 async def test_a_servers_rate_refuses_what_is_too_fast_and_says_when_to_come_again() -> None:
@@ -132,7 +132,7 @@ async def test_a_refused_call_costs_no_caller_its_rate() -> None:
 async def test_a_call_waits_for_its_turn_and_has_the_rest_of_its_time() -> None:
     """The wait counts against its server's time for calls."""
     scene = Scene(in_flight=0, call_s=30.0)
-    scene.gates.configure(Scene.servers(in_flight=1, queue=1, call_s=30.0))
+    scene.admission.configure(Scene.servers(in_flight=1, queue=1, call_s=30.0))
     with anyio.fail_after(20):
         async with scene.flying() as lands:
             waiting = asyncio.ensure_future(scene.call())
@@ -146,7 +146,7 @@ async def test_a_call_waits_for_its_turn_and_has_the_rest_of_its_time() -> None:
 async def test_a_full_queue_refuses_and_names_both_numbers() -> None:
     """Who waits keeps waiting."""
     scene = Scene()
-    scene.gates.configure(Scene.servers(in_flight=1, queue=1))
+    scene.admission.configure(Scene.servers(in_flight=1, queue=1))
     with anyio.fail_after(20):
         async with scene.flying():
             waiting = asyncio.ensure_future(scene.call())
@@ -154,7 +154,7 @@ async def test_a_full_queue_refuses_and_names_both_numbers() -> None:
             error = await scene.refused()
             assert error.message == "Server 'alpha' has 1 calls in flight and 1 waiting, its limit."
             assert "'in_flight' and 'queue' under 'limits'" in error.hint
-            with scene.gates.admitted(OTHER.key.server, "local"):
+            with scene.admission.admitted(OTHER.key.server, "local"):
                 pass
         assert await waiting is not None
 
@@ -166,27 +166,27 @@ async def test_the_gateways_own_cap_names_its_setting() -> None:
         async with scene.flying():
             waiting = [asyncio.ensure_future(scene.call()) for _ in range(4)]
             await settled()
-            with scene.gates.admitted(OTHER.key.server, "local"):
+            with scene.admission.admitted(OTHER.key.server, "local"):
                 assert "Server 'alpha' has 1 calls in flight and 4 waiting" in (await scene.refused()).message
         await asyncio.gather(*waiting)
     scene = Scene(in_flight=1)
-    scene.gates.configure(Scene.servers(in_flight=5, queue=0))
-    with scene.gates.admitted(OTHER.key.server, "local"):
+    scene.admission.configure(Scene.servers(in_flight=5, queue=0))
+    with scene.admission.admitted(OTHER.key.server, "local"):
         assert "MCPPROXY_IN_FLIGHT" in (await scene.refused()).hint
 
 
 @pytest.mark.parametrize("is_one_caller", [False, True])
 async def test_a_thousand_clients_with_a_call_each_are_all_served_by_default(is_one_caller: bool) -> None:
     """At the same moment, by one server: those that find no place wait for one, whoever they are."""
-    gates = open_gates(Settings(), Scene.servers(), HandClock())
+    admission = open_admission(Settings(), Scene.servers(), HandClock())
     served, most = 0, 0
 
     async def call(number: int) -> None:
         nonlocal served, most
-        with gates.admitted(TOOL.key.server, "local" if is_one_caller else f"client-{number}") as admission:
-            if admission.is_waiting:
-                await admission.turn()
-            most = max(most, gates.places.in_flight)
+        with admission.admitted(TOOL.key.server, "local" if is_one_caller else f"client-{number}") as admitted:
+            if admitted.is_waiting:
+                await admitted.turn()
+            most = max(most, admission.places.in_flight)
             await anyio.lowlevel.checkpoint()
             served += 1
 
@@ -198,7 +198,7 @@ async def test_a_thousand_clients_with_a_call_each_are_all_served_by_default(is_
 async def test_a_cancelled_call_leaves_the_queue_and_its_place() -> None:
     """Whether it waited, or was given its turn at this very moment."""
     scene = Scene()
-    scene.gates.configure(Scene.servers(in_flight=1, queue=2))
+    scene.admission.configure(Scene.servers(in_flight=1, queue=2))
     with anyio.fail_after(20):
         async with scene.flying() as lands:
             gone, late, last = (asyncio.ensure_future(scene.call()) for _ in range(3))
@@ -213,26 +213,26 @@ async def test_a_cancelled_call_leaves_the_queue_and_its_place() -> None:
             late.cancel()
             await asyncio.wait([late])
             assert await last is not None
-    assert scene.gates.places.in_flight == 0
+    assert scene.admission.places.in_flight == 0
 
 
 async def test_a_call_whose_turn_never_comes_ends_in_its_time() -> None:
     """It was not sent, and says so."""
     scene = Scene()
-    scene.gates.configure(Scene.servers(in_flight=1, queue=1, call_s=0.02))
+    scene.admission.configure(Scene.servers(in_flight=1, queue=1, call_s=0.02))
     with anyio.fail_after(20):
         async with scene.flying():
             error = await scene.refused()
             assert error.message == "The call waited 0.02 s for its turn at server 'alpha' and was not sent."
-    assert scene.gates.places.in_flight == 0
+    assert scene.admission.places.in_flight == 0
 
 
 async def test_while_calls_are_held_back_none_starts_and_those_that_cannot_wait_say_why() -> None:
     """Neither one that finds the queue full nor one whose time is over was sent; the others go on afterwards."""
     scene = Scene()
-    scene.gates.configure(Scene.servers(in_flight=5, queue=1))
+    scene.admission.configure(Scene.servers(in_flight=5, queue=1))
     with anyio.fail_after(20):
-        scene.gates.hold("nobody reads the answers")
+        scene.admission.hold("nobody reads the answers")
         waiting = asyncio.ensure_future(scene.call())
         await settled()
         error = await scene.refused()
@@ -241,29 +241,29 @@ async def test_while_calls_are_held_back_none_starts_and_those_that_cannot_wait_
         )
         assert "Read the answers" in error.hint
         assert not waiting.done()
-        scene.gates.resume()
+        scene.admission.resume()
         await waiting
-        scene.gates.configure(Scene.servers(in_flight=5, queue=1, call_s=0.02))
-        scene.gates.hold("nobody reads the answers")
+        scene.admission.configure(Scene.servers(in_flight=5, queue=1, call_s=0.02))
+        scene.admission.hold("nobody reads the answers")
         assert (await scene.refused()).message == (
             "The call waited 0.02 s for its turn at server 'alpha' and was not sent: nobody reads the answers."
         )
-        scene.gates.resume()
+        scene.admission.resume()
         await scene.call()
-    assert scene.gates.places.in_flight == 0
+    assert scene.admission.places.in_flight == 0
 
 
 async def test_new_limits_let_waiting_calls_go_and_disturb_none_under_way() -> None:
     """A change of the server file is felt at once."""
     scene = Scene()
-    scene.gates.configure(Scene.servers(in_flight=1, queue=5))
+    scene.admission.configure(Scene.servers(in_flight=1, queue=5))
     with anyio.fail_after(20):
         async with scene.flying():
             waiting = asyncio.ensure_future(scene.call())
             await settled()
-            scene.gates.configure(Scene.servers(in_flight=2, queue=5))
+            scene.admission.configure(Scene.servers(in_flight=2, queue=5))
             assert await waiting is not None
-            scene.gates.configure({})
+            scene.admission.configure({})
         assert await scene.call() is None
 
 
@@ -275,7 +275,7 @@ async def test_a_server_that_keeps_failing_is_left_alone_for_a_while() -> None:
     assert (error.error_code, error.data) == ("breaker_open", {"breaker": "open"})
     assert isinstance(error, UpstreamError)
     assert error.message == "Calls to server 'alpha' are held back, because it failed 5 calls in a row."
-    with scene.gates.admitted(OTHER.key.server, "local"):
+    with scene.admission.admitted(OTHER.key.server, "local"):
         pass
     assert error.retry_after_s is not None
     scene.clock.now_s += error.retry_after_s
@@ -294,7 +294,7 @@ async def test_what_the_tool_or_the_caller_did_wrong_opens_no_breaker() -> None:
         await scene.fails(4)
         await scene.fails(6, refusal)
         await scene.fails(6, not_ready)
-    assert scene.gates.shown(READY) == READY
+    assert scene.admission.shown(READY) == READY
 
 
 async def test_a_try_that_is_cancelled_is_followed_by_another() -> None:
@@ -306,7 +306,7 @@ async def test_a_try_that_is_cancelled_is_followed_by_another() -> None:
         begun = asyncio.Event()
 
         async def probe() -> None:
-            with scene.gates.admitted(TOOL.key.server, "local"):
+            with scene.admission.admitted(TOOL.key.server, "local"):
                 begun.set()
                 await asyncio.Event().wait()
 
@@ -333,12 +333,12 @@ async def test_the_status_of_a_server_says_that_calls_are_held_back() -> None:
     """Until it is connected anew, which begins a clean sheet."""
     scene = Scene()
     await scene.fails(5)
-    shown = scene.gates.shown(READY)
+    shown = scene.admission.shown(READY)
     assert (shown.state, shown.breaker) == (ServerState.READY, "open")
     assert shown.error == "Calls are held back, because it failed 5 calls in a row."
     assert shown.hint.startswith("One call is let through in ")
     scene.clock.now_s += 60
-    assert scene.gates.shown(READY).hint == "The next call is let through."
-    scene.gates.connection_changed(READY)
-    assert scene.gates.shown(READY) == READY
+    assert scene.admission.shown(READY).hint == "The next call is let through."
+    scene.admission.connection_changed(READY)
+    assert scene.admission.shown(READY) == READY
     await scene.call()

@@ -379,12 +379,12 @@ class Waiting:
 
     def __init__(self, desk: Desk, parts: Parts, *, inputs: Any = None, lists: Any = None) -> None:
         limits = Limits(in_flight=1, queue=1)
-        gates = AdmissionControl(servers={"alpha": replace(config("alpha"), limits=limits)}, clock=parts.clock)
+        admission = AdmissionControl(servers={"alpha": replace(config("alpha"), limits=limits)}, clock=parts.clock)
         fleet: Any = desk.fleet
         notebook: Any = parts.notebook
         self.alpha = desk.alpha
-        self.gates = gates
-        path = RequestPath(fleet, notebook, CallLimits(), parts.clock, admission=gates, inputs=inputs)
+        self.admission = admission
+        path = RequestPath(fleet, notebook, CallLimits(), parts.clock, admission=admission, inputs=inputs)
         self.calls = Calls(path, parts.visible, parts.outputs, lists=lists)
 
     async def until_queued(self) -> "asyncio.Future[RawResult]":
@@ -393,7 +393,7 @@ class Waiting:
         self.first = asyncio.ensure_future(self.calls.call(CallRequest("alpha:look", {}, "read")))
         await self.alpha.busy.wait()
         queued = asyncio.ensure_future(self.calls.call(CallRequest("alpha:save", {}, "write")))
-        while "1 calls waiting" not in repr(self.gates.places):
+        while "1 calls waiting" not in repr(self.admission.places):
             await asyncio.sleep(0)
         return queued
 

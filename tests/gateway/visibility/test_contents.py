@@ -47,9 +47,11 @@ class Library:
         pace = Pace(merge_s=0, poll_s=3600, retry_s=3600)
         self.sync = ListSync(self.lists, fleet, catalog, CONTENTS, self._nothing, review=self._no_policy, pace=pace)
         notebook: Any = Notebook()
-        self.gates = AdmissionControl()
+        self.admission = AdmissionControl()
         limits = CallLimits(arguments="none", is_cleaned=is_cleaned)
-        self.asks = ContentRequests(RequestPath(fleet, notebook, limits, HandClock(), admission=self.gates), self.lists)
+        self.asks = ContentRequests(
+            RequestPath(fleet, notebook, limits, HandClock(), admission=self.admission), self.lists
+        )
         visible = CatalogView(catalog, {"alpha": config("alpha")}, lambda name, n, *, allowed: [])
         self.contents = Contents(catalog, visible, 60, "alpha")
 
