@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from front import ToolSurface
+from front import Front
 from node_tools import node_environment, npm_program
 from programs import IN_CI, PROGRAMS, QUIET, Program
 from scripted_model import DONE, ScriptedModel, Step, serving_model
@@ -24,7 +24,7 @@ SENDS_TOKENS = {"claude-code", "opencode"}
 """Agents that ask for progress with every call."""
 
 
-def run(program: Program, home: Path, front: ToolSurface, model: ScriptedModel) -> str:
+def run(program: Program, home: Path, front: Front, model: ScriptedModel) -> str:
     """What the agent printed; the whole process group is ended if it does not end by itself."""
     executable = npm_program(program.package, program.executable)
     arguments, variables = program.prepare(home, model.url, front.target)
@@ -56,7 +56,7 @@ def run(program: Program, home: Path, front: ToolSurface, model: ScriptedModel) 
     ids=repr,
 )
 def test_an_agent_searches_calls_and_finishes(
-    program: Program, front: ToolSurface, tmp_path: Path, record_property: Any
+    program: Program, front: Front, tmp_path: Path, record_property: Any
 ) -> None:
     """Its model is offered our tools from the first turn, and gets the answers of both calls."""
     transport = "stdio" if front.target.url is None else "http"
