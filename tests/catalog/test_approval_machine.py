@@ -104,7 +104,8 @@ async def called(catalog: Catalog, request: CallRequest) -> bool:
     fleet: Any = dict.fromkeys(SERVERS, upstream)
     index: Any = unread
     visible = CatalogView(catalog, {name: ServerConfig(name, "stdio", command="c") for name in SERVERS}, unread.nearest)
-    lists = ListState(fleet, catalog, Changes())
+    nobody: Any = {}  # no list of a connection is awaited
+    lists = ListState(nobody, catalog, Changes())
     calls = Calls(RequestPath(fleet, index, CallLimits()), visible, Outputs(time.monotonic), lists=lists)
     try:
         await calls.call(request)

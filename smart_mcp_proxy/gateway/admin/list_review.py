@@ -44,7 +44,7 @@ class ListReview:
         return review_of(trust, clean)
 
 
-def peers_of(snapshot: Snapshot) -> scanner.Peers:
+def peers_of(snapshot: Snapshot) -> "scanner.Peers":
     """The tools that a definition is compared with: those of all servers."""
     # Shelves left out: a server's own prompt may have the name and the words of its tool.
     records = (record for record in snapshot.by_id.values() if ":" not in record.key.server)
