@@ -1,7 +1,10 @@
 """Direct dependencies: a version that nobody has tried yet is not installed by itself."""
 
+import ast
 import importlib.metadata
+import sys
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,6 +16,9 @@ PROJECT = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_t
 WRITTEN = sorted(
     {*PROJECT["dependencies"], *(each for extra in PROJECT["optional-dependencies"].values() for each in extra)}
 )
+PACKAGE = Path(__file__).parent.parent / "smart_mcp_proxy"
+# Distributions of their own that belong to one of the dependencies.
+PARTS = {"fastmcp-slim", "mcp-types", "pydantic-core", "pydantic-monty-client", "transformers"}
 REQUIREMENTS = [found for found in map(Requirement, WRITTEN) if found.name != OWN]
 
 
@@ -28,3 +34,23 @@ def test_what_is_tested_with_is_within_the_bounds() -> None:
     versions = {each: installed[name] for each in REQUIREMENTS if (name := canonicalize_name(each.name)) in installed}
     assert len(versions) >= len(PROJECT["dependencies"])
     assert [found for found, version in versions.items() if not found.specifier.contains(version)] == []
+
+
+def _imported() -> Iterator[str]:
+    """Names of the top-level packages that the source imports, at the top of a module or on use."""
+    for file in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+            if isinstance(node, ast.Import):
+                yield from (alias.name.partition(".")[0] for alias in node.names)
+            elif isinstance(node, ast.ImportFrom) and not node.level:
+                yield (node.module or "").partition(".")[0]
+
+
+def test_what_is_imported_is_a_dependency_of_its_own() -> None:
+    """Another package that brings it may stop doing so, as fastmcp did with keyring in a patch release."""
+    owners = importlib.metadata.packages_distributions()
+    names = {canonicalize_name(found.name) for found in REQUIREMENTS} | PARTS | {OWN}
+    foreign = set(_imported()) - sys.stdlib_module_names
+    assert foreign
+    missing = {name for name in foreign if not ({canonicalize_name(each) for each in owners.get(name, [name])} & names)}
+    assert missing == set()

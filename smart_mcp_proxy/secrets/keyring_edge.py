@@ -14,7 +14,6 @@ def stored_secret(name: str) -> str | None:
         ConfigError: There is no keyring here, or it does not answer.
     """
     # Imported on use: it searches the installation for backends, 0.1 s that a configuration without it need not pay.
-    # It is installed because fastmcp requires it.
     import keyring
     from keyring.errors import KeyringError
 
