@@ -8,7 +8,7 @@ from smart_mcp_proxy.policy.scanner.addresses import addresses
 from smart_mcp_proxy.policy.scanner.ciphers import ciphers_in
 from smart_mcp_proxy.policy.scanner.encodings import ENCODINGS, MOST_DECODED, Encoding, readable
 from smart_mcp_proxy.policy.scanner.findings import DECISIVE, Evidence, Passage, escaped
-from smart_mcp_proxy.policy.scanner.rules.phrases import MIDDLE
+from smart_mcp_proxy.policy.scanner.rules.rule_files import MIDDLE
 from smart_mcp_proxy.policy.scanner.wording import read, wording
 
 __all__ = ["encoded_text"]

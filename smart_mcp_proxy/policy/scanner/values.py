@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from smart_mcp_proxy.policy.scanner.findings import Evidence, Passage, excerpt
-from smart_mcp_proxy.policy.scanner.rules.phrases import MIDDLE, STRONG
+from smart_mcp_proxy.policy.scanner.rules.rule_files import MIDDLE, STRONG
 
 __all__ = ["values"]
 

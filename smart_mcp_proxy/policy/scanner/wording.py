@@ -7,16 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeVar
 
 from smart_mcp_proxy.policy.scanner.findings import DECISIVE, Evidence, Passage, excerpt
-from smart_mcp_proxy.policy.scanner.rules.consent import CONSENT
-from smart_mcp_proxy.policy.scanner.rules.data_words import ASKED_NAMES, PRIVATE, SECRET, WAYS_OUT, Words
-from smart_mcp_proxy.policy.scanner.rules.handover import ABOUT_AGENTS, AGENT_DATA, HANDS_OVER
-from smart_mcp_proxy.policy.scanner.rules.languages import COMMON_WORDS, LANGUAGES
 from smart_mcp_proxy.policy.scanner.rules.lookalikes import LOOKALIKES
-from smart_mcp_proxy.policy.scanner.rules.orders import ORDERS
-from smart_mcp_proxy.policy.scanner.rules.phrases import MARKS, PLAIN_PURPOSE, Phrase
 from smart_mcp_proxy.policy.scanner.rules.prefilter import Searchable
-from smart_mcp_proxy.policy.scanner.rules.secrecy import SECRECY
-from smart_mcp_proxy.policy.scanner.rules.steering import STEERING
+from smart_mcp_proxy.policy.scanner.rules.rule_files import Phrase, RuleFile, Words
 
 __all__ = ["Reading", "read", "wording"]
 
@@ -36,12 +29,6 @@ FOREIGN_WORDS = 2
 """Small words of another language; one alone may be an English word or a name."""
 _PURPOSE_CHARS = 160
 _PURPOSE_PLACES = ("$.name", "$.title", "$.description")
-_HONEST_NAME = re.compile(
-    r"key|secret|pass|token|cred|wallet|auth|cert|ssl|mnemonic|prompt|message|context|session|identity|history|"
-    r"conversation"
-)
-"""Parts of a parameter's name that say what it wants."""
-_OUT_OF_REACH = re.compile(r"[/*.]|id_|conversation|system|clipboard|history")
 LONG_WORD_CHARS = 200
 """Longer words are read in pieces: patterns that look for an end in them would take the square of their length."""
 _FOREIGN = re.compile("[\u00df-\u024f\u0370-\u1fff\u3040-\ud7ff]")
@@ -54,9 +41,17 @@ _MIXED = re.compile(
     "(?<![^\\W\\d_])(?:[a-z]+[\u0370-\u03ff\u0400-\u04ff]|[\u0370-\u03ff\u0400-\u04ff]+[a-z])[^\\W\\d_]*"
 )
 
-
 _Said = TypeVar("_Said", Phrase, Words)
-_PHRASES = (*ORDERS, *SECRECY, *STEERING, *CONSENT)
+_PHRASES = tuple(phrase for name in ("orders", "secrecy", "steering", "consent") for phrase in RuleFile(name).phrases())
+_LANGUAGES = RuleFile("languages")
+_FOREIGN_PHRASES, _COMMON_WORDS = _LANGUAGES.phrases(), _LANGUAGES.terms("common_words")
+_DATA = RuleFile("private_data")
+_PRIVATE, _SECRET, (_WAYS_OUT,) = _DATA.words("private"), _DATA.words("secret"), _DATA.words("ways_out")
+_ASKED_NAME, _HONEST_NAME, _OUT_OF_REACH = map(_DATA.expression, ("asked_name", "honest_name", "out_of_reach"))
+_AGENT = RuleFile("agent_data")
+_AGENT_DATA = _AGENT.words("agent_data")
+_HANDS_OVER, _ABOUT_AGENTS = map(_AGENT.expression, ("hands_over", "about_agents"))
+_PLAIN_PURPOSE, _EXAMPLE_MARKS = map(RuleFile("context").expression, ("plain_purpose", "example_marks"))
 
 
 class Reading:
@@ -74,7 +69,7 @@ class Reading:
         self._searchable = Searchable(self.text)
         self.words = frozenset(self.text.split(" "))
         is_latin = self.text.isascii() or _FOREIGN.search(self.text) is None
-        self.is_foreign = not is_latin or len(self.words & COMMON_WORDS) >= FOREIGN_WORDS
+        self.is_foreign = not is_latin or len(self.words & _COMMON_WORDS) >= FOREIGN_WORDS
         self.passages = passages
         self._starts = [0]
         for part in parts[:-1]:
@@ -117,7 +112,7 @@ def read(passages: Sequence[Passage]) -> Reading:
 def wording(reading: Reading) -> Iterator[Evidence]:
     """Evidence of what the words say."""
     text = reading.text
-    phrases: tuple[Phrase, ...] = (*_PHRASES, *LANGUAGES) if reading.is_foreign else _PHRASES
+    phrases: tuple[Phrase, ...] = (*_PHRASES, *_FOREIGN_PHRASES) if reading.is_foreign else _PHRASES
     for phrase in reading.may_say(phrases):
         for match in reading.find(phrase):
             weight = phrase.weight * (TALKED_ABOUT if _is_talked_about(text, match.start()) else 1)
@@ -131,8 +126,8 @@ def wording(reading: Reading) -> Iterator[Evidence]:
 def _data(reading: Reading) -> Iterator[Evidence]:
     """Evidence of data that is not the tool's own: where it goes, and whether the tool's purpose needs it."""
     text = reading.text
-    private = _said(reading, PRIVATE)
-    secrets = _said(reading, SECRET)
+    private = _said(reading, _PRIVATE)
+    secrets = _said(reading, _SECRET)
     if private or secrets:
         yield from _leaks(reading, private, secrets)
     in_prose = [match for match in private if not reading.place(match.start()).endswith("~")]
@@ -144,7 +139,7 @@ def _data(reading: Reading) -> Iterator[Evidence]:
             yield reading.evidence("asked", DECISIVE, first.start(), first.end(), reason)
         reason = f"It speaks of '{first[0][:40]}'."
         yield reading.evidence("private_data", PRIVATE_WEIGHT, first.start(), first.end(), reason)
-        if PLAIN_PURPOSE.search(text, 0, _PURPOSE_CHARS):
+        if _PLAIN_PURPOSE.search(text, 0, _PURPOSE_CHARS):
             for match in filter(lambda match: _OUT_OF_REACH.search(match[0]), in_prose[:1]):
                 reason = f"Its purpose does not need '{match[0][:40]}'."
                 yield reading.evidence("purpose", MISMATCH_WEIGHT, match.start(), match.end(), reason)
@@ -157,16 +152,16 @@ def _handed_over(reading: Reading) -> Iterator[Evidence]:
     """
     text = reading.text
     purpose: bool | None = None
-    for match in _said(reading, AGENT_DATA):
+    for match in _said(reading, _AGENT_DATA):
         place = reading.place(match.start())
-        purpose = ABOUT_AGENTS.search(reading.purpose) is not None if purpose is None else purpose
+        purpose = _ABOUT_AGENTS.search(reading.purpose) is not None if purpose is None else purpose
         reason = f"It speaks of what only the agent has: '{match[0][:40]}'."
         weight = FITTING_WEIGHT if purpose else AGENT_DATA_WEIGHT
         if ".properties." in place:
             weight = FITTING_WEIGHT if purpose else DECISIVE
             reason = f"A parameter asks for what only the agent has: '{match[0][:40]}'."
         yield reading.evidence("agent_data", weight, match.start(), match.end(), reason)
-        if HANDS_OVER.search(_sentence(text, match)):
+        if _HANDS_OVER.search(_sentence(text, match)):
             reason = f"The agent is to hand over '{match[0][:40]}'."
             yield reading.evidence("handed_over", HANDED_WEIGHT, match.start(), match.end(), reason)
 
@@ -181,7 +176,7 @@ def _sentence(text: str, match: re.Match[str]) -> str:
 
 def _leaks(reading: Reading, private: Sequence[re.Match[str]], secrets: Sequence[re.Match[str]]) -> Iterator[Evidence]:
     text = reading.text
-    for way in reading.find(WAYS_OUT):
+    for way in reading.find(_WAYS_OUT):
         if _is_talked_about(text, way.start()):
             continue
         for weight, wanted in ((LEAK_WEIGHT, private), (SECRET_LEAK_WEIGHT, secrets)):
@@ -215,7 +210,7 @@ def _gap(one: re.Match[str], other: re.Match[str]) -> int:
 def _asked(passages: Sequence[Passage]) -> Iterator[Evidence]:
     """Evidence of parameters whose names ask for what the agent knows."""
     for place, text in passages:
-        if place[-1] == "~" and ".properties" in place and ASKED_NAMES.match(text.lower()):
+        if place[-1] == "~" and ".properties" in place and _ASKED_NAME.match(text.lower()):
             yield Evidence(
                 "asked",
                 ASKED_WEIGHT,
@@ -238,7 +233,7 @@ def _is_talked_about(text: str, start: int) -> bool:
     """Whether what starts here is quoted, or named as an example or as something that is looked for."""
     sentence = text.rfind(". ", max(0, start - MARK_CHARS), start)
     before = text[sentence + 2 if sentence >= 0 else max(0, start - MARK_CHARS) : start]
-    return _QUOTED.search(before) is not None or MARKS.search(before) is not None
+    return _QUOTED.search(before) is not None or _EXAMPLE_MARKS.search(before) is not None
 
 
 def _spaced(place: str, text: str) -> str:

@@ -44,8 +44,7 @@ def needs(pattern: str) -> list[_Need]:
 
 
 def sequences(pattern: str) -> _Need:
-    """Pieces with blanks of which one stands where the pattern matches, the longest there are; empty if few texts lack
-    them."""
+    """The longest pieces with blanks of which every match holds one; empty if few texts lack them."""
     found = _choice(_tokens(pattern), _whole)[0]
     best = max(found, key=_telling, default=frozenset[str]())
     return best if len(best) <= MOST_SEQUENCES and any(" " in each.strip() for each in best) else frozenset()

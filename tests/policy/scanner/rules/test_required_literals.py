@@ -9,12 +9,10 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from smart_mcp_proxy.policy.scanner.passages import passages
-from smart_mcp_proxy.policy.scanner.rules.data_words import PRIVATE, SECRET, WAYS_OUT
-from smart_mcp_proxy.policy.scanner.rules.handover import AGENT_DATA
-from smart_mcp_proxy.policy.scanner.rules.languages import LANGUAGES
 from smart_mcp_proxy.policy.scanner.rules.prefilter import Searchable, Way, ways
 from smart_mcp_proxy.policy.scanner.rules.required_literals import alternatives, may_match, needs, quick, sequences
-from smart_mcp_proxy.policy.scanner.wording import _PHRASES, read
+from smart_mcp_proxy.policy.scanner.rules.rule_files import RuleFile
+from smart_mcp_proxy.policy.scanner.wording import read
 
 SET = Path(__file__).parents[2] / "scanner_set"
 TEXTS = [
@@ -22,7 +20,17 @@ TEXTS = [
     for name in ("malicious", "benign")
     for line in (SET / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()
 ]
-SAID = (*_PHRASES, *LANGUAGES, *PRIVATE, *SECRET, WAYS_OUT, *AGENT_DATA)
+PHRASES = ("orders", "secrecy", "steering", "consent", "languages")
+WORDS = (
+    ("private_data", "private"),
+    ("private_data", "secret"),
+    ("private_data", "ways_out"),
+    ("agent_data", "agent_data"),
+)
+SAID = (
+    *(phrase for name in PHRASES for phrase in RuleFile(name).phrases()),
+    *(words for name, group in WORDS for words in RuleFile(name).words(group)),
+)
 WAYS = [way for said in SAID for way in said.ways]
 QUICKENED = re.compile(r"\(\?<=\\b\w\)")
 """What `quick` writes into a pattern, in terms that no text can be made from."""
