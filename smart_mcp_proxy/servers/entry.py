@@ -8,58 +8,19 @@ from urllib.parse import urlsplit
 from smart_mcp_proxy.errors import ConfigError
 from smart_mcp_proxy.models import Transport, Trust
 from smart_mcp_proxy.servers.config import ConnectionKind, Limits, Problem, ServerConfig, ToolFilter
+from smart_mcp_proxy.servers.dialects import CLIENT_KEYS, HTTP_URL_KEYS, TRANSPORT_NAMES, URL_KEYS
 from smart_mcp_proxy.servers.fields import EntryReader, check_headers, check_url
 from smart_mcp_proxy.servers.oauth import OAUTH_KEYS, read_oauth
 
-__all__ = ["ADDRESS_KEYS", "BY_AGENT", "parse_entry"]
-
-_URL_KEYS = ("url", "serverUrl", "httpUrl")
-"""The address, as most clients, Windsurf and Gemini CLI write it."""
-ADDRESS_KEYS = ("command", *_URL_KEYS)
-"""An entry has exactly one of these."""
+__all__ = ["BY_AGENT", "parse_entry"]
 
 BY_AGENT = "by agent"
 """Value of `disabled` where an agent has disabled a server, so that an agent may enable it again."""
 
-_TRANSPORTS: Mapping[str, Transport | None] = {
-    **{transport: transport for transport in get_args(Transport)},
-    "streamablehttp": "http",
-    "url": None,  # seed 4: the address decides
+_KNOWN_KEYS = CLIENT_KEYS | {
+    *("timeout", "limits", "tools", "pin", "inherit", "oauth", "enabled"),
+    *("quarantined", "trust", "connection", "input_requests", "proxy", "isolation"),
 }
-"""By `type` without its hyphens and underscores, in lower case."""
-
-_KNOWN_KEYS = frozenset(
-    {
-        *ADDRESS_KEYS,
-        *(
-            "name",
-            "type",
-            "transport",
-            "args",
-            "env",
-            "inherit",
-            "cwd",
-            "headers",
-            "timeout",
-            "limits",
-            "tools",
-            "pin",
-            "oauth",
-        ),
-        *(
-            "disabled",
-            "enabled",
-            "quarantined",
-            "trust",
-            "connection",
-            "input_requests",
-            "proxy",
-            "authorization_token",
-            "tool_configuration",
-            "isolation",
-        ),
-    }
-)
 _LIMIT_KEYS = frozenset(Limits.__dataclass_fields__)
 _FILTER_KEYS = frozenset(ToolFilter.__dataclass_fields__)
 
@@ -150,7 +111,7 @@ def _refuse_isolation(entry: EntryReader) -> None:
 
 
 def _url(entry: EntryReader) -> str:
-    given = {key: entry.text(key) for key in _URL_KEYS if entry.text(key)}
+    given = {key: entry.text(key) for key in URL_KEYS if entry.text(key)}
     if len(set(given.values())) > 1:
         raise ConfigError(f"Server {entry.server!r} has different {' and '.join(given)}.", hint="Keep one of them.")
     url = next(iter(given.values()), "")
@@ -175,12 +136,12 @@ def _transport(entry: EntryReader, command: str, url: str, unknown: Mapping[str,
         )
     written = entry.text("type") or entry.text("transport")
     kind = written.lower().replace("-", "").replace("_", "")
-    if kind and kind not in _TRANSPORTS:
+    if kind and kind not in TRANSPORT_NAMES:
         raise ConfigError(
             f"Server {entry.server!r} has the type {written!r}.",
             hint="Expected one of stdio, http, streamable-http, sse, url.",
         )
-    named = _TRANSPORTS.get(kind)
+    named = TRANSPORT_NAMES.get(kind)
     if kind and (kind == "stdio") != bool(command):
         has = "a 'command'" if command else "a 'url'"
         raise ConfigError(f"Server {entry.server!r} is of type {written!r} but has {has}.", hint="Correct one of them.")
@@ -188,7 +149,7 @@ def _transport(entry: EntryReader, command: str, url: str, unknown: Mapping[str,
         return "stdio"
     if named:
         return named
-    is_sse = "httpUrl" not in entry.values and urlsplit(url).path.rstrip("/").endswith("/sse")
+    is_sse = HTTP_URL_KEYS.isdisjoint(entry.values) and urlsplit(url).path.rstrip("/").endswith("/sse")
     return "sse" if is_sse else "http"
 
 

@@ -8,7 +8,8 @@ from typing import Any
 
 from smart_mcp_proxy.errors import ConfigError
 from smart_mcp_proxy.servers.config import Problem, ServerConfig, ServerFile
-from smart_mcp_proxy.servers.entry import ADDRESS_KEYS, parse_entry
+from smart_mcp_proxy.servers.dialects import ADDRESS_KEYS, SECTIONS
+from smart_mcp_proxy.servers.entry import parse_entry
 from smart_mcp_proxy.servers.jsonc import JsonObject, parse_jsonc
 from smart_mcp_proxy.servers.profiles import parse_profiles
 from smart_mcp_proxy.settings import Settings
@@ -30,9 +31,7 @@ FILE_LIMIT_BYTES = 50 * 1024 * 1024
 """No list of servers is this long; a log or a dump given by mistake is. Source: notes/reliability.md, B57."""
 
 _INLINE_SOURCE = "MCPPROXY_CONFIG_JSON"
-_SECTIONS = ("mcpServers", "servers")
-"""Where the servers are: in most clients' files, and in VS Code's."""
-_TOP_LEVEL = frozenset({*_SECTIONS, "profiles", "$schema"})
+_TOP_LEVEL = frozenset({*SECTIONS, "profiles", "$schema"})
 _EXAMPLE = 'Add one: {"mcpServers": {"time": {"command": "uvx", "args": ["mcp-server-time"]}}}'
 
 _Pairs = list[tuple[str, Any]]
@@ -113,7 +112,7 @@ def named_entries(document: Any, label: str) -> dict[str, Any]:
 
 def section_of(document: Mapping[str, Any]) -> str | None:
     """Key under which a file has its servers; None at the top level, or without any."""
-    return next((key for key in _SECTIONS if key in document and not is_entry(document[key])), None)
+    return next((key for key in SECTIONS if key in document and not is_entry(document[key])), None)
 
 
 def _read(path: Path) -> bytes:
@@ -142,7 +141,7 @@ def _sections(document: Any, label: str) -> tuple[_Pairs, Mapping[str, Any], lis
     if profiles is not None and not isinstance(profiles, dict):
         problems.append(Problem(None, "'profiles' is not an object and is left out.", "Write it as NAME: {...}."))
         profiles = None
-    sections = [key for key in _SECTIONS if key in document and not is_entry(document[key])]
+    sections = [key for key in SECTIONS if key in document and not is_entry(document[key])]
     if not sections:
         pairs = [(key, value) for key, value in document.items() if is_entry(value)]
         strangers = [key for key in document if key not in _TOP_LEVEL and not is_entry(document[key])]

@@ -1,0 +1,62 @@
+"""Server files of other clients: one row a client, with its sections and its keys."""
+
+from typing import NamedTuple
+
+from smart_mcp_proxy.models import Transport
+
+__all__ = [
+    "ADDRESS_KEYS",
+    "CLIENTS",
+    "CLIENT_KEYS",
+    "HTTP_URL_KEYS",
+    "SECTIONS",
+    "TRANSPORT_NAMES",
+    "URL_KEYS",
+    "Client",
+]
+
+
+class Client(NamedTuple):
+    """How one client writes its servers down. A file may mix several of them.
+
+    Attributes:
+        name: The client, or the format that several share.
+        section: Key of the file under which the servers stand, a map by name or a list.
+        url_key: Key of a server's address.
+        is_http: Whether an address under that key is one of streamable HTTP, whatever it looks like.
+        types: Its names of transports, in lower case without hyphens and underscores; None lets the address decide.
+        keys: Its other keys that `entry.py` reads.
+    """
+
+    name: str
+    section: str = "mcpServers"
+    url_key: str = "url"
+    is_http: bool = False
+    types: tuple[tuple[str, Transport | None], ...] = ()
+    keys: tuple[str, ...] = ()
+
+
+CLIENTS = (
+    Client(
+        "Claude, Cursor",
+        types=(("stdio", "stdio"), ("http", "http"), ("sse", "sse")),
+        keys=("type", "command", "args", "env", "cwd", "headers", "disabled"),
+    ),
+    Client("VS Code", section="servers"),
+    Client("Windsurf", url_key="serverUrl"),
+    Client("Gemini CLI", url_key="httpUrl", is_http=True),
+    Client("Cline", types=(("streamablehttp", "http"),)),
+    Client("FastMCP", keys=("transport",)),
+    Client("Anthropic API", types=(("url", None),), keys=("name", "authorization_token", "tool_configuration")),
+)
+"""Source: contract.md, Config file; seeds/4; the clients' own documentation."""
+
+SECTIONS = tuple(dict.fromkeys(client.section for client in CLIENTS))
+"""In the order in which they are looked for."""
+URL_KEYS = tuple(dict.fromkeys(client.url_key for client in CLIENTS))
+HTTP_URL_KEYS = frozenset(client.url_key for client in CLIENTS if client.is_http)
+ADDRESS_KEYS = ("command", *URL_KEYS)
+"""An entry has exactly one of these."""
+TRANSPORT_NAMES = {name: transport for client in CLIENTS for name, transport in client.types}
+CLIENT_KEYS = frozenset([*URL_KEYS, *(key for client in CLIENTS for key in client.keys)])
+"""Keys of an entry in the words of clients; those that only this gateway knows stand in `entry.py`."""
