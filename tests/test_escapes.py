@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from smart_mcp_proxy import raw_result
 from smart_mcp_proxy.escapes import are_harmless
-from smart_mcp_proxy.gateway.results.cleaning import clean, may_need_cleaning
+from smart_mcp_proxy.gateway.results.cleaning import clean
+from smart_mcp_proxy.gateway.results.results import may_need_cleaning
 from smart_mcp_proxy.raw_result import RawResult, is_clean
 from smart_mcp_proxy.upstream.protocol import codec
 from smart_mcp_proxy.upstream.protocol.codec import BrokenMessage, cleaned, decode_messages

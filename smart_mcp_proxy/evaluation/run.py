@@ -124,8 +124,10 @@ async def run_queries(
 async def run_unanswerable(
     system: System, queries: Sequence[LabelledQuery], pool: Pool, on_step: OnStep
 ) -> tuple[NothingFits, ...]:
-    """Asks queries where their right tools are not: for every source of both queries and tools, its queries are asked
-    of all other tools, and of the tools of each other such source alone."""
+    """Asks queries of tools that cannot answer them.
+
+    The queries of every source are asked of all tools but its own, and of those of each other source alone.
+    """
     sources = sorted({query.source for query in queries} & pool.sources)
     plan = [(source, f"without {source}", pool.without({source})) for source in sources]
     plan += [

@@ -303,8 +303,8 @@ def open_agent(
         on_list_changed=None if hook is None else hook.fire,
         on_session=base.session_opened,
         watching=requests.contents.watching,
-        may_ask=lambda: requests.inputs.is_on,
-        may_need_line=lambda: bool(lists.views.whole.per_client),
+        questions=requests.inputs,
+        may_need_line=lists.views.whole.knows_clients,
     )
 
 

@@ -19,7 +19,7 @@ from smart_mcp_proxy.gateway.gateway import Gateway
 from smart_mcp_proxy.gateway.results.results import SERVER_NAME
 from smart_mcp_proxy.gateway.sessions.agent import Agent
 from smart_mcp_proxy.gateway.sessions.content_handlers import ContentsDoor
-from smart_mcp_proxy.models import ContentKind, ServerState
+from smart_mcp_proxy.models import ContentKind
 from smart_mcp_proxy.names import shelf
 from smart_mcp_proxy.telemetry import spawn
 
@@ -86,14 +86,10 @@ class _AtStart:
     """
 
     def __init__(self, gateway: Gateway) -> None:
-        self._fleet = gateway.fleet
+        self.upstreams = {
+            each.name: SimpleNamespace(name=each.name, capabilities={}, is_ready=False) for each in gateway.fleet
+        }
         self.catalog = gateway.catalog
-
-    def get(self, name: str) -> Any:
-        """One server; None where there is none of this name."""
-        if self._fleet.get(name) is None:
-            return None
-        return SimpleNamespace(name=name, capabilities={}, status=SimpleNamespace(state=ServerState.DISCONNECTED))
 
     def is_expected(self, server: str, kind: ContentKind) -> bool:
         """Whether nobody knows yet if the server has any."""

@@ -1,12 +1,18 @@
-"""Bytes to lines, in linear time and bounded memory."""
+"""Lines on pipes, split in linear time and bounded memory, with few turns of the event loop."""
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import Final, SupportsIndex
 
-__all__ = ["LineSplitter", "OverlongLine"]
+from smart_mcp_proxy.io.busy_poll import Side, busy_poll_of
+
+__all__ = ["LineSink", "LineSplitter", "OfferingReader", "OverlongLine"]
 
 _KEPT_EDGE_BYTES = 256
 """Of a line over the limit this much of each end is kept: enough to read a JSON-RPC id from."""
+_JOINED_BYTES: Final = 65_536
+"""So much is held back at most: what a pipe takes at a time, and more would be counted as sent that is not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,3 +101,122 @@ def _tail_of(parts: list[bytes]) -> bytes:
         if len(tail) >= _KEPT_EDGE_BYTES:
             break
     return tail[-_KEPT_EDGE_BYTES:]
+
+
+class LineSink:
+    """The writing end of a pipe that many tasks share.
+
+    A reader that is woken for every line of a busy pipe costs both sides more than the lines do. So only the first
+    line of a turn of the event loop is written alone: nobody waits, and where many call at once few system calls do.
+
+    Args:
+        stream: The pipe.
+    """
+
+    def __init__(self, stream: asyncio.StreamWriter) -> None:
+        self._stream = stream
+        self._loop = asyncio.get_running_loop()
+        self._poll, self._side = busy_poll_of(self._loop), Side()
+        self._held: list[bytes] = []
+        self._held_bytes = 0
+        self._is_in_turn = False
+
+    @property
+    def is_closing(self) -> bool:
+        """Whether nothing can be written any more."""
+        return self._stream.is_closing()
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Bytes that the pipe has not taken; without those that this turn holds back."""
+        return self._stream.transport.get_write_buffer_size()
+
+    def write(self, line: bytes) -> None:
+        """Writes a line, in the order of the calls; never waits. A closed pipe drops it."""
+        if not self._is_in_turn:
+            self._is_in_turn = True
+            self._loop.call_soon(self._end_turn)
+            self._put(line)
+        else:
+            self._held.append(line)
+            self._held_bytes += len(line)
+            if self._held_bytes > _JOINED_BYTES:
+                self.flush()
+
+    def flush(self) -> None:
+        """Writes what is held back until the end of the turn."""
+        if self._held:
+            lines = self._held[0] if len(self._held) == 1 else b"".join(self._held)
+            self._held.clear()
+            self._held_bytes = 0
+            self._put(lines)
+
+    async def drain(self) -> None:
+        """Returns when the pipe has taken enough of what was written.
+
+        Raises:
+            ConnectionError: The other side is gone.
+        """
+        await self._stream.drain()
+
+    def close(self) -> None:
+        """Closes the pipe once it has taken everything."""
+        self.flush()
+        self._stream.close()
+
+    async def wait_closed(self) -> None:
+        """Returns when the pipe is closed.
+
+        Raises:
+            OSError: The other side was gone before it had taken everything.
+        """
+        await self._stream.wait_closed()
+
+    def _end_turn(self) -> None:
+        self._is_in_turn = False
+        self.flush()
+        self._poll.begin(self._loop, self._side)
+
+    def _put(self, data: bytes) -> None:
+        if not self._stream.is_closing():
+            self._stream.write(data)
+
+
+class OfferingReader(asyncio.StreamReader):
+    """Stream that offers arriving bytes to `take` first; the rest waits to be read.
+
+    To read means a turn of the event loop more, which costs a lonely call as much as all that is done with it. Nothing
+    is offered unless somebody waits to read: then nothing lies before it, and nobody has given the stream up.
+
+    Args:
+        limit_bytes: The sender is paused while twice as much waits.
+
+    Attributes:
+        take: Says whether it has taken what it was offered.
+    """
+
+    def __init__(self, limit_bytes: int) -> None:
+        super().__init__(limit=limit_bytes)
+        self.take: Callable[[bytes], bool] = _takes_nothing
+        self._is_awaited = False
+        self._poll = busy_poll_of(asyncio.get_running_loop())
+
+    def feed_data(self, data: Iterable[SupportsIndex]) -> None:
+        """Called by the event loop."""
+        self._poll.heard()
+        if self._is_awaited and self.take(bytes(data)):
+            return
+        self._is_awaited = False  # what comes behind it waits as well
+        super().feed_data(data)
+
+    async def read(self, n: int = -1) -> bytes:
+        """Return bytes that were not taken, without a turn of the loop if any; empty at the end."""
+        self._is_awaited = True
+        try:
+            return await super().read(n)
+        finally:
+            self._is_awaited = False
+
+
+def _takes_nothing(_: bytes) -> bool:
+    return False

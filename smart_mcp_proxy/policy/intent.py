@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from smart_mcp_proxy.models import CallVariant, Decision, Intent
+from smart_mcp_proxy.models import CallVariant, Decision, Intent, ToolKey
 
 __all__ = ["SENSITIVITIES", "call_with", "check_intent", "decide", "is_within"]
 
@@ -52,14 +52,14 @@ def check_intent(intent: Intent) -> Decision:
 
 
 def decide(
-    name: str, variant: CallVariant | None, annotations: Mapping[str, Any], intent: Intent, *, is_strict: bool = True
+    key: ToolKey, variant: CallVariant | None, annotations: Mapping[str, Any], intent: Intent, *, is_strict: bool = True
 ) -> Decision:
     """Whether `variant` may call a tool with these annotations under this intent.
 
     A user's own call (`variant` None) is allowed: the two keys are for agents.
 
     Args:
-        name: Canonical name, for the message.
+        key: The tool, for the message.
         variant: The call tool used.
         annotations: The tool's hints as the upstream sent them.
         intent: What the agent said.
@@ -78,13 +78,13 @@ def decide(
     if variant != "destructive" and annotations.get("destructiveHint") is True:
         return Decision(
             False,
-            f"Tool '{name}' is marked destructive by its server.",
+            f"Tool '{key}' is marked destructive by its server.",
             "Ask the user, then use call_tool_destructive.",
         )
     if variant == "read" and is_strict and annotations.get("readOnlyHint") is not True:
         return Decision(
             False,
-            f"Tool '{name}' is not marked read-only by its server.",
+            f"Tool '{key}' is not marked read-only by its server.",
             f"Use call_tool_{call_with(annotations)}.",
         )
     return ALLOWED

@@ -48,8 +48,10 @@ addresses that are their own password."""
 
 
 def masked(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """The entry with `***` in the place of every secret: values of env and headers, credentials in addresses and
-    arguments, and whatever has the name of a secret. References such as `${TOKEN}` stay readable.
+    """The entry with `***` in the place of every secret.
+
+    Secrets are values of env and headers, credentials in addresses and arguments, and whatever has the name of one.
+    References such as `${TOKEN}` stay readable.
     """
     return {key: _mask_member(key, value) for key, value in entry.items()}
 
@@ -201,8 +203,10 @@ class _Slot(NamedTuple):
 
 
 def _fill_list(new: Sequence[Any], stored: Any, shown: Any, name: str) -> list[Any]:
-    """Each mask in an array stands for the stored element that is shown like it behind the same option, wherever that
-    stood. Of several that are shown alike, all or none are there: nobody could tell which one was left out.
+    """Replace each mask in an array by the stored element that is shown like it behind the same option.
+
+    Its place does not count. Of several that are shown alike, all or none are there: nobody could tell which one was
+    left out.
     """
     is_known = isinstance(stored, list) and isinstance(shown, list)
     slots = [*map(_Slot, _options(shown), shown, stored)] if is_known else []

@@ -4,8 +4,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from smart_mcp_proxy.servers.dialects import ADDRESS_KEYS
 from smart_mcp_proxy.servers.edit_masks import masked
-from smart_mcp_proxy.servers.entry import ADDRESS_KEYS
 from smart_mcp_proxy.servers.expand import references
 
 __all__ = ["reviewed", "warnings_about"]

@@ -35,6 +35,9 @@ class Fleet:
         open_link: Opens sessions.
         on_contents_changed: Told the name of a server whose prompts or resources may be other ones.
         on_resource_updated: Told server and URI of a resource that may be another one.
+
+    Attributes:
+        upstreams: The servers; only `apply` adds and removes any.
     """
 
     def __init__(
@@ -57,6 +60,7 @@ class Fleet:
         self._open_link: OpenLink = partial(self._lineage.open, open_link or Connector())
         self._start_gate = asyncio.Semaphore(start_parallel)
         self._upstreams: dict[str, Upstream] = {}
+        self.upstreams: Mapping[str, Upstream] = self._upstreams
         self._is_started = False
         self._lock = asyncio.Lock()
 
@@ -64,14 +68,10 @@ class Fleet:
         return f"<Fleet of {len(self)}, {'started' if self._is_started else 'not started'}>"
 
     def __iter__(self) -> Iterator[Upstream]:
-        return iter(tuple(self._upstreams.values()))
+        return iter(tuple(self.upstreams.values()))
 
     def __len__(self) -> int:
-        return len(self._upstreams)
-
-    def get(self, name: str) -> Upstream | None:
-        """The server of that name, None if there is none."""
-        return self._upstreams.get(name)
+        return len(self.upstreams)
 
     def gateways(self) -> list[str]:
         """Ids of this gateway and of those behind it, for one that is about to make this its server."""
@@ -79,7 +79,7 @@ class Fleet:
 
     def retry(self, name: str) -> None:
         """Brings the next try at a server forward to now; does nothing where there is none of that name."""
-        if (upstream := self.get(name)) is not None:
+        if (upstream := self.upstreams.get(name)) is not None:
             upstream.retry()
 
     async def apply(self, configs: Mapping[str, ServerConfig]) -> None:
@@ -99,7 +99,7 @@ class Fleet:
                 del self._upstreams[upstream.name]
             await _stop_all(gone)
             for name, config in configs.items():
-                if name not in self._upstreams:
+                if name not in self.upstreams:
                     self._upstreams[name] = self._new(config)
             if self._is_started:
                 await self._start_all()

@@ -5,9 +5,11 @@ from collections.abc import Mapping
 from typing import Final
 
 from smart_mcp_proxy.models import ServerState as State
+from smart_mcp_proxy.models import ServerStatus
 from smart_mcp_proxy.names import shell_word
+from smart_mcp_proxy.servers import ServerConfig
 
-__all__ = ["TRANSITIONS", "approve_hint", "backoff_s", "check_transition"]
+__all__ = ["TRANSITIONS", "backoff_s", "check_transition", "first_status"]
 
 _FIRST_PAUSE_S: Final = 0.5
 _LONGEST_PAUSE_S: Final = 60.0
@@ -35,6 +37,17 @@ TRANSITIONS: Final[Mapping[State, frozenset[State]]] = {
 """Source: seeds/3_mcp_protocol_surface.md, connection states; product.md, Upstreams."""
 
 
+def first_status(config: ServerConfig) -> ServerStatus:
+    """The status of a server that is not started yet, or that is not to be started at all."""
+    state, error, hint = State.DISCONNECTED, "", ""
+    if config.quarantined:
+        state, error = State.QUARANTINED, "It waits for its user's approval."
+        hint = f"Approve it with: mcpproxy server approve {shell_word(config.name)}"
+    elif config.disabled:
+        state, hint = State.DISABLED, "Take 'disabled' out of its entry to use it."
+    return ServerStatus(config.name, config.transport, state, error, hint)
+
+
 def check_transition(server: str, old: State, new: State) -> None:
     """Raises RuntimeError if `new` may not follow `old`: that is a bug of ours, never of a server."""
     if new not in TRANSITIONS[old]:
@@ -50,8 +63,3 @@ def backoff_s(failures: int, rng: random.Random) -> float:
     """
     longest = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2.0 ** min(failures - 1, 16))
     return longest * rng.uniform(0.5, 1.0)
-
-
-def approve_hint(server: str) -> str:
-    """Hint for a server in quarantine."""
-    return f"Approve it with: mcpproxy server approve {shell_word(server)}"

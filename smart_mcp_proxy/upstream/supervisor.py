@@ -31,7 +31,7 @@ from smart_mcp_proxy.upstream.protocol.session import (
     Revived,
     ToolsChanged,
 )
-from smart_mcp_proxy.upstream.states import approve_hint, backoff_s, check_transition
+from smart_mcp_proxy.upstream.states import backoff_s, check_transition, first_status
 from smart_mcp_proxy.upstream.stdio.inheritance import network_hint
 from smart_mcp_proxy.upstream.watching import OnResourceUpdated, ResourceWatch
 
@@ -70,6 +70,7 @@ class Upstream:
         on_resource_updated: Told when one resource may be another one.
 
     Attributes:
+        name: Of the server, as configured.
         own: Sessions of single clients, where each has its own besides the one that is kept here; else None.
     """
 
@@ -88,6 +89,7 @@ class Upstream:
         on_resource_updated: OnResourceUpdated = lambda name, uri: None,
     ) -> None:
         self.config = config
+        self.name: Final = config.name
         self._environ = environ
         self._on_change = on_change
         self._on_tools_changed = on_tools_changed
@@ -98,7 +100,7 @@ class Upstream:
         self._start_gate = start_gate
         self._clock = clock
         self._rng = rng or random.Random()
-        self._status = ServerStatus(config.name, config.transport, ServerState.DISCONNECTED)
+        self._status = first_status(config)
         self._settled = asyncio.Event()
         """Started and not connecting: whether it is ready can be told at once."""
         self._retry_now = asyncio.Event()
@@ -119,14 +121,14 @@ class Upstream:
         return f"<Upstream {self.config.name}, {self._status.state}>"
 
     @property
-    def name(self) -> str:
-        """The server's configured name."""
-        return self.config.name
-
-    @property
     def status(self) -> ServerStatus:
         """The server at a glance."""
         return self._status
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether requests can be sent to the server at once."""
+        return self._status.state is ServerState.READY
 
     @property
     def capabilities(self) -> Mapping[str, Any]:
@@ -143,13 +145,13 @@ class Upstream:
         """Begins to keep the server connected, in the background; does nothing if it already does."""
         if self._task is not None:
             return
-        if self.config.quarantined:
-            if self._status.state is not ServerState.QUARANTINED:
-                self._move(ServerState.QUARANTINED, "It waits for its user's approval.", approve_hint(self.name))
-            return
-        if self.config.disabled:
-            if self._status.state is not ServerState.DISABLED:
-                self._move(ServerState.DISABLED, hint="Take 'disabled' out of its entry to use it.")
+        if self.config.quarantined or self.config.disabled:
+            first = first_status(self.config)
+            if self._status.state is not first.state:
+                self._move(first.state, first.error, first.hint)
+            elif not self._settled.is_set():
+                self._settled.set()
+                self._tell(self._on_change, self._status)
             return
         self._failures = 0
         if self.own is not None:

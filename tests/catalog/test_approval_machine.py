@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Coroutine, Mapping, Set
 from contextlib import AsyncExitStack
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import pytest
@@ -79,6 +80,7 @@ class Connected:
 
     own = None
     status = ServerStatus("s", "stdio", ServerState.READY)
+    is_ready = True
 
     def __init__(self) -> None:
         self.sent: list[str] = []
@@ -101,10 +103,10 @@ class Unread:
 async def called(catalog: Catalog, request: CallRequest) -> bool:
     """Whether the gateway's one path of a call sends this one."""
     upstream, unread = Connected(), Unread()
-    fleet: Any = dict.fromkeys(SERVERS, upstream)
+    fleet: Any = SimpleNamespace(upstreams=dict.fromkeys(SERVERS, upstream))
     index: Any = unread
     visible = CatalogView(catalog, {name: ServerConfig(name, "stdio", command="c") for name in SERVERS}, unread.nearest)
-    nobody: Any = {}  # no list of a connection is awaited
+    nobody: Any = SimpleNamespace(upstreams={})  # no list of a connection is awaited
     lists = ListState(nobody, catalog, Changes())
     calls = Calls(RequestPath(fleet, index, CallLimits()), visible, Outputs(time.monotonic), lists=lists)
     try:

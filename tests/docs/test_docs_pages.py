@@ -10,7 +10,7 @@ PAGES = sorted((ROOT / "docs").glob("*.md"))
 NAMED_PATH = re.compile(r"`((?:smart_mcp_proxy|tests|docs|scripts)/[\w/.]+)`|`(pyproject\.toml|README\.md)`")
 NAMED_SCRIPT = re.compile(r"python (scripts/[\w.]+)")
 NAMED_TARGET = re.compile(r"make ([a-z][a-z-]*)")
-NO_ROOMS = {"__main__.py", "escapes.py", "log_noise.py", "request_ids.py"}
+NO_ROOMS = {"__main__.py", "escapes.py", "log_noise.py"}
 """Files of the ground floor that one other module uses."""
 
 

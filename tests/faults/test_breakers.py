@@ -51,7 +51,7 @@ async def test_new_limits_hold_at_once_and_drop_no_call_under_way(tmp_path: Path
     """The server is not restarted for them; a waiting call goes as soon as it may."""
     async with opened_rig(tmp_path, Place("stdio", "handshake")) as rig:
         calls, fleet = rig.gateway.calls, rig.gateway.fleet
-        upstream = fleet.get("faulty")
+        upstream = fleet.upstreams.get("faulty")
         assert upstream is not None
         before = upstream.config
         configs = {one.name: one.config for one in fleet}
@@ -70,7 +70,7 @@ async def test_new_limits_hold_at_once_and_drop_no_call_under_way(tmp_path: Path
         assert await outcome_of(rig, "one too many") == ("rate_limited", "not_sent")
         await limit(None)
         rig.faulty.switch("")
-        assert fleet.get("faulty") is upstream
+        assert fleet.upstreams.get("faulty") is upstream
         with anyio.fail_after(10):
             assert b"recorded under way" in (await under_way).text
         assert json.loads((await calls.call(CallRequest("faulty:effect", {"nonce": "after"}, "write"))).text)

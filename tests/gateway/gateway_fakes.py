@@ -116,6 +116,10 @@ class FakeUpstream:
         self.status = replace(self.status, name=self.name)
         self.config = config(self.name)
 
+    @property
+    def is_ready(self) -> bool:
+        return self.status.state is ServerState.READY
+
     def move(self, state: ServerState, **changes: Any) -> ServerStatus:
         """Puts the server into a state and returns its new status."""
         self.status = replace(self.status, state=state, **changes)
@@ -155,7 +159,7 @@ class FakeUpstream:
         return ToolListing(tuple(answer))
 
     async def ready(self, timeout_s: float) -> bool:
-        while self.status.state is not ServerState.READY:
+        while not self.is_ready:
             self.awaited.set()
             await self.moved.wait()
         return True
@@ -177,9 +181,6 @@ class FakeFleet:
 
     def __iter__(self) -> Iterator[FakeUpstream]:
         return iter(self.upstreams.values())
-
-    def get(self, name: str) -> FakeUpstream | None:
-        return self.upstreams.get(name)
 
 
 @dataclass

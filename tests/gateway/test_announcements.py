@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from smart_mcp_proxy.fastmcp_compat.server import Client
 from smart_mcp_proxy.gateway.sessions.agent import Agent
 from smart_mcp_proxy.gateway.sessions.tool_list import PooledTools
+from smart_mcp_proxy.gateway.shared.agent_tools import OwnTools
 from smart_mcp_proxy.gateway.shared.client_behavior import ClientBehavior
-from smart_mcp_proxy.gateway.shared.own import OwnTools
 from smart_mcp_proxy.gateway.shared.tool_offer import OneProvider, Routed, Session
 from smart_mcp_proxy.models import LOCAL, Hit
 from smart_mcp_proxy.pool import Pool

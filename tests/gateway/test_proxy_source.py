@@ -13,7 +13,7 @@ from smart_mcp_proxy.errors import RequestError, ToolNotFoundError, UpstreamErro
 from smart_mcp_proxy.gateway.calls.calls import Calls
 from smart_mcp_proxy.gateway.calls.gates import CallLimits
 from smart_mcp_proxy.gateway.calls.request_path import RequestPath
-from smart_mcp_proxy.gateway.shared.base import Caller
+from smart_mcp_proxy.gateway.shared.agent_tools import Caller
 from smart_mcp_proxy.gateway.tools.proxy import Proxy
 from smart_mcp_proxy.gateway.tools.reader import ContentReader
 from smart_mcp_proxy.raw_result import RawResult

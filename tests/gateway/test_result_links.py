@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 
 from smart_mcp_proxy.catalog import LINK_LIFE_S, Catalog
 from smart_mcp_proxy.errors import CatalogError, ProxyError, QuarantinedError
+from smart_mcp_proxy.gateway.results.results import may_link
 from smart_mcp_proxy.gateway.visibility.contents import Contents
 from smart_mcp_proxy.gateway.visibility.links import (
     LINKS_PER_RESULT,
     URI_CHARS,
     Links,
-    may_link,
     opens_by_link,
     relinked,
     relinked_prompt,

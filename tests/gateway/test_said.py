@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from gateway_fakes import FakeFleet, FakeUpstream, Parts, definition
@@ -27,7 +27,7 @@ from smart_mcp_proxy.io.watchdog import Watchdog
 from smart_mcp_proxy.models import CallRequest, Progress
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.upstream.protocol.codec import decode_messages
-from smart_mcp_proxy.upstream.protocol.pending import PendingCall, PendingCalls
+from smart_mcp_proxy.upstream.protocol.pending import NO_REPORTS, PendingCall, PendingCalls
 from smart_mcp_proxy.upstream.protocol.session import rpc_error
 
 pytestmark = pytest.mark.anyio
@@ -299,8 +299,8 @@ async def test_a_relayed_error_is_the_servers_own(ready: Parts, tmp_path: Path) 
 async def test_an_error_with_data_that_is_too_deep_ends_its_call() -> None:
     """With the rest of what it says, as any other error."""
     reply: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-    calls, feed = PendingCalls("alpha"), SimpleNamespace()
-    calls.add(1, PendingCall("tools/call", reply, cast(Any, feed)))
+    calls = PendingCalls("alpha")
+    calls.add(1, PendingCall("tools/call", reply, NO_REPORTS))
     data = json.dumps(deep(400)).replace("[", "[[").replace("]", "]]").encode()
     messages = decode_messages(b'{"jsonrpc":"2.0","id":1,"error":{"code":-32000,"message":"m","data":%s}}' % data)
     assert isinstance(messages, list)

@@ -173,7 +173,7 @@ async def test_a_quarantined_server_is_not_started(tmp_path: Path) -> None:
         refused = (await client.call_tool("call_tool_write", call, raise_on_error=False)).structured_content
         assert refused["error"]["code"] == "quarantined"
         assert "mcpproxy server approve bad" in refused["error"]["hint"]
-        upstream = gateway.fleet.get("bad")
+        upstream = gateway.fleet.upstreams.get("bad")
         assert upstream is not None
         await upstream.restart()
         assert upstream.status.state == "quarantined"

@@ -138,6 +138,7 @@ async def test_a_prompt_and_a_resource_may_ask_too(house: House, transport: str,
         async with house.at(transport, era) as agent:
             got = await agent.answered("prompts/get", name="may__brief", arguments={"label": "tower"})
             read = await agent.answered("resources/read", uri="mcpproxy://may/test%3A%2F%2Fpage")
+    assert "result" in got, got
     known = json.loads(got["result"]["messages"][0]["content"]["text"])
     assert (known["state"], known["answers"]["name"]["content"]) == ("tower/1", {"name": "Ann"})
     assert read["result"]["contents"][0]["uri"] == "mcpproxy://may/test%3A%2F%2Fpage"

@@ -23,7 +23,7 @@ BODY_LIMIT_BYTES = 4 * 1024 * 1024
 ID = "the id"
 """Stands for the id of the bad request, where the answer repeats it."""
 
-ANSWER_S = 20
+ANSWER_S = 60
 """The tool that the bad messages name hangs: an answer within this time does not come from it."""
 
 

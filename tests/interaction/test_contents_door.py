@@ -208,6 +208,70 @@ async def test_who_asks_once_right_after_the_first_start_gets_everything(
     assert len(found) == 2 * len(LISTED[kind])
 
 
+FIRST_REQUESTS = {
+    "prompts/get": {"name": "fx__greet", "arguments": {"who": "me"}},
+    "resources/read": {"uri": "mcpproxy://fx/test%3A%2F%2Fone"},
+    "completion/complete": {
+        "ref": {"type": "ref/prompt", "name": "fx__greet"},
+        "argument": {"name": "who", "value": "p"},
+    },
+    "completion/complete of a template": {
+        "ref": {"type": "ref/resource", "uri": "mcpproxy://fx/test%3A%2F%2Ft%2F{id}%2Fdata{?more}"},
+        "argument": {"name": "id", "value": "p"},
+    },
+}
+WRONG_FIRST_REQUESTS = {
+    "prompts/get": {"name": "known__greed"},
+    "resources/read": {"uri": "mcpproxy://unknown/test%3A%2F%2Fone"},
+    "completion/complete": {"ref": {"type": "ref/prompt", "name": "known__g"}, "argument": {"name": "a", "value": ""}},
+}
+
+
+@pytest.mark.requirement("contents-cold")
+@pytest.mark.parametrize("case", FIRST_REQUESTS)
+async def test_what_is_asked_for_by_name_right_after_the_first_start_is_found(case: str, tmp_path: Path) -> None:
+    """A client that knows the name needs no list: the answer waits for the server's."""
+    file = tmp_path / "listed"
+    write(file)
+    async with (
+        opened_gateway(tmp_path / "data", {"fx": server("handshake", file)}) as gateway,
+        in_memory(gateway, "modern") as agent,
+    ):
+        with anyio.fail_after(LIMIT_S):
+            answer = await agent.request(case.split(maxsplit=1)[0], **FIRST_REQUESTS[case])
+    assert "result" in answer, answer
+
+
+@pytest.mark.requirement("contents-cold")
+@pytest.mark.parametrize("method", WRONG_FIRST_REQUESTS)
+async def test_a_wrong_name_of_a_listed_server_is_refused_without_waiting_for_another_one(
+    method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The name says whose it is: nobody else's list can make it right."""
+    file = tmp_path / "listed"
+    write(file)
+    async with settled(tmp_path / "data", {"known": server("handshake", file)}):
+        pass
+    silent = {"command": sys.executable, "args": ["-S", "-c", "input()"]}
+    async with (
+        opened_gateway(tmp_path / "data", {"known": server("handshake", file), "silent": silent}) as gateway,
+        in_memory(gateway, "modern") as agent,
+    ):
+        wait_known, waited = gateway.content_lists.wait_known, list[bool]()
+
+        async def noting(*args: Any) -> bool:
+            waited.append(await wait_known(*args))
+            return waited[-1]
+
+        monkeypatch.setattr(gateway.content_lists, "wait_known", noting)
+        with anyio.fail_after(LIMIT_S):
+            answer = await agent.request(method, **WRONG_FIRST_REQUESTS[method])
+    error = answer.get("error")
+    assert error is not None, answer
+    assert error["data"]["code"] == "not_found"
+    assert waited == [False]
+
+
 @pytest.mark.requirement("contents-cold")
 async def test_what_is_stored_is_listed_without_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that does not start, new or known, holds nobody up."""

@@ -16,7 +16,7 @@ from doors import odd_server, over_http, served, settled
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("event-stream-anew")]
 
 CHANGED = b"notifications/tools/list_changed"
-LIMIT_S = 20
+LIMIT_S = 60
 
 
 class Stream(NamedTuple):

@@ -33,7 +33,7 @@ HELD = {
     "tools": [],
 }
 SCRIPT = "result = call_tool('old:echo', {'text': 'x'})"
-LIMIT_S = 20
+LIMIT_S = 60
 Way = Callable[["World"], Awaitable[Any]]
 
 

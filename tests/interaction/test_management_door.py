@@ -29,7 +29,7 @@ from smart_mcp_proxy.web.rest import ROUTES, build_rest_app
 pytestmark = pytest.mark.anyio
 
 CANARY = "canary-83be01c7"
-PATIENCE_S = 20
+PATIENCE_S = 60
 SERVERS: dict[str, Any] = {
     "mine": {"command": "none", "env": {"TOKEN": CANARY}, "disabled": True},
     "far": {"url": "http://127.0.0.1:9/mcp", "headers": {"Authorization": f"Bearer {CANARY}"}, "disabled": True},

@@ -12,7 +12,7 @@ import httpx2
 from agents import CLIENT, HANDSHAKE_VERSION, META, MODERN_VERSION, Era
 from plain_http import plain_client
 
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 LINE_LIMIT_BYTES = 5 * 1024 * 1024
 """Of a message that the gateways on pipes take."""
 BOTH = "application/json, text/event-stream"

@@ -64,8 +64,9 @@ async def test_clients_that_connect_while_all_descriptors_are_in_use_are_let_go(
         with ExitStack() as crowd:
             before = gateway.open_files()
             for _ in range(ROOM // 4):
-                crowd.enter_context(gateway.connection())
-            await until(lambda: gateway.open_files() >= before + ROOM // 4)
+                early = crowd.enter_context(gateway.connection())
+                early.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+                assert await asyncio.to_thread(early.recv, 10_000)
             with gateway.limited(gateway.highest_file() + 1):
                 used_s = gateway.processor_s()
                 late = [crowd.enter_context(gateway.connection()) for _ in range(ROOM // 2)]

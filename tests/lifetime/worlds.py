@@ -14,7 +14,7 @@ from typing import Any
 
 UPSTREAM = Path(__file__).parent / "upstream.py"
 ENVIRON = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/"), "LANG": "C.UTF-8"}
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 LINE_BYTES = 1 << 24
 HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
 

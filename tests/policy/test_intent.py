@@ -5,10 +5,11 @@ from typing import Any, get_args
 
 import pytest
 
-from smart_mcp_proxy.models import CallVariant, Intent
+from smart_mcp_proxy.models import CallVariant, Intent, ToolKey
 from smart_mcp_proxy.policy import call_with, check_intent, decide
 from smart_mcp_proxy.policy.intent import REASON_LIMIT_CHARS, SENSITIVITIES
 
+KEY = ToolKey("a", "b")
 HINTS = [True, False, None]
 VARIANTS = get_args(CallVariant)
 
@@ -39,7 +40,7 @@ def test_every_row_of_the_table(
         "write": destructive is not True,
         "read": destructive is not True and (read_only is True or not is_strict),
     }[variant]
-    decision = decide("a:b", variant, hints, Intent(), is_strict=is_strict)
+    decision = decide(KEY, variant, hints, Intent(), is_strict=is_strict)
     assert decision.allowed is is_allowed
     if not is_allowed:
         assert "'a:b'" in decision.reason
@@ -50,15 +51,15 @@ def test_every_row_of_the_table(
 def test_only_a_true_hint_counts(value: Any) -> None:
     """Whatever else a server writes there says nothing."""
     assert call_with({"readOnlyHint": value, "destructiveHint": value}) == "write"
-    assert not decide("a:b", "read", {"readOnlyHint": value}, Intent()).allowed
-    assert decide("a:b", "write", {"destructiveHint": value}, Intent()).allowed
+    assert not decide(KEY, "read", {"readOnlyHint": value}, Intent()).allowed
+    assert decide(KEY, "write", {"destructiveHint": value}, Intent()).allowed
 
 
 @pytest.mark.parametrize("stated", [*VARIANTS, None, "delete", ""])
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_the_second_key_must_fit_where_it_is_given(variant: CallVariant, stated: str | None) -> None:
     """A mismatch is refused, its absence never."""
-    decision = decide("a:b", variant, {"readOnlyHint": True}, Intent(operation_type=stated))
+    decision = decide(KEY, variant, {"readOnlyHint": True}, Intent(operation_type=stated))
     assert decision.allowed is (stated in (variant, None))
     if not decision.allowed:
         assert repr(stated) in decision.reason
@@ -67,7 +68,7 @@ def test_the_second_key_must_fit_where_it_is_given(variant: CallVariant, stated:
 
 def test_a_users_own_call_needs_no_second_key() -> None:
     """The two keys are for agents."""
-    assert decide("a:b", None, {"destructiveHint": True}, Intent(operation_type="read")).allowed
+    assert decide(KEY, None, {"destructiveHint": True}, Intent(operation_type="read")).allowed
 
 
 @pytest.mark.parametrize("sensitivity", SENSITIVITIES)

@@ -86,7 +86,7 @@ async def linked(status: int, body: Body, **headers: str) -> AsyncIterator[Link]
 async def failure(link: Link) -> UpstreamError:
     """The error that a call ends with."""
     with pytest.raises(UpstreamError) as caught:
-        await link.request("tools/call", {"name": "x", "arguments": {}}, timeout_s=5)
+        await link.request("tools/call", {"name": "x", "arguments": {}}, timeout_s=30)
     return caught.value
 
 

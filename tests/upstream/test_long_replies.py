@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from smart_mcp_proxy.gateway.results.cleaning import may_need_cleaning
+from smart_mcp_proxy.gateway.results.results import may_need_cleaning
 from smart_mcp_proxy.raw_result import RawResult, is_clean, outline_of
 from smart_mcp_proxy.upstream.protocol.codec import BrokenMessage, Envelope, LongReply, cleaned, decode_messages
 

@@ -51,7 +51,7 @@ async def url(target: Target) -> AsyncIterator[str]:
 def config(url: str, **changes: Any) -> ServerConfig:
     """A configured server named `web`."""
     configured_with(changes.get("headers", {}))
-    values: dict[str, Any] = {"name": "web", "transport": "http", "url": url, "limits": Limits(init_s=4)}
+    values: dict[str, Any] = {"name": "web", "transport": "http", "url": url, "limits": Limits(init_s=30)}
     return ServerConfig(**(values | changes))
 
 
@@ -81,7 +81,7 @@ async def serve() -> AsyncIterator[Any]:
         yield start
 
 
-async def call(link: RawHttpLink, name: str, timeout_s: float = 4, **arguments: Any) -> Any:
+async def call(link: RawHttpLink, name: str, timeout_s: float = 30, **arguments: Any) -> Any:
     """The text of a tool's first content block."""
     text = (await link.request("tools/call", {"name": name, "arguments": arguments}, timeout_s=timeout_s)).text
     return json.loads(text)["content"][0]["text"]
@@ -108,7 +108,7 @@ async def test_a_call_arrives_in_both_eras(open_web, url, era):
 async def test_a_tools_own_failure_is_a_result(open_web, url, era):
     """Not an error of ours."""
     link = await open_web(url, era=era)
-    result = json.loads((await link.request("tools/call", {"name": "fail", "arguments": {}}, timeout_s=4)).text)
+    result = json.loads((await link.request("tools/call", {"name": "fail", "arguments": {}}, timeout_s=30)).text)
     assert result["isError"] is True
 
 
@@ -141,7 +141,7 @@ async def test_progress_is_passed_on(open_web, url, era):
     async def note(report: Progress) -> None:
         reports.append(report)
 
-    await link.request("tools/call", {"name": "count", "arguments": {}}, timeout_s=4, on_progress=note)
+    await link.request("tools/call", {"name": "count", "arguments": {}}, timeout_s=30, on_progress=note)
     assert reports[-1] == Progress(2.0, 2.0, "step 2")
 
 
@@ -215,7 +215,7 @@ async def test_a_tool_that_asks_for_headers_gets_them(open_web, target, url):
 
         target.mcp.tool(run, name=name)
     link = await open_web(url)
-    listed = json.loads((await link.request("tools/list", {}, timeout_s=4)).text)["tools"]
+    listed = json.loads((await link.request("tools/list", {}, timeout_s=30)).text)["tools"]
     assert {"good", "echo"} <= {tool["name"] for tool in listed}
     assert "bad" not in {tool["name"] for tool in listed}
     assert await call(link, "good", region="eu") == "eu"
@@ -378,7 +378,7 @@ async def test_modern_requests_say_in_headers_what_they_are(open_web, serve):
     server = await serve("modern", echo)
     link = await open_web(server.url)
     params = {"name": "café", "arguments": {}, "_meta": {"a": 1}}
-    await link.request("tools/call", params, timeout_s=4)
+    await link.request("tools/call", params, timeout_s=30)
     await link.notify("notifications/anything", {})
     probe, sent = server.requests
     assert probe.headers["mcp-method"] == "server/discover"
@@ -530,7 +530,7 @@ async def test_a_result_is_passed_on_as_it_was_written(open_web, serve, era, is_
     server = await serve(era, verbatim)
     link = await open_web(server.url, era=era)
     for _ in range(3):
-        assert (await link.request("tools/call", {"name": "x"}, timeout_s=4)).text == result
+        assert (await link.request("tools/call", {"name": "x"}, timeout_s=30)).text == result
 
 
 @pytest.mark.parametrize("size", [1, 20_000, 1_000_000, 5_000_000])
@@ -577,7 +577,7 @@ async def test_an_endless_answer_is_refused_while_it_arrives(open_web, serve, er
 
     server = await serve(era, endless)
     link = await open_web(server.url, era=era, limit=100_000)
-    with anyio.fail_after(3), pytest.raises(UpstreamError, match="more than 100,000 bytes"):
+    with anyio.fail_after(20), pytest.raises(UpstreamError, match="more than 100,000 bytes"):
         await call(link, "big")
     assert await call(link, "fine") == "fine"
 
@@ -594,7 +594,7 @@ async def test_a_drip_is_no_answer_in_time(open_web, serve, era):
 
     server = await serve(era, drip)
     link = await open_web(server.url, era=era)
-    with anyio.fail_after(2), pytest.raises(UpstreamTimeoutError):
+    with anyio.fail_after(20), pytest.raises(UpstreamTimeoutError):
         await call(link, "x", timeout_s=0.3)
 
 
@@ -911,7 +911,7 @@ async def test_closing_fails_what_is_under_way(open_web, serve, era, phase):
     server = await serve(era, hang, other=other)
     link = await open_web(server.url, era=era)
     task = asyncio.ensure_future(call(link, "x"))
-    with anyio.fail_after(3):
+    with anyio.fail_after(20):
         await started.wait()
         await link.close()
         with pytest.raises(UpstreamError, match="was stopped") as caught:
@@ -934,7 +934,7 @@ async def test_closing_does_not_wait_for_a_server_that_hangs(open_web, serve):
 
     server = await serve("handshake", echo, other=other)
     link = await open_web(server.url, era="handshake")
-    with anyio.fail_after(2):
+    with anyio.fail_after(20):
         await link.close()
     assert len(server.heard("DELETE")) == 1
 

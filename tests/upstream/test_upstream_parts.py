@@ -123,7 +123,7 @@ def tool(name: Any = "t", **changes: Any) -> dict[str, Any]:
 async def test_pages_are_put_together_in_order():
     """Definitions stay as they were sent."""
     first, second = tool("b", extra={"kept": 1}), tool("a")
-    listing = await fetch_tools("s", pages({"tools": [first], "nextCursor": "x"}, {"tools": [second]}), timeout_s=4)
+    listing = await fetch_tools("s", pages({"tools": [first], "nextCursor": "x"}, {"tools": [second]}), timeout_s=30)
     assert listing == ToolListing((first, second), ())
 
 
@@ -144,7 +144,7 @@ async def test_pages_are_put_together_in_order():
 async def test_an_odd_tool_costs_only_itself(odd, reason):
     """It is named with the reason, the rest stays."""
     good, last = tool("good"), tool("last")
-    listing = await fetch_tools("s", pages({"tools": [good, odd, last]}), timeout_s=4)
+    listing = await fetch_tools("s", pages({"tools": [good, odd, last]}), timeout_s=30)
     assert listing.definitions == (good, last)
     assert len(listing.problems) == 1
     assert reason in listing.problems[0]
@@ -153,7 +153,7 @@ async def test_an_odd_tool_costs_only_itself(odd, reason):
 @pytest.mark.anyio
 async def test_a_cursor_that_goes_round_ends_the_listing():
     """What was listed up to there is kept."""
-    listing = await fetch_tools("s", pages({"tools": [tool()], "nextCursor": "x"}), timeout_s=4)
+    listing = await fetch_tools("s", pages({"tools": [tool()], "nextCursor": "x"}), timeout_s=30)
     assert len(listing.definitions) == 1
     assert "repeats its pages" in listing.problems[-1]
 
@@ -163,7 +163,7 @@ async def test_a_cursor_that_goes_round_ends_the_listing():
 async def test_a_page_that_is_no_list_is_an_error(page):
     """An empty list would look as if the tools were gone."""
     with pytest.raises(UpstreamError, match="without an array 'tools'"):
-        await fetch_tools("s", pages(page), timeout_s=4)
+        await fetch_tools("s", pages(page), timeout_s=30)
 
 
 @pytest.mark.anyio
@@ -218,7 +218,7 @@ async def test_a_tool_that_cannot_be_read_costs_only_itself():
     async def ask(method, params):
         return RawResult(page.encode())
 
-    listing = await fetch_tools("s", ask, timeout_s=5)
+    listing = await fetch_tools("s", ask, timeout_s=30)
     assert [tool["name"] for tool in listing.definitions] == ["good"]
     (problem,) = listing.problems
     assert "it cannot be read" in problem

@@ -71,7 +71,7 @@ async def connected(url: str, transport: str, heard: "asyncio.Queue[tuple[str, s
         )
         await fleet.apply({"web": config})
         await fleet.start()
-        upstream = fleet.get("web")
+        upstream = fleet.upstreams.get("web")
         assert upstream is not None
         assert await upstream.ready(LIMIT_S)
         yield upstream

@@ -24,7 +24,7 @@ def fake_config(mode: str = "handshake", **changes: Any) -> ServerConfig:
         "transport": "stdio",
         "command": sys.executable,
         "args": ("-S", "-E", str(FAKE_SERVER), mode),
-        "limits": Limits(init_s=4, list_s=4, call_s=4),
+        "limits": Limits(init_s=30, list_s=30, call_s=30),
     }
     return ServerConfig(**(values | changes))
 

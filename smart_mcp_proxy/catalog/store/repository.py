@@ -71,8 +71,7 @@ class Archive:
         return await self._database.run(partial(self._decide, work))
 
     async def append_activity(self, batch: Sequence[Activity]) -> None:
-        """Adds records to the activity log, those left out that it has; once it returns they survive whatever happens
-        to this process."""
+        """Adds records that the activity log lacks; they are on disk once this returns."""
         if batch:
             await self._database.run(partial(self._write, partial(activity.append, batch=tuple(batch))))
 

@@ -172,7 +172,7 @@ class Management:
             ServerNotFoundError: There is none of that name.
         """
         require_named(name, self._visible.servers)
-        upstream = self._fleet.get(name)
+        upstream = self._fleet.upstreams.get(name)
         return upstream.logs(count) if upstream is not None else []
 
     # --- changing
@@ -238,7 +238,7 @@ class Management:
             ConflictError: It is disabled.
         """
         view = self._startable("restarted", name, by, principal)
-        upstream = self._fleet.get(name)
+        upstream = self._fleet.upstreams.get(name)
         if upstream is not None:
             await upstream.restart()
         return self._operated(view, "is restarting.")
@@ -264,7 +264,7 @@ class Management:
         return {**in_force, **found.entries}, found.revision
 
     def _view(self, name: str, entry: Any) -> ServerView:
-        upstream = self._fleet.get(name)
+        upstream = self._fleet.upstreams.get(name)
         shown = masked(entry) if isinstance(entry, Mapping) else {}
         is_quarantined = shown.get("quarantined") is True
         status = self._shown(upstream.status if upstream else _unused(name, is_quarantined=is_quarantined))
@@ -367,7 +367,7 @@ class Management:
         await self._apply(servers)
 
     def _state(self, name: str, *, is_quarantined: bool) -> str:
-        upstream = self._fleet.get(name)
+        upstream = self._fleet.upstreams.get(name)
         if is_quarantined or upstream is None:
             return ServerState.QUARANTINED.value if is_quarantined else ServerState.DISCONNECTED.value
         return upstream.status.state.value

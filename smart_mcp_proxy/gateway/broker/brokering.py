@@ -15,7 +15,7 @@ from smart_mcp_proxy.gateway.broker.broker_status import BrokerStatus, Connectio
 from smart_mcp_proxy.gateway.calls.calls import Calls
 from smart_mcp_proxy.gateway.indexing.list_state import ListState
 from smart_mcp_proxy.gateway.results.cleaning import fenced_notice, told_beside
-from smart_mcp_proxy.gateway.shared.base import Caller
+from smart_mcp_proxy.gateway.shared.agent_tools import Caller
 from smart_mcp_proxy.gateway.shared.refusals import server_disabled, server_quarantined
 from smart_mcp_proxy.gateway.visibility.cursors import unknown_cursor
 from smart_mcp_proxy.gateway.visibility.views import Views
@@ -216,7 +216,7 @@ class Brokering:
         Raises:
             UpstreamError: It is not, and will not be soon.
         """
-        upstream = self._fleet.get(server)
+        upstream = self._fleet.upstreams.get(server)
         if upstream is None:  # removed from the configuration a moment ago
             raise UpstreamError(
                 f"Server '{server}' is no longer configured.", hint="Its user can add it again; use another one."
@@ -228,7 +228,7 @@ class Brokering:
         return self._counts.get(server) or Count()
 
     def _state(self, server: str) -> ServerState:
-        upstream = self._fleet.get(server)
+        upstream = self._fleet.upstreams.get(server)
         return upstream.status.state if upstream is not None else ServerState.DISCONNECTED
 
 

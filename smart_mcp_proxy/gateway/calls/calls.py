@@ -13,11 +13,11 @@ from smart_mcp_proxy.gateway.calls.exchange import Exchange
 from smart_mcp_proxy.gateway.calls.gates import definition_changed
 from smart_mcp_proxy.gateway.calls.request_path import RequestPath
 from smart_mcp_proxy.gateway.indexing.learning import Learning
-from smart_mcp_proxy.gateway.results.cleaning import clean, fence, may_need_cleaning
+from smart_mcp_proxy.gateway.results.cleaning import clean, fence
 from smart_mcp_proxy.gateway.results.outputs import Outputs, truncate
-from smart_mcp_proxy.gateway.results.results import ResultFacts, rewritten
+from smart_mcp_proxy.gateway.results.results import ResultFacts, may_link, may_need_cleaning, rewritten
 from smart_mcp_proxy.gateway.shared.readiness import Lists
-from smart_mcp_proxy.gateway.visibility.links import Links, may_link
+from smart_mcp_proxy.gateway.visibility.links import Links
 from smart_mcp_proxy.gateway.visibility.visibility import NAME_LIMIT_CHARS, CatalogView
 from smart_mcp_proxy.models import CallRequest
 from smart_mcp_proxy.raw_result import RawResult
@@ -112,7 +112,9 @@ class _ToolCall(Exchange):
     @property
     def label(self) -> str:
         """The canonical name, or what the caller wrote where there is none of it."""
-        return str(self.record.key) if self.record is not None else policy.masked(self.call.name, NAME_LIMIT_CHARS)
+        if self.record is None:
+            return policy.masked(self.call.name, NAME_LIMIT_CHARS)
+        return f"{self.server}:{self.name}"
 
     async def resolve(self) -> None:
         """Find the tool, maybe once its server has listed it.

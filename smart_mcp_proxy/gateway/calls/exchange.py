@@ -6,7 +6,7 @@ from typing import Any, Self
 
 from smart_mcp_proxy.errors import ProxyError
 from smart_mcp_proxy.gateway.results.results import ResultFacts
-from smart_mcp_proxy.gateway.shared.base import Caller
+from smart_mcp_proxy.gateway.shared.agent_tools import Caller
 from smart_mcp_proxy.gateway.shared.readiness import Lists
 from smart_mcp_proxy.models import CallRequest, ToolRecord
 from smart_mcp_proxy.raw_result import RawResult

@@ -15,14 +15,13 @@ from smart_mcp_proxy.gateway.activity.recorder import Recorder
 from smart_mcp_proxy.gateway.calls.admission import AdmissionControl
 from smart_mcp_proxy.gateway.calls.client_sessions import Clients
 from smart_mcp_proxy.gateway.calls.exchange import Exchange
-from smart_mcp_proxy.gateway.calls.gates import GATES, CallLimits, GateRules, approved
+from smart_mcp_proxy.gateway.calls.gates import GATES, ArgumentSchemas, CallLimits, GateRules, approved
 from smart_mcp_proxy.gateway.calls.inputs import Inputs, Round, incomplete
 from smart_mcp_proxy.gateway.calls.request_states import Subject
-from smart_mcp_proxy.gateway.calls.schemas import ArgumentSchemas
 from smart_mcp_proxy.gateway.results.cleaning import told_error
 from smart_mcp_proxy.gateway.results.progress import show_progress
 from smart_mcp_proxy.gateway.results.results import INPUT_REQUIRED, facts_of
-from smart_mcp_proxy.gateway.shared.readiness import connected, connected_now, require_connected
+from smart_mcp_proxy.gateway.shared.readiness import connected, require_connected
 from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.telemetry import Activity
 from smart_mcp_proxy.upstream import Fleet
@@ -156,9 +155,11 @@ class RequestPath:
             on_progress = partial(show_progress, on_progress, limits.is_cleaned, limits.is_fenced)
         with self._admission.admitted(server, caller.principal) as admission:
             left_s: float | None = None
-            upstream = None if admission.is_waiting else connected_now(self._fleet, server, exchange.lists)
-            has_waited = upstream is None or round is not None
-            if upstream is None:
+            has_waited = round is not None
+            upstream = self._fleet.upstreams.get(server)
+            is_listed = exchange.lists is None or not exchange.lists.is_awaited(server)
+            if upstream is None or not upstream.is_ready or not is_listed or admission.is_waiting:
+                has_waited = True
                 left_s = await admission.turn() if admission.is_waiting else None
                 upstream, left_s = await connected(self._fleet, server, left_s, self._clock, exchange.lists)
             line = caller.line if exchange.send is None else None

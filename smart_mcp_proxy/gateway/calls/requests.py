@@ -12,9 +12,9 @@ from smart_mcp_proxy.errors import ProxyError, RpcAnswer, UpstreamError
 from smart_mcp_proxy.gateway.calls.exchange import Exchange
 from smart_mcp_proxy.gateway.calls.request_path import RequestPath
 from smart_mcp_proxy.gateway.indexing.list_state import ListState
-from smart_mcp_proxy.gateway.results.cleaning import clean, may_need_cleaning
-from smart_mcp_proxy.gateway.results.results import ResultFacts, rewritten
-from smart_mcp_proxy.gateway.shared.base import Caller
+from smart_mcp_proxy.gateway.results.cleaning import clean
+from smart_mcp_proxy.gateway.results.results import ResultFacts, may_need_cleaning, rewritten
+from smart_mcp_proxy.gateway.shared.agent_tools import Caller
 from smart_mcp_proxy.gateway.visibility.contents import Contents, Target, require_unchanged
 from smart_mcp_proxy.gateway.visibility.links import Links
 from smart_mcp_proxy.raw_result import RawResult

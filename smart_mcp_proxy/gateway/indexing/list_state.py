@@ -90,7 +90,7 @@ class ListState:
         """Whether a first list of the server's present connection is on its way."""
         if server in self._fresh:
             return False
-        upstream = self._fleet.get(server)
+        upstream = self._fleet.upstreams.get(server)
         return upstream is not None and upstream.status.state in _COMING and server not in self._failed
 
     async def wait_listed(self, server: str, limit_s: float = FIRST_LIST_S) -> None:
@@ -101,16 +101,27 @@ class ListState:
 
     def is_expected(self, server: str, kind: ContentKind) -> bool:
         """Whether nobody knows yet if the server has any: it was never listed, and is going to be."""
-        upstream = self._fleet.get(server)
+        upstream = self._fleet.upstreams.get(server)
         if upstream is None or self.catalog.last_sync_s(shelf(server, kind)) is not None:
             return False
         return upstream.status.state in (*_COMING, ServerState.DISCONNECTED) and server not in self._failed
 
-    async def wait_known(self, servers: Collection[str], kind: ContentKind, limit_s: float = FIRST_LIST_S) -> None:
-        """Waits for the first lists of servers of which nobody knows yet if they have any, at most `limit_s`."""
+    async def wait_known(self, servers: Collection[str], *kinds: ContentKind, limit_s: float = FIRST_LIST_S) -> bool:
+        """Waits for the first lists of servers of which nobody knows yet if they have any, at most `limit_s` in all.
+
+        Returns:
+            Whether there was any to wait for.
+        """
+
+        def are_expected() -> bool:
+            return any(self.is_expected(server, kind) for server in servers for kind in kinds)
+
+        if not are_expected():
+            return False
         with move_on_after(limit_s):
-            while any(self.is_expected(server, kind) for server in servers):
+            while are_expected():
                 await self._changes.wait()
+        return True
 
     async def wait_changed(self) -> None:
         """Returns at the next change of a list, a server's state or the tools."""

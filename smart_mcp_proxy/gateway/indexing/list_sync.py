@@ -178,8 +178,8 @@ class ListSync:
 
     async def _list(self, server: str) -> None:
         """One listing of all kinds; where one fails, its last good list stays in place, marked stale."""
-        upstream = self._fleet.get(server)
-        if upstream is None or upstream.status.state is not ServerState.READY:
+        upstream = self._fleet.upstreams.get(server)
+        if upstream is None or not upstream.is_ready:
             return
         connection, before, problems = upstream.status.restarts, self._catalog.snapshot, list[str]()
         failures: dict[str, ProxyError] = {}
@@ -196,7 +196,7 @@ class ListSync:
             log.warning("%s of '%s' could not be listed, the last list stays: %s", kinds, server, why)
         else:
             self._report(server, tuple(problems))
-            is_same = upstream.status.state is ServerState.READY and upstream.status.restarts == connection
+            is_same = upstream.is_ready and upstream.status.restarts == connection
             self._state.listing_succeeded(server, is_present=is_same)
 
     async def _list_kind(self, upstream: Upstream, kind: Kind) -> tuple[str, ...]:

@@ -16,7 +16,6 @@ from smart_mcp_proxy.gateway.results.error_data import fenced_data
 from smart_mcp_proxy.gateway.results.results import OFF_LOOP_BYTES, is_said, members_of
 from smart_mcp_proxy.policy.inputs import hidden
 from smart_mcp_proxy.policy.scanner.hidden import FLAG
-from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.telemetry import redact
 
 __all__ = [
@@ -25,7 +24,6 @@ __all__ = [
     "fence",
     "fenced",
     "fenced_notice",
-    "may_need_cleaning",
     "said_beside",
     "shown_error",
     "told_beside",
@@ -37,16 +35,6 @@ FENCE_WORD = "untrusted-output"
 FENCE_BYTES = 8
 """Of the random part of a fence: nobody who writes a result can know it."""
 
-_DELETE = b"\x7f"
-_SUSPECT_ESCAPE = re.compile(
-    rb"\\(?:[bf]|r(?!\\n)|u(?:00(?:0[0-8b-fB-F]|1|7[fF]|[89])|202[a-eA-E]|206[6-9]|[dD][bB]40))"
-)
-_SUSPECTS_BEYOND_ASCII = {
-    b"\xc2": re.compile(rb"\xc2[\x80-\x9f]"),
-    b"\xe2": re.compile(rb"\xe2(?:\x80[\xaa-\xae]|\x81[\xa6-\xa9])"),
-    b"\xf3": re.compile(rb"\xf3\xa0[\x80\x81]"),
-}
-"""By the byte each begins with: one byte is searched for at memory speed, a pattern is not."""
 _STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 """One string literal of a JSON text."""
 _UNWANTED = re.compile(
@@ -67,18 +55,6 @@ _SAID_NOTICE: Final = frozenset({"message", "data"})
 """Where the text of a notification stands: of progress, and of a log message."""
 
 _Block = Mapping[str, msgspec.Raw]
-
-
-def may_need_cleaning(raw: RawResult) -> bool:
-    """Whether a result holds anything that `clean` may take out; False is certain."""
-    if raw.is_clean:
-        return False
-    text = raw.text
-    if _DELETE in text or (b"\\" in text and _SUSPECT_ESCAPE.search(text)):
-        return True
-    if text.isascii():
-        return False
-    return any(first in text and pattern.search(text) for first, pattern in _SUSPECTS_BEYOND_ASCII.items())
 
 
 def clean(raw: bytes) -> bytes:

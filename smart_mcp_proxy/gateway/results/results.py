@@ -1,8 +1,13 @@
-"""Tool results on the wire: ours written, a server's passed on, fitted to the agent's era."""
+"""Tool results on the wire: ours written, a server's passed on, fitted to the agent's era.
+
+Most results pass unread: what must be known of them is searched for in their text.
+"""
 
 import asyncio
+import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from itertools import pairwise
+from typing import Any, Final
 
 import msgspec
 from mcp_types import SERVER_INFO_META_KEY
@@ -22,6 +27,8 @@ __all__ = [
     "fit_to_era",
     "is_input_required",
     "is_said",
+    "may_link",
+    "may_need_cleaning",
     "members_of",
     "rewritten",
     "structured_result",
@@ -65,6 +72,24 @@ _FITTING: dict[Era, _Usual] = {
 """Members that one era's results must not have, or have otherwise; text that only looks like one costs a reading."""
 _COMPLETE_FIRST = b'{"resultType":"complete"'
 _COMPLETE_OUTLINE: Mapping[str, bytes] = {"resultType": _COMPLETE_TEXT}
+# What `cleaning.clean` takes out, in UTF-8 and as JSON escapes: a character added there belongs here, too.
+_DELETE = b"\x7f"
+_SUSPECT_ESCAPE = re.compile(
+    rb"\\(?:[bf]|r(?!\\n)|u(?:00(?:0[0-8b-fB-F]|1|7[fF]|[89])|202[a-eA-E]|206[6-9]|[dD][bB]40))"
+)
+_SUSPECTS_BEYOND_ASCII = {
+    b"\xc2": re.compile(rb"\xc2[\x80-\x9f]"),
+    b"\xe2": re.compile(rb"\xe2(?:\x80[\xaa-\xae]|\x81[\xa6-\xa9])"),
+    b"\xf3": re.compile(rb"\xf3\xa0[\x80\x81]"),
+}
+"""By the byte each begins with: one byte is searched for at memory speed, a pattern is not."""
+_MARK: Final = b'"resource'
+"""How each of the words begins that a link cannot do without: `resource_link`, `resource`, `resourceUri`."""
+_QUOTE: Final = b'"'
+_QUOTES: Final = 64
+"""So many are looked at one by one."""
+_ESCAPED_LETTER: Final = re.compile(rb"\\u00[67]")
+"""A letter of such a word, written as an escape."""
 
 
 def facts_of(raw: RawResult) -> ResultFacts | None:
@@ -86,6 +111,42 @@ def is_input_required(raw: RawResult) -> bool:
     """Whether the server wants to know more before it answers."""
     facts = facts_of(raw)
     return facts is not None and facts.resultType == INPUT_REQUIRED
+
+
+def may_need_cleaning(raw: RawResult) -> bool:
+    """Whether a result holds anything that `clean` may take out; False is certain."""
+    if raw.is_clean:
+        return False
+    text = raw.text
+    if _DELETE in text or (b"\\" in text and _SUSPECT_ESCAPE.search(text)):
+        return True
+    if text.isascii():
+        return False
+    return any(first in text and pattern.search(text) for first, pattern in _SUSPECTS_BEYOND_ASCII.items())
+
+
+def may_link(raw: RawResult) -> bool:
+    """Whether a result may name a resource; found without reading the result, and False for nearly all.
+
+    A short one is looked through also for words that are spelled with escapes, which no known server does.
+    """
+    text = raw.pieces[0]
+    if len(raw.pieces) == 1 and len(text) <= SHORT_BYTES:
+        return _MARK in text or (b"\\u00" in text and _ESCAPED_LETTER.search(text) is not None)
+    reach = len(_MARK) - 1
+    return any(map(_is_marked, raw.pieces)) or any(
+        _MARK in before[-reach:] + after[:reach] for before, after in pairwise(raw.pieces)
+    )
+
+
+def _is_marked(text: bytes) -> bool:
+    """Return whether a long text holds the mark, searching for a byte before the word."""
+    at = text.find(_QUOTE)
+    for _ in range(_QUOTES):
+        if at < 0 or text.startswith(_MARK, at):
+            return at >= 0
+        at = text.find(_QUOTE, at + 1)
+    return at >= 0 and text.find(_MARK, at) >= 0
 
 
 def members_of(raw: bytes) -> dict[str, msgspec.Raw]:

@@ -17,7 +17,7 @@ from smart_mcp_proxy.gateway.indexing.learning import Learning
 from smart_mcp_proxy.gateway.indexing.list_state import ListState
 from smart_mcp_proxy.gateway.retrieval.hints import PARTLY_QUARANTINED, hint_of, shortened
 from smart_mcp_proxy.gateway.retrieval.signature import first_sentence, signature_of
-from smart_mcp_proxy.gateway.shared.base import Registered, Registry
+from smart_mcp_proxy.gateway.shared.agent_tools import Registered, Registry
 from smart_mcp_proxy.gateway.visibility.visibility import NOT_COVERED, CatalogView
 from smart_mcp_proxy.models import Hit, ServerState, ServerStatus, ToolRecord
 from smart_mcp_proxy.search import Answer

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 from anyio import move_on_after
@@ -46,6 +46,22 @@ LAST_ANSWERS_S = 1.0
 log = get_logger("agent")
 
 
+class Questions(Protocol):
+    """The servers' questions to clients, as far as it matters which way a call takes."""
+
+    @property
+    def is_on(self) -> bool:
+        """Whether any server may ask a client something while it is called."""
+        ...
+
+
+class _NoQuestions(NamedTuple):
+    is_on: bool = False
+
+
+_NO_QUESTIONS = _NoQuestions()
+
+
 class Agent:
     """Answers `tools/list` and `tools/call`, and tells clients when their list changes.
 
@@ -56,7 +72,7 @@ class Agent:
         on_list_changed: Called whenever clients are told that a list has changed.
         on_session: Called with every client of the handshake era that connects.
         watching: Subscribes to the resources that a client of the modern era names.
-        may_ask: Whether any server may ask a client something while it is called; a look-up.
+        questions: Says whether any server may ask a client something while it is called.
         may_need_line: Whether any server knows each client of the handshake era; a look-up.
     """
 
@@ -68,11 +84,11 @@ class Agent:
         on_list_changed: Callable[[], None] | None = None,
         on_session: Callable[[Session], None] = lambda session: None,
         watching: Watching = watch_nothing,
-        may_ask: Callable[[], bool] = lambda: False,
+        questions: Questions = _NO_QUESTIONS,
         may_need_line: Callable[[], bool] = lambda: False,
     ) -> None:
         self.offers = offers
-        self.may_ask = may_ask
+        self.questions = questions
         self.may_need_line = may_need_line
         self._on_list_changed = on_list_changed
         self._on_session = on_session

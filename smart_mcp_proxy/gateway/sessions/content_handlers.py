@@ -15,14 +15,14 @@ from smart_mcp_proxy.fastmcp_compat.paths import principal, served_path
 from smart_mcp_proxy.fastmcp_compat.server import Inbound, request_error
 from smart_mcp_proxy.gateway.calls.requests import ContentRequest, ContentRequests
 from smart_mcp_proxy.gateway.indexing.list_state import ListState
-from smart_mcp_proxy.gateway.results.results import fit_to_era, is_input_required, rewritten
+from smart_mcp_proxy.gateway.results.results import fit_to_era, is_input_required, may_link, rewritten
 from smart_mcp_proxy.gateway.sessions.content_lookup import ContentLookup
 from smart_mcp_proxy.gateway.sessions.subscriptions import Subscriber, Subscriptions
-from smart_mcp_proxy.gateway.shared.base import Caller
+from smart_mcp_proxy.gateway.shared.agent_tools import Caller
 from smart_mcp_proxy.gateway.shared.tool_offer import Session
 from smart_mcp_proxy.gateway.visibility.contents import Contents, Target
-from smart_mcp_proxy.gateway.visibility.links import may_link, relinked_prompt
-from smart_mcp_proxy.models import ContentKind, Era, Principal, ServerState
+from smart_mcp_proxy.gateway.visibility.links import relinked_prompt
+from smart_mcp_proxy.models import ContentKind, Era, Principal
 from smart_mcp_proxy.names import shelf
 from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.telemetry import get_logger
@@ -39,6 +39,7 @@ _LISTS: Mapping[str, tuple[ContentKind, str]] = {
     "resources/list": ("resources", "resources"),
     "resources/templates/list": ("templates", "resourceTemplates"),
 }
+PROMPTS: tuple[ContentKind, ...] = ("prompts",)
 RESOURCES: tuple[ContentKind, ...] = ("resources", "templates")
 _SUBSCRIBING = frozenset({"resources/subscribe", "resources/unsubscribe"})
 _DONE = RawResult(b"{}")
@@ -117,30 +118,43 @@ class ContentsDoor:
         try:
             if self._passed is not None:
                 await self._lists.wait_listed(self._passed)
-            raw = await self._answers[method](contents, inbound)
+            raw = await self._answered(contents, inbound)
         except ProxyError as error:
             raise _rpc_error(method, error, inbound.era) from error
         return _decoded(method, fit_to_era(raw, inbound.era).text)
 
+    async def _answered(self, contents: Contents, inbound: Inbound) -> RawResult:
+        """Answer a request; one for what is not there waits until its servers have listed, and tries again."""
+        try:
+            return await self._answers[inbound.method](contents, inbound)
+        except RequestError as error:
+            if error.error_code != "not_found":
+                raise
+            wanted, kinds = _wanted(inbound.params)
+            owners = contents.possible_owners(wanted, is_prompt=kinds is PROMPTS)
+            if not await self._lists.wait_known(owners, *kinds):
+                raise
+        return await self._answers[inbound.method](contents, inbound)
+
     def _has(self, contents: Contents, member: str) -> bool:
         """Whether a server has prompts, or resources; or may have, for nobody has listened to it yet."""
-        kinds: tuple[ContentKind, ...] = ("prompts",) if member == "prompts" else RESOURCES
+        kinds = _kinds_of(member)
         if any(contents.of(kind) for kind in kinds):
             return True
-        upstreams = [upstream for name in contents.servers if (upstream := self._fleet.get(name)) is not None]
+        upstreams = [upstream for name in contents.servers if (upstream := self._fleet.upstreams.get(name)) is not None]
         return any(
             upstream.capabilities.get(member) is not None
-            or (upstream.status.state is not ServerState.READY and self._lists.is_expected(upstream.name, kinds[0]))
+            or (not upstream.is_ready and self._lists.is_expected(upstream.name, kinds[0]))
             for upstream in upstreams
         )
 
     def _may_subscribe(self, contents: Contents) -> bool:
         """Whether a server tells of single resources; or may, for it is not connected."""
-        upstreams = [upstream for name in contents.servers if (upstream := self._fleet.get(name)) is not None]
+        upstreams = [upstream for name in contents.servers if (upstream := self._fleet.upstreams.get(name)) is not None]
         stored = self._lists.catalog.snapshot.by_server
         return any(
             upstream.watch.is_offered
-            if upstream.status.state is ServerState.READY
+            if upstream.is_ready
             else any(
                 stored.get(shelf(upstream.name, kind)) or self._lists.is_expected(upstream.name, kind)
                 for kind in RESOURCES
@@ -149,10 +163,10 @@ class ContentsDoor:
         )
 
     def _may_complete(self, server: str) -> bool:
-        upstream = self._fleet.get(server)
+        upstream = self._fleet.upstreams.get(server)
         if upstream is None:
             return False
-        return upstream.status.state is not ServerState.READY or upstream.capabilities.get("completions") is not None
+        return not upstream.is_ready or upstream.capabilities.get("completions") is not None
 
     async def _list(self, contents: Contents, inbound: Inbound) -> RawResult:
         kind, member = _LISTS[inbound.method]
@@ -242,6 +256,17 @@ class ContentsDoor:
         argument = inbound.params["argument"]
         arguments = {argument["name"]: argument["value"]}
         return await self._asks.ask(ContentRequest(inbound.method, target, params, arguments, _caller(inbound)))
+
+
+def _kinds_of(member: str) -> tuple[ContentKind, ...]:
+    """The kinds of item that one member of a server's capabilities stands for."""
+    return PROMPTS if member == "prompts" else RESOURCES
+
+
+def _wanted(params: Mapping[str, Any]) -> tuple[str, tuple[ContentKind, ...]]:
+    """The name or URI that a request asks for, and the kinds of item that it may be."""
+    named = params.get("ref", params)
+    return (named["uri"], RESOURCES) if "uri" in named else (named["name"], PROMPTS)
 
 
 def _caller(inbound: Inbound) -> Caller:

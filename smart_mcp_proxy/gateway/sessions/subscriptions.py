@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 from smart_mcp_proxy.errors import ProxyError, RefusedError, RequestError, UpstreamError
 from smart_mcp_proxy.gateway.calls.requests import ContentRequest, ContentRequests
 from smart_mcp_proxy.gateway.indexing.list_state import ListState
-from smart_mcp_proxy.gateway.shared.base import Caller
+from smart_mcp_proxy.gateway.shared.agent_tools import Caller
 from smart_mcp_proxy.gateway.visibility.contents import Target
 from smart_mcp_proxy.models import Principal, ServerState, ServerStatus
 from smart_mcp_proxy.raw_result import RawResult
@@ -157,8 +157,8 @@ class Subscriptions:
         try:
             await self.subscribe(wish_of, uri, target, caller)
         except UpstreamError:
-            upstream = self._fleet.get(target.server)
-            if upstream is None or upstream.status.state is ServerState.READY:
+            upstream = self._fleet.upstreams.get(target.server)
+            if upstream is None or upstream.is_ready:
                 raise
             self._enter(_Wish(wish_of, uri), target)
 
@@ -241,7 +241,7 @@ class Subscriptions:
         """
         wanted, pause_s = tuple(self._wishes.get(server, ())), RENEW_PAUSE_S
         while wanted:
-            upstream = self._fleet.get(server)
+            upstream = self._fleet.upstreams.get(server)
             if upstream is None or upstream.status.restarts != connection or not upstream.watch.is_offered:
                 return
             failures = await upstream.watch.add(wanted, upstream.config.limits.call_s)
@@ -257,7 +257,7 @@ class Subscriptions:
 
     async def _end_unwanted(self, server: str) -> None:
         await asyncio.sleep(MERGE_S)  # of a client that leaves, all subscriptions end together
-        if (upstream := self._fleet.get(server)) is not None:
+        if (upstream := self._fleet.upstreams.get(server)) is not None:
             await upstream.watch.keep(lambda: self._wishes.get(server, {}).keys(), upstream.config.limits.call_s)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:

@@ -12,8 +12,7 @@ from mcp.shared.inbound import x_mcp_header_map
 from smart_mcp_proxy import policy
 from smart_mcp_proxy.errors import ToolNotFoundError
 from smart_mcp_proxy.gateway.calls.calls import Calls
-from smart_mcp_proxy.gateway.shared.base import Caller, Registered
-from smart_mcp_proxy.gateway.shared.own import OwnTools
+from smart_mcp_proxy.gateway.shared.agent_tools import Caller, OwnTools, Registered
 from smart_mcp_proxy.gateway.shared.tool_offer import fit_to_handshake
 from smart_mcp_proxy.gateway.visibility.links import relinked_tool
 from smart_mcp_proxy.gateway.visibility.uri_templates import gateway_uri

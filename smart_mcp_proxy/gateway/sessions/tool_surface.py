@@ -5,7 +5,7 @@ from collections.abc import Callable
 from smart_mcp_proxy.gateway.calls.calls import Calls
 from smart_mcp_proxy.gateway.retrieval.retrieval import Retrieval
 from smart_mcp_proxy.gateway.sessions.tool_list import MakeToolset, PinnedTools, PooledTools
-from smart_mcp_proxy.gateway.shared.own import OwnTools
+from smart_mcp_proxy.gateway.shared.agent_tools import OwnTools
 from smart_mcp_proxy.gateway.shared.tool_offer import ToolProvider
 from smart_mcp_proxy.gateway.visibility.visibility import CatalogView
 from smart_mcp_proxy.models import ToolRecord

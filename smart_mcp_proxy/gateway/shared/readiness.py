@@ -4,10 +4,10 @@ from collections.abc import Callable
 from typing import Protocol
 
 from smart_mcp_proxy.errors import UpstreamError
-from smart_mcp_proxy.models import ServerState, ToolRecord
+from smart_mcp_proxy.models import ToolRecord
 from smart_mcp_proxy.upstream import Fleet, Upstream
 
-__all__ = ["FIRST_LIST_S", "Lists", "connected", "connected_now", "require_connected"]
+__all__ = ["FIRST_LIST_S", "Lists", "connected", "require_connected"]
 
 FIRST_LIST_S = 5.0
 """Longest a request waits for the first list of a new connection. A server that has not shown any by then has not shown
@@ -34,39 +34,24 @@ class Lists(Protocol):
         ...
 
 
-def connected_now(fleet: Fleet, server: str, lists: Lists | None = None) -> Upstream | None:
-    """A server that a request can be sent to at once; None where that would need a wait.
-
-    Args:
-        fleet: The servers' sessions.
-        server: Configured name.
-        lists: What the server lists; None where that does not matter.
-    """
-    upstream = fleet.get(server)
-    is_ready = upstream is not None and upstream.status.state is ServerState.READY
-    return upstream if is_ready and (lists is None or not lists.is_awaited(server)) else None
-
-
 async def connected(
     fleet: Fleet, server: str, left_s: float | None, clock: Callable[[], float], lists: Lists | None = None
-) -> tuple[Upstream, float | None]:
-    """A server that is ready, and the seconds that a request to it has left.
+) -> tuple[Upstream, float]:
+    """A server that is ready, and the seconds that a request to it has left, after waiting.
 
     A new connection may lead to another program than the last one: its first list is waited for, too.
 
     Args:
         fleet: The servers' sessions.
         server: Configured name.
-        left_s: Seconds that the request has; None for the server's own limit, and in return where nothing waited.
+        left_s: Seconds that the request has; None for the server's own limit.
         clock: Monotonic seconds.
         lists: What the server lists; None where that does not matter.
 
     Raises:
         UpstreamError: It is not ready, after waiting for a connection that is being made, or no longer configured.
     """
-    if (ready := connected_now(fleet, server, lists)) is not None:
-        return ready, left_s
-    upstream = fleet.get(server)
+    upstream = fleet.upstreams.get(server)
     if upstream is None:  # removed from the configuration since it was looked up
         raise UpstreamError(
             f"Server '{server}' is no longer configured.",
@@ -87,5 +72,5 @@ def require_connected(upstream: Upstream) -> None:
     Raises:
         UpstreamError: The connection was lost again.
     """
-    if upstream.status.state is not ServerState.READY:
+    if not upstream.is_ready:
         raise upstream.not_ready()

@@ -9,7 +9,7 @@ from weakref import ref
 
 from smart_mcp_proxy.errors import RequestError
 from smart_mcp_proxy.fastmcp_compat.server import Client
-from smart_mcp_proxy.gateway.shared.base import Caller
+from smart_mcp_proxy.gateway.shared.agent_tools import Caller
 from smart_mcp_proxy.gateway.shared.client_behavior import Watch
 from smart_mcp_proxy.models import Era, Principal, Reach
 from smart_mcp_proxy.raw_result import RawResult

@@ -13,7 +13,7 @@ from smart_mcp_proxy.gateway.calls.requests import ContentRequests
 from smart_mcp_proxy.gateway.results.outputs import Outputs
 from smart_mcp_proxy.gateway.retrieval.retrieval import Retrieval
 from smart_mcp_proxy.gateway.sandbox import Sandbox
-from smart_mcp_proxy.gateway.shared.own import OwnTools
+from smart_mcp_proxy.gateway.shared.agent_tools import OwnTools
 from smart_mcp_proxy.gateway.tools import AgentTool
 from smart_mcp_proxy.gateway.tools.call_tool import CallToolDestructive, CallToolRead, CallToolWrite
 from smart_mcp_proxy.gateway.tools.code_execution import CodeExecution

@@ -9,7 +9,7 @@ from pydantic.json_schema import SkipJsonSchema
 
 from smart_mcp_proxy.errors import RequestError
 from smart_mcp_proxy.gateway.calls.calls import Calls
-from smart_mcp_proxy.gateway.shared.base import AgentTool, Arguments, Caller
+from smart_mcp_proxy.gateway.shared.agent_tools import AgentTool, Arguments, Caller
 from smart_mcp_proxy.gateway.visibility.visibility import CatalogView
 from smart_mcp_proxy.models import CallRequest, CallVariant, Intent
 from smart_mcp_proxy.raw_result import RawResult

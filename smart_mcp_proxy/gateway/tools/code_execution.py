@@ -12,12 +12,12 @@ from smart_mcp_proxy import policy
 from smart_mcp_proxy.errors import ProxyError, RefusedError, RequestError
 from smart_mcp_proxy.gateway.activity.recorder import Recorder
 from smart_mcp_proxy.gateway.calls.calls import Calls
-from smart_mcp_proxy.gateway.results.cleaning import clean, fence, may_need_cleaning, told_error
+from smart_mcp_proxy.gateway.results.cleaning import clean, fence, told_error
 from smart_mcp_proxy.gateway.results.outputs import Outputs, truncate
-from smart_mcp_proxy.gateway.results.results import rewritten, structured_result
+from smart_mcp_proxy.gateway.results.results import may_need_cleaning, rewritten, structured_result
 from smart_mcp_proxy.gateway.sandbox import Finished, Language, Ledger, Sandbox, Script, languages_of
 from smart_mcp_proxy.gateway.sandbox.advice import advice_on_failure, advice_on_result
-from smart_mcp_proxy.gateway.shared.base import AgentTool, Arguments, Caller
+from smart_mcp_proxy.gateway.shared.agent_tools import AgentTool, Arguments, Caller
 from smart_mcp_proxy.gateway.visibility.visibility import CatalogView
 from smart_mcp_proxy.models import CallRequest
 from smart_mcp_proxy.raw_result import RawResult
@@ -186,8 +186,9 @@ class CodeExecution(AgentTool[CodeArguments]):
     def _request(
         self, name: str, args: Mapping[str, Any], arguments: CodeArguments, caller: Caller, id: str
     ) -> CallRequest:
-        """One call of a script. Whoever approved the script approved what it says, so each tool is called as it asks
-        to be; with `read_only` as by call_tool_read, which takes nothing else.
+        """One call of a script: in the mode that its tool asks for, or with `read_only` as by call_tool_read.
+
+        Who approved the script approved its calls.
 
         Raises:
             RefusedError: The tool is on a server that the script is kept from.

@@ -8,7 +8,7 @@ from smart_mcp_proxy.errors import RefusedError, ToolNotFoundError, UpstreamErro
 from smart_mcp_proxy.gateway.calls.calls import Calls
 from smart_mcp_proxy.gateway.results.results import structured_result
 from smart_mcp_proxy.gateway.retrieval.retrieval import Retrieval
-from smart_mcp_proxy.gateway.shared.base import AgentTool, Arguments, Caller
+from smart_mcp_proxy.gateway.shared.agent_tools import AgentTool, Arguments, Caller
 from smart_mcp_proxy.gateway.visibility.visibility import NAME_LIMIT_CHARS, CatalogView
 from smart_mcp_proxy.raw_result import RawResult
 

@@ -11,7 +11,7 @@ from smart_mcp_proxy import policy
 from smart_mcp_proxy.errors import ProxyError
 from smart_mcp_proxy.gateway.activity.recorder import Recorder
 from smart_mcp_proxy.gateway.calls.calls import Calls
-from smart_mcp_proxy.gateway.shared.base import AgentTool, Arguments, Caller
+from smart_mcp_proxy.gateway.shared.agent_tools import AgentTool, Arguments, Caller
 from smart_mcp_proxy.gateway.tools.reader import ContentReader
 from smart_mcp_proxy.gateway.tools.source import CallerSource
 from smart_mcp_proxy.gateway.visibility.visibility import CatalogView

@@ -8,7 +8,7 @@ from pydantic import Field
 from smart_mcp_proxy.gateway.results.cleaning import fenced
 from smart_mcp_proxy.gateway.results.outputs import Outputs
 from smart_mcp_proxy.gateway.results.results import structured_result
-from smart_mcp_proxy.gateway.shared.base import AgentTool, Arguments, Caller
+from smart_mcp_proxy.gateway.shared.agent_tools import AgentTool, Arguments, Caller
 from smart_mcp_proxy.raw_result import RawResult
 
 __all__ = ["ReadOutput"]

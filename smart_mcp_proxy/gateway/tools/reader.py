@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from functools import partial
 
 from smart_mcp_proxy.gateway.calls.requests import ContentRequest, ContentRequests
-from smart_mcp_proxy.gateway.results.results import rewritten
-from smart_mcp_proxy.gateway.shared.base import Caller
+from smart_mcp_proxy.gateway.results.results import may_link, rewritten
+from smart_mcp_proxy.gateway.shared.agent_tools import Caller
 from smart_mcp_proxy.gateway.tools.present import presented_prompt, presented_resource
 from smart_mcp_proxy.gateway.visibility.contents import Contents
-from smart_mcp_proxy.gateway.visibility.links import may_link, relinked_prompt
+from smart_mcp_proxy.gateway.visibility.links import relinked_prompt
 from smart_mcp_proxy.models import ContentKind
 from smart_mcp_proxy.proxying import Listed, PythonType
 

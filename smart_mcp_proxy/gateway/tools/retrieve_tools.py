@@ -7,7 +7,7 @@ from pydantic import Field
 from smart_mcp_proxy.errors import RequestError
 from smart_mcp_proxy.gateway.results.results import structured_result
 from smart_mcp_proxy.gateway.retrieval.retrieval import MORE_QUERIES_LIMIT, TOP_K_LIMIT, Question, Retrieval
-from smart_mcp_proxy.gateway.shared.base import AgentTool, Arguments, Caller
+from smart_mcp_proxy.gateway.shared.agent_tools import AgentTool, Arguments, Caller
 from smart_mcp_proxy.raw_result import RawResult
 
 __all__ = ["RetrieveTools"]

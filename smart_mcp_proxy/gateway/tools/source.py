@@ -9,7 +9,7 @@ import msgspec
 from smart_mcp_proxy import policy
 from smart_mcp_proxy.errors import RequestError
 from smart_mcp_proxy.gateway.calls.calls import Calls
-from smart_mcp_proxy.gateway.shared.base import Caller
+from smart_mcp_proxy.gateway.shared.agent_tools import Caller
 from smart_mcp_proxy.gateway.tools.reader import ContentReader
 from smart_mcp_proxy.gateway.visibility.links import relinked_tool
 from smart_mcp_proxy.gateway.visibility.uri_templates import gateway_uri

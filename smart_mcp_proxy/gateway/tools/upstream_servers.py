@@ -9,9 +9,9 @@ from pydantic.json_schema import SkipJsonSchema
 
 from smart_mcp_proxy.errors import RequestError
 from smart_mcp_proxy.gateway.admin.management import Management
-from smart_mcp_proxy.gateway.results.cleaning import clean, fenced, may_need_cleaning
-from smart_mcp_proxy.gateway.results.results import rewritten, structured_result
-from smart_mcp_proxy.gateway.shared.base import AgentTool, Arguments, Caller
+from smart_mcp_proxy.gateway.results.cleaning import clean, fenced
+from smart_mcp_proxy.gateway.results.results import may_need_cleaning, rewritten, structured_result
+from smart_mcp_proxy.gateway.shared.agent_tools import AgentTool, Arguments, Caller
 from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.settings import Settings
 

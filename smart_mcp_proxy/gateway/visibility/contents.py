@@ -24,7 +24,7 @@ from smart_mcp_proxy.gateway.visibility.uri_templates import (
 )
 from smart_mcp_proxy.gateway.visibility.visibility import CatalogView
 from smart_mcp_proxy.models import ContentKind, ToolKey, ToolRecord, WithheldState
-from smart_mcp_proxy.names import IDENTITIES, listed_name, server_of, shelf
+from smart_mcp_proxy.names import IDENTITIES, listed_name, listed_prefix, server_of, shelf
 
 __all__ = ["Contents", "Item", "Target", "require_unchanged"]
 
@@ -197,6 +197,15 @@ class Contents:
             return self._passed, uri
         return split_gateway_uri(uri) or (None, uri)
 
+    def possible_owners(self, wanted: str, *, is_prompt: bool) -> list[str]:
+        """Servers that an agent's name or URI may belong to, whatever they have listed so far."""
+        if self._passed is not None:
+            return self.servers
+        if is_prompt:
+            return [name for name in self.servers if wanted.startswith(listed_prefix(name))]
+        said, _ = self.own_uri(wanted)
+        return [name for name in self.servers if said in (name, None)]
+
     def template(self, uri: str) -> Target:
         """Resolve a template, or the template of a resource's URI.
 
@@ -206,7 +215,9 @@ class Contents:
         item = self.of("templates").get(uri) or self.of("resources").get(uri)
         if item is None:
             raise RequestError(
-                f"No resource template is {uri[:NAME_CHARS]!r}.", hint="resources/templates/list has all."
+                f"No resource template is {uri[:NAME_CHARS]!r}.",
+                hint="resources/templates/list has all.",
+                code="not_found",
             )
         return Target(item.server, item.name, item.record)
 

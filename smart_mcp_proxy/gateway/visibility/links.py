@@ -4,7 +4,6 @@ import re
 import time
 from collections.abc import Callable, Iterable
 from functools import partial
-from itertools import pairwise
 from typing import Any, Final
 from urllib.parse import unquote
 
@@ -12,7 +11,7 @@ import msgspec
 
 from smart_mcp_proxy.catalog import Catalog, linking_servers, store_links
 from smart_mcp_proxy.errors import CatalogError, ProxyError
-from smart_mcp_proxy.gateway.results.results import SHORT_BYTES, members_of, rewritten
+from smart_mcp_proxy.gateway.results.results import members_of, rewritten
 from smart_mcp_proxy.gateway.visibility.contents import Contents, Target
 from smart_mcp_proxy.gateway.visibility.uri_templates import gateway_uri
 from smart_mcp_proxy.models import ToolKey
@@ -20,19 +19,12 @@ from smart_mcp_proxy.names import shelf
 from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.telemetry import get_logger
 
-__all__ = ["LINKS_PER_RESULT", "Links", "may_link", "opens_by_link", "relinked", "relinked_prompt", "relinked_tool"]
+__all__ = ["LINKS_PER_RESULT", "Links", "opens_by_link", "relinked", "relinked_prompt", "relinked_tool"]
 
 LINKS_PER_RESULT: Final = 256
 """So many of a result are remembered; all are rewritten. Source: contract.md, Results and errors."""
 URI_CHARS: Final = 4_096
 """A longer URI is not remembered, so that a thousand of them take a few megabytes at most."""
-_MARK: Final = b'"resource'
-"""How each of the words begins that a link cannot do without: `resource_link`, `resource`, `resourceUri`."""
-_QUOTE: Final = b'"'
-_QUOTES: Final = 64
-"""So many are looked at one by one."""
-_ESCAPED_LETTER: Final = re.compile(rb"\\u00[67]")
-"""A letter of such a word, written as an escape."""
 _NEVER_BY_LINK: Final = re.compile(r"\s*(?:ui|skill):", re.IGNORECASE)
 _SKILL_FILE: Final = re.compile(r"(?:^|[/:\\])skill\.md/*(?:[?#].*)?\Z", re.IGNORECASE | re.DOTALL)
 """Interfaces run in a host, skills steer a model: both are for the user to approve. Source: contract.md."""
@@ -41,30 +33,6 @@ UriOf = Callable[[str], str]
 Found = Callable[[str], None]
 
 log = get_logger("links")
-
-
-def may_link(raw: RawResult) -> bool:
-    """Whether a result may name a resource; found without reading the result, and False for nearly all.
-
-    A short one is looked through also for words that are spelled with escapes, which no known server does.
-    """
-    text = raw.pieces[0]
-    if len(raw.pieces) == 1 and len(text) <= SHORT_BYTES:
-        return _MARK in text or (b"\\u00" in text and _ESCAPED_LETTER.search(text) is not None)
-    reach = len(_MARK) - 1
-    return any(map(_is_marked, raw.pieces)) or any(
-        _MARK in before[-reach:] + after[:reach] for before, after in pairwise(raw.pieces)
-    )
-
-
-def _is_marked(text: bytes) -> bool:
-    """Return whether a long text holds the mark, searching for a byte before the word."""
-    at = text.find(_QUOTE)
-    for _ in range(_QUOTES):
-        if at < 0 or text.startswith(_MARK, at):
-            return at >= 0
-        at = text.find(_QUOTE, at + 1)
-    return at >= 0 and text.find(_MARK, at) >= 0
 
 
 def opens_by_link(uri: str) -> bool:

@@ -89,7 +89,7 @@ class Presence:
 
     async def absence(self, server: str) -> UpstreamError | None:
         """Why the server's present tools are not known, after a short wait; None if they are."""
-        upstream = self._fleet.get(server)
+        upstream = self._fleet.upstreams.get(server)
         if upstream is None or self._lists.is_fresh(server):
             return None
         began_s = self._clock()

@@ -13,7 +13,6 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from smart_mcp_proxy.errors import UpstreamError
 from smart_mcp_proxy.models import Era, OnMessage, OnProgress
 from smart_mcp_proxy.raw_result import RawResult
-from smart_mcp_proxy.request_ids import next_request_id
 from smart_mcp_proxy.telemetry import spawn
 from smart_mcp_proxy.upstream.http.announcements import Announcements
 from smart_mcp_proxy.upstream.http.endpoint import Endpoint
@@ -27,8 +26,7 @@ from smart_mcp_proxy.upstream.protocol.handshake import Agreement, announced, en
 from smart_mcp_proxy.upstream.protocol.header_rules import HeaderRules
 from smart_mcp_proxy.upstream.protocol.inbox import Inbox
 from smart_mcp_proxy.upstream.protocol.link import UNCANCELLABLE, BaseLink
-from smart_mcp_proxy.upstream.protocol.pending import SUBSCRIBE, PendingCall
-from smart_mcp_proxy.upstream.protocol.progress import NO_FEED, ProgressFeed
+from smart_mcp_proxy.upstream.protocol.pending import NO_REPORTS, SUBSCRIBE, PendingCall, Reports, next_request_id
 from smart_mcp_proxy.upstream.protocol.session import after_gap, timeout_error
 
 __all__ = ["RawHttpLink", "open_raw_http"]
@@ -153,7 +151,7 @@ class RawHttpLink(BaseLink):
 
     async def _fulfil(self, reply: "asyncio.Future[RawResult]", method: str, params: Mapping[str, Any]) -> None:
         try:
-            result = await self._result(method, params, NO_FEED, self._init_s)
+            result = await self._result(method, params, NO_REPORTS, self._init_s)
         except UpstreamError as exc:
             if not reply.done():
                 reply.set_exception(exc)
@@ -181,15 +179,15 @@ class RawHttpLink(BaseLink):
     ) -> Coroutine[Any, Any, RawResult]:
         """The `result` of one request exactly as the server wrote it; see `Link.request`."""
         if on_progress is not None:
-            feed = ProgressFeed(on_progress)
-            return feed.around(self._result(method, params, feed, timeout_s, on_message))
+            reports = Reports(on_progress)
+            return reports.around(self._result(method, params, reports, timeout_s, on_message))
         if method == "tools/list" and self.era == "modern":
             return self._learned(params, timeout_s)
-        return self._result(method, params, NO_FEED, timeout_s, on_message)
+        return self._result(method, params, NO_REPORTS, timeout_s, on_message)
 
     async def _learned(self, params: Mapping[str, Any], timeout_s: float) -> RawResult:
         """The tools, of those that demand headers the ones that can be used."""
-        listing = await self._result("tools/list", params, NO_FEED, timeout_s)
+        listing = await self._result("tools/list", params, NO_REPORTS, timeout_s)
         return RawResult(await asyncio.to_thread(self._header_rules.learn, listing.text))
 
     async def notify(self, method: str, params: Mapping[str, Any]) -> None:
@@ -201,7 +199,7 @@ class RawHttpLink(BaseLink):
         self,
         method: str,
         params: Mapping[str, Any],
-        feed: ProgressFeed,
+        reports: Reports,
         timeout_s: float,
         on_message: OnMessage | None = None,
     ) -> RawResult:
@@ -210,14 +208,14 @@ class RawHttpLink(BaseLink):
             raise self._lost_error(was_sent=False)
         request_id = next_request_id()
         meta = enveloped(params.get("_meta") or {}, self._envelope)
-        if feed is not NO_FEED:
+        if reports is not NO_REPORTS:
             meta["progressToken"] = request_id
         if meta:
             params = {**params, "_meta": meta}
         body = RequestBody(encode_message({"jsonrpc": "2.0", "id": request_id, "method": method, "params": params}))
         headers = self._headers(method, params)
         reply: asyncio.Future[RawResult] = asyncio.get_running_loop().create_future()
-        self._inbox.pending.add(request_id, PendingCall(method, reply, feed))
+        self._inbox.pending.add(request_id, PendingCall(method, reply, reports))
         deadline = Deadline(timeout_s)
         try:
             with deadline:

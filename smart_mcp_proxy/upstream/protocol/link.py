@@ -8,14 +8,21 @@ from typing import Any, Final, Self
 from smart_mcp_proxy.errors import UpstreamError
 from smart_mcp_proxy.models import Era, OnMessage, OnProgress
 from smart_mcp_proxy.raw_result import RawResult
-from smart_mcp_proxy.request_ids import next_request_id
 from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.telemetry import get_logger, spawn
 from smart_mcp_proxy.upstream.protocol.codec import encode_message, request_line
 from smart_mcp_proxy.upstream.protocol.handshake import Agreement, Post, announced, enveloped, modern_meta, negotiate
 from smart_mcp_proxy.upstream.protocol.line_inbox import LineInbox
-from smart_mcp_proxy.upstream.protocol.pending import SUBSCRIBE, PendingCall, PendingCalls, expire, is_answered
-from smart_mcp_proxy.upstream.protocol.progress import NO_FEED, ProgressFeed
+from smart_mcp_proxy.upstream.protocol.pending import (
+    NO_REPORTS,
+    SUBSCRIBE,
+    PendingCall,
+    PendingCalls,
+    Reports,
+    expire,
+    is_answered,
+    next_request_id,
+)
 from smart_mcp_proxy.upstream.protocol.session import OnEvent, Peer, after_gap, lost_error, timeout_error
 
 __all__ = ["UNCANCELLABLE", "BaseLink", "StreamLink"]
@@ -161,7 +168,7 @@ class StreamLink(BaseLink, ABC):
         sent: list[tuple[int, asyncio.Future[RawResult]]] = []
 
         async def post(method: str, params: Mapping[str, Any]) -> "asyncio.Future[RawResult]":
-            request_id, reply = self._expect(method, NO_FEED)
+            request_id, reply = self._expect(method, NO_REPORTS)
             sent.append((request_id, reply))
             await self._write(request_line(request_id, method, params))
             return reply
@@ -204,22 +211,20 @@ class StreamLink(BaseLink, ABC):
     ) -> Coroutine[Any, Any, RawResult]:
         """The `result` of one request exactly as the server wrote it; see `Link.request`."""
         if on_progress is None:
-            return self._exchange(method, params, timeout_s, NO_FEED)
-        feed = ProgressFeed(on_progress)
-        return feed.around(self._exchange(method, params, timeout_s, feed))
+            return self._exchange(method, params, timeout_s, NO_REPORTS)
+        reports = Reports(on_progress)
+        return reports.around(self._exchange(method, params, timeout_s, reports))
 
     async def notify(self, method: str, params: Mapping[str, Any]) -> None:
         """Sends one notification."""
         await self._say({"jsonrpc": "2.0", "method": method, **({"params": params} if params else {})})
 
-    async def _exchange(
-        self, method: str, params: Mapping[str, Any], timeout_s: float, feed: ProgressFeed
-    ) -> RawResult:
-        request_id, reply = self._expect(method, feed)
+    async def _exchange(self, method: str, params: Mapping[str, Any], timeout_s: float, reports: Reports) -> RawResult:
+        request_id, reply = self._expect(method, reports)
         meta: Mapping[str, Any] = params.get("_meta") or {}
         if self.era == "modern":
             meta = enveloped(meta, self._envelope) if meta else self._envelope
-        if feed is not NO_FEED:
+        if reports is not NO_REPORTS:
             meta = {**meta, "progressToken": request_id}
         is_sent, began_s = False, self._loop.time()
         deadline_s = began_s + timeout_s
@@ -240,12 +245,12 @@ class StreamLink(BaseLink, ABC):
                 self._cancel(request_id, method)
             self._forget(request_id, reply)
 
-    def _expect(self, method: str, feed: ProgressFeed) -> tuple[int, "asyncio.Future[RawResult]"]:
+    def _expect(self, method: str, reports: Reports) -> tuple[int, "asyncio.Future[RawResult]"]:
         if self._reason is not None:
             raise self._lost_error(was_sent=False)
         request_id = next_request_id()
         reply: asyncio.Future[RawResult] = self._loop.create_future()
-        self._pending.add(request_id, PendingCall(method, reply, feed))
+        self._pending.add(request_id, PendingCall(method, reply, reports))
         return request_id, reply
 
     def _forget(self, request_id: int, reply: "asyncio.Future[RawResult]") -> None:
@@ -272,7 +277,7 @@ class StreamLink(BaseLink, ABC):
 
     async def _subscribed(self) -> "tuple[int, asyncio.Future[RawResult]]":
         """Id and future end of a new subscription to changes of lists; the changes come as notifications."""
-        request_id, end = self._expect(SUBSCRIBE, NO_FEED)
+        request_id, end = self._expect(SUBSCRIBE, NO_REPORTS)
         params = {"notifications": announced(self.capabilities), "_meta": self._envelope}
         await self._write(request_line(request_id, SUBSCRIBE, params))
         return request_id, end

@@ -1,29 +1,100 @@
-"""Requests under way on one session: who waits for which id, and what progress belongs to whom."""
+"""Requests under way on one session: their ids, their waiting callers and their progress."""
 
 import asyncio
+import os
 import time
+from array import array
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple
 
 import msgspec
 
 from smart_mcp_proxy.errors import UpstreamError
-from smart_mcp_proxy.models import Progress
+from smart_mcp_proxy.models import OnProgress, Progress
 from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.upstream.protocol.codec import BrokenMessage, Envelope, RpcError
 from smart_mcp_proxy.upstream.protocol.progress import ProgressFeed
 from smart_mcp_proxy.upstream.protocol.session import rpc_error
 
-__all__ = ["SUBSCRIBE", "PendingCall", "PendingCalls", "expire", "is_answered"]
+__all__ = [
+    "NO_REPORTS",
+    "SUBSCRIBE",
+    "PendingCall",
+    "PendingCalls",
+    "Reports",
+    "expire",
+    "is_answered",
+    "next_request_id",
+]
 
 SUBSCRIBE: Final = "subscriptions/listen"
 """A request that stays open for as long as the session: no reply without a usable id is ever meant for it."""
 
-
 _MOST_GARBLED: Final = 5
 _GARBLED_WITHIN_S: Final = 60.0
 """Source: notes/reliability.md, F28: whoever has lost the thread finds it again only in a new session."""
+
+_LEAST_ID: Final = 1 << 48
+"""Of all ids. With 48 random bits on top of it each has 15 digits: JavaScript keeps such a number, and so does a server
+that reads it as a floating-point number and writes 15 digits of it."""
+_SPARE_ID_BITS: Final = 16
+"""Of each 64 that are drawn."""
+_ID_BATCH: Final = 512
+"""Drawn at a time: one system call for all of them."""
+
+_drawn_ids: list[int] = []
+
+
+def next_request_id() -> int:
+    """A random JSON-RPC id, of 48 bits nobody can foresee.
+
+    A reply that comes late, even from before a reconnect, or unasked for meets no other request.
+    """
+    try:
+        return _drawn_ids.pop()
+    except IndexError:
+        numbers = array("Q", os.urandom(8 * _ID_BATCH))
+        _drawn_ids.extend([_LEAST_ID | number >> _SPARE_ID_BITS for number in numbers])
+        return _drawn_ids.pop()
+
+
+class Reports:
+    """Reports of one request's progress on their way to its caller; most requests have none.
+
+    Args:
+        on_progress: Where they go; None drops them.
+    """
+
+    __slots__ = ("_feed", "_on_progress")
+
+    def __init__(self, on_progress: OnProgress | None) -> None:
+        self._on_progress = on_progress
+        self._feed: ProgressFeed | None = None
+
+    def offer(self, report: Progress) -> None:
+        """Takes a report; see `ProgressFeed.offer`."""
+        if self._on_progress is None:
+            return
+        if self._feed is None:
+            self._feed = ProgressFeed(self._on_progress)
+        self._feed.offer(report)
+
+    async def around(self, request: Awaitable[RawResult]) -> RawResult:
+        """The result of the request whose reports come here, once the caller has the last of them."""
+        try:
+            result = await request
+            if self._feed is not None:
+                await self._feed.finish()
+            return result
+        finally:
+            self._on_progress = None  # what comes late is dropped
+            if self._feed is not None:
+                self._feed.close()
+
+
+NO_REPORTS: Final = Reports(None)
+"""Of every request whose progress nobody asked for."""
 
 
 class PendingCall(NamedTuple):
@@ -31,7 +102,7 @@ class PendingCall(NamedTuple):
 
     method: str
     reply: "asyncio.Future[RawResult]"
-    feed: ProgressFeed
+    reports: Reports
 
 
 class _ProgressParams(msgspec.Struct):
@@ -112,7 +183,7 @@ class PendingCalls:
         except (msgspec.DecodeError, ValueError):
             return
         if (call := self._calls.get(token)) is not None and not call.reply.done():
-            call.feed.offer(Progress(report.progress, report.total, report.message))
+            call.reports.offer(Progress(report.progress, report.total, report.message))
 
     def fail_all(self, error: Callable[[], UpstreamError]) -> None:
         """Fails whatever is still waiting, each with an error of its own."""

@@ -11,9 +11,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from smart_mcp_proxy.errors import UpstreamError
-from smart_mcp_proxy.io.lines import LineSplitter, OverlongLine
+from smart_mcp_proxy.io.lines import LineSink, LineSplitter, OfferingReader, OverlongLine
 from smart_mcp_proxy.io.open_files import OPEN_FILES_HINT, why_none_left
-from smart_mcp_proxy.io.pipes import LineSink, OfferingReader
 from smart_mcp_proxy.io.watchdog import Watchdog
 from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.telemetry import spawn

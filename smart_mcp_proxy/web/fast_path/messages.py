@@ -266,7 +266,7 @@ class CallsInFlight:
 
     def takes(self, call: WireCall) -> bool:
         """Whether this call is answered here: a listed tool, an id that is not in use, nobody to be asked."""
-        if self._agent.may_ask() and (self._is_askable or call.meta.is_askable):
+        if self._agent.questions.is_on and (self._is_askable or call.meta.is_askable):
             return False
         if call.key in self._tasks or not self.offer.has(call.name):
             return False

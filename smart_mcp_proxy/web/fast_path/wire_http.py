@@ -275,7 +275,7 @@ class WireHttp:
 
     def _may_be_asked(self, body: bytes, headers: Headers | None) -> bool:
         """Whether a server may have something to ask or tell the session's client before it answers."""
-        may_ask, may_need_line = self._agent.may_ask(), self._agent.may_need_line()
+        may_ask, may_need_line = self._agent.questions.is_on, self._agent.may_need_line()
         if headers is None or not (may_ask or may_need_line) or not any(name in body for name in _ASKING):
             return False
         is_known = bool(headers.session_id) if may_need_line else self._is_askable(headers.session_id)

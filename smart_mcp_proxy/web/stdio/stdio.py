@@ -27,8 +27,7 @@ from smart_mcp_proxy.fastmcp_compat.server import (
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.gateway.sessions.agent import DRAIN_S
 from smart_mcp_proxy.greeting import Door
-from smart_mcp_proxy.io.lines import LineSplitter, OverlongLine
-from smart_mcp_proxy.io.pipes import OfferingReader
+from smart_mcp_proxy.io.lines import LineSplitter, OfferingReader, OverlongLine
 from smart_mcp_proxy.models import LOCAL, Era
 from smart_mcp_proxy.telemetry import get_logger, spawn
 from smart_mcp_proxy.web.fast_path.messages import CallsInFlight, WireCall, WireCancel, error_reply, parse_wire

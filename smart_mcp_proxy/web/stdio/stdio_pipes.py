@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from contextvars import Context, copy_context
 
 from smart_mcp_proxy.gateway.calls.admission import AdmissionControl
-from smart_mcp_proxy.io.pipes import LineSink, OfferingReader
+from smart_mcp_proxy.io.lines import LineSink, OfferingReader
 
 __all__ = [
     "CHUNK_BYTES",

@@ -150,7 +150,7 @@ async def test_only_what_changed_is_restarted(tmp_path: Path, data: Path) -> Non
     async with open_gateway(Settings(data_dir=data), servers, environ=environment()) as gateway:
         gateway.start_upstreams()
         assert await gateway.wait_settled(PATIENCE_S)
-        kept, gone = gateway.fleet.get("todo"), gateway.fleet.get("clock")
+        kept, gone = gateway.fleet.upstreams.get("todo"), gateway.fleet.upstreams.get("clock")
         assert kept is not None and gone is not None
         applied = asyncio.Event()
 
@@ -163,7 +163,7 @@ async def test_only_what_changed_is_restarted(tmp_path: Path, data: Path) -> Non
         with anyio.fail_after(PATIENCE_S):
             await applied.wait()
         assert await gateway.wait_settled(PATIENCE_S)
-        assert gateway.fleet.get("todo") is kept
+        assert gateway.fleet.upstreams.get("todo") is kept
         assert kept.status.restarts == 0
         assert gone.status.state == "disconnected"
         assert set(gateway.status().tools) == {"todo", "colors"}

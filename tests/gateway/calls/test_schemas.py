@@ -8,8 +8,8 @@ import pytest
 from gateway_fakes import definition, record_of
 
 from smart_mcp_proxy.errors import RequestError
-from smart_mcp_proxy.gateway.calls import schemas as schemas_module
-from smart_mcp_proxy.gateway.calls.schemas import ArgumentSchemas
+from smart_mcp_proxy.gateway.calls import gates as gates_module
+from smart_mcp_proxy.gateway.calls.gates import ArgumentSchemas
 
 PERSON = {
     "type": "object",
@@ -152,7 +152,7 @@ def test_a_changed_definition_is_checked_by_its_new_schema() -> None:
 
 def test_forgotten_validators_are_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """The number kept is bounded; what falls out is only slower."""
-    monkeypatch.setattr(schemas_module, "KEPT_VALIDATORS", 2)
+    monkeypatch.setattr(gates_module, "KEPT_VALIDATORS", 2)
     schemas = ArgumentSchemas()
     records = [record_of(definition(f"save{n}", inputSchema=PERSON)) for n in range(4)]
     for record in (*records, *records):

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from smart_mcp_proxy.gateway.results.cleaning import CLEANED_META_KEY, clean, fence, fenced, may_need_cleaning
+from smart_mcp_proxy.gateway.results.cleaning import CLEANED_META_KEY, clean, fence, fenced
+from smart_mcp_proxy.gateway.results.results import may_need_cleaning
 from smart_mcp_proxy.raw_result import RawResult
 
 UNWANTED = [

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from smart_mcp_proxy import __version__
 from smart_mcp_proxy.errors import UpstreamTimeoutError
-from smart_mcp_proxy.gateway.results.cleaning import fence, may_need_cleaning
+from smart_mcp_proxy.gateway.results.cleaning import fence
 from smart_mcp_proxy.gateway.results.results import (
     OFF_LOOP_BYTES,
     SERVER_NAME,
@@ -20,6 +20,7 @@ from smart_mcp_proxy.gateway.results.results import (
     facts_of,
     fit_to_era,
     is_said,
+    may_need_cleaning,
     rewritten,
     structured_result,
 )

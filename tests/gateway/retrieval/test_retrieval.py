@@ -18,7 +18,7 @@ from smart_mcp_proxy.gateway.retrieval.retrieval import (
     Retrieval,
     estimate_tokens,
 )
-from smart_mcp_proxy.gateway.shared.base import Registered
+from smart_mcp_proxy.gateway.shared.agent_tools import Registered
 from smart_mcp_proxy.models import ServerState, ToolRecord
 from smart_mcp_proxy.search import SearchIndex
 from smart_mcp_proxy.servers import ToolFilter

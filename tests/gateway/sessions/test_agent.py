@@ -13,8 +13,7 @@ from smart_mcp_proxy.errors import RequestError
 from smart_mcp_proxy.fastmcp_compat.server import Inbound
 from smart_mcp_proxy.gateway.results.results import structured_result
 from smart_mcp_proxy.gateway.sessions.agent import Agent
-from smart_mcp_proxy.gateway.shared.base import Arguments
-from smart_mcp_proxy.gateway.shared.own import LIST_TTL_MS, OwnTools
+from smart_mcp_proxy.gateway.shared.agent_tools import LIST_TTL_MS, Arguments, OwnTools
 from smart_mcp_proxy.gateway.shared.tool_offer import OneProvider
 from smart_mcp_proxy.gateway.tools import AgentTool, Caller
 from smart_mcp_proxy.models import LOCAL, ClientInput, Era, Principal

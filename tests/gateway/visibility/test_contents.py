@@ -19,7 +19,7 @@ from smart_mcp_proxy.gateway.calls.request_path import RequestPath
 from smart_mcp_proxy.gateway.calls.requests import ContentRequest, ContentRequests
 from smart_mcp_proxy.gateway.indexing.list_state import ListState
 from smart_mcp_proxy.gateway.indexing.list_sync import CONTENTS, ListSync, Pace
-from smart_mcp_proxy.gateway.shared.base import Caller
+from smart_mcp_proxy.gateway.shared.agent_tools import Caller
 from smart_mcp_proxy.gateway.shared.changes import Changes
 from smart_mcp_proxy.gateway.visibility.contents import Contents
 from smart_mcp_proxy.gateway.visibility.visibility import CatalogView
@@ -168,16 +168,16 @@ async def test_a_first_list_is_waited_for_until_it_is_there_or_has_failed_and_no
         library.alpha.contents = {"resources": [PLAN]}
         library.sync.status_changed(library.alpha.move(ServerState.CONNECTING))
         with anyio.fail_after(10):
-            await library.lists.wait_known(["alpha"], "resources", 0)
+            await library.lists.wait_known(["alpha"], "resources", limit_s=0)
             assert library.seen("resources") == set()
-            waiting = asyncio.ensure_future(library.lists.wait_known(["alpha"], "resources", 3600))
+            waiting = asyncio.ensure_future(library.lists.wait_known(["alpha"], "resources", limit_s=3600))
             library.sync.status_changed(library.alpha.move(ServerState.READY))
             await waiting
             assert library.seen("resources") == {PLAN["uri"]}
     async with opened(tmp_path / "other") as library:
         library.sync.status_changed(library.alpha.move(ServerState.CONNECTING))
         with anyio.fail_after(10):
-            waiting = asyncio.ensure_future(library.lists.wait_known(["alpha"], "resources", 3600))
+            waiting = asyncio.ensure_future(library.lists.wait_known(["alpha"], "resources", limit_s=3600))
             library.sync.status_changed(library.alpha.move(ServerState.ERROR))
             await waiting
 

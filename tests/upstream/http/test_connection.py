@@ -218,7 +218,7 @@ async def test_a_connection_whose_answers_are_one_behind_is_not_used_again() -> 
         last.append(request.id)
 
     async def call(link: Any, name: str) -> bytes:
-        reply: bytes = (await link.request("tools/call", {"name": name, "arguments": {}}, timeout_s=5)).text
+        reply: bytes = (await link.request("tools/call", {"name": name, "arguments": {}}, timeout_s=30)).text
         return reply
 
     async with raw_served(RawServer("modern", one_behind)) as server:

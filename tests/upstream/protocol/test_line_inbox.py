@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from smart_mcp_proxy.io.pipes import OfferingReader
+from smart_mcp_proxy.io.lines import OfferingReader
 from smart_mcp_proxy.upstream.protocol import codec, line_inbox
 from smart_mcp_proxy.upstream.protocol.codec import OFF_LOOP_BYTES, decode_messages
 from smart_mcp_proxy.upstream.protocol.inbox import Inbox

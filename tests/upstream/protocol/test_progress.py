@@ -3,7 +3,8 @@
 import pytest
 
 from smart_mcp_proxy.models import Progress
-from smart_mcp_proxy.upstream.protocol.progress import ProgressFeed
+from smart_mcp_proxy.raw_result import RawResult
+from smart_mcp_proxy.upstream.protocol.pending import Reports
 
 pytestmark = pytest.mark.anyio
 
@@ -15,13 +16,14 @@ async def heard(*steps: float) -> list[float]:
     async def listen(report: Progress) -> None:
         got.append(report.progress)
 
-    feed = ProgressFeed(listen)
+    reports = Reports(listen)
 
-    async def call() -> None:
+    async def call() -> RawResult:
         for step in steps:
-            feed.offer(Progress(step))
+            reports.offer(Progress(step))
+        return RawResult(b"{}")
 
-    await feed.around(call())
+    await reports.around(call())
     return got
 
 

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import anyio
 import pytest
 
-from smart_mcp_proxy.io.pipes import LineSink
+from smart_mcp_proxy.io.lines import LineSink
 
 pytestmark = pytest.mark.anyio
 
