@@ -81,6 +81,11 @@ class Start:
         (child,) = self.children()
         return child
 
+    async def child_waits(self) -> None:
+        """Returns once it has noted what it did: between an answer and its note it could be killed, and repeat it."""
+        while Path(f"/proc/{self.child()}/stat").read_text().rpartition(")")[2].split()[0] != "S":
+            await anyio.lowlevel.checkpoint()
+
     def children(self) -> list[int]:
         """Its child processes: while it is held up, none but the one that answers meanwhile."""
         return [int(each.name) for each in Path("/proc").iterdir() if each.name.isdigit() and self._is_parent_of(each)]

@@ -245,6 +245,7 @@ async def test_a_killed_child_loses_nothing(tmp_path: Path) -> None:
         start.stdin.write(line("ping", 4)[:20])
         await start.answers(1, 3)
         await start.held()
+        await start.child_waits()
         os.kill(start.child(), signal.SIGKILL)
         start.let_go()
         start.stdin.write(line("ping", 4)[20:])

@@ -153,7 +153,8 @@ async def test_a_uri_of_another_scheme_or_with_tricks_leads_nowhere(reach: Reach
 async def test_a_prompt_without_its_argument_is_its_servers_error(reach: Reach) -> None:
     """In the server's words, which name the argument."""
     error = await reach.error(action="call", type="prompt", path="books__review")
-    assert (error["code"], error["delivery"]) == ("upstream_failed", "executed")
+    assert error["code"] == "upstream_failed"
+    assert error["delivery"] in {"executed", "unknown"}  # an internal error of older FastMCP, invalid params since
     assert "title" in error["message"]
 
 
