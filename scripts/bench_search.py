@@ -20,10 +20,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from bench.gateway_search import measure_door
 from bench.report import aligned
 from bench.search_candidates import CANDIDATES, PEERS
 from bench.search_data import grow, judge, name_of, read_queries, read_rows, write_rows
-from bench.search_door import measure_door
 from bench.targets import TargetError
 from bench.wire import BadReplyError
 

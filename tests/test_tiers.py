@@ -13,7 +13,7 @@ ALLOWED = {
     "interaction/test_clock_jumps.py",
     "interaction/test_routing_matrix.py",
     "interaction/test_signed_tokens.py",
-    "interaction/test_toolset_door.py",
+    "interaction/test_agent_toolset.py",
 }
 """Their tests wait by a clock, hand one in or make a time stamp of it; none compares it with a limit."""
 

@@ -191,7 +191,7 @@ def gateway(tmp_path: Path) -> Iterator[Path]:
         yield folder
 
 
-@pytest.mark.long  # a whole start; tests/interaction/test_management_door.py changes one in this process
+@pytest.mark.long  # a whole start; tests/interaction/test_agent_management.py changes one in this process
 def test_a_running_gateway_has_a_change_in_force_when_the_command_ends(gateway: Path, run: Run) -> None:
     """It is the gateway's own file that changes, whatever folder the command is typed in."""
 

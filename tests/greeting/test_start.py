@@ -28,7 +28,7 @@ OWN = [
     "smart_mcp_proxy.cli.support.opening",
     "smart_mcp_proxy.greeting",
     "smart_mcp_proxy.greeting.answers",
-    "smart_mcp_proxy.greeting.door",
+    "smart_mcp_proxy.greeting.greeter",
     "smart_mcp_proxy.greeting.instructions",
     "smart_mcp_proxy.greeting.plain",
     "smart_mcp_proxy.greeting.record",
@@ -105,7 +105,7 @@ async def test_the_answers_with_servers_are_the_bytes_that_the_sdk_would_have_se
     assert await early(tmp_path, FIRST, ONE_SERVER) == await late([tmp_path, tmp_path], ONE_SERVER)
 
 
-@pytest.mark.long  # a whole start; tests/interaction/test_start_door.py is quick
+@pytest.mark.long  # a whole start; tests/interaction/test_agent_start.py is quick
 async def test_what_needs_the_gateway_is_answered_when_it_is_there(tmp_path: Path) -> None:
     """In a session that the SDK knows of, half a line at the hand-over included; nothing is answered twice."""
     prepared(tmp_path)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import run_canary
 from agents import Agent, wait_covered
-from doors import (
+from transports import (
     CUT_CHARS,
     DOORS,
     in_memory,
@@ -24,7 +24,7 @@ from wires import LINE_LIMIT_BYTES, StdioWire, Wire, http_wire
 
 QUICK_DOORS = {("memory", "handshake"), ("http", "modern")}
 """Both eras, in this process. What a test shows at the other doors as well, `make test-long` shows there."""
-ON_PIPES = {"test_bad_input.py", "test_call_door.py"}
+ON_PIPES = {"test_bad_input.py", "test_agent_call.py"}
 """Files whose tests are quick over stdio, too: a gateway process takes seconds, and most of them one each."""
 WIRES = [("stdio", "handshake"), ("stdio", "modern"), ("http", "handshake"), ("http", "modern")]
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import run_canary
 from agents import CLIENT, HANDSHAKE_VERSION, Agent, Exchange, HttpAgent, StreamAgent
-from doors import _running, opened_gateway, served, spawned
 from plain_http import plain_client
+from transports import _running, opened_gateway, served, spawned
 
 from smart_mcp_proxy.gateway import Gateway
 

@@ -19,9 +19,9 @@ from typing import Any, NamedTuple
 import httpx2
 import pytest
 from agents import Agent, Era
-from doors import on_stdio, rest_at, spawned
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from transports import on_stdio, rest_at, spawned
 
 from smart_mcp_proxy.catalog import approval_digest, change_hash
 from smart_mcp_proxy.web.serve import socket_path

@@ -12,8 +12,8 @@ import anyio
 import httpx2
 import pytest
 from agents import MODERN_VERSION, Era
-from doors import in_memory, opened_gateway, spawned
 from plain_http import plain_client
+from transports import in_memory, opened_gateway, spawned
 from wires import ENVELOPE, LINE_LIMIT_BYTES, SILENCE, HttpWire, StdioWire, Wire, call_text, http_wire
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("bad-input")]

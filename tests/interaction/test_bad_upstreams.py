@@ -9,8 +9,8 @@ from typing import Any
 import anyio
 import httpx2
 import pytest
-from doors import in_memory, listening, odd_server, opened_gateway, rest_at
 from starlette.responses import Response
+from transports import in_memory, listening, odd_server, opened_gateway, rest_at
 
 from smart_mcp_proxy.web.serve import open_socket
 

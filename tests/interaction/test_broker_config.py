@@ -9,10 +9,10 @@ import anyio
 import keyring
 import pytest
 from broker_upstream import BrokerUpstream
-from doors import ENVIRON, listening, opened_gateway, served
 from keyring.backends.fail import Keyring as NoKeyring
 from plain_http import plain_client
 from sign_in_fakes import Person, guarded
+from transports import ENVIRON, listening, opened_gateway, served
 
 from smart_mcp_proxy.gateway import open_gateway
 from smart_mcp_proxy.servers import load_servers

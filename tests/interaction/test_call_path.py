@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import anyio
 import pytest
 from agents import Era
-from doors import odd_server, served, settled
+from transports import odd_server, served, settled
 from wires import HttpWire, call_text, http_wire, opening
 
 import smart_mcp_proxy

@@ -11,7 +11,7 @@ from typing import Any
 import httpx2
 import pytest
 from agents import Agent, wait_covered
-from doors import odd_server, on_stdio, opened_gateway, rest_at, spawned
+from transports import odd_server, on_stdio, opened_gateway, rest_at, spawned
 
 from smart_mcp_proxy.catalog import Catalog
 from smart_mcp_proxy.gateway.activity.activity_log import steady

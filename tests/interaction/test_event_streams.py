@@ -11,7 +11,7 @@ from urllib.parse import SplitResult, urlsplit
 import anyio
 import pytest
 from agents import HttpAgent
-from doors import odd_server, over_http, served, settled
+from transports import odd_server, over_http, served, settled
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("event-stream-anew")]
 

@@ -13,8 +13,8 @@ from urllib.parse import quote
 import anyio
 import pytest
 from agents import Agent
-from doors import ENVIRON, LONGEST_LINE_BYTES, on_stdio, spawned
 from node_tools import SERVER_EVERYTHING, node_folder, npm_package
+from transports import ENVIRON, LONGEST_LINE_BYTES, on_stdio, spawned
 
 from smart_mcp_proxy.upstream.stdio.inheritance import child_environment
 

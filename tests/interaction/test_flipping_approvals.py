@@ -15,8 +15,8 @@ from typing import Any
 
 import anyio
 import pytest
-from doors import SETTLED_S, opened_gateway, rest_at
 from httpx2 import HTTPStatusError
+from transports import SETTLED_S, opened_gateway, rest_at
 
 from smart_mcp_proxy.catalog import change_hash
 from smart_mcp_proxy.cli.commands.catalog.approve import approve

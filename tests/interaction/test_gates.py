@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import anyio
 import pytest
 from broker_upstream import BrokerUpstream
-from doors import in_memory, listening, odd_servers, over_http, served, settled
 from plain_http import plain_client
+from transports import in_memory, listening, odd_servers, over_http, served, settled
 from wires import call_text, http_wire
 
 import smart_mcp_proxy

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from doors import ENVIRON, in_memory, odd_servers
+from transports import ENVIRON, in_memory, odd_servers
 
 from smart_mcp_proxy.gateway import open_gateway
 from smart_mcp_proxy.servers import Profile, load_servers

@@ -11,9 +11,9 @@ from pathlib import Path
 import anyio
 import pytest
 from agents import HttpAgent
-from doors import in_memory, odd_servers, over_http, over_sse, served
-from test_dynamic_door import LIMIT_S, found, names, settled
-from test_passthrough_door import CHANGED, Announcements
+from test_agent_dynamic import LIMIT_S, found, names, settled
+from test_agent_passthrough import CHANGED, Announcements
+from transports import in_memory, odd_servers, over_http, over_sse, served
 
 from smart_mcp_proxy.gateway import Gateway
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import anyio
 import pytest
-from doors import odd_servers, opened_gateway, over_http, served
+from transports import odd_servers, opened_gateway, over_http, served
 
 from smart_mcp_proxy.telemetry import configure_logging
 

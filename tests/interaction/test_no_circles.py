@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import anyio
 import pytest
-from doors import ENVIRON, STDIO_COMMAND, in_memory, odd_server, on_stdio, opened_gateway, rest_at, served
+from transports import ENVIRON, STDIO_COMMAND, in_memory, odd_server, on_stdio, opened_gateway, rest_at, served
 
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.models import ServerStatus

@@ -13,13 +13,13 @@ import httpx2
 import pytest
 from agents import Era, Exchange
 from askable_agents import ALL, AskableHttp, greeted, reply_as
-from doors import served, settled
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from personal_agents import asking_server as personal_server
 from plain_http import plain_client
-from test_asking_door import asking_server
-from test_subscriptions_door import ERAS, LAST, LISTED, MEMOS, UPDATED, shown, watched
+from test_agent_asking import asking_server
+from test_agent_subscriptions import ERAS, LAST, LISTED, MEMOS, UPDATED, shown, watched
+from transports import served, settled
 
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.gateway.admin.agent_tokens import Scope

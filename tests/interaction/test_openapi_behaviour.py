@@ -7,7 +7,7 @@ from pathlib import Path
 import anyio
 import pytest
 from broker_upstream import BrokerUpstream
-from doors import ENVIRON, listening, opened_gateway, served
+from transports import ENVIRON, listening, opened_gateway, served
 
 from smart_mcp_proxy.web.rest import operator_token
 

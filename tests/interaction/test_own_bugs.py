@@ -12,9 +12,9 @@ from typing import Any
 import httpx2
 import pytest
 from agents import CLIENT, Agent, Era, wait_covered
-from doors import odd_server, on_stdio, over_http, served, settled, spawned
 from plain_http import plain_client
 from planted_bugs import INSIDE, WORD, plant
+from transports import odd_server, on_stdio, over_http, served, settled, spawned
 from wires import BOTH, opening
 
 from smart_mcp_proxy.web.broker.app import CONNECTIONS_PATH

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import httpx2
 import pytest
-from doors import odd_servers, opened_gateway, served
 from plain_http import plain_client
+from transports import odd_servers, opened_gateway, served
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("pages")]
 

@@ -14,7 +14,6 @@ import anyio
 import httpx2
 import keyring
 import pytest
-from doors import listening, odd_servers, opened_gateway, over_http
 from fastmcp.server.auth import AccessToken
 from fastmcp.server.auth.oauth_proxy.models import UpstreamTokenSet
 from fastmcp.server.auth.providers.jwt import RSAKeyPair
@@ -24,6 +23,7 @@ from openid_fakes import CLIENT_ID, CLIENT_SECRET, OpenIdProvider, consent
 from plain_http import plain_client
 from pydantic import SecretStr
 from sign_in_fakes import Person
+from transports import listening, odd_servers, opened_gateway, over_http
 
 from smart_mcp_proxy.errors import ConfigError, UpstreamAuthError
 from smart_mcp_proxy.fastmcp_compat.auth.sign_in import UNUSED_CLIENT_S, SignInProxy

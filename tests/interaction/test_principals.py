@@ -12,8 +12,8 @@ import anyio
 import httpx2
 import pytest
 from agents import HttpAgent
-from doors import odd_servers, opened_gateway, over_http, rest_at, served
 from plain_http import plain_client
+from transports import odd_servers, opened_gateway, over_http, rest_at, served
 
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.gateway.admin.agent_tokens import Scope

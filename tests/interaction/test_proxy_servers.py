@@ -11,8 +11,8 @@ import anyio
 import pytest
 from agents import Agent
 from broker_upstream import BrokerUpstream
-from doors import in_memory, listening, opened_gateway
 from fastmcp import FastMCP
+from transports import in_memory, listening, opened_gateway
 
 from smart_mcp_proxy.catalog import ActivityFilter
 from smart_mcp_proxy.gateway import Gateway

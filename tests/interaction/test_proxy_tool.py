@@ -11,7 +11,7 @@ from typing import Any
 import anyio
 import pytest
 from agents import Agent, wait_covered
-from doors import ENVIRON, in_memory, odd_servers, opened_gateway, over_http, served
+from transports import ENVIRON, in_memory, odd_servers, opened_gateway, over_http, served
 
 from smart_mcp_proxy.catalog import ActivityFilter
 from smart_mcp_proxy.client import ProxyClient, ProxyResponseInfo

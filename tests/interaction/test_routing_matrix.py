@@ -10,9 +10,9 @@ from typing import Any
 import anyio
 import pytest
 from agents import Agent, Era
-from doors import DOORS, in_memory, odd_servers, on_stdio, over_http, over_sse, served, spawned
-from test_dynamic_door import OWN_TOOLS, found, settled
-from test_passthrough_door import CHANGED, GROWING, LIMIT_S, Announcements, listed
+from test_agent_dynamic import OWN_TOOLS, found, settled
+from test_agent_passthrough import CHANGED, GROWING, LIMIT_S, Announcements, listed
+from transports import DOORS, in_memory, odd_servers, on_stdio, over_http, over_sse, served, spawned
 
 from smart_mcp_proxy.gateway.shared.changes import MERGE_S
 

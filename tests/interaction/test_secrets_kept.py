@@ -14,9 +14,9 @@ from urllib.parse import quote, quote_plus
 import httpx2
 import pytest
 from agents import Era
-from doors import ENVIRON, over_http
 from plain_http import plain_client
 from run_wire import came_from_agent, configured_with, noting
+from transports import ENVIRON, over_http
 
 from smart_mcp_proxy.web.rest import ROUTES
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import anyio
 import pytest
-from doors import in_memory, odd_servers, opened_gateway, over_http, rest_at, served
-from test_dynamic_door import LIMIT_S, settled
+from test_agent_dynamic import LIMIT_S, settled
+from transports import in_memory, odd_servers, opened_gateway, over_http, rest_at, served
 
 from smart_mcp_proxy.catalog import ActivityFilter
 from smart_mcp_proxy.cli.commands.operate.doctor_checks import examine

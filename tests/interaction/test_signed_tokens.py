@@ -8,7 +8,6 @@ from typing import Any
 import httpx2
 import pytest
 from agents import HttpAgent
-from doors import listening, odd_servers, opened_gateway, over_http, served
 from fastmcp.server.auth.providers.jwt import RSAKeyPair
 from joserfc import jwk
 from plain_http import plain_client
@@ -16,6 +15,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+from transports import listening, odd_servers, opened_gateway, over_http, served
 
 from smart_mcp_proxy.fastmcp_compat.auth.signing_keys import RotatingKeyVerifier
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from agents import Agent, wait_covered
-from doors import CUT_CHARS, in_memory, odd_servers, opened_gateway, over_http, served
+from transports import CUT_CHARS, in_memory, odd_servers, opened_gateway, over_http, served
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("spellings")]
 

@@ -13,10 +13,10 @@ from typing import Any
 
 import anyio
 import pytest
-from doors import SETTLED_S, odd_servers, opened_gateway, served, spawned
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from test_two_paths import answers
+from transports import SETTLED_S, odd_servers, opened_gateway, served, spawned
 from wires import StdioWire, Wire, call_text, http_wire
 
 from smart_mcp_proxy.fastmcp_compat.message_guard import WRITABLE_DEPTH

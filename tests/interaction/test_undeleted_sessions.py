@@ -17,10 +17,10 @@ from weakref import WeakSet
 
 import anyio
 import pytest
-from doors import ENVIRON, odd_server, over_http, served, settled
 from mcp.server.connection import Connection
 from mcp.server.runner import ServerRunner
 from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
+from transports import ENVIRON, odd_server, over_http, served, settled
 
 from smart_mcp_proxy.fastmcp_compat.http.event_stream import EventStream
 from smart_mcp_proxy.fastmcp_compat.http.http import HttpApp, HttpSession

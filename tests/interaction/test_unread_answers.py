@@ -10,7 +10,7 @@ from pathlib import Path
 import anyio
 import pytest
 from agents import CLIENT, HANDSHAKE_VERSION
-from doors import SETTLED_S, spawned
+from transports import SETTLED_S, spawned
 
 from smart_mcp_proxy.web.stdio.stdio_pipes import MOST_UNSENT_BYTES, UNSENT_BYTES
 

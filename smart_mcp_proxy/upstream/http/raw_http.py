@@ -20,12 +20,12 @@ from smart_mcp_proxy.upstream.http.exchange import RequestBody, Response
 from smart_mcp_proxy.upstream.http.http_session import HttpSession
 from smart_mcp_proxy.upstream.http_failures import Failure
 from smart_mcp_proxy.upstream.opening import Opening
+from smart_mcp_proxy.upstream.protocol.base_session import UNCANCELLABLE, BaseLink
 from smart_mcp_proxy.upstream.protocol.codec import encode_message
 from smart_mcp_proxy.upstream.protocol.deadline import Deadline
 from smart_mcp_proxy.upstream.protocol.handshake import Agreement, announced, enveloped, negotiate
 from smart_mcp_proxy.upstream.protocol.header_rules import HeaderRules
 from smart_mcp_proxy.upstream.protocol.inbox import Inbox
-from smart_mcp_proxy.upstream.protocol.link import UNCANCELLABLE, BaseLink
 from smart_mcp_proxy.upstream.protocol.pending import NO_REPORTS, SUBSCRIBE, PendingCall, Reports, next_request_id
 from smart_mcp_proxy.upstream.protocol.session import after_gap, timeout_error
 

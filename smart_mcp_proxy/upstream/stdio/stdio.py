@@ -7,8 +7,8 @@ from smart_mcp_proxy.errors import UpstreamError
 from smart_mcp_proxy.io.process_state import is_stopped
 from smart_mcp_proxy.telemetry import spawn
 from smart_mcp_proxy.upstream.opening import Opening
+from smart_mcp_proxy.upstream.protocol.base_session import StreamLink
 from smart_mcp_proxy.upstream.protocol.codec import request_line
-from smart_mcp_proxy.upstream.protocol.link import StreamLink
 from smart_mcp_proxy.upstream.protocol.pending import next_request_id
 from smart_mcp_proxy.upstream.protocol.session import LogLine, Revived
 from smart_mcp_proxy.upstream.stdio.process import ChildProcess

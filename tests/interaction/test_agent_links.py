@@ -13,8 +13,8 @@ from urllib.parse import quote
 import anyio
 import pytest
 from agents import Agent
-from doors import DOORS, agent_at, in_memory, over_http, served, settled
 from plain_http import plain_client
+from transports import DOORS, agent_at, in_memory, over_http, served, settled
 
 from smart_mcp_proxy.catalog import ActivityFilter
 from smart_mcp_proxy.gateway import Gateway

@@ -9,12 +9,12 @@ import anyio
 import httpx2
 import pytest
 from agents import HANDSHAKE_VERSION, META, MODERN_VERSION, Era
-from doors import listening, odd_server, opened_gateway, over_http, served
 from fastmcp import FastMCP
 from plain_http import plain_client
 from pydantic import SecretStr
 from run_wire import UPSTREAM_HEADERS
 from starlette.responses import JSONResponse
+from transports import listening, odd_server, opened_gateway, over_http, served
 
 from smart_mcp_proxy.errors import ConfigError
 from smart_mcp_proxy.settings import Settings

@@ -7,7 +7,7 @@ from pathlib import Path
 import anyio
 import pytest
 from agents import Agent, Era
-from doors import in_memory, odd_servers, opened_gateway, over_http, served
+from transports import in_memory, odd_servers, opened_gateway, over_http, served
 
 from smart_mcp_proxy.catalog import Example
 from smart_mcp_proxy.gateway import Gateway

@@ -12,7 +12,7 @@ from typing import Any
 import anyio
 import pytest
 from agents import CLIENT, Agent
-from doors import SETTLED_S, agent_at, odd_servers, opened_gateway, served, spawned
+from transports import SETTLED_S, agent_at, odd_servers, opened_gateway, served, spawned
 from wires import ENVELOPE, HttpWire, StdioWire, Wire, http_wire
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("progress")]

@@ -18,8 +18,8 @@ from smart_mcp_proxy.upstream.http.event_parser import BURST_EVENTS, EventParser
 from smart_mcp_proxy.upstream.http.exchange import RequestBody, Response
 from smart_mcp_proxy.upstream.http_failures import Failure, too_long
 from smart_mcp_proxy.upstream.opening import Opening
+from smart_mcp_proxy.upstream.protocol.base_session import StreamLink
 from smart_mcp_proxy.upstream.protocol.handshake import Agreement, Post, greet
-from smart_mcp_proxy.upstream.protocol.link import StreamLink
 from smart_mcp_proxy.upstream.protocol.session import timeout_error
 
 __all__ = ["SseLink", "open_sse"]

@@ -11,10 +11,10 @@ from typing import Any
 import anyio
 import pytest
 from agents import Agent, Era
-from doors import in_memory, odd_servers, over_http, over_sse, served
 from sqlalchemy import delete
-from test_dynamic_door import LIMIT_S, found, settled
-from test_passthrough_door import listed
+from test_agent_dynamic import LIMIT_S, found, settled
+from test_agent_passthrough import listed
+from transports import in_memory, odd_servers, over_http, over_sse, served
 
 from smart_mcp_proxy.catalog.tables.schema import toolsets
 

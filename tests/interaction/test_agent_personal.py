@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from doors import in_memory, over_http, settled, spawned
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from personal_agents import (
@@ -24,6 +23,7 @@ from personal_agents import (
     wait_listed,
     wait_until,
 )
+from transports import in_memory, over_http, settled, spawned
 
 from smart_mcp_proxy.catalog.tables.activity import ActivityFilter
 from smart_mcp_proxy.gateway import Gateway

@@ -5,10 +5,10 @@ from pathlib import Path
 import keyring
 import pytest
 from agents import Era
-from doors import opened_gateway, over_http, served
 from keyring.backends.fail import Keyring as NoKeyring
 from run_wire import UPSTREAM_HEADERS
 from sign_in_fakes import Person, guarded
+from transports import opened_gateway, over_http, served
 
 from smart_mcp_proxy.upstream import SignIns
 

@@ -8,8 +8,8 @@ from typing import Any
 import anyio
 import pytest
 from agents import META, Agent
-from doors import CUT_CHARS
 from odd_content import CONTENT, LONG_TEXT
+from transports import CUT_CHARS
 
 from smart_mcp_proxy.gateway.visibility.uri_templates import gateway_uri
 
@@ -267,7 +267,7 @@ async def test_progress_arrives_while_the_call_runs(agent: Agent, server: str) -
 
 @pytest.mark.requirement("reply-form")
 async def test_a_reply_on_http_is_json_unless_something_may_come_before_it(agent: Agent) -> None:
-    """Without a progress token nothing can, so the reply is one body; `test_progress_door` shows replies with one."""
+    """Without a progress token nothing can, so the reply is one body; `test_agent_progress` shows replies with one."""
     exchange = await agent.begin("tools/call", name="call_tool_write", arguments={"name": "new:echo"})
     await asyncio.wait_for(exchange.answer, 5)
     assert exchange.content_type in ("", "application/json")

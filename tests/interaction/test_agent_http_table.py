@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import pytest
 from agents import HANDSHAKE_VERSION, META, MODERN_VERSION
-from doors import odd_servers, opened_gateway, over_http, served
 from plain_http import plain_client
+from transports import odd_servers, opened_gateway, over_http, served
 
 from smart_mcp_proxy.gateway.admin.agent_tokens import Scope
 

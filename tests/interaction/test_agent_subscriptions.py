@@ -12,10 +12,10 @@ from urllib.parse import quote
 import anyio
 import pytest
 from agents import META, Agent, Era, StreamAgent
-from doors import DOORS, agent_at, in_memory, opened_gateway, over_http, served, settled
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from test_passthrough_door import Announcements, listed
+from test_agent_passthrough import Announcements, listed
+from transports import DOORS, agent_at, in_memory, opened_gateway, over_http, served, settled
 
 from smart_mcp_proxy.catalog import ActivityFilter
 from smart_mcp_proxy.gateway import Gateway

@@ -14,8 +14,8 @@ from typing import Any
 import anyio
 import pytest
 from agents import HANDSHAKE_VERSION
-from doors import opened_gateway, served
 from plain_http import plain_client
+from transports import opened_gateway, served
 
 from smart_mcp_proxy.fastmcp_compat.http.http import MAX_SESSIONS
 from smart_mcp_proxy.web.server.protocol import HEAD_LIMIT_BYTES, REQUEST_S, BoundedProtocol

@@ -16,7 +16,8 @@ from urllib.parse import quote
 import anyio
 import pytest
 from agents import META, Agent
-from doors import (
+from test_agent_passthrough import Announcements
+from transports import (
     DOORS,
     agent_at,
     in_memory,
@@ -28,7 +29,6 @@ from doors import (
     settled,
     spawned,
 )
-from test_passthrough_door import Announcements
 
 from smart_mcp_proxy.catalog import ActivityFilter
 from smart_mcp_proxy.gateway import Gateway

@@ -11,7 +11,7 @@ from typing import Any
 import anyio
 import pytest
 from agents import Agent, wait_covered
-from doors import in_memory, odd_servers, opened_gateway, over_http, served
+from transports import in_memory, odd_servers, opened_gateway, over_http, served
 
 pytestmark = pytest.mark.anyio
 

@@ -14,9 +14,9 @@ import jsonschema_rs
 import pytest
 from broker_upstream import BrokerUpstream
 from described import assert_described
-from doors import listening, odd_server, opened_gateway, served
 from fastmcp import Context, FastMCP
 from plain_http import plain_client
+from transports import listening, odd_server, opened_gateway, served
 
 from smart_mcp_proxy.catalog import ActivityFilter
 from smart_mcp_proxy.gateway import Gateway

@@ -12,12 +12,12 @@ import anyio
 import pytest
 from agents import Era, wait_covered
 from askable_agents import ALL, Askable, askable_at, greeted, on_pipes, reply_as
-from doors import opened_gateway, rest_at, served, spawned
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from mcp import Client
 from mcp_types import ElicitResult, ListRootsResult, Root
 from pydantic import FileUrl
+from transports import opened_gateway, rest_at, served, spawned
 
 from smart_mcp_proxy.catalog import ActivityFilter
 from smart_mcp_proxy.gateway import Gateway

@@ -12,7 +12,7 @@ from typing import Any
 import anyio
 import pytest
 from agents import Agent, Era
-from doors import in_memory, odd_server, on_stdio, opened_gateway, rest_at, spawned
+from transports import in_memory, odd_server, on_stdio, opened_gateway, rest_at, spawned
 
 from smart_mcp_proxy.web.serve import socket_path
 

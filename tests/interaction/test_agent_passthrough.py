@@ -13,7 +13,7 @@ from typing import Any
 import anyio
 import pytest
 from agents import META, Agent, HttpAgent, StreamAgent
-from doors import (
+from transports import (
     DOORS,
     in_memory,
     odd_server,

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from doors import opened_gateway
 from fastmcp import Client
+from transports import opened_gateway
 
 from smart_mcp_proxy.catalog import change_hash
 from smart_mcp_proxy.gateway import Gateway

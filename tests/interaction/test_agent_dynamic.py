@@ -11,8 +11,8 @@ from typing import Any
 import anyio
 import pytest
 from agents import Agent
-from doors import ENVIRON, in_memory, odd_servers, on_stdio, over_http, over_sse, served, spawned
-from test_passthrough_door import CHANGED, Announcements, listed
+from test_agent_passthrough import CHANGED, Announcements, listed
+from transports import ENVIRON, in_memory, odd_servers, on_stdio, over_http, over_sse, served, spawned
 
 from smart_mcp_proxy.catalog import ActivityFilter
 from smart_mcp_proxy.gateway import Gateway, open_gateway

@@ -17,9 +17,9 @@ import jsonschema_rs
 import pytest
 from agents import Agent, Era
 from described import assert_described
-from doors import ENVIRON, in_memory, served
 from openapi_pydantic import OpenAPI
 from plain_http import plain_client
+from transports import ENVIRON, in_memory, served
 
 from smart_mcp_proxy.gateway import Gateway, open_gateway
 from smart_mcp_proxy.servers import load_servers
@@ -651,7 +651,7 @@ FAILURES: list[tuple[str, str, Any, int]] = [
     ("DELETE", "/tokens/nobody", None, 404),
 ]
 ELSEWHERE = {("POST", "/call"), ("POST", "/approvals/approve"), ("GET", "/tools/{name:path}")}
-"""Their other failures need a server at work: test_broker_door.py, test_approval_door.py and test_bad_upstreams.py
+"""Their other failures need a server at work: test_agent_broker.py, test_agent_approval.py and test_bad_upstreams.py
 show them."""
 
 

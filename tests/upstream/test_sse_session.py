@@ -19,7 +19,7 @@ from upstream_fakes import served
 from smart_mcp_proxy.errors import UpstreamAuthError, UpstreamBusyError, UpstreamError, UpstreamTimeoutError
 from smart_mcp_proxy.models import Progress
 from smart_mcp_proxy.servers import Limits, ServerConfig
-from smart_mcp_proxy.upstream.http.sse_link import SseLink, open_sse
+from smart_mcp_proxy.upstream.http.sse_session import SseLink, open_sse
 from smart_mcp_proxy.upstream.opening import Opening
 from smart_mcp_proxy.upstream.protocol.session import LinkEvent, ToolsChanged
 
