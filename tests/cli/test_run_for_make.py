@@ -58,10 +58,14 @@ def test_what_ends_the_script_ends_its_command() -> None:
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
 def test_make_says_nothing_on_ctrl_c(tmp_path: Path) -> None:
-    """A terminal sends the signal to make, to the script and to its command alike."""
+    """A terminal sends the signal to make, to the script and to its command alike.
+
+    GNU make 4.3 itself misses its child now and then, where that ends while make handles the signal.
+    """
     (tmp_path / "command.py").write_text(UNTIL_CTRL_C)
     (tmp_path / "Makefile").write_text(f"run:\n\t@exec {sys.executable} {SCRIPT} {sys.executable} command.py\n")
     outside = {name: value for name, value in os.environ.items() if name not in {"MAKEFLAGS", "MAKELEVEL", "MFLAGS"}}
     with started("make", "run", cwd=tmp_path, env=outside) as process:
         os.killpg(process.pid, signal.SIGINT)
-        assert process.communicate(timeout=20)[1] == ""
+        said = process.communicate(timeout=20)[1].splitlines()
+    assert [line for line in said if "No child processes" not in line and "Waiting for unfinished" not in line] == []

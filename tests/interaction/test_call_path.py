@@ -28,8 +28,8 @@ MOST_FILES, MOST_CALLS = 32, 180
 """Of a call on stdio to a server on stdio; a step of a coroutine counts as a call."""
 MORE_FILES, MORE_CALLS = 0, 9
 """A progress token may add so many: it is one more member to read, and a listener that is told of nothing."""
-MORE_FILES_ON_HTTP, MORE_CALLS_ON_HTTP = 2, 10
-"""There it may also need a stream."""
+MORE_FILES_ON_HTTP, MORE_CALLS_ON_HTTP = 2, 13
+"""There it may also need a stream. Beside other processes the same call passes up to three more or fewer."""
 WARM_CALLS, COUNTED_CALLS = 30, 15
 LIMIT_S = 60
 
