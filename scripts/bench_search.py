@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.gateway_search import measure_door
+from bench.gateway_search import measure_gateway
 from bench.report import aligned
 from bench.search_candidates import CANDIDATES, PEERS
 from bench.search_data import grow, judge, name_of, read_queries, read_rows, write_rows
@@ -32,8 +32,8 @@ GOLDEN = ROOT / "tests" / "golden_search"
 OUTPUT = Path("bench-search.json")
 SIZES = (1_000, 10_000, 100_000)
 QUICK_SIZES = (1_000,)
-DOOR_SIZE = 10_000
-DOOR_QUERIES = 20
+GATEWAY_SIZE = 10_000
+GATEWAY_QUERIES = 20
 PEERS_HOME = ROOT / ".cache" / "peers"
 PEERS_PACKAGES = ("smart-mcp-proxy==0.3.1", "fastmcp>=2.8,<3", "bm25s")
 GROWTH_QUERIES_S = 15.0
@@ -51,8 +51,8 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("tools", type=Path, nargs="?", default=GOLDEN / "tools.jsonl", help="default: the golden set")
     parser.add_argument("queries", type=Path, nargs="?", default=GOLDEN / "queries.jsonl")
     parser.add_argument("--peers", action="store_true", help=f"install {', '.join(PEERS_PACKAGES)} apart and measure")
-    parser.add_argument("--quick", action="store_true", help="a smoke run: our own candidates, 1,000 tools, no door")
-    parser.add_argument("--only", choices=("quality", "growth", "door"))
+    parser.add_argument("--quick", action="store_true", help="a smoke run: our own candidates, 1,000 tools, no gateway")
+    parser.add_argument("--only", choices=("quality", "growth", "gateway"))
     parser.add_argument("--output", type=Path, default=OUTPUT, help=f"default {OUTPUT}")
     return parser.parse_args()
 
@@ -138,18 +138,20 @@ def measure_growth(
 
 
 def measure_agent(tools: Path, queries: Path, folder: Path) -> dict[str, Any]:
-    grown = folder / "tools-door.jsonl"
-    write_rows(grown, grow(list(read_rows(tools)), DOOR_SIZE))
+    grown = folder / "tools-gateway.jsonl"
+    write_rows(grown, grow(list(read_rows(tools)), GATEWAY_SIZE))
     asked = [row["query"] for row in read_queries(queries)]
-    door = measure_door(grown, DOOR_SIZE, asked[:: max(1, len(asked) // DOOR_QUERIES)][:DOOR_QUERIES], folder)
-    print(f"through the gateway over stdio, {door['tools']:,} tools, {door['listed_s']:.1f} s until all are searchable")
-    sizes = f"({door['search_bytes']:,.0f} bytes)", f"({door['describe_bytes']:,} bytes)"
+    gateway = measure_gateway(
+        grown, GATEWAY_SIZE, asked[:: max(1, len(asked) // GATEWAY_QUERIES)][:GATEWAY_QUERIES], folder
+    )
+    print(f"through it over stdio, {gateway['tools']:,} tools, {gateway['listed_s']:.1f} s until all are searchable")
+    sizes = f"({gateway['search_bytes']:,.0f} bytes)", f"({gateway['describe_bytes']:,} bytes)"
     table = [["", f"retrieve_tools ms {sizes[0]}", f"describe_tool ms {sizes[1]}", "ratio"]]
     for label, key in (("raw client", "raw"), ("FastMCP's client", "client")):
-        row = door[key]
+        row = gateway[key]
         table.append([label, f"{row['search_p50_ms']:.3f}", f"{row['describe_p50_ms']:.3f}", f"{row['ratio']:.2f}"])
     print(aligned(table), end="\n\n")
-    return door
+    return gateway
 
 
 def run(options: argparse.Namespace, folder: Path) -> None:
@@ -172,8 +174,8 @@ def run(options: argparse.Namespace, folder: Path) -> None:
     if options.only in (None, "growth"):
         sizes = QUICK_SIZES if options.quick else SIZES
         report["growth"] = measure_growth(options.tools, options.queries, sizes, pythons, folder)
-    if options.only == "door" or (options.only is None and not options.quick):
-        report["door"] = measure_agent(options.tools, options.queries, folder)
+    if options.only == "gateway" or (options.only is None and not options.quick):
+        report["gateway"] = measure_agent(options.tools, options.queries, folder)
     options.output.write_text(json.dumps(report, indent=2) + "\n", "utf-8")
 
 

@@ -280,7 +280,7 @@ class ClientInput:
 
 
 class CallRequest(msgspec.Struct, frozen=True):
-    """One call of an upstream tool, whoever asked for it and through whichever door.
+    """One call of an upstream tool, whoever asked for it and over whichever transport.
 
     Attributes:
         name: The tool as the caller wrote it: canonical or listed.

@@ -16,7 +16,7 @@ from run_order import turn_of
 from smart_mcp_proxy.telemetry import LOGGER_NAME
 
 SHARED = frozenset({"inner", "agent", "cut_agent", "wire"})
-"""Fixtures of the doors that many files share: their tests follow each other."""
+"""Fixtures that many files of tests/interaction share: their tests follow each other."""
 
 # The same examples on every run of the same code there: a check of a change must not fail by luck. Elsewhere new ones.
 # None has a deadline: how long one takes says something of the machine, which others may be using.
@@ -40,10 +40,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
-    """Puts the doors last, in whichever process.
+    """Puts tests/interaction last, in whichever process.
 
-    A process that has opened the doors, whose servers serve many tests, goes on to no test that opens a loop. Several
-    processes get tests in this order, so each of them comes to the doors once, at its end.
+    A process that has started servers for many tests goes on to no test that opens a loop. Several processes get tests
+    in this order, so each of them comes to tests/interaction once, at its end.
     """
     yield
     here = Path(__file__).parent

@@ -1,7 +1,7 @@
 """A secret that the tests' servers are trusted with: after the whole run it stands nowhere that anybody reads.
 
-Every gateway of the doors is given it for each of its servers, in the environment of a process or in a header. What
-agents get is searched as it arrives; what was printed and written, at the end.
+Every gateway of tests/interaction is given it for each of its servers, in the environment of a process or in a header.
+What agents get is searched as it arrives; what was printed and written, at the end.
 """
 
 import base64

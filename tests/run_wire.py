@@ -1,4 +1,4 @@
-"""What came in at a door goes out to no server: every server over HTTP in the tests looks at the headers it is sent.
+"""Nothing from an agent goes out to a server: every server over HTTP in the tests looks at the headers it is sent.
 
 It holds in the whole run: a test in which a server was sent a header that is not on the list fails, whatever else it
 shows. What is configured for a server may be sent to it, and so may an `authorization` that is no agent's.

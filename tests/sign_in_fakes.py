@@ -22,7 +22,7 @@ from run_wire import look_at
 from smart_mcp_proxy.servers import Limits, ServerConfig
 from smart_mcp_proxy.upstream import Connector, SignIns
 from smart_mcp_proxy.upstream.oauth.auth_callback import CallbackServer
-from smart_mcp_proxy.upstream.protocol.session import Link
+from smart_mcp_proxy.upstream.protocol.session import UpstreamSession
 
 METADATA = "/.well-known/oauth-authorization-server"
 RESOURCE = "/.well-known/oauth-protected-resource/mcp"
@@ -283,7 +283,7 @@ class WallClock:
 
 
 @asynccontextmanager
-async def linked(sign_ins: SignIns, server: Guarded, **changes: Any) -> AsyncIterator[Link]:
+async def linked(sign_ins: SignIns, server: Guarded, **changes: Any) -> AsyncIterator[UpstreamSession]:
     """An open session that uses the stored sign-in."""
     async with Connector(sign_ins=sign_ins) as dial:
         link = await dial(server.config(**changes), environ={}, era=None, on_event=lambda _: None)
@@ -293,6 +293,6 @@ async def linked(sign_ins: SignIns, server: Guarded, **changes: Any) -> AsyncIte
             await link.close()
 
 
-async def call(link: Link) -> bytes:
+async def call(link: UpstreamSession) -> bytes:
     """The answer of its one tool."""
     return (await link.request("tools/call", {"name": "whoami", "arguments": {}}, timeout_s=10)).text

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 from run_length import EVERYDAY, RunLength, length_line
-from run_order import DOORS, turn_of
+from run_order import INTERACTION, turn_of
 
 
-def test_every_room_comes_before_the_doors() -> None:
-    """A process that has opened the doors goes on to nothing else, so they come last; shared ones together."""
+def test_every_room_comes_before_interaction() -> None:
+    """A process that has started their servers goes on to nothing else, so they come last; shared ones together."""
     room = turn_of(Path("gateway/calls/test_calls.py"), is_shared=False)
-    shared = turn_of(Path(DOORS) / "test_agent_call.py", is_shared=True)
-    own = turn_of(Path(DOORS) / "golden" / "test_tools_list.py", is_shared=False)
+    shared = turn_of(Path(INTERACTION) / "test_agent_call.py", is_shared=True)
+    own = turn_of(Path(INTERACTION) / "golden" / "test_tools_list.py", is_shared=False)
     assert turn_of(Path("test_house.py"), is_shared=False) == room < shared < own
 
 

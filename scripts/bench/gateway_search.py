@@ -17,7 +17,7 @@ from bench.load import PipeLink, time_limit
 from bench.targets import spawn
 from bench.wire import BadReplyError, Template
 
-__all__ = ["measure_door"]
+__all__ = ["measure_gateway"]
 
 _ANSWER_BYTES = 2_000
 _DESCRIBED = 60
@@ -31,7 +31,7 @@ _PAUSE_S = 0.2
 _LIMIT_S = 300.0
 
 
-def measure_door(tools: Path, size: int, queries: Sequence[str], folder: Path) -> dict[str, Any]:
+def measure_gateway(tools: Path, size: int, queries: Sequence[str], folder: Path) -> dict[str, Any]:
     """Median milliseconds and answer sizes of both tools over stdio, and their ratio: for the benchmark's raw client,
     whose own work is next to nothing, and for FastMCP's client, as an agent library has it.
 

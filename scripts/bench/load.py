@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from bench.wire import FIRST_ID, BadReplyError, Era, Template, check, decode_http, encode, http_head, template
 
-__all__ = ["HttpLink", "Link", "PipeLink", "time_limit"]
+__all__ = ["HttpLink", "PipeLink", "UpstreamSession", "time_limit"]
 
 _ID = re.compile(rb'"id"\s*:\s*(\d+)')
 _LENGTH = re.compile(rb"content-length:\s*(\d+)", re.IGNORECASE)
@@ -31,7 +31,7 @@ _CHUNKED = -1
 _LAST_CHUNK = b"\r\n0\r\n\r\n"
 
 
-class Link(Protocol):
+class UpstreamSession(Protocol):
     """A client's connection, shared by any number of callers."""
 
     def open(self, era: Era) -> Any:

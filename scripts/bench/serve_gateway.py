@@ -1,4 +1,4 @@
-"""Our gateway as the benchmark runs it: the same doors as `mcpproxy serve`, without its chatter.
+"""Our gateway as the benchmark runs it: the same transports as `mcpproxy serve`, without its chatter.
 
 Usage: python -m bench.serve_gateway stdio|http|prepare CONFIG DATA_DIR [--port N] [--profile FILE] [--no-poll]
 

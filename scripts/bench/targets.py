@@ -14,7 +14,7 @@ from pathlib import Path
 from subprocess import Popen
 from typing import Any, Literal
 
-from bench.load import HttpLink, Link, PipeLink, time_limit
+from bench.load import HttpLink, PipeLink, UpstreamSession, time_limit
 from bench.wire import BadReplyError, Era, Template
 
 __all__ = ["Bench", "Target", "TargetError", "Transport", "spawn", "upstream_command"]
@@ -73,7 +73,7 @@ class Target:
     """
 
     name: str
-    link: Link
+    link: UpstreamSession
     process: "Popen[bytes] | None"
     profile: Path | None = None
     idle_mb: float = 0.0

@@ -12,10 +12,10 @@ from typing import Any, Self, TypeVar
 from sqlalchemy import Connection
 
 from smart_mcp_proxy.catalog.recovery.damage import is_blank
-from smart_mcp_proxy.catalog.recovery.rollback_guard import read_mark
+from smart_mcp_proxy.catalog.recovery.rollback_guard import read_checkpoint
 from smart_mcp_proxy.catalog.snapshot import Diff, Snapshot
 from smart_mcp_proxy.catalog.store.database import Database, StorageError
-from smart_mcp_proxy.catalog.store.memory_fallback import FIRST_REMEMBERED_ID, Heard, remember, restore
+from smart_mcp_proxy.catalog.store.memory_fallback import FIRST_REMEMBERED_ID, ServerList, remember, restore
 from smart_mcp_proxy.catalog.store.repository import Archive
 from smart_mcp_proxy.catalog.tables import approvals, instances, tools
 from smart_mcp_proxy.catalog.tables.approvals import Standing, read_standing
@@ -58,7 +58,7 @@ class Catalog(Archive):
         self._unsaved_syncs: dict[str, float] = {}
         self._listed: dict[str, dict[str, str]] = {}
         """Change hashes by server and tool name, as this process heard them last."""
-        self._heard: dict[str, Heard] = {}
+        self._heard: dict[str, ServerList] = {}
         """Lists that no file holds yet, by server."""
         self._ids = itertools.count(FIRST_REMEMBERED_ID)
 
@@ -178,7 +178,7 @@ class Catalog(Archive):
     # From here on: in the database's thread.
 
     def _load(self, *, is_reset: bool) -> None:
-        is_new = self._database.read_mark() is None
+        is_new = self._database.read_checkpoint() is None
         if was_blank := is_blank(self._database.path):
             if is_new:
                 self._standing = Standing()
@@ -191,7 +191,7 @@ class Catalog(Archive):
                 self._database.write(tools.clear)
             self._database.write(partial(tools.shorten_listed_names, limit=self._name_limit))
             self._snapshot, self._last_sync_s, self._standing = self._database.read(self._look)
-            self._database.advance_mark(self._standing.mark, adopts=True)
+            self._database.advance_checkpoint(self._standing.checkpoint, adopts=True)
         except StorageError as exc:
             self._lose(exc)
             if not was_blank:
@@ -227,7 +227,7 @@ class Catalog(Archive):
             _log.warning("the catalog was not told that this process ends: %s", exc)
 
     def _sync(self, server: str, definitions: Sequence[Mapping[str, Any]], review: Review | None) -> Diff:
-        heard = Heard(tools.prepare(server, definitions), review)
+        heard = ServerList(tools.prepare(server, definitions), review)
         self._listed[server] = {name: tool.hash for name, tool in heard.wanted.items()}
         now_s = self._clock()
         try:
@@ -237,7 +237,7 @@ class Catalog(Archive):
         except StorageError:
             return self._remember(server, heard, now_s)
 
-    def _store(self, server: str, heard: Heard, now_s: float) -> None:
+    def _store(self, server: str, heard: ServerList, now_s: float) -> None:
         def store(connection: Connection) -> None:
             written = tools.store(connection, server, heard.wanted, self._name_limit)
             # In the same transaction: no list stands in the file without what was agreed to with it.
@@ -250,7 +250,7 @@ class Catalog(Archive):
         self._decide(store)
         self._unsaved_syncs.pop(server, None)
 
-    def _is_unstored(self, server: str, heard: Heard) -> bool:
+    def _is_unstored(self, server: str, heard: ServerList) -> bool:
         def look(connection: Connection) -> bool:
             return tools.is_unstored(connection, server, heard.wanted) or bool(
                 approvals.settlement(connection, server, heard.wanted, heard.review)
@@ -262,7 +262,7 @@ class Catalog(Archive):
             self._lose(exc)
             raise
 
-    def _remember(self, server: str, heard: Heard, now_s: float) -> Diff:
+    def _remember(self, server: str, heard: ServerList, now_s: float) -> Diff:
         before, standing = self._snapshot, self._standing
         self._heard[server] = heard
         self._last_sync_s[server] = self._unsaved_syncs[server] = now_s
@@ -303,7 +303,7 @@ class Catalog(Archive):
     def _look(self, connection: Connection) -> tuple[Snapshot, dict[str, float], Standing]:
         now = tools.advance(connection, self._snapshot)
         # An empty list is a first one, too, and moves no generation.
-        if now is self._snapshot and read_mark(connection) == self._standing.mark:
+        if now is self._snapshot and read_checkpoint(connection) == self._standing.checkpoint:
             return now, self._last_sync_s, self._standing
         return now, tools.last_syncs(connection), read_standing(connection)
 
@@ -339,14 +339,14 @@ class Catalog(Archive):
 
     def _regain(self) -> None:
         """Stores what was kept in memory, and serves what the file then holds."""
-        now_s, known, mark = self._clock(), self._standing, self._database.read_mark()
+        now_s, known, checkpoint = self._clock(), self._standing, self._database.read_checkpoint()
         # Otherwise another process, now gone, may have stored a block that the memory lacks: no file then, no trust.
-        is_whole = mark is None or known.mark.covers(mark)
+        is_whole = checkpoint is None or known.checkpoint.covers(checkpoint)
         self._database.mend()
         self._migrate(is_lost=known.is_closed or not is_whole)
 
         def store(connection: Connection) -> Instance | None:
-            is_new_file = known.mark.catalog_id not in (0, read_mark(connection).catalog_id)
+            is_new_file = known.checkpoint.catalog_id not in (0, read_checkpoint(connection).catalog_id)
             restore(
                 connection,
                 self._snapshot,
@@ -364,7 +364,7 @@ class Catalog(Archive):
             return instances.register(connection, own.pid, own.servers, now_s)
 
         self._instance = self._database.write(store)
-        self._database.advance_mark(self._database.read(read_mark), adopts=True)
+        self._database.advance_checkpoint(self._database.read(read_checkpoint), adopts=True)
         self._heard.clear()
         self._unsaved_syncs.clear()
         # Whole: ids and generations of another file do not go on from those in memory.

@@ -31,7 +31,7 @@ from smart_mcp_proxy.gateway.results.results import SERVER_NAME
 from smart_mcp_proxy.gateway.retrieval.retrieval import Retrieval
 from smart_mcp_proxy.gateway.sandbox import Sandbox
 from smart_mcp_proxy.gateway.sessions.agent import Agent
-from smart_mcp_proxy.gateway.sessions.content_handlers import ContentsDoor
+from smart_mcp_proxy.gateway.sessions.content_handlers import ContentHandlers
 from smart_mcp_proxy.gateway.sessions.content_lookup import ContentLookup
 from smart_mcp_proxy.gateway.sessions.subscriptions import Subscriptions
 from smart_mcp_proxy.gateway.sessions.toolsets import Toolsets
@@ -110,7 +110,7 @@ class Gateway:
     surfaces: ToolSurfaces
     toolsets: Toolsets
     content_lookup: ContentLookup
-    contents: ContentsDoor
+    contents: ContentHandlers
     subscriptions: Subscriptions
     agent: Agent
     visitors: Visitors

@@ -32,7 +32,7 @@ from smart_mcp_proxy.gateway.reconfiguration import Reconfiguration
 from smart_mcp_proxy.gateway.results.outputs import Outputs
 from smart_mcp_proxy.gateway.sandbox import Sandbox
 from smart_mcp_proxy.gateway.sessions.agent import Agent
-from smart_mcp_proxy.gateway.sessions.content_handlers import ContentsDoor
+from smart_mcp_proxy.gateway.sessions.content_handlers import ContentHandlers
 from smart_mcp_proxy.gateway.sessions.content_lookup import ContentLookup
 from smart_mcp_proxy.gateway.sessions.list_changed_hook import ListChangedHook
 from smart_mcp_proxy.gateway.sessions.passthrough import Passthrough
@@ -134,7 +134,7 @@ async def open_upstreams(base: Base, stack: AsyncExitStack) -> Upstreams:
         on_contents_changed=contents_changed,
         on_resource_updated=resource_updated,
         start_parallel=settings.start_parallel,
-        open_link=dialer,
+        open_session=dialer,
     )
     stack.push_async_callback(fleet.close)
     told = (status_changed, tools_changed, contents_changed, resource_updated)
@@ -196,7 +196,7 @@ class Requests:
     calls: Calls
     asks: ContentRequests
     content_lookup: ContentLookup
-    contents: ContentsDoor
+    contents: ContentHandlers
     subscriptions: Subscriptions
 
 
@@ -217,7 +217,7 @@ def open_requests(base: Base, upstreams: Upstreams, lists: Lists, stack: AsyncEx
     stack.push_async_callback(subscriptions.close)
     upstreams.resource_updated.subscribe(subscriptions.updated)
     upstreams.status_changed.subscribe(subscriptions.connection_changed)
-    contents = ContentsDoor(lookup, lists.content_lists, fleet, asks, subscriptions)
+    contents = ContentHandlers(lookup, lists.content_lists, fleet, asks, subscriptions)
     return Requests(outputs, inputs, clients, calls, asks, lookup, contents, subscriptions)
 
 

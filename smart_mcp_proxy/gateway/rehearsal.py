@@ -18,7 +18,7 @@ from smart_mcp_proxy.fastmcp_compat.server import Client, build_server, dump_mes
 from smart_mcp_proxy.gateway.gateway import Gateway
 from smart_mcp_proxy.gateway.results.results import SERVER_NAME
 from smart_mcp_proxy.gateway.sessions.agent import Agent
-from smart_mcp_proxy.gateway.sessions.content_handlers import ContentsDoor
+from smart_mcp_proxy.gateway.sessions.content_handlers import ContentHandlers
 from smart_mcp_proxy.models import ContentKind
 from smart_mcp_proxy.names import shelf
 from smart_mcp_proxy.telemetry import spawn
@@ -47,7 +47,7 @@ class Rehearsal:
         self._gateway = gateway
         self._is_whole = is_whole
         at_start = cast(Any, _AtStart(gateway))
-        contents = ContentsDoor(
+        contents = ContentHandlers(
             *(gateway.content_lookup, at_start, at_start, gateway.asks, gateway.subscriptions),
         )
         parts = (contents, gateway.clients, gateway.fleet.gateways)

@@ -1,7 +1,7 @@
 """First answers over stdio while the gateway is being loaded; imports nothing slow."""
 
 from smart_mcp_proxy.greeting.answers import Answers, Kept
-from smart_mcp_proxy.greeting.greeter import Door, Handed
+from smart_mcp_proxy.greeting.greeter import Greeter, Handed
 from smart_mcp_proxy.greeting.record import Known, Record, default_answers, words_for_stdio
 
-__all__ = ["Answers", "Door", "Handed", "Kept", "Known", "Record", "default_answers", "words_for_stdio"]
+__all__ = ["Answers", "Greeter", "Handed", "Kept", "Known", "Record", "default_answers", "words_for_stdio"]

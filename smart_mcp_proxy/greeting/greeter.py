@@ -16,7 +16,7 @@ from typing import NamedTuple
 from smart_mcp_proxy.greeting.answers import Answers, Kept
 from smart_mcp_proxy.greeting.record import Known
 
-__all__ = ["Door", "Handed"]
+__all__ = ["Greeter", "Handed"]
 
 CHUNK_BYTES = 65_536
 MOST_BYTES = 8 * 1024 * 1024
@@ -45,7 +45,7 @@ class Handed(NamedTuple):
     unsent: bytes
 
 
-class Door:
+class Greeter:
     """Answers on stdin and stdout from a child process.
 
     Args:
@@ -64,7 +64,7 @@ class Door:
         self._notes = notes
 
     @classmethod
-    def open(cls, known: Known, name: str) -> "Door | None":
+    def open(cls, known: Known, name: str) -> "Greeter | None":
         """Starts to answer; None where that cannot be done here: no pipe, or a system without fork."""
         if not hasattr(os, "fork") or not _is_pipe(0):
             return None
@@ -122,7 +122,7 @@ class _Child:
     Args:
         answers: Decide.
         control: Says when to stop.
-        notes: See `Door`.
+        notes: See `Greeter`.
     """
 
     def __init__(self, answers: Answers, control: int, notes: int) -> None:

@@ -1,4 +1,4 @@
-"""The search room's door: keeps the index equal to the definitions it is given and answers queries."""
+"""Entry of the search room: keeps the index equal to the definitions it is given and answers queries."""
 
 import threading
 from collections import Counter

@@ -8,7 +8,7 @@ from smart_mcp_proxy.upstream.oauth.auth import SignedOut, SignIns
 from smart_mcp_proxy.upstream.oauth.auth_callback import LOGIN_TIMEOUT_S, CallbackServer
 from smart_mcp_proxy.upstream.per_client import OwnConnection
 from smart_mcp_proxy.upstream.protocol.loop_detection import marked
-from smart_mcp_proxy.upstream.protocol.session import Link, OnEvent
+from smart_mcp_proxy.upstream.protocol.session import OnEvent, UpstreamSession
 from smart_mcp_proxy.upstream.supervisor import Upstream
 
 __all__ = [
@@ -16,7 +16,6 @@ __all__ = [
     "CallbackServer",
     "Connector",
     "Fleet",
-    "Link",
     "OnEvent",
     "OwnConnection",
     "SignIns",
@@ -24,5 +23,6 @@ __all__ = [
     "TlsContext",
     "ToolListing",
     "Upstream",
+    "UpstreamSession",
     "marked",
 ]

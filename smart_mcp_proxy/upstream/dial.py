@@ -13,7 +13,7 @@ from smart_mcp_proxy.upstream.http_failures import TlsContext
 from smart_mcp_proxy.upstream.oauth.auth import SignIns
 from smart_mcp_proxy.upstream.oauth.auth_bearer import Bearer
 from smart_mcp_proxy.upstream.opening import MAX_MESSAGE_BYTES, Opener, Opening
-from smart_mcp_proxy.upstream.protocol.session import Link, OnEvent, Peer
+from smart_mcp_proxy.upstream.protocol.session import OnEvent, Peer, UpstreamSession
 from smart_mcp_proxy.upstream.stdio.stdio import open_stdio
 
 __all__ = ["TRANSPORTS", "Connector"]
@@ -56,8 +56,8 @@ class Connector:
         era: Era | None,
         on_event: OnEvent,
         peer: Peer | None = None,
-    ) -> Link:
-        """An open session; see `OpenLink`."""
+    ) -> UpstreamSession:
+        """An open session; see `OpenSession`."""
         opening = Opening(
             config,
             on_event,

@@ -5,7 +5,7 @@ from typing import Final
 
 from smart_mcp_proxy.errors import UpstreamAuthError, UpstreamError
 from smart_mcp_proxy.telemetry import get_logger, spawn
-from smart_mcp_proxy.upstream.protocol.session import Link
+from smart_mcp_proxy.upstream.protocol.session import UpstreamSession
 
 __all__ = ["Ending"]
 
@@ -22,12 +22,12 @@ class Ending:
 
     Args:
         server: Configured name, for the names of tasks.
-        link: The session.
+        session: The session.
     """
 
-    def __init__(self, server: str, link: Link) -> None:
+    def __init__(self, server: str, session: UpstreamSession) -> None:
         self._server = server
-        self._link = link
+        self._session = session
         self._end: asyncio.Future[UpstreamError] = asyncio.get_running_loop().create_future()
         self._watcher = spawn(self._watch(), f"upstream-end-{server}")
         self._check: asyncio.Task[None] | None = None
@@ -50,14 +50,14 @@ class Ending:
             self._check = spawn(self._ask(), f"upstream-refused-{self._server}")
 
     async def _watch(self) -> None:
-        self._settle(await self._link.wait_closed())
+        self._settle(await self._session.wait_closed())
 
     async def _ask(self) -> None:
-        method = "ping" if self._link.era == "handshake" else "server/discover"
+        method = "ping" if self._session.era == "handshake" else "server/discover"
         while self._is_doubted and not self._end.done():
             self._is_doubted = False  # a refusal from here on may be later than the answer, and is asked about again
             try:
-                await self._link.request(method, {}, timeout_s=_CHECK_S)
+                await self._session.request(method, {}, timeout_s=_CHECK_S)
             except UpstreamAuthError as exc:
                 self._settle(exc)
             except UpstreamError as exc:

@@ -10,7 +10,7 @@ from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.telemetry import get_logger
 from smart_mcp_proxy.upstream.dial import Connector
 from smart_mcp_proxy.upstream.protocol.loop_detection import Lineage
-from smart_mcp_proxy.upstream.protocol.session import OpenLink
+from smart_mcp_proxy.upstream.protocol.session import OpenSession
 from smart_mcp_proxy.upstream.supervisor import OnChange, OnToolsChanged, Upstream
 from smart_mcp_proxy.upstream.watching import OnResourceUpdated
 
@@ -32,7 +32,7 @@ class Fleet:
         on_change: Told of every change of a server's state.
         on_tools_changed: Told the name of a server whose tool list may have changed.
         start_parallel: How many stdio servers may start up at a time.
-        open_link: Opens sessions.
+        open_session: Opens sessions.
         on_contents_changed: Told the name of a server whose prompts or resources may be other ones.
         on_resource_updated: Told server and URI of a resource that may be another one.
 
@@ -47,7 +47,7 @@ class Fleet:
         on_change: OnChange,
         on_tools_changed: OnToolsChanged,
         start_parallel: int = _START_PARALLEL,
-        open_link: OpenLink | None = None,
+        open_session: OpenSession | None = None,
         on_contents_changed: OnToolsChanged = lambda name: None,
         on_resource_updated: OnResourceUpdated = lambda name, uri: None,
     ) -> None:
@@ -57,7 +57,7 @@ class Fleet:
         self._on_contents_changed = on_contents_changed
         self._on_resource_updated = on_resource_updated
         self._lineage = Lineage(environ)
-        self._open_link: OpenLink = partial(self._lineage.open, open_link or Connector())
+        self._open_session: OpenSession = partial(self._lineage.open, open_session or Connector())
         self._start_gate = asyncio.Semaphore(start_parallel)
         self._upstreams: dict[str, Upstream] = {}
         self.upstreams: Mapping[str, Upstream] = self._upstreams
@@ -126,7 +126,7 @@ class Fleet:
             environ=self._environ,
             on_change=self._on_change,
             on_tools_changed=self._on_tools_changed,
-            open_link=self._open_link,
+            open_session=self._open_session,
             start_gate=self._start_gate,
             on_contents_changed=self._on_contents_changed,
             on_resource_updated=self._on_resource_updated,

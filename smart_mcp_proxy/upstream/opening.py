@@ -9,7 +9,7 @@ from smart_mcp_proxy.models import Era
 from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.upstream.http_failures import TlsContext
 from smart_mcp_proxy.upstream.oauth.auth_bearer import Bearer
-from smart_mcp_proxy.upstream.protocol.session import Link, OnEvent, Peer
+from smart_mcp_proxy.upstream.protocol.session import OnEvent, Peer, UpstreamSession
 
 __all__ = ["MAX_MESSAGE_BYTES", "Opener", "Opening"]
 
@@ -44,7 +44,7 @@ class Opening:
     watchdog: Watchdog | None = None
 
 
-Opener = Callable[[Opening], Coroutine[Any, Any, Link]]
+Opener = Callable[[Opening], Coroutine[Any, Any, UpstreamSession]]
 """Opens a session and agrees on an era with the server within `limits.init_s`.
 
 Raises:

@@ -19,12 +19,12 @@ from smart_mcp_proxy.upstream.listing import ToolListing, fetch_contents, fetch_
 from smart_mcp_proxy.upstream.protocol.server_requests import ClientSide, Conversation
 from smart_mcp_proxy.upstream.protocol.session import (
     ContentsChanged,
-    Link,
-    LinkEvent,
     LogLine,
     OnEvent,
     Peer,
+    SessionEvent,
     ToolsChanged,
+    UpstreamSession,
     lost_error,
     timeout_error,
 )
@@ -53,16 +53,16 @@ class OwnConnection:
 
     Args:
         config: The server.
-        link: The session.
+        session: The session.
         conversation: What the server asks and tells the client on it.
         clock: Monotonic seconds.
     """
 
     def __init__(
-        self, config: ServerConfig, link: Link, conversation: Conversation, clock: Callable[[], float]
+        self, config: ServerConfig, session: UpstreamSession, conversation: Conversation, clock: Callable[[], float]
     ) -> None:
         self._config = config
-        self._link = link
+        self._session = session
         self._conversation = conversation
         self._clock = clock
         self._lists: dict[ListKind, tuple[float, ToolListing]] = {}
@@ -73,7 +73,7 @@ class OwnConnection:
     @property
     def capabilities(self) -> Mapping[str, Any]:
         """Capabilities that the server declared."""
-        return self._link.capabilities
+        return self._session.capabilities
 
     def forget_lists(self) -> None:
         """The server says that it lists something else now."""
@@ -109,7 +109,7 @@ class OwnConnection:
         name, limit_s = self._config.name, self._config.limits.list_s
         if self.capabilities.get("resources" if kind == "templates" else kind) is None:
             return ToolListing()
-        ask = partial(self._link.request, timeout_s=limit_s)
+        ask = partial(self._session.request, timeout_s=limit_s)
         if kind == "tools":
             return await fetch_tools(name, ask, timeout_s=limit_s)
         return await fetch_contents(name, kind, ask, timeout_s=limit_s)
@@ -124,7 +124,7 @@ class OwnConnection:
         on_progress: OnProgress | None = None,
         on_message: OnMessage | None = None,
     ) -> RawResult:
-        """The `result` of one request; see `Link.request`.
+        """The `result` of one request; see `UpstreamSession.request`.
 
         The time in which the client itself is asked does not count.
 
@@ -134,7 +134,7 @@ class OwnConnection:
         try:
             async with asyncio.timeout(timeout_s) as deadline:
                 with self._conversation.under_way(line, deadline):
-                    result = await self._link.request(
+                    result = await self._session.request(
                         method,
                         params,
                         timeout_s=timeout_s + _LONGEST_ASKED_S,
@@ -155,14 +155,14 @@ class OwnConnection:
     async def _tell_of_roots(self) -> None:
         with contextlib.suppress(UpstreamError, TimeoutError):  # a session that is ending, or a server that is stuck
             async with asyncio.timeout(self._config.limits.init_s):
-                await self._link.notify("notifications/roots/list_changed", {})
+                await self._session.notify("notifications/roots/list_changed", {})
 
     async def set_level(self, level: str) -> None:
         """Tells the server from which level on it is to send log messages, where it sends any."""
         if self.capabilities.get("logging") is None:
             return
         try:
-            await self._link.request("logging/setLevel", {"level": level}, timeout_s=self._config.limits.init_s)
+            await self._session.request("logging/setLevel", {"level": level}, timeout_s=self._config.limits.init_s)
         except UpstreamError as exc:
             _log.warning("server %s did not take the client's log level: %s", self._config.name, exc)
 
@@ -172,7 +172,7 @@ class OwnConnection:
 
     async def _doubt(self) -> None:
         with contextlib.suppress(UpstreamError):
-            await self._link.request("ping", {}, timeout_s=_PROBE_S)
+            await self._session.request("ping", {}, timeout_s=_PROBE_S)
 
 
 class _Place:
@@ -191,7 +191,7 @@ class OwnConnections:
     Args:
         config: The server as it is configured now.
         expanded: The same with its variables filled in.
-        open_link: Opens one.
+        open_session: Opens one.
         clock: Monotonic seconds.
     """
 
@@ -199,12 +199,12 @@ class OwnConnections:
         self,
         config: Callable[[], ServerConfig],
         expanded: Callable[[], Awaitable[ServerConfig]],
-        open_link: Callable[[ServerConfig, Era, OnEvent, Peer], Awaitable[Link]],
+        open_session: Callable[[ServerConfig, Era, OnEvent, Peer], Awaitable[UpstreamSession]],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._config = config
         self._expanded = expanded
-        self._open_link = open_link
+        self._open_session = open_session
         self._clock = clock
         self._places: dict[object, _Place] = {}
         self._keepers: set[asyncio.Task[None]] = set()
@@ -316,7 +316,7 @@ class OwnConnections:
     async def _hold(self, client: object, place: _Place, conversation: Conversation) -> None:
         connection: OwnConnection | None = None
 
-        def hear(event: LinkEvent) -> None:
+        def hear(event: SessionEvent) -> None:
             if isinstance(event, LogLine):  # not among the server's lines, which agents may read: it is of one client
                 _log.debug("server %s, for one client: %s", self._config().name, event.text)
             elif isinstance(event, ToolsChanged | ContentsChanged) and connection is not None:
@@ -324,20 +324,20 @@ class OwnConnections:
 
         config = await self._expanded()
         with secrets_hidden(secrets_of(config)):
-            link = await self._open_link(config, "handshake", hear, conversation)
+            session = await self._open_session(config, "handshake", hear, conversation)
             try:
-                self._is_modern = link.era == "modern"
+                self._is_modern = session.era == "modern"
                 if not self._is_modern:
-                    connection = OwnConnection(config, link, conversation, self._clock)
+                    connection = OwnConnection(config, session, conversation, self._clock)
                 place.opened.set_result(connection)
                 if connection is not None:
-                    await self._wait_over(client, place, link)
+                    await self._wait_over(client, place, session)
             finally:
-                await link.close()
+                await session.close()
 
-    async def _wait_over(self, client: object, place: _Place, link: Link) -> None:
+    async def _wait_over(self, client: object, place: _Place, session: UpstreamSession) -> None:
         """Returns when the session has ended, or nobody has used it for long; the place is free then."""
-        ended = spawn(_wait_closed(link), f"upstream-own-end-{self._config().name}")
+        ended = spawn(_wait_closed(session), f"upstream-own-end-{self._config().name}")
         try:
             while True:
                 idle_s = self._config().limits.client_idle_s
@@ -377,5 +377,5 @@ def _fail(place: _Place, error: ProxyError) -> None:
         place.opened.exception()  # seen: nobody may be waiting
 
 
-async def _wait_closed(link: Link) -> None:
-    await link.wait_closed()
+async def _wait_closed(session: UpstreamSession) -> None:
+    await session.wait_closed()

@@ -22,14 +22,14 @@ from smart_mcp_proxy.upstream.per_client import OwnConnections
 from smart_mcp_proxy.upstream.protocol.server_log import ServerLog
 from smart_mcp_proxy.upstream.protocol.session import (
     ContentsChanged,
-    Link,
-    LinkEvent,
     LogLine,
     OnEvent,
-    OpenLink,
+    OpenSession,
     Peer,
     Revived,
+    SessionEvent,
     ToolsChanged,
+    UpstreamSession,
 )
 from smart_mcp_proxy.upstream.states import backoff_s, check_transition, first_status
 from smart_mcp_proxy.upstream.stdio.inheritance import network_hint
@@ -62,7 +62,7 @@ class Upstream:
         environ: The gateway's environment, for `${VAR}` and for the child.
         on_change: Told of every change of state.
         on_tools_changed: Told when the tool list may have changed, and after every connection.
-        open_link: Opens a session.
+        open_session: Opens a session.
         start_gate: How many stdio servers may start up at a time.
         clock: Monotonic seconds.
         rng: Source of jitter.
@@ -81,7 +81,7 @@ class Upstream:
         environ: Mapping[str, str],
         on_change: OnChange,
         on_tools_changed: OnToolsChanged,
-        open_link: OpenLink,
+        open_session: OpenSession,
         start_gate: asyncio.Semaphore,
         clock: Callable[[], float] = time.monotonic,
         rng: random.Random | None = None,
@@ -96,7 +96,7 @@ class Upstream:
         self._on_contents_changed = on_contents_changed
         self.watch = ResourceWatch(config.name, on_resource_updated)
         """The resources that the server tells of one by one."""
-        self._open_link = open_link
+        self._open_session = open_session
         self._start_gate = start_gate
         self._clock = clock
         self._rng = rng or random.Random()
@@ -104,7 +104,7 @@ class Upstream:
         self._settled = asyncio.Event()
         """Started and not connecting: whether it is ready can be told at once."""
         self._retry_now = asyncio.Event()
-        self._link: Link | None = None
+        self._session: UpstreamSession | None = None
         self._task: asyncio.Task[None] | None = None
         self._connections = 0
         self._failures = 0
@@ -133,7 +133,7 @@ class Upstream:
     @property
     def capabilities(self) -> Mapping[str, Any]:
         """Capabilities that the server declared; empty while it is not ready."""
-        return self._link.capabilities if self._link is not None else {}
+        return self._session.capabilities if self._session is not None else {}
 
     def logs(self, count: int) -> list[str]:
         """The last lines the server wrote for people, oldest first, secrets hidden."""
@@ -146,10 +146,8 @@ class Upstream:
         if self._task is not None:
             return
         if self.config.quarantined or self.config.disabled:
-            first = first_status(self.config)
-            if self._status.state is not first.state:
-                self._move(first.state, first.error, first.hint)
-            elif not self._settled.is_set():
+            if not self._settled.is_set() or self._status.state is ServerState.DISCONNECTED:
+                self._status = first_status(self.config)
                 self._settled.set()
                 self._tell(self._on_change, self._status)
             return
@@ -189,7 +187,7 @@ class Upstream:
                 await self._settled.wait()
         except TimeoutError:
             return False
-        return self._link is not None
+        return self._session is not None
 
     def request(
         self,
@@ -207,42 +205,42 @@ class Upstream:
             params: Its parameters, without connection keys in `_meta`.
             timeout_s: Total, waiting for the connection included; None for the server's own limit.
             on_progress: Where progress goes.
-            on_message: Where notifications go that come on the request's own exchange; see `Link.request`.
+            on_message: Where notifications go that come on the request's own exchange; see `UpstreamSession.request`.
 
         Raises:
             UpstreamError: Not ready, failed, or answered with an error; `delivery` says which.
             UpstreamTimeoutError: No answer in time.
         """
         limit_s = self.config.limits.call_s if timeout_s is None else timeout_s
-        if self._link is None:
+        if self._session is None:
             return self._asked_later(method, params, limit_s, on_progress, on_message)
-        return self._asked(self._link, method, params, limit_s, on_progress, on_message)
+        return self._asked(self._session, method, params, limit_s, on_progress, on_message)
 
     async def _asked_later(self, method: str, params: Mapping[str, Any], limit_s: float, *heard: Any) -> RawResult:
-        """The same as `_asked`, once there is a link."""
+        """The same as `_asked`, once there is a session."""
         began = self._clock()
         await self.ready(min(limit_s, self.config.limits.init_s))
-        if self._link is None:
+        if self._session is None:
             raise self.not_ready()
-        return await self._asked(self._link, method, params, max(0.0, limit_s - (self._clock() - began)), *heard)
+        return await self._asked(self._session, method, params, max(0.0, limit_s - (self._clock() - began)), *heard)
 
     async def _asked(
         self,
-        link: Link,
+        session: UpstreamSession,
         method: str,
         params: Mapping[str, Any],
         timeout_s: float,
         on_progress: OnProgress | None = None,
         on_message: OnMessage | None = None,
     ) -> RawResult:
-        """The `result` of one request over `link`; where it is refused with 401, the whole link is doubted."""
+        """The `result` of one request over `session`; where it is refused with 401, the whole session is doubted."""
         try:
-            return await link.request(
+            return await session.request(
                 method, params, timeout_s=timeout_s, on_progress=on_progress, on_message=on_message
             )
         except UpstreamAuthError as exc:
             # Where more is wanted than was granted, other requests do with what there is.
-            if self._link is link and self._ending is not None and not isinstance(exc, MissingScopeError):
+            if self._session is session and self._ending is not None and not isinstance(exc, MissingScopeError):
                 self._ending.doubt()
             raise
 
@@ -253,12 +251,14 @@ class Upstream:
             UpstreamError: Not ready, or the list cannot be had.
             UpstreamTimeoutError: It takes longer than `limits.list_s`.
         """
-        link, limit_s = self._link, self.config.limits.list_s
-        if link is None:
+        session, limit_s = self._session, self.config.limits.list_s
+        if session is None:
             raise self.not_ready()
-        if link.capabilities.get("prompts" if kind == "prompts" else "resources") is None:
+        if session.capabilities.get("prompts" if kind == "prompts" else "resources") is None:
             return ToolListing()
-        return await fetch_contents(self.name, kind, partial(self._asked, link, timeout_s=limit_s), timeout_s=limit_s)
+        return await fetch_contents(
+            self.name, kind, partial(self._asked, session, timeout_s=limit_s), timeout_s=limit_s
+        )
 
     async def list_tools(self) -> ToolListing:
         """The server's tools, all pages, odd ones left out; none if it declares no tools.
@@ -269,12 +269,12 @@ class Upstream:
         """
         limit_s = self.config.limits.list_s
         await self.ready(min(limit_s, self.config.limits.init_s))
-        link = self._link
-        if link is None:
+        session = self._session
+        if session is None:
             raise self.not_ready()
-        if link.capabilities.get("tools") is None:
+        if session.capabilities.get("tools") is None:
             return ToolListing()
-        return await fetch_tools(self.name, partial(self._asked, link, timeout_s=limit_s), timeout_s=limit_s)
+        return await fetch_tools(self.name, partial(self._asked, session, timeout_s=limit_s), timeout_s=limit_s)
 
     def not_ready(self) -> UpstreamError:
         """Error for a request that cannot be sent now; a new try begins where it may help."""
@@ -314,44 +314,46 @@ class Upstream:
             return self._failed(exc.message, exc.hint)
         with secrets_hidden(secrets_of(config)):
             try:
-                link = await self._opened(config, self._status.era, self._heard)
+                session = await self._opened(config, self._status.era, self._heard)
             except UpstreamError as exc:
                 return self._failed(exc.message, exc.hint, needs_auth=isinstance(exc, UpstreamAuthError))
-            return await self._hold(link)
+            return await self._hold(session)
 
     async def _expanded(self) -> ServerConfig:
         # In a thread: a value may come from a file or from the system's keyring.
         return await asyncio.to_thread(expand, self.config, self._environ)
 
-    async def _opened(self, config: ServerConfig, era: Era | None, on_event: OnEvent, peer: Peer | None = None) -> Link:
-        open_link = self._open_link if peer is None else partial(self._open_link, peer=peer)
+    async def _opened(
+        self, config: ServerConfig, era: Era | None, on_event: OnEvent, peer: Peer | None = None
+    ) -> UpstreamSession:
+        open_session = self._open_session if peer is None else partial(self._open_session, peer=peer)
         async with self._start_gate if config.transport == "stdio" else contextlib.nullcontext():
-            return await open_link(config, environ=self._environ, era=era, on_event=on_event)
+            return await open_session(config, environ=self._environ, era=era, on_event=on_event)
 
-    async def _hold(self, link: Link) -> float:
+    async def _hold(self, session: UpstreamSession) -> float:
         """Serves over an open session until it ends."""
         ready_at = self._clock()
         self._connections += 1
         self._status = replace(
             self._status,
-            era=link.era,
-            protocol_version=link.protocol_version,
-            server_info=link.server_info,
+            era=session.era,
+            protocol_version=session.protocol_version,
+            server_info=session.server_info,
             restarts=self._connections - 1,
         )
-        self._link = link
-        self.watch.attach(link, partial(self._asked, link))
+        self._session = session
+        self.watch.attach(session, partial(self._asked, session))
         self._told = ""
-        ending = self._ending = Ending(self.name, link)
+        ending = self._ending = Ending(self.name, session)
         self._move(ServerState.READY)
         self._tell(self._on_tools_changed, self.name)
         try:
             end = await ending.wait()
         finally:
-            self._link = None
+            self._session = None
             self.watch.detach()
             ending.close()
-            await link.close()
+            await session.close()
         if self._clock() - ready_at >= min(_HEALTHY_S, self._pause_s):
             self._failures = 0
         return self._failed(end.message, end.hint, needs_auth=isinstance(end, UpstreamAuthError))
@@ -374,13 +376,11 @@ class Upstream:
     def _move(self, state: ServerState, error: str = "", hint: str = "") -> None:
         check_transition(self.name, self._status.state, state)
         self._status = replace(self._status, state=state, error=redact(error), hint=redact(hint))
-        if state is ServerState.CONNECTING:
-            self._settled.clear()
-        else:
-            self._settled.set()
+        settle = self._settled.clear if state is ServerState.CONNECTING else self._settled.set
+        settle()
         self._tell(self._on_change, self._status)
 
-    def _heard(self, event: LinkEvent) -> None:
+    def _heard(self, event: SessionEvent) -> None:
         if isinstance(event, LogLine):
             # Over other transports it is no word about the connection.
             self._written.add(event.text, is_said=self.config.transport == "stdio")

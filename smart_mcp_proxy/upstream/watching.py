@@ -16,10 +16,10 @@ from smart_mcp_proxy.telemetry import get_logger, spawn
 from smart_mcp_proxy.upstream.protocol.pending import SUBSCRIBE
 from smart_mcp_proxy.upstream.protocol.session import (
     Acknowledged,
-    Link,
-    LinkEvent,
     ResourceUpdated,
+    SessionEvent,
     UpdatesMissed,
+    UpstreamSession,
     has_updates,
     lost_error,
     timeout_error,
@@ -57,7 +57,7 @@ class ResourceWatch:
         self._on_updated = partial(on_updated, server)
         self._turn = asyncio.Lock()
         self._present: _BySubscription | _ByStream | None = None
-        self._link: Link | None = None
+        self._session: UpstreamSession | None = None
 
     def __repr__(self) -> str:
         return f"<ResourceWatch of {len(self.uris)} at {self._server}>"
@@ -70,12 +70,12 @@ class ResourceWatch:
     @property
     def is_offered(self) -> bool:
         """Whether the server, as connected now, tells of single resources at all."""
-        return self._link is not None and has_updates(self._link.capabilities)
+        return self._session is not None and has_updates(self._session.capabilities)
 
-    def attach(self, link: Link, ask: _Ask) -> None:
+    def attach(self, session: UpstreamSession, ask: _Ask) -> None:
         """There is a new connection; `ask` sends a request on it."""
-        is_modern = link.era == "modern"
-        self._link = link
+        is_modern = session.era == "modern"
+        self._session = session
         self._present = (
             _ByStream(self._server, ask, self._on_updated) if is_modern else _BySubscription(self._server, ask)
         )
@@ -84,7 +84,7 @@ class ResourceWatch:
         """The connection is over."""
         if self._present is not None:
             self._present.close()
-        self._link = self._present = None
+        self._session = self._present = None
 
     async def add(self, uris: Collection[str], timeout_s: float) -> dict[str, UpstreamError]:
         """Watches these too; returns why not, for those that cannot be watched."""
@@ -108,7 +108,7 @@ class ResourceWatch:
             if self._present is not None and (gone := self.uris.difference(wanted())):
                 await self._present.remove(gone, timeout_s)
 
-    def hear(self, event: LinkEvent) -> None:
+    def hear(self, event: SessionEvent) -> None:
         """Handle an event of the server if it concerns single resources."""
         if isinstance(event, ResourceUpdated):
             self._on_updated(event.uri)

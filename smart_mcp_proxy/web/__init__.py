@@ -1,1 +1,1 @@
-"""The doors for programs: streamable HTTP, SSE, stdio, and REST on a Unix socket."""
+"""Endpoints for programs: streamable HTTP, SSE, stdio, and REST on a Unix socket."""

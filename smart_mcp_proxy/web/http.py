@@ -21,7 +21,7 @@ from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.gateway.results.results import SERVER_NAME
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.web.auth.auth import Admission, Keys
-from smart_mcp_proxy.web.auth.sign_in import SignInDoor
+from smart_mcp_proxy.web.auth.sign_in import BrowserSignIn
 from smart_mcp_proxy.web.auth.signed_tokens import SCOPES, resource_url, signed_tokens
 from smart_mcp_proxy.web.broker.app import BrokerBeside
 from smart_mcp_proxy.web.common.hosts import PlainAddress, allowed_hosts
@@ -29,7 +29,7 @@ from smart_mcp_proxy.web.common.paths import ServedPaths, not_found
 from smart_mcp_proxy.web.common.refusals import Refusals
 from smart_mcp_proxy.web.common.streams import EndingStreams
 from smart_mcp_proxy.web.fast_path.wire_http import WireHttp
-from smart_mcp_proxy.web.fast_path.wire_protocol import WireDoor
+from smart_mcp_proxy.web.fast_path.wire_protocol import FastPath
 
 __all__ = ["build_app"]
 
@@ -40,9 +40,9 @@ _UNCACHED = {"cache-control": "no-store"}
 
 
 def build_app(
-    gateway: Gateway, *, token: str | None, is_over: asyncio.Event, sign_in: SignInDoor | None = None
-) -> tuple[ASGIApp, WireDoor]:
-    """The ASGI app of the HTTP door, and the door in front of it for the common call.
+    gateway: Gateway, *, token: str | None, is_over: asyncio.Event, sign_in: BrowserSignIn | None = None
+) -> tuple[ASGIApp, FastPath]:
+    """The ASGI app of the HTTP endpoint, and the fast path in front of it for the common call.
 
     Args:
         gateway: Open.
@@ -94,7 +94,7 @@ def build_app(
     )
     places = ServedPaths(wire, MCP_PATH, gateway.serves_at, keys.check, resource_url(settings))
     outermost = BrokerBeside(places, gateway, keys)
-    return outermost if sign_in is None else sign_in.beside(outermost), WireDoor(wire, MCP_PATH, places.address)
+    return outermost if sign_in is None else sign_in.beside(outermost), FastPath(wire, MCP_PATH, places.address)
 
 
 def _is_known(gateway: Gateway, place: str) -> bool:

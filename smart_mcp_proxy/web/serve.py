@@ -1,4 +1,4 @@
-"""Running a door: a private Unix socket for the command line; signals end it."""
+"""Serving: a private Unix socket for the command line; signals end it."""
 
 import asyncio
 import contextlib

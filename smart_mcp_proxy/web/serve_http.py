@@ -1,4 +1,4 @@
-"""Running the door for agents over HTTP, which a gateway on stdio does not load."""
+"""Serving agents over HTTP, which a gateway on stdio does not load."""
 
 import asyncio
 import socket
@@ -7,10 +7,10 @@ from contextlib import asynccontextmanager
 from functools import partial
 
 from smart_mcp_proxy.gateway import Gateway
-from smart_mcp_proxy.web.auth.sign_in import SignInDoor
+from smart_mcp_proxy.web.auth.sign_in import BrowserSignIn
 from smart_mcp_proxy.web.fast_path.wire_protocol import WireProtocol
 from smart_mcp_proxy.web.http import build_app
-from smart_mcp_proxy.web.rest.network import RestBeside, open_network_door
+from smart_mcp_proxy.web.rest.network import RestBeside, open_authorizer
 from smart_mcp_proxy.web.serve import serving
 
 __all__ = ["serve_http"]
@@ -21,7 +21,7 @@ LAST_ANSWERS_S = 0.1
 
 @asynccontextmanager
 async def serve_http(
-    gateway: Gateway, listener: socket.socket, *, token: str | None, sign_in: SignInDoor | None = None
+    gateway: Gateway, listener: socket.socket, *, token: str | None, sign_in: BrowserSignIn | None = None
 ) -> AsyncIterator[None]:
     """Serves agents on `listener` while open.
 
@@ -32,9 +32,9 @@ async def serve_http(
         sign_in: Lets people sign in; None where they are not asked to.
     """
     is_over = asyncio.Event()
-    door = await open_network_door(gateway)
-    app, wire_door = build_app(gateway, token=token, is_over=is_over, sign_in=sign_in)
-    async with serving(RestBeside(app, gateway, door), listener, partial(WireProtocol, door=wire_door)):
+    authorizer = await open_authorizer(gateway)
+    app, fast_path = build_app(gateway, token=token, is_over=is_over, sign_in=sign_in)
+    async with serving(RestBeside(app, gateway, authorizer), listener, partial(WireProtocol, fast_path=fast_path)):
         yield
         await gateway.agent.drain()
         await asyncio.sleep(LAST_ANSWERS_S)

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
 from smart_mcp_proxy.catalog import DATABASE_NAME, Catalog, approval_digest, change_hash
-from smart_mcp_proxy.catalog.recovery.rollback_guard import MARK_NAME
+from smart_mcp_proxy.catalog.recovery.rollback_guard import CHECKPOINT_NAME
 from smart_mcp_proxy.errors import RefusedError, ToolNotFoundError
 from smart_mcp_proxy.gateway.calls.calls import Calls
 from smart_mcp_proxy.gateway.calls.gates import CallLimits
@@ -222,7 +222,7 @@ class Machine(RuleBasedStateMachine):
         self.run(self.run(self.open(stack)).block(key, "user"))
         self.run(stack.aclose())
         if how == "mark spoiled":
-            (directory / MARK_NAME).write_bytes(b"")
+            (directory / CHECKPOINT_NAME).write_bytes(b"")
             return
         for path in directory.glob(f"{DATABASE_NAME}*"):
             path.unlink()

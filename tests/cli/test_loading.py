@@ -71,7 +71,7 @@ NOT_ON_STDIO = {
 
 
 @pytest.mark.long  # several processes that load everything
-def test_the_door_for_agents_over_http_is_not_loaded_for_a_client_on_stdio() -> None:
+def test_what_serves_agents_over_http_is_not_loaded_for_a_client_on_stdio() -> None:
     """The command line's socket is there all the same, and with it the REST."""
     _, _, _, modules = loaded("serve")
     assert NOT_ON_STDIO.isdisjoint(modules), NOT_ON_STDIO.intersection(modules)

@@ -720,7 +720,7 @@ async def called_session(app: HttpApp, client: httpx2.AsyncClient, session_id: s
 
 
 class Named:
-    """An ASGI app that takes everybody for who the header says, as the door's own admission does by a token."""
+    """An ASGI app that takes everybody for who the header says, as the endpoint's own admission does by a token."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

@@ -167,7 +167,7 @@ class Rig:
         return f"nonce-{self._calls}"
 
     async def call(self, nonce: str, mode: Mode | None = None, *, tool: str = "faulty:effect") -> Answer:
-        """One call of the faulty server through the agent's door, the way of the SDK, so that results are read too."""
+        """One call of the faulty server through the SDK's path, so that results are read too."""
         arguments = {"nonce": nonce, **(mode.arguments if mode else {})}
         params = {"name": "call_tool_write", "arguments": {"name": tool, "args": arguments}}
         progress = self._note if mode is not None and mode.with_progress else None

@@ -25,7 +25,7 @@ ENVELOPE = {META + "protocolVersion": "2026-07-28", META + "clientInfo": CLIENT,
 HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": CLIENT}
 SEARCH = {"name": "retrieve_tools", "arguments": {"query": "light the lamp"}}
 DEADLINE_S = 60
-WITHOUT_DOOR = ("serve", "--port", "8000")
+WITHOUT_GREETER = ("serve", "--port", "8000")
 """Words that start the same gateway, and that nobody is greeted early for."""
 
 

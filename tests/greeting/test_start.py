@@ -10,7 +10,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from starts import ENVELOPE, HELLO, SEARCH, WITHOUT_DOOR, Start, is_alive, line, prepared, recorded, rehearsed, started
+from starts import (
+    ENVELOPE,
+    HELLO,
+    SEARCH,
+    WITHOUT_GREETER,
+    Start,
+    is_alive,
+    line,
+    prepared,
+    recorded,
+    rehearsed,
+    started,
+)
 
 from smart_mcp_proxy.demo import demo_servers
 from smart_mcp_proxy.greeting import default_answers
@@ -80,7 +92,7 @@ async def late(folders: Sequence[Path], config: str) -> list[list[bytes]]:
     found = []
     for folder, asked in zip(folders, ASKED.values(), strict=True):
         folder.mkdir(exist_ok=True)
-        async with started(folder, *WITHOUT_DOOR, config=config) as start:
+        async with started(folder, *WITHOUT_GREETER, config=config) as start:
             start.stdin.write(asked)
             found.append([await start.reads(), await start.reads()])
     return found

@@ -1,6 +1,6 @@
 """Agents that speak raw JSON-RPC with the gateway: what goes over the wire is what a test sees, both eras.
 
-An agent knows nothing of the gateway but its door: a pair of pipes, or an address.
+An agent knows nothing of the gateway but its transport: a pair of pipes, or an address.
 """
 
 import asyncio

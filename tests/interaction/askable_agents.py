@@ -163,7 +163,7 @@ async def greeted(agent: Askable, able: Mapping[str, Any], reply: Reply) -> Asyn
 async def askable_at(
     transport: str, era: Era, gateway: Gateway, base: str, able: Mapping[str, Any], reply: Reply, **headers: str
 ) -> AsyncIterator[Askable]:
-    """A client that can be asked, at one of the doors of a gateway in this process."""
+    """A client that can be asked, on one transport of a gateway in this process."""
     async with AsyncExitStack() as stack:
         agent: Askable
         if transport == "http":

@@ -1,4 +1,4 @@
-"""One gateway, met through every door and in both protocol eras."""
+"""One gateway, used over every transport and in both protocol eras."""
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -9,8 +9,8 @@ import pytest
 import run_canary
 from agents import Agent, wait_covered
 from transports import (
+    CHANNELS,
     CUT_CHARS,
-    DOORS,
     in_memory,
     odd_servers,
     on_stdio,
@@ -22,8 +22,8 @@ from transports import (
 )
 from wires import LINE_LIMIT_BYTES, StdioWire, Wire, http_wire
 
-QUICK_DOORS = {("memory", "handshake"), ("http", "modern")}
-"""Both eras, in this process. What a test shows at the other doors as well, `make test-long` shows there."""
+QUICK_CHANNELS = {("memory", "handshake"), ("http", "modern")}
+"""Both eras, in this process. What a test shows on the other channels as well, `make test-long` shows there."""
 ON_PIPES = {"test_bad_input.py", "test_agent_call.py"}
 """Files whose tests are quick over stdio, too: a gateway process takes seconds, and most of them one each."""
 WIRES = [("stdio", "handshake"), ("stdio", "modern"), ("http", "handshake"), ("http", "modern")]
@@ -45,17 +45,19 @@ def canary_kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks the tests at other doors than the quick ones as long."""
-    names = {"-".join(door) for door in DOORS}
+    """Marks the tests on other channels than the quick ones as long."""
+    names = {"-".join(channel) for channel in CHANNELS}
     for item in items:
         if item.path.parent != Path(__file__).parent:
             continue
-        quick = QUICK_DOORS | ({("stdio", "handshake")} if item.path.name in ON_PIPES else set())
+        quick = QUICK_CHANNELS | ({("stdio", "handshake")} if item.path.name in ON_PIPES else set())
         values = getattr(getattr(item, "callspec", None), "params", {}).values()
-        doors = {
-            "-".join(value) if value in DOORS else value for value in values if isinstance(value, str) or value in DOORS
+        channels = {
+            "-".join(value) if value in CHANNELS else value
+            for value in values
+            if isinstance(value, str) or value in CHANNELS
         }
-        if doors & names - {"-".join(door) for door in quick}:
+        if channels & names - {"-".join(channel) for channel in quick}:
             item.add_marker(pytest.mark.long)
 
 
@@ -86,9 +88,9 @@ async def inner(tmp_path_factory: pytest.TempPathFactory, ledger: Path) -> Async
 
 @asynccontextmanager
 async def _agent_at(
-    door: tuple[str, Any], kind: str, inner: dict[str, Any], ledger: Path, data_dir: Path
+    channel: tuple[str, Any], kind: str, inner: dict[str, Any], ledger: Path, data_dir: Path
 ) -> AsyncIterator[Agent]:
-    transport, era = door
+    transport, era = channel
     gateway, base = inner[kind]
     async with AsyncExitStack() as stack:
         match transport:
@@ -106,16 +108,16 @@ async def _agent_at(
         yield agent
 
 
-@pytest.fixture(scope="session", params=DOORS, ids="-".join)
+@pytest.fixture(scope="session", params=CHANNELS, ids="-".join)
 async def agent(
     request: pytest.FixtureRequest, inner: dict[str, Any], ledger: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Agent]:
-    """An agent at one of the doors of a gateway with both odd servers."""
+    """An agent on one transport of a gateway with both odd servers."""
     async with _agent_at(request.param, "whole", inner, ledger, tmp_path_factory.mktemp("data")) as found:
         yield found
 
 
-@pytest.fixture(scope="session", params=DOORS, ids="-".join)
+@pytest.fixture(scope="session", params=CHANNELS, ids="-".join)
 async def cut_agent(
     request: pytest.FixtureRequest, inner: dict[str, Any], ledger: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Agent]:

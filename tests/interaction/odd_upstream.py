@@ -1,4 +1,4 @@
-"""A raw MCP server on stdin and stdout for the tests of the agent's door: each tool is one thing a server may do.
+"""A raw MCP server on stdin and stdout for the tests of the agent's entrance: each tool is one thing a server may do.
 
 Usage: odd_upstream.py MODE LEDGER GATE COUNT
 

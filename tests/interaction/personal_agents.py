@@ -1,4 +1,4 @@
-"""Agents of the handshake era whose user, model and roots can be asked, at the doors of a gateway."""
+"""Agents of the handshake era whose user, model and roots can be asked, at the transports of a gateway."""
 
 import asyncio
 import json
@@ -168,9 +168,9 @@ async def asking_gateway(data_dir: Path, *, kind: str = "plain", **more: Any) ->
 
 
 @asynccontextmanager
-async def asked_at(door: str, data_dir: Path, capabilities: Mapping[str, Any] = EVERYTHING) -> AsyncIterator[Asked]:
-    """An agent at one of the doors of a gateway of its own."""
-    if door == "http":
+async def asked_at(channel: str, data_dir: Path, capabilities: Mapping[str, Any] = EVERYTHING) -> AsyncIterator[Asked]:
+    """An agent on one transport of a gateway of its own."""
+    if channel == "http":
         async with asking_gateway(data_dir) as (_, base), asked_over_http(base, capabilities) as agent:
             yield agent
         return

@@ -8,7 +8,7 @@ from smart_mcp_proxy.gateway.broker.brokering import Brokering
 from smart_mcp_proxy.gateway.calls.calls import Calls
 from smart_mcp_proxy.gateway.retrieval.retrieval import Retrieval
 from smart_mcp_proxy.gateway.sessions.agent import Agent
-from smart_mcp_proxy.gateway.sessions.content_handlers import ContentsDoor
+from smart_mcp_proxy.gateway.sessions.content_handlers import ContentHandlers
 
 WORD = "planted-bug"
 INSIDE = "what only the inside knows: /srv/gateway/secret"
@@ -43,7 +43,7 @@ def plant(put: Callable[[Any, str, Any], None]) -> None:
         (Retrieval, "retrieve"),
         (Calls, "call"),
         (Agent, "list_tools"),
-        (ContentsDoor, "answer"),
+        (ContentHandlers, "answer"),
         (Management, "server"),
     ):
         put(owner, name, _buggy(getattr(owner, name)))

@@ -28,14 +28,14 @@ pytestmark = pytest.mark.anyio
 
 LIMIT_S = 60
 OWN = "the-gateways-own-token"
-DOORS = [
+CHANNELS = [
     ("memory", "handshake"),
     ("memory", "modern"),
     ("http", "handshake"),
     ("http", "modern"),
     ("sse", "handshake"),
 ]
-AT_ALL_DOORS = pytest.mark.parametrize(("transport", "era"), DOORS)
+ON_ALL_CHANNELS = pytest.mark.parametrize(("transport", "era"), CHANNELS)
 
 
 def asking_server(ledger: Path, **entry: Any) -> dict[str, Any]:
@@ -100,7 +100,7 @@ def error_of(answer: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.requirement("input-asked")
-@AT_ALL_DOORS
+@ON_ALL_CHANNELS
 async def test_a_client_is_asked_and_the_server_gets_its_answer(house: House, transport: str, era: Era) -> None:
     """A modern client by a result, an older one over its own session; twice in a row, if the server wants."""
     with anyio.fail_after(LIMIT_S):
@@ -118,7 +118,7 @@ async def test_a_client_is_asked_and_the_server_gets_its_answer(house: House, tr
 
 
 @pytest.mark.requirement("input-asked")
-@AT_ALL_DOORS
+@ON_ALL_CHANNELS
 async def test_user_model_and_roots_can_be_asked_at_once(house: House, transport: str, era: Era) -> None:
     """Each answer comes under the key of its question."""
     with anyio.fail_after(LIMIT_S):
@@ -131,7 +131,7 @@ async def test_user_model_and_roots_can_be_asked_at_once(house: House, transport
 
 
 @pytest.mark.requirement("input-asked")
-@AT_ALL_DOORS
+@ON_ALL_CHANNELS
 async def test_a_prompt_and_a_resource_may_ask_too(house: House, transport: str, era: Era) -> None:
     """In the same way; the answer then is the usual one."""
     with anyio.fail_after(LIMIT_S):
@@ -225,7 +225,7 @@ async def test_the_official_client_is_asked_and_answers(house: House, mode: Any)
 
 
 @pytest.mark.requirement("input-declared")
-@AT_ALL_DOORS
+@ON_ALL_CHANNELS
 async def test_a_server_hears_what_its_caller_can_be_asked_and_no_more(house: House, transport: str, era: Era) -> None:
     """Of the client that makes the call; nothing for one that declares nothing, or where the server may not ask."""
     with anyio.fail_after(LIMIT_S):
@@ -237,7 +237,7 @@ async def test_a_server_hears_what_its_caller_can_be_asked_and_no_more(house: Ho
 
 
 @pytest.mark.requirement("input-declared")
-@AT_ALL_DOORS
+@ON_ALL_CHANNELS
 async def test_a_question_that_was_not_declared_is_an_error(house: House, transport: str, era: Era) -> None:
     """The client is not asked, and nobody knows how far the server has come."""
     with anyio.fail_after(LIMIT_S):
@@ -256,7 +256,7 @@ async def test_a_question_that_was_not_declared_is_an_error(house: House, transp
 
 
 @pytest.mark.requirement("input-secrets")
-@AT_ALL_DOORS
+@ON_ALL_CHANNELS
 async def test_a_form_for_a_password_reaches_nobody(house: House, transport: str, era: Era) -> None:
     """Whoever calls, and whatever was declared."""
     with anyio.fail_after(LIMIT_S):

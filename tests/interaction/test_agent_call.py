@@ -1,4 +1,4 @@
-"""What an agent can call, what is refused, and what comes back, through every door and in both eras."""
+"""What an agent can call, what is refused, and what comes back, over every transport and in both eras."""
 
 import asyncio
 import json

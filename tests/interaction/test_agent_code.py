@@ -16,7 +16,7 @@ from transports import in_memory, odd_servers, opened_gateway, over_http, served
 pytestmark = pytest.mark.anyio
 
 LIMIT_S = 40
-SCRIPT_DOORS = [("memory", "handshake"), ("memory", "modern"), ("http", "handshake"), ("http", "modern")]
+SCRIPT_CHANNELS = [("memory", "handshake"), ("memory", "modern"), ("http", "handshake"), ("http", "modern")]
 TWENTY_CALLS = {
     "python": """
 total = 0
@@ -58,7 +58,7 @@ async def script_base(tmp_path_factory: pytest.TempPathFactory, script_ledger: P
         yield gateway, base
 
 
-@pytest.fixture(params=SCRIPT_DOORS, ids="-".join)
+@pytest.fixture(params=SCRIPT_CHANNELS, ids="-".join)
 async def scripter(request: pytest.FixtureRequest, script_base: Any) -> AsyncIterator[Agent]:
     """An agent that may run scripts."""
     transport, era = request.param

@@ -1,4 +1,4 @@
-"""Prompts, resources and completions of servers, met through every door: whose they are, what they answer, and when
+"""Prompts, resources and completions of servers, over every transport: whose they are, what they answer, and when
 they are not shown."""
 
 import asyncio
@@ -18,7 +18,7 @@ import pytest
 from agents import META, Agent
 from test_agent_passthrough import Announcements
 from transports import (
-    DOORS,
+    CHANNELS,
     agent_at,
     in_memory,
     odd_server,
@@ -123,16 +123,16 @@ def shown(kind: str, item: dict[str, Any], passed: str | None) -> dict[str, Any]
 @pytest.mark.requirement("contents-results")
 @pytest.mark.parametrize("passed", PASSED, ids=["whole", "passthrough"])
 @pytest.mark.parametrize("mode", ERAS)
-@pytest.mark.parametrize("door", DOORS, ids="-".join)
+@pytest.mark.parametrize("channel", CHANNELS, ids="-".join)
 @pytest.mark.long
 async def test_what_an_agent_sees_is_the_servers_own(
-    door: tuple[str, Any], mode: str, passed: str | None, tmp_path: Path
+    channel: tuple[str, Any], mode: str, passed: str | None, tmp_path: Path
 ) -> None:
     """Lists, prompts of every kind of content, resources, templates, completions and errors, compared with the server
     asked directly; only names and URIs say the server, and none of them do where it is passed through."""
     file = tmp_path / "listed"
     write(file)
-    async with agent_at(door, tmp_path / "data", {"fx": server(mode, file)}, passed) as agent:
+    async with agent_at(channel, tmp_path / "data", {"fx": server(mode, file)}, passed) as agent:
         claimed = agent.greeting["result"]["capabilities"]
         assert claimed["prompts"] == {"listChanged": True}
         assert claimed["resources"] == {"subscribe": True, "listChanged": True}
@@ -308,15 +308,15 @@ def asking_for(method: str, word: str) -> dict[str, Any]:
 @pytest.mark.requirement("contents-under-way")
 @pytest.mark.parametrize("method", REQUESTS)
 @pytest.mark.parametrize("mode", ERAS)
-@pytest.mark.parametrize("door", [door for door in DOORS if door[0] in ("memory", "http")], ids="-".join)
+@pytest.mark.parametrize("channel", [channel for channel in CHANNELS if channel[0] in ("memory", "http")], ids="-".join)
 async def test_progress_and_cancellation_of_a_read_or_a_prompt_find_their_way(
-    door: tuple[str, Any], mode: str, method: str, tmp_path: Path
+    channel: tuple[str, Any], mode: str, method: str, tmp_path: Path
 ) -> None:
     """Progress comes under the agent's own token; a request that it gives up is given up at the server."""
     file = tmp_path / "listed"
     write(file)
     ledger = file.with_name(file.name + ".ledger")
-    async with agent_at(door, tmp_path / "data", {"fx": server(mode, file)}) as agent:
+    async with agent_at(channel, tmp_path / "data", {"fx": server(mode, file)}) as agent:
         with anyio.fail_after(LIMIT_S):
             exchange = await agent.begin(method, token=True, **asking_for(method, "now"))
             assert "result" in await exchange.answer
@@ -349,9 +349,9 @@ async def test_where_no_server_has_any_nothing_is_claimed_or_answered(era: Any, 
 
 @pytest.mark.requirement("contents-changes")
 @pytest.mark.parametrize("mode", ERAS)
-@pytest.mark.parametrize("door", [door for door in DOORS if door[0] != "stdio"], ids="-".join)
+@pytest.mark.parametrize("channel", [channel for channel in CHANNELS if channel[0] != "stdio"], ids="-".join)
 @pytest.mark.long
-async def test_a_change_is_told_once(door: tuple[str, Any], mode: str, tmp_path: Path) -> None:
+async def test_a_change_is_told_once(channel: tuple[str, Any], mode: str, tmp_path: Path) -> None:
     """A prompt that leaves is announced, and nothing is said of resources, which stayed; nor of what was stored."""
     file = tmp_path / "listed"
     write(file)
@@ -359,7 +359,7 @@ async def test_a_change_is_told_once(door: tuple[str, Any], mode: str, tmp_path:
     async with agent_at(("memory", "modern"), tmp_path / "data", servers, "fx") as agent:
         for method, kind in METHODS.items():
             await listed(agent, method, len(LISTED[kind]))
-    async with agent_at(door, tmp_path / "data", servers, "fx") as agent:
+    async with agent_at(channel, tmp_path / "data", servers, "fx") as agent:
         assert len(await listed(agent, "prompts/list")) == 3
         told = Announcements(agent)
         await told.subscribe({"promptsListChanged": True, "resourcesListChanged": True})

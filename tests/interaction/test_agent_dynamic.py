@@ -22,7 +22,7 @@ from smart_mcp_proxy.settings import Settings
 pytestmark = pytest.mark.anyio
 
 LIMIT_S = 30
-HANDSHAKE_DOORS = ["memory", pytest.param("stdio", marks=pytest.mark.long), "http", "sse"]
+HANDSHAKE_CHANNELS = ["memory", pytest.param("stdio", marks=pytest.mark.long), "http", "sse"]
 OWN_TOOLS = 6
 
 
@@ -30,7 +30,7 @@ OWN_TOOLS = 6
 async def two_agents(
     transport: str, data_dir: Path, servers: dict[str, Any], **settings: Any
 ) -> AsyncIterator[tuple[Agent, Agent]]:
-    """Two agents of the handshake era at doors of one gateway; over stdio each client has a gateway of its own."""
+    """Two agents of the handshake era of one gateway; over stdio each client has a gateway of its own."""
     async with AsyncExitStack() as stack:
         if transport == "stdio":
             environ = {name.upper(): str(value) for name, value in settings.items()}
@@ -90,7 +90,7 @@ async def names(agent: Agent) -> list[str]:
 
 
 @pytest.mark.requirement("dynamic-registers")
-@pytest.mark.parametrize("transport", HANDSHAKE_DOORS)
+@pytest.mark.parametrize("transport", HANDSHAKE_CHANNELS)
 async def test_a_search_registers_what_it_found_for_its_client_alone(
     transport: str, ledger: Path, tmp_path: Path
 ) -> None:

@@ -1,4 +1,4 @@
-"""The HTTP door: who is let in, who is not, and that nothing an agent sends about itself goes further."""
+"""The HTTP endpoint: who is let in, who is not, and that nothing an agent sends about itself goes further."""
 
 import json
 from collections.abc import AsyncIterator
@@ -20,10 +20,10 @@ from smart_mcp_proxy.errors import ConfigError
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.web.auth.auth import own_token
 
-pytestmark = [pytest.mark.anyio, pytest.mark.requirement("http-door")]
+pytestmark = [pytest.mark.anyio, pytest.mark.requirement("http-endpoint")]
 
 TOKEN = "s3cret-token"
-CLIENT = {"name": "door", "version": "1"}
+CLIENT = {"name": "tester", "version": "1"}
 BOTH = "application/json, text/event-stream"
 ERAS = pytest.mark.parametrize("era", ["handshake", "modern"])
 
@@ -40,7 +40,7 @@ def opening(era: Era) -> tuple[dict[str, str], dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-async def doors(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[dict[str, str]]:
+async def addresses(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[dict[str, str]]:
     """Base addresses of one gateway served without (`open`) and with (`locked`) a token."""
     directory = tmp_path_factory.mktemp("data")
     servers = {"off": {"command": "none", "disabled": True}}
@@ -93,11 +93,11 @@ HEADER_CASES = [
 @ERAS
 @pytest.mark.parametrize(("changes", "status"), HEADER_CASES, ids=str)
 async def test_a_request_is_let_in_by_its_headers(
-    doors: dict[str, str], http: httpx2.AsyncClient, era: Era, changes: dict[str, str], status: int
+    addresses: dict[str, str], http: httpx2.AsyncClient, era: Era, changes: dict[str, str], status: int
 ) -> None:
     """A page in a browser that talks to 127.0.0.1 comes with its own Host or Origin, and stays outside."""
     headers, body = opening(era)
-    reply = await http.post(f"{doors['open']}/mcp", headers=headers | changes, content=json.dumps(body))
+    reply = await http.post(f"{addresses['open']}/mcp", headers=headers | changes, content=json.dumps(body))
     assert reply.status_code == status, reply.text
     assert "access-control-allow-origin" not in reply.headers
 
@@ -118,25 +118,27 @@ async def test_a_request_is_let_in_by_its_headers(
         ("Bearer s\N{LATIN SMALL LETTER E WITH ACUTE}cret", 401),
     ],
 )
-async def test_only_the_whole_token_opens_a_locked_door(
-    doors: dict[str, str], http: httpx2.AsyncClient, era: Era, authorization: str | None, status: int
+async def test_only_the_whole_token_opens_a_locked_endpoint(
+    addresses: dict[str, str], http: httpx2.AsyncClient, era: Era, authorization: str | None, status: int
 ) -> None:
     """Anything else is answered with 401 and the scheme to use, and not with the token."""
     headers, body = opening(era)
     extra = {} if authorization is None else {b"authorization": authorization.encode()}
     raw = {key.encode(): value.encode() for key, value in headers.items()} | extra
-    reply = await http.post(f"{doors['locked']}/mcp?token={TOKEN}", headers=raw, content=json.dumps(body))
+    reply = await http.post(f"{addresses['locked']}/mcp?token={TOKEN}", headers=raw, content=json.dumps(body))
     assert reply.status_code == status
     assert reply.headers.get("www-authenticate", "Bearer").startswith("Bearer")
     assert TOKEN not in reply.text
     assert ("www-authenticate" in reply.headers) == (status == 401)
 
 
-async def test_a_wrong_host_stays_outside_even_with_the_token(doors: dict[str, str], http: httpx2.AsyncClient) -> None:
+async def test_a_wrong_host_stays_outside_even_with_the_token(
+    addresses: dict[str, str], http: httpx2.AsyncClient
+) -> None:
     """The token does not replace the check against DNS rebinding."""
     headers, body = opening("modern")
     headers |= {"host": "evil.example", "authorization": f"Bearer {TOKEN}"}
-    reply = await http.post(f"{doors['locked']}/mcp", headers=headers, content=json.dumps(body))
+    reply = await http.post(f"{addresses['locked']}/mcp", headers=headers, content=json.dumps(body))
     assert reply.status_code == 421
 
 
@@ -162,64 +164,66 @@ async def test_a_wrong_host_stays_outside_even_with_the_token(doors: dict[str, s
     ],
 )
 async def test_methods_and_paths(
-    doors: dict[str, str], http: httpx2.AsyncClient, method: str, path: str, headers: dict[str, str], status: int
+    addresses: dict[str, str], http: httpx2.AsyncClient, method: str, path: str, headers: dict[str, str], status: int
 ) -> None:
     """What is not served is refused; REST shows next to nothing to who is not the operator."""
-    reply = await http.request(method, doors["open"] + path, headers=headers)
+    reply = await http.request(method, addresses["open"] + path, headers=headers)
     assert reply.status_code == status
 
 
 @ERAS
 async def test_a_slash_at_the_end_of_the_endpoint_is_no_other_address(
-    doors: dict[str, str], http: httpx2.AsyncClient, era: Era
+    addresses: dict[str, str], http: httpx2.AsyncClient, era: Era
 ) -> None:
     """It is answered there: a redirect could lose the token on its way, or send it in the clear."""
     headers, body = opening(era)
-    reply = await http.post(doors["locked"] + "/mcp/", headers=headers, json=body)
+    reply = await http.post(addresses["locked"] + "/mcp/", headers=headers, json=body)
     assert reply.status_code == 401
     reply = await http.post(
-        doors["locked"] + "/mcp/", headers=headers | {"authorization": f"Bearer {TOKEN}"}, json=body
+        addresses["locked"] + "/mcp/", headers=headers | {"authorization": f"Bearer {TOKEN}"}, json=body
     )
     assert reply.status_code == 200 and "result" in reply.text
 
 
 async def test_a_slash_at_the_end_of_the_older_endpoint_is_no_other_address(
-    doors: dict[str, str], http: httpx2.AsyncClient
+    addresses: dict[str, str], http: httpx2.AsyncClient
 ) -> None:
     """Its stream opens there."""
-    async with http.stream("GET", doors["open"] + "/sse/") as reply:
+    async with http.stream("GET", addresses["open"] + "/sse/") as reply:
         assert reply.status_code == 200
 
 
 @pytest.mark.parametrize("path", ["/mcp", "/sse", "/messages/?session_id=" + "0" * 32])
-async def test_every_agents_path_asks_for_the_token(doors: dict[str, str], http: httpx2.AsyncClient, path: str) -> None:
+async def test_every_agents_path_asks_for_the_token(
+    addresses: dict[str, str], http: httpx2.AsyncClient, path: str
+) -> None:
     """The older transport has no side entrance."""
     method = "GET" if path == "/sse" else "POST"
-    assert (await http.request(method, doors["locked"] + path)).status_code == 401
+    assert (await http.request(method, addresses["locked"] + path)).status_code == 401
 
 
 @ERAS
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b'"x"', b"\xff\xfe", b'{"jsonrpc":"2.0","id":1}', b"[" * 50_000])
 async def test_a_body_that_is_no_request_is_a_json_rpc_error(
-    doors: dict[str, str], http: httpx2.AsyncClient, era: Era, body: bytes
+    addresses: dict[str, str], http: httpx2.AsyncClient, era: Era, body: bytes
 ) -> None:
     """With status 400; the connection and the gateway live on."""
     headers, good = opening(era)
-    reply = await http.post(f"{doors['open']}/mcp", headers=headers, content=body)
+    reply = await http.post(f"{addresses['open']}/mcp", headers=headers, content=body)
     assert reply.status_code == 400
     assert reply.json()["error"]["code"] in (-32700, -32600, -32602)
-    reply = await http.post(f"{doors['open']}/mcp", headers=headers, content=json.dumps(good))
+    reply = await http.post(f"{addresses['open']}/mcp", headers=headers, content=json.dumps(good))
     assert reply.status_code == 200
 
 
 @pytest.mark.requirement("health")
 @pytest.mark.parametrize(("path", "word"), [("/healthz", "ok"), ("/readyz", "ready")])
 async def test_health_needs_neither_token_nor_host(
-    doors: dict[str, str], http: httpx2.AsyncClient, path: str, word: str
+    addresses: dict[str, str], http: httpx2.AsyncClient, path: str, word: str
 ) -> None:
     """A probe comes by address and knows no secret; it learns one word and nothing of the servers."""
     with anyio.fail_after(20):
-        while (reply := await http.get(doors["locked"] + path, headers={"host": "10.0.0.1"})).status_code == 503:
+        while (reply := await http.get(addresses["locked"] + path, headers={"host": "10.0.0.1"})).status_code == 503:
             assert reply.json() == {"status": "loading"}
     assert (reply.status_code, reply.json()) == (200, {"status": word})
     assert reply.headers["cache-control"] == "no-store"
@@ -380,7 +384,7 @@ async def test_agents_of_both_eras_share_one_gateway(tmp_path: Path) -> None:
     ],
 )
 async def test_who_is_not_let_in_is_told_why_and_what_to_do(
-    doors: dict[str, str],
+    addresses: dict[str, str],
     http: httpx2.AsyncClient,
     path: str,
     changes: dict[str, str],
@@ -392,7 +396,7 @@ async def test_who_is_not_let_in_is_told_why_and_what_to_do(
     """As JSON, an error of JSON-RPC without an id; neither the right token nor the wrong one is in it."""
     headers, body = opening("modern")
     verb = "GET" if path == "/sse" else "POST"
-    reply = await http.request(verb, doors["locked"] + path, headers=headers | changes, content=json.dumps(body))
+    reply = await http.request(verb, addresses["locked"] + path, headers=headers | changes, content=json.dumps(body))
     assert (reply.status_code, reply.headers["content-type"]) == (status, "application/json")
     answer = reply.json()
     assert (answer["jsonrpc"], answer["id"]) == ("2.0", None)

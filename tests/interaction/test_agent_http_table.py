@@ -1,4 +1,4 @@
-"""One table of requests and what each is answered, at every endpoint, on both ways through the door."""
+"""One table of requests and what each is answered, at every endpoint, on both request paths."""
 
 import json
 from collections.abc import AsyncIterator
@@ -12,7 +12,7 @@ from transports import odd_servers, opened_gateway, over_http, served
 
 from smart_mcp_proxy.gateway.admin.agent_tokens import Scope
 
-pytestmark = [pytest.mark.anyio, pytest.mark.requirement("door-table")]
+pytestmark = [pytest.mark.anyio, pytest.mark.requirement("http-table")]
 
 OWN = "the-gateways-own-token"
 BOTH = "application/json, text/event-stream"

@@ -1,4 +1,4 @@
-"""Learning from use through the agent's doors: whose search and whose call belong together."""
+"""Learning from use through the agent's transports: whose search and whose call belong together."""
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -45,19 +45,19 @@ async def learned_after(gateway: Gateway) -> AsyncIterator[list[Example]]:
 
 
 @pytest.mark.parametrize(
-    "door", [("memory", "handshake"), ("memory", "modern"), ("http", "handshake"), ("http", "modern")]
+    "channel", [("memory", "handshake"), ("memory", "modern"), ("http", "handshake"), ("http", "modern")]
 )
-async def test_a_question_that_led_to_a_call_twice_becomes_an_example(tmp_path: Path, door: tuple[str, Era]) -> None:
-    """On every door: the tool fits it better; the definition and its digest stay what they were."""
+async def test_a_question_that_led_to_a_call_twice_becomes_an_example(tmp_path: Path, channel: tuple[str, Era]) -> None:
+    """On every transport: the tool fits it better; the definition and its digest stay what they were."""
     async with AsyncExitStack() as stack:
         gateway = await stack.enter_async_context(
             opened_gateway(tmp_path, odd_servers(tmp_path / "ledger"), learn=True)
         )
-        if door[0] == "memory":
-            agent = await stack.enter_async_context(in_memory(gateway, door[1]))
+        if channel[0] == "memory":
+            agent = await stack.enter_async_context(in_memory(gateway, channel[1]))
         else:
             base = await stack.enter_async_context(served(gateway))
-            agent = await stack.enter_async_context(over_http(base, door[1]))
+            agent = await stack.enter_async_context(over_http(base, channel[1]))
         assert await gateway.wait_settled(20)
         before = gateway.catalog.snapshot.by_key[PAINT]
         before_score = await score_of_paint(agent)
@@ -86,7 +86,7 @@ async def test_one_session_does_not_teach_with_another_ones_search(tmp_path: Pat
         over_http(base, "handshake") as bob,
     ):
         assert await gateway.wait_settled(20)
-        # The first calls of a session go through the SDK, later ones through the fast door.
+        # The first calls of a session go through the SDK, later ones through the fast path.
         for _ in range(3):
             await ask_and_call(asking=ann, calling=bob)
         async with learned_after(gateway) as known:

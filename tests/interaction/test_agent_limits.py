@@ -20,7 +20,7 @@ from transports import opened_gateway, served
 from smart_mcp_proxy.fastmcp_compat.http.http import MAX_SESSIONS
 from smart_mcp_proxy.web.server.protocol import HEAD_LIMIT_BYTES, REQUEST_S, BoundedProtocol
 
-pytestmark = [pytest.mark.anyio, pytest.mark.requirement("http-door")]
+pytestmark = [pytest.mark.anyio, pytest.mark.requirement("http-endpoint")]
 
 SOON_S = 0.3
 PACE_S = 0.01

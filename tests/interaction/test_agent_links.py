@@ -14,7 +14,7 @@ import anyio
 import pytest
 from agents import Agent
 from plain_http import plain_client
-from transports import DOORS, agent_at, in_memory, over_http, served, settled
+from transports import CHANNELS, agent_at, in_memory, over_http, served, settled
 
 from smart_mcp_proxy.catalog import ActivityFilter
 from smart_mcp_proxy.gateway import Gateway
@@ -129,14 +129,14 @@ async def recorded(gateway: Gateway, subject: str) -> dict[str, Any]:
 
 @pytest.mark.requirement("links-lead-here")
 @pytest.mark.requirement("links-open")
-@pytest.mark.parametrize("door", [door for door in DOORS if door[0] != "sse"], ids="-".join)
-async def test_a_result_names_what_can_be_read(door: tuple[str, Any], tmp_path: Path) -> None:
+@pytest.mark.parametrize("channel", [channel for channel in CHANNELS if channel[0] != "sse"], ids="-".join)
+async def test_a_result_names_what_can_be_read(channel: tuple[str, Any], tmp_path: Path) -> None:
     """A tool makes a resource and names it: the URI leads to the gateway, and is read at once, new as it is.
 
     From a server of each era, in a usual call and in one that asks for progress.
     """
     servers = {"left": linking("handshake"), "right": linking("modern")}
-    async with agent_at(door, tmp_path / "data", servers) as agent:
+    async with agent_at(channel, tmp_path / "data", servers) as agent:
         with anyio.fail_after(LIMIT_S):
             found: list[str] = []
             while not all(any(f"://{name}/" in uri for uri in found) for name in servers):

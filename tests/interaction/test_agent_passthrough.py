@@ -14,7 +14,7 @@ import anyio
 import pytest
 from agents import META, Agent, HttpAgent, StreamAgent
 from transports import (
-    DOORS,
+    CHANNELS,
     in_memory,
     odd_server,
     odd_servers,
@@ -54,9 +54,9 @@ def fitted(result: dict[str, Any], era: str) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def at(door: tuple[str, Any], data_dir: Path, servers: dict[str, Any], name: str) -> AsyncIterator[Agent]:
-    """An agent at a door of a gateway that passes the server `name` through."""
-    transport, era = door
+async def at(channel: tuple[str, Any], data_dir: Path, servers: dict[str, Any], name: str) -> AsyncIterator[Agent]:
+    """An agent on a transport of a gateway that passes the server `name` through."""
+    transport, era = channel
     async with AsyncExitStack() as stack:
         if transport == "stdio":
             options = ("--passthrough", name)
@@ -71,7 +71,7 @@ async def at(door: tuple[str, Any], data_dir: Path, servers: dict[str, Any], nam
         yield await stack.enter_async_context(over_http(base, era) if transport == "http" else over_sse(base))
 
 
-@pytest.fixture(scope="module", params=DOORS, ids="-".join)
+@pytest.fixture(scope="module", params=CHANNELS, ids="-".join)
 async def passed(
     request: pytest.FixtureRequest, ledger: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Agent]:
@@ -196,10 +196,10 @@ CHANGED = "notifications/tools/list_changed"
 
 
 @pytest.mark.requirement("passthrough-changes")
-@pytest.mark.parametrize("door", DOORS, ids="-".join)
-async def test_a_change_of_the_servers_list_is_announced_once(door: tuple[str, Any], tmp_path: Path) -> None:
+@pytest.mark.parametrize("channel", CHANNELS, ids="-".join)
+async def test_a_change_of_the_servers_list_is_announced_once(channel: tuple[str, Any], tmp_path: Path) -> None:
     """However often the server says so; the next list is the new one."""
-    async with at(door, tmp_path, {"growing": GROWING}, "growing") as agent:
+    async with at(channel, tmp_path, {"growing": GROWING}, "growing") as agent:
         capabilities = agent.greeting["result"]["capabilities"]
         assert capabilities["tools"] == {"listChanged": True}
         assert [tool["name"] for tool in await listed(agent)] == ["grow"]

@@ -31,7 +31,7 @@ from smart_mcp_proxy.telemetry import Activity
 
 pytestmark = [pytest.mark.anyio, pytest.mark.long]
 
-DOORS = pytest.mark.parametrize("door", ["http", "stdio"])
+CHANNELS = pytest.mark.parametrize("channel", ["http", "stdio"])
 
 
 def text_of(result: dict[str, Any]) -> str:
@@ -42,13 +42,13 @@ async def questions(gateway: Gateway) -> Sequence[Activity]:
     return [each.activity for each in await gateway.catalog.activity_page(ActivityFilter(kind="question"), 10)]
 
 
-@DOORS
+@CHANNELS
 @pytest.mark.requirement("own-asked")
 async def test_a_server_asks_the_user_and_the_model_and_the_roots_of_the_client_that_called(
-    door: str, tmp_path: Path
+    channel: str, tmp_path: Path
 ) -> None:
     """What the client answers is what the tool works with; a form names the server that asks."""
-    async with asked_at(door, tmp_path) as agent:
+    async with asked_at(channel, tmp_path) as agent:
         form = json.loads(text_of(await agent.use("ask", "What colour?")))
         assert form == {"action": "accept", "content": {"answer": "Server 'asking' asks: What colour?"}}
         words = json.loads(text_of(await agent.use("sample", "Say it")))
@@ -63,13 +63,13 @@ async def test_a_server_asks_the_user_and_the_model_and_the_roots_of_the_client_
         assert agent.asked.empty()  # a ping asks after the connection, whose other end is the gateway
 
 
-@DOORS
+@CHANNELS
 @pytest.mark.requirement("own-told")
 async def test_log_messages_reach_their_client_before_the_answer_and_from_the_level_it_asked_for(
-    door: str, tmp_path: Path
+    channel: str, tmp_path: Path
 ) -> None:
     """The greeting offers it; the level holds for a later connection, too. They are cleaned as results are."""
-    async with asked_at(door, tmp_path) as agent:
+    async with asked_at(channel, tmp_path) as agent:
         assert agent.greeting["result"]["capabilities"]["logging"] == {}
         assert (await agent.request("logging/setLevel", level="info"))["result"] == {}
         await agent.use("log", "o\x1b[31mne")
@@ -82,11 +82,11 @@ async def test_log_messages_reach_their_client_before_the_answer_and_from_the_le
         assert "error" in await agent.request("logging/setLevel", level="loud")
 
 
-@DOORS
+@CHANNELS
 @pytest.mark.requirement("own-declared")
-async def test_a_server_is_told_exactly_what_its_client_declared(door: str, tmp_path: Path) -> None:
+async def test_a_server_is_told_exactly_what_its_client_declared(channel: str, tmp_path: Path) -> None:
     """And that its roots have changed; what was not declared is not asked."""
-    async with asked_at(door, tmp_path, {"roots": {"listChanged": True}, "experimental": {"x": {}}}) as agent:
+    async with asked_at(channel, tmp_path, {"roots": {"listChanged": True}, "experimental": {"x": {}}}) as agent:
         assert json.loads(text_of(await agent.use("state")))["capabilities"] == {"roots": {"listChanged": True}}
         await agent.notify("notifications/roots/list_changed")
         async with asyncio.timeout(30):

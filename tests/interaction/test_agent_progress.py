@@ -18,11 +18,11 @@ from wires import ENVELOPE, HttpWire, StdioWire, Wire, http_wire
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("progress")]
 
 UPSTREAM = Path(__file__).parent / "telling_upstream.py"
-DOORS = [("stdio", "handshake"), ("stdio", "modern"), ("http", "handshake"), ("http", "modern")]
+CHANNELS = [("stdio", "handshake"), ("stdio", "modern"), ("http", "handshake"), ("http", "modern")]
 RESULT = '{"jsonrpc":"2.0","id":$ID,"result":{"content":[]}}'
 LIMIT_S = 30
 WAYS = pytest.mark.parametrize("opening", ["{", '{"unknown":0,'], ids=["fast", "sdk"])
-"""A member that JSON-RPC does not know makes the fast door hand a message on, and means nothing to the SDK."""
+"""A member that JSON-RPC does not know makes the fast path hand a message on, and means nothing to the SDK."""
 
 
 def told(progress: Any = 1, token: str = "$TOKEN", **more: Any) -> str:
@@ -35,7 +35,7 @@ def teller(ledger: Path | str = "/dev/null") -> dict[str, Any]:
     return {"command": sys.executable, "args": ["-S", str(UPSTREAM), str(ledger)]}
 
 
-@pytest.fixture(scope="module", params=DOORS, ids="-".join)
+@pytest.fixture(scope="module", params=CHANNELS, ids="-".join)
 async def talker(
     request: pytest.FixtureRequest, ledger: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Wire]:
@@ -221,12 +221,12 @@ async def test_two_calls_at_once_may_have_the_same_token(talker: Wire) -> None:
         assert [[step["params"]["progress"] for step in steps] for steps in (one, two)] == [[1], [2]]
 
 
-@pytest.mark.parametrize("door", DOORS, ids="-".join)
+@pytest.mark.parametrize("channel", CHANNELS, ids="-".join)
 async def test_a_server_that_ends_after_progress_ends_the_call_with_an_error(
-    door: tuple[str, Any], tmp_path: Path
+    channel: tuple[str, Any], tmp_path: Path
 ) -> None:
     """The caller has the progress and learns that the call may have run."""
-    async with agent_at(door, tmp_path, {"teller": teller()}) as agent:
+    async with agent_at(channel, tmp_path, {"teller": teller()}) as agent:
         await ready(agent)
         exchange = await begun(agent, [told(1), "die"])
         with anyio.fail_after(LIMIT_S):
@@ -237,14 +237,14 @@ async def test_a_server_that_ends_after_progress_ends_the_call_with_an_error(
 
 
 @pytest.mark.long  # starts and ends processes, seconds of it
-@pytest.mark.parametrize("door", DOORS, ids="-".join)
+@pytest.mark.parametrize("channel", CHANNELS, ids="-".join)
 async def test_a_client_that_leaves_between_progress_and_result_cancels_the_call(
-    door: tuple[str, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
+    channel: tuple[str, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The server hears of it, the gateway has nothing to complain of and goes on serving."""
     caplog.set_level(logging.WARNING)
     (ledger := tmp_path / "ledger").touch()
-    async with agent_at(door, tmp_path / "data", {"teller": teller(ledger)}) as agent:
+    async with agent_at(channel, tmp_path / "data", {"teller": teller(ledger)}) as agent:
         await ready(agent)
         exchange = await begun(agent, [told(1)])
         with anyio.fail_after(LIMIT_S):

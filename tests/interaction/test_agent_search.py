@@ -1,4 +1,4 @@
-"""What an agent is shown: the list, the search and the definitions, through every door and in both eras."""
+"""What an agent is shown: the list, the search and the definitions, over every transport and in both eras."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Subscriptions to single resources, met through every door and at servers of both eras: who hears of what, and what
+"""Subscriptions to single resources, over every transport and at servers of both eras: who hears of what, and what
 the servers are asked for that."""
 
 import json
@@ -15,7 +15,7 @@ from agents import META, Agent, Era, StreamAgent
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from test_agent_passthrough import Announcements, listed
-from transports import DOORS, agent_at, in_memory, opened_gateway, over_http, served, settled
+from transports import CHANNELS, agent_at, in_memory, opened_gateway, over_http, served, settled
 
 from smart_mcp_proxy.catalog import ActivityFilter
 from smart_mcp_proxy.gateway import Gateway
@@ -131,13 +131,13 @@ async def ledger(file: Path, *expected: str) -> list[str]:
 
 @pytest.mark.requirement("subscriptions-told")
 @pytest.mark.parametrize("mode", ERAS)
-@pytest.mark.parametrize("door", DOORS, ids="-".join)
+@pytest.mark.parametrize("channel", CHANNELS, ids="-".join)
 @pytest.mark.long
 async def test_a_client_hears_of_what_it_subscribed_to(
-    door: tuple[str, Any], mode: str, file: Path, tmp_path: Path
+    channel: tuple[str, Any], mode: str, file: Path, tmp_path: Path
 ) -> None:
     """By the URI that it used, a burst merged, and of nothing else; after it unsubscribed, of nothing."""
-    async with agent_at(door, tmp_path / "data", {"fx": watched(mode, file)}) as agent:
+    async with agent_at(channel, tmp_path / "data", {"fx": watched(mode, file)}) as agent:
         await listed_resources(agent)
         ear = Ear(agent)
         await ear.open(ONE, LAST)

@@ -82,7 +82,7 @@ async def test_a_toolset_lists_exactly_what_was_found(era: Era, ledger: Path, tm
 async def test_a_toolset_that_another_process_has_dropped_is_served_no_more(
     era: Era, ledger: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not at the fast door either, which has answered calls there."""
+    """Not at the fast path either, which has answered calls there."""
     async with at_gateway(tmp_path, ledger) as (gateway, base, agent):
         toolset = (await found(agent, "new:look", limit=1))["toolset"]
         async with over_http(base, era, path=place(toolset)) as own:

@@ -25,15 +25,15 @@ INTERNAL = -32603
 FAILED = "The gateway failed. Its log says why."
 GOOD_CALLS = 20
 PROGRAM = (sys.executable, "-m", "tests.interaction.planted_bugs", "serve")
-DOORS = [(door, era) for door in ("stdio", "http") for era in ("handshake", "modern")]
+CHANNELS = [(channel, era) for channel in ("stdio", "http") for era in ("handshake", "modern")]
 
 
 @asynccontextmanager
-async def agent_at(door: str, era: Era, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Agent]:
+async def agent_at(channel: str, era: Era, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Agent]:
     """An agent at a gateway with bugs."""
     servers = {"old": odd_server("handshake")}
     async with AsyncExitStack() as stack:
-        if door == "stdio":
+        if channel == "stdio":
             process = await stack.enter_async_context(spawned(tmp_path, servers, program=PROGRAM))
             agent: Agent = await stack.enter_async_context(on_stdio(process, era))
         else:
@@ -74,12 +74,12 @@ def assert_worded(answer: dict[str, Any]) -> None:
 
 
 @pytest.mark.long  # starts and ends processes, seconds of it
-@pytest.mark.parametrize(("door", "era"), DOORS)
+@pytest.mark.parametrize(("channel", "era"), CHANNELS)
 async def test_a_bug_in_one_request_is_that_ones_alone(
-    door: str, era: Era, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    channel: str, era: Era, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """F46: calls beside it are answered, so are later ones in the same session, and the log says what went wrong."""
-    async with agent_at(door, era, tmp_path, monkeypatch) as agent:
+    async with agent_at(channel, era, tmp_path, monkeypatch) as agent:
         good = [await echo(agent, number) for number in range(GOOD_CALLS)]
         bad = await ask_badly(agent)
         good += [await echo(agent, number) for number in range(GOOD_CALLS, 2 * GOOD_CALLS)]
@@ -91,13 +91,13 @@ async def test_a_bug_in_one_request_is_that_ones_alone(
         assert (await agent.request("tools/list"))["result"]["tools"]
         await wait_covered(agent)
         assert not getattr(agent, "strays", [])
-    log = (tmp_path / "stderr.log").read_text() if door == "stdio" else caplog.text
+    log = (tmp_path / "stderr.log").read_text() if channel == "stdio" else caplog.text
     assert log.count(f"KeyError: '{INSIDE}'") >= len(bad)
 
 
-@pytest.mark.parametrize("door", ["network", "broker"])
+@pytest.mark.parametrize("channel", ["network", "broker"])
 async def test_a_bug_behind_rest_or_the_broker_is_that_requests_alone(
-    door: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    channel: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """F46: status 500 with the error object of all others, on a connection that is used again."""
     plant(monkeypatch.setattr)
@@ -109,18 +109,18 @@ async def test_a_bug_behind_rest_or_the_broker_is_that_requests_alone(
         served(gateway) as base,
     ):
         token = (tmp_path / "operator.token").read_text().strip()
-        headers = {"authorization": f"Bearer {token}"} if door == "network" else {}
+        headers = {"authorization": f"Bearer {token}"} if channel == "network" else {}
         async with plain_client(base_url=base, headers=headers) as http:
 
             async def ask(name: str) -> httpx2.Response:
-                if door == "network":
+                if channel == "network":
                     return await http.get(f"/api/v1/servers/{name}")
                 return await http.get(f"/api/mcp/{name}/proxy/status" if name == WORD else CONNECTIONS_PATH)
 
             bad, good = await asyncio.gather(ask(WORD), ask("old"))
             assert (bad.status_code, good.status_code, (await ask("old")).status_code) == (500, 200, 200)
     assert bad.headers["content-type"] == "application/json"
-    told = bad.json() if door == "broker" else bad.json()["error"]
+    told = bad.json() if channel == "broker" else bad.json()["error"]
     assert "The gateway failed." in told["message"]
     assert INSIDE not in bad.text
     assert INSIDE in caplog.text

@@ -495,7 +495,7 @@ def test_a_claim_narrows_the_servers_somebody_reaches() -> None:
     ],
 )
 def test_half_a_configuration_is_refused(settings: dict[str, Any], words: str) -> None:
-    """A door that lets nobody sign in, or everybody, is nothing that anyone meant."""
+    """An endpoint that lets nobody sign in, or everybody, is nothing that anyone meant."""
     with pytest.raises(ConfigError, match=words):
         asks_for_sign_in(Settings(**settings))
 

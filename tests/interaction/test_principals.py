@@ -162,8 +162,8 @@ async def test_what_is_within_the_reach_is_answered(agents: dict[str, HttpAgent]
 
 
 @ERAS
-async def test_both_ways_through_the_door_take_the_same_decision(house: House, era: str) -> None:
-    """A member that JSON-RPC does not know makes the fast door hand a message on; the answers are equal."""
+async def test_both_ways_to_a_call_take_the_same_decision(house: House, era: str) -> None:
+    """A member that JSON-RPC does not know makes the fast path hand a message on; the answers are equal."""
     async with plain_client(timeout=20) as client:
         for name in (*house.tokens, "none", "wrong", "lower"):
             headers = {"authorization": f"Bearer {house.tokens.get(name, 'mcpp_wrong')}"}
@@ -184,7 +184,7 @@ async def _both_ways(
         arguments = {"name": tool, "args": {"entry": 1}}
         if "authorization" in headers and "wrong" not in headers["authorization"]:
             agent = await stack.enter_async_context(over_http(house.base, era, headers))  # type: ignore[arg-type]
-            await agent.call("read_output", key="x")  # from here on the fast door may answer it
+            await agent.call("read_output", key="x")  # from here on the fast path may answer it
         else:
             agent = HttpAgent(era, f"{house.base}/mcp", client)  # type: ignore[arg-type]
         found = []
@@ -324,7 +324,7 @@ async def test_a_token_that_has_ended_opens_nothing(house: House) -> None:
             assert made.secret not in reply.text
 
 
-async def test_on_an_open_door_a_token_still_narrows_its_holder(tmp_path: Path) -> None:
+async def test_on_an_open_endpoint_a_token_still_narrows_its_holder(tmp_path: Path) -> None:
     """Whoever sends none is the machine's own user; one that has ended does not fall back to that."""
     ledger = tmp_path / "ledger"
     ledger.touch()

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.anyio
 
 LIMIT_S = 40
 KEY = "dev.smartmcpproxy/"
-PROXY_DOORS = [("memory", "handshake"), ("memory", "modern"), ("http", "handshake"), ("http", "modern")]
+PROXY_CHANNELS = [("memory", "handshake"), ("memory", "modern"), ("http", "handshake"), ("http", "modern")]
 HELD = {
     "declares": {"prompts": {}, "resources": {}, "tools": {}},
     "prompts": [
@@ -59,7 +59,7 @@ async def proxying(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tu
         yield gateway, base
 
 
-@pytest.fixture(params=PROXY_DOORS, ids="-".join)
+@pytest.fixture(params=PROXY_CHANNELS, ids="-".join)
 async def proxier(request: pytest.FixtureRequest, proxying: tuple[Gateway, str]) -> AsyncIterator[Agent]:
     """An agent that has the tool, when everything is listed."""
     transport, era = request.param
@@ -134,7 +134,7 @@ async def test_info_takes_both_forms_of_a_name(proxier: Agent, path: str) -> Non
 
 
 @pytest.mark.requirement("proxy-call-tool")
-@pytest.mark.seed("tool-call-door")
+@pytest.mark.seed("tool-call-endpoint")
 @pytest.mark.parametrize(
     ("tool", "arguments"),
     [
@@ -179,7 +179,7 @@ async def test_a_call_passes_the_same_gates_as_any_other(proxier: Agent, proxyin
 
 
 @pytest.mark.requirement("proxy-refusals")
-@pytest.mark.seed("capability-errors-door")
+@pytest.mark.seed("capability-errors-endpoint")
 @pytest.mark.seed("disclosure")
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
@@ -243,7 +243,7 @@ async def test_a_resource_that_its_server_has_not_is_its_servers_error(proxier: 
 
 
 @pytest.mark.requirement("proxy-prompts")
-@pytest.mark.seed("prompt-get-door")
+@pytest.mark.seed("prompt-get-endpoint")
 async def test_prompts_are_listed_described_and_got(proxier: Agent) -> None:
     """Under the gateway's names, with their messages whole."""
     assert (await _listed(proxier, "prompt"))[0]["name"] == "shelf__greet"
@@ -266,7 +266,7 @@ async def test_prompts_are_listed_described_and_got(proxier: Agent) -> None:
 
 
 @pytest.mark.requirement("proxy-batch")
-@pytest.mark.seed("batch-door")
+@pytest.mark.seed("batch-endpoint")
 async def test_a_batch_is_answered_item_by_item(proxier: Agent) -> None:
     """In order; what fails fails alone."""
     operations = [

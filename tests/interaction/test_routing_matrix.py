@@ -12,7 +12,7 @@ import pytest
 from agents import Agent, Era
 from test_agent_dynamic import OWN_TOOLS, found, settled
 from test_agent_passthrough import CHANGED, GROWING, LIMIT_S, Announcements, listed
-from transports import DOORS, in_memory, odd_servers, on_stdio, over_http, over_sse, served, spawned
+from transports import CHANNELS, in_memory, odd_servers, on_stdio, over_http, over_sse, served, spawned
 
 from smart_mcp_proxy.gateway.shared.changes import MERGE_S
 
@@ -65,12 +65,12 @@ async def agent_at(
 
 
 @pytest.mark.requirement("servers-changes")
-@pytest.mark.parametrize("door", DOORS, ids="-".join)
+@pytest.mark.parametrize("channel", CHANNELS, ids="-".join)
 async def test_a_servers_change_reaches_every_client_whose_list_it_changes(
-    door: tuple[str, Any], tmp_path: Path
+    channel: tuple[str, Any], tmp_path: Path
 ) -> None:
     """Each change is announced once, outside of any request, and the next list is the new one."""
-    transport, era = door
+    transport, era = channel
     with anyio.fail_after(2 * LIMIT_S):
         async with agent_at(
             transport, era, tmp_path, {"growing": GROWING}, "CALL_TOOL", list_all_below_tokens=100_000

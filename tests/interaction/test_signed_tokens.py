@@ -109,7 +109,7 @@ REFUSED: list[tuple[str, Callable[[Provider], str]]] = [
 async def test_a_token_that_is_not_good_here_opens_nothing(
     base: str, provider: Provider, era: str, why: str, make: Callable[[Provider], str]
 ) -> None:
-    """Twice, so that neither way through the door lets it in; the answer says where to get a good one."""
+    """Twice, so that neither request path lets it in; the answer says where to get a good one."""
     async with plain_client() as client:
         agent = HttpAgent(era, f"{base}/mcp", client)  # type: ignore[arg-type]
         body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "retrieve_tools"}}
@@ -142,7 +142,7 @@ async def test_a_token_that_is_not_good_here_opens_nothing(
 async def test_scopes_and_claims_say_how_far_a_token_reaches(
     base: str, provider: Provider, era: str, changes: dict[str, Any], allowed: set[str]
 ) -> None:
-    """Over both ways through the door: what is let in slowly is known to the fast way the next time."""
+    """Over both request paths: what is let in slowly is known to the fast way the next time."""
     names = [f"{server}:{tool}" for server in ("old", "new") for tool in ("look", "echo", "erase")]
     async with over_http(base, era, bearer(provider.token(**changes))) as agent:  # type: ignore[arg-type]
         for _ in range(2):

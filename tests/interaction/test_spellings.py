@@ -1,6 +1,6 @@
 """Parameters of the gateway's own tools, spelt in the ways that agents and their frameworks spell them.
 
-Each tool: ten spellings of one call that has to answer as the call spelt plainly does, through the fast door and the
+Each tool: ten spellings of one call that has to answer as the call spelt plainly does, through the fast path and the
 SDK. What is passed on to a server arrives as it was sent.
 """
 
@@ -154,7 +154,7 @@ SPELLINGS = [(name, row) for name, (_, _, rows) in ROWS.items() for row in range
 async def liberal(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[tuple[Agent, str]]:
-    """An agent of a gateway with every tool, at the fast door or the SDK's, and the key of an output that was cut."""
+    """An agent of a gateway with every tool, at the fast path or the SDK's, and the key of an output that was cut."""
     folder = tmp_path_factory.mktemp("liberal")
     servers = odd_servers(folder / "ledger")
     file = folder / "servers.json"

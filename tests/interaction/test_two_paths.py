@@ -1,6 +1,6 @@
-"""One message, two ways through the gateway: the fast door and the SDK give the same answer, whatever it says.
+"""One message, two ways through the gateway: the fast path and the SDK give the same answer, whatever it says.
 
-A member that JSON-RPC does not know makes the fast door hand a message on, and means nothing to the SDK.
+A member that JSON-RPC does not know makes the fast path hand a message on, and means nothing to the SDK.
 """
 
 import json
@@ -199,7 +199,7 @@ async def test_texts_that_a_generator_of_values_never_writes_have_one_answer(
 
 @pytest.mark.parametrize("change", HEADER_CHANGES, ids=str)
 async def test_headers_have_one_answer(wire: Wire, change: dict[str, Any]) -> None:
-    """The fast door reads as few of them as the SDK does, and in the same way."""
+    """The fast path reads as few of them as the SDK does, and in the same way."""
     if not isinstance(wire, HttpWire):
         pytest.skip("a pipe has no headers")
     session = wire.session

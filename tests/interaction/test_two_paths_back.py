@@ -1,6 +1,6 @@
-"""One answer of a server, two ways back to the client: the fast door and the SDK pass on the same, whatever it says.
+"""One answer of a server, two ways back to the client: the fast path and the SDK pass on the same, whatever it says.
 
-Where Python's readers or the SDK's writer give up, the SDK's way says so, and the fast door, which reads nothing that
+Where Python's readers or the SDK's writer give up, the SDK's way says so, and the fast path, which reads nothing that
 it only passes on, passes it on. Those are the only differences, and they are listed here.
 """
 
@@ -114,7 +114,7 @@ def structured(answer: Any) -> Any:
 async def test_what_the_sdk_cannot_pass_on_is_an_error_there_and_the_connection_lives(
     talker: Wire, literal: str
 ) -> None:
-    """The fast door passes it on as the server said it."""
+    """The fast path passes it on as the server said it."""
     digits = sys.get_int_max_str_digits()
     sys.set_int_max_str_digits(0)  # of this client, which is no stricter than others
     try:

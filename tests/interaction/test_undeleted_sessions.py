@@ -120,7 +120,7 @@ async def test_an_ended_session_is_freed_without_a_collection(
         assert own in (OPEN, OPEN + 1)
 
 
-class Door:
+class Endpoint:
     """A client that opens session after session, each on a connection of its own.
 
     Args:
@@ -193,9 +193,9 @@ async def test_twenty_five_thousand_undeleted_sessions_take_bounded_memory(tmp_p
     Of processor time: what else runs on the machine is not the collector's doing.
     """
     async with gateway_process(tmp_path) as (pid, port, pauses):
-        door, sizes_kb = Door(port), [resident_kb(pid)]
+        endpoint, sizes_kb = Endpoint(port), [resident_kb(pid)]
         for number in range(1, WARM_UP_SESSIONS + SESSIONS + 1):
-            door.visit()
+            endpoint.visit()
             if number % WARM_UP_SESSIONS == 0:
                 sizes_kb.append(resident_kb(pid))
         await asyncio.sleep(5)  # idle, it collects thoroughly

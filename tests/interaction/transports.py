@@ -1,4 +1,4 @@
-"""The gateway's doors, each opened the way an agent finds it."""
+"""The gateway's transports, each opened as an agent does."""
 
 import asyncio
 import contextlib
@@ -34,7 +34,7 @@ SETTLED_S = 60
 LONGEST_LINE_BYTES = 64 * 1024 * 1024
 ENVIRON = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/"), "LANG": "C.UTF-8"}
 
-DOORS = [
+CHANNELS = [
     ("memory", "handshake"),
     ("memory", "modern"),
     ("stdio", "handshake"),
@@ -230,10 +230,10 @@ async def settled(data_dir: Path, servers: Mapping[str, Any], **settings: Any) -
 
 @asynccontextmanager
 async def agent_at(
-    door: tuple[str, Any], data_dir: Path, servers: Mapping[str, Any], passed: str | None = None
+    channel: tuple[str, Any], data_dir: Path, servers: Mapping[str, Any], passed: str | None = None
 ) -> AsyncIterator[Agent]:
-    """An agent at a door of a gateway of its own in front of these servers, one of them passed through if named."""
-    transport, era = door
+    """An agent of a gateway of its own in front of these servers, one of them passed through if named."""
+    transport, era = channel
     async with AsyncExitStack() as stack:
         if transport == "stdio":
             options = () if passed is None else ("--passthrough", passed)

@@ -58,7 +58,7 @@ class Wire(ABC):
         return next(self._ids)
 
     async def greet(self) -> None:
-        """Opens the session and makes one good call, after which the fast door is open."""
+        """Opens the session and makes one good call, after which the fast path is open."""
         await self.tell(json.dumps({"jsonrpc": "2.0", "id": 0, **opening(self.era)}).encode())
         if self.era == "handshake":
             await self.send(b'{"jsonrpc":"2.0","method":"notifications/initialized"}')
@@ -69,7 +69,7 @@ class Wire(ABC):
         await self.assert_well()
 
     async def assert_well(self) -> None:
-        """Makes two good calls: one that the fast door can answer and one for the SDK."""
+        """Makes two good calls: one that the fast path can answer and one for the SDK."""
         for member in (b"{", b'{"unknown":1,'):
             request_id = self.next_id()
             call = member + call_text(self.era, request_id, "old:echo", {"text": "light"})[1:]

@@ -8,29 +8,31 @@ import pytest
 from upstream_fakes import fake_config
 
 from smart_mcp_proxy.upstream.opening import Opening
-from smart_mcp_proxy.upstream.protocol.session import LinkEvent
-from smart_mcp_proxy.upstream.stdio.stdio import StdioLink, open_stdio
+from smart_mcp_proxy.upstream.protocol.session import SessionEvent
+from smart_mcp_proxy.upstream.stdio.stdio import StdioSession, open_stdio
 
-OpenFake = Callable[..., Awaitable[StdioLink]]
+OpenFake = Callable[..., Awaitable[StdioSession]]
 
 
 @pytest.fixture
-def events() -> list[LinkEvent]:
-    """What the link reported."""
+def events() -> list[SessionEvent]:
+    """What the session reported."""
     return []
 
 
 @pytest.fixture
-async def open_fake(events: list[LinkEvent]) -> AsyncIterator[OpenFake]:
+async def open_fake(events: list[SessionEvent]) -> AsyncIterator[OpenFake]:
     """Opens links to the raw server, closed at the end of the test."""
-    links: list[StdioLink] = []
+    links: list[StdioSession] = []
 
-    async def open_one(mode: str = "handshake", *, limit: int = 16 << 20, era: Any = None, **changes: Any) -> StdioLink:
+    async def open_one(
+        mode: str = "handshake", *, limit: int = 16 << 20, era: Any = None, **changes: Any
+    ) -> StdioSession:
         config, environ = fake_config(mode, **changes), dict(os.environ)
-        link = await open_stdio(Opening(config, events.append, era, environ=environ, max_message_bytes=limit))
-        links.append(link)
-        return link
+        session = await open_stdio(Opening(config, events.append, era, environ=environ, max_message_bytes=limit))
+        links.append(session)
+        return session
 
     yield open_one
-    for link in links:
-        await link.close()
+    for session in links:
+        await session.close()

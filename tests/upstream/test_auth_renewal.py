@@ -86,11 +86,11 @@ async def test_a_token_is_renewed_before_it_ends_while_calls_go_on(sign_ins: Sig
     """No call waits or fails; the next one carries the new token, and the resource is named again."""
     server.provider.lifetime_s = 4
     first = await sign_in(sign_ins, server)
-    async with linked(sign_ins, server) as link:
-        await call(link)
+    async with linked(sign_ins, server) as session:
+        await call(session)
         await server.until(lambda: bool(server.refreshes))
         await server.until(lambda: len(server.provider.access_tokens) == 1)
-        assert b"somebody" in await call(link)
+        assert b"somebody" in await call(session)
         token = server.wire[-1].headers["authorization"].removeprefix("Bearer ")
         assert token != first.access_token
     assert server.refreshes[0].form["resource"] == server.url
@@ -102,11 +102,11 @@ async def test_a_token_that_ended_while_the_computer_slept_is_renewed_before_the
 ) -> None:
     """F62: the old one is not even sent, and calls that come together renew it once."""
     await sign_in(sign_ins, server)
-    async with linked(sign_ins, server) as link:
-        await call(link)
+    async with linked(sign_ins, server) as session:
+        await call(session)
         old = server.wire[-1].headers["authorization"]
         clock.ahead_s = 8 * 3600
-        answers = await asyncio.gather(*(call(link) for _ in range(5)))
+        answers = await asyncio.gather(*(call(session) for _ in range(5)))
         assert all(b"somebody" in answer for answer in answers)
         sent = [seen.headers["authorization"] for seen in server.wire if b"tools/call" in seen.body]
         assert (sent.count(old), len(sent), len(server.refreshes)) == (1, 6, 1)
@@ -117,10 +117,10 @@ async def test_a_token_that_is_refused_is_renewed_once_and_the_call_succeeds(
 ) -> None:
     """Many calls that are refused at the same time share one renewal."""
     got = await sign_in(sign_ins, server)
-    async with linked(sign_ins, server) as link:
+    async with linked(sign_ins, server) as session:
         clock.ahead_s = 60
         del server.provider.access_tokens[got.access_token]
-        assert all(b"somebody" in text for text in await asyncio.gather(*(call(link) for _ in range(20))))
+        assert all(b"somebody" in text for text in await asyncio.gather(*(call(session) for _ in range(20))))
     assert len(server.refreshes) == 1
 
 
@@ -129,12 +129,12 @@ async def test_a_server_that_refuses_every_token_is_not_stormed(
 ) -> None:
     """One renewal, then the error says to sign in; the next call does not renew again."""
     await sign_in(sign_ins, server)
-    async with linked(sign_ins, server) as link:
+    async with linked(sign_ins, server) as session:
         clock.ahead_s = 60
         server.answers["/mcp"] = lambda _: (401, {})
         for _ in range(3):
             with pytest.raises(UpstreamAuthError, match="HTTP 401") as caught:
-                await call(link)
+                await call(session)
             assert caught.value.hint == "Sign in with: mcpproxy server login web"
     assert len(server.refreshes) == 1
 
@@ -144,12 +144,12 @@ async def test_a_revoked_sign_in_ends_the_session_and_is_not_tried_again(
 ) -> None:
     """invalid_grant: the session says who can help, and no later connection asks the authorization server again."""
     got = await sign_in(sign_ins, server)
-    async with linked(sign_ins, server) as link:
+    async with linked(sign_ins, server) as session:
         server.provider.refresh_tokens.clear()
         del server.provider.access_tokens[got.access_token]
         clock.ahead_s = 60
         with pytest.raises(UpstreamAuthError, match=r"was not renewed \(invalid_grant\)") as caught:
-            await call(link)
+            await call(session)
         assert caught.value.hint == "Sign in with: mcpproxy server login web"
     clock.ahead_s = 7200
     for _ in range(3):
@@ -162,10 +162,10 @@ async def test_a_sign_in_that_ends_while_nobody_calls_ends_the_session(sign_ins:
     """The renewal ahead of time finds it revoked: the session is over with that reason, not with the next call."""
     server.provider.lifetime_s = 4
     await sign_in(sign_ins, server)
-    async with linked(sign_ins, server) as link:
+    async with linked(sign_ins, server) as session:
         server.provider.refresh_tokens.clear()
         with anyio.fail_after(20):
-            end = await link.wait_closed()
+            end = await session.wait_closed()
     assert isinstance(end, UpstreamAuthError)
     assert "invalid_grant" in end.message
 
@@ -231,14 +231,14 @@ async def test_another_process_renews_and_signs_out(
     retried: list[str] = []
     watching = asyncio.get_running_loop().create_task(sign_ins.watch(retried.append))
     other = SignIns(tmp_path)
-    async with linked(sign_ins, server) as link:
+    async with linked(sign_ins, server) as session:
         fresh = await sign_in(other, server)
         with anyio.fail_after(10):
             while server.wire[-1].headers.get("authorization") != f"Bearer {fresh.access_token}":
-                await call(link)
+                await call(session)
         await other.sign_out(server.config())
         with anyio.fail_after(10):
-            end = await link.wait_closed()
+            end = await session.wait_closed()
         assert isinstance(end, UpstreamAuthError)
         assert "signed out" in end.message
     watching.cancel()

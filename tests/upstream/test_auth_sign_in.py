@@ -49,11 +49,11 @@ async def sign_in(sign_ins: SignIns, server: Guarded, person: Person | None = No
 async def call(sign_ins: SignIns, server: Guarded, **changes: Any) -> bytes:
     """The result of one call with the stored sign-in."""
     async with Connector(sign_ins=sign_ins) as dial:
-        link = await dial(server.config(**changes), environ={}, era=None, on_event=lambda _: None)
+        session = await dial(server.config(**changes), environ={}, era=None, on_event=lambda _: None)
         try:
-            return (await link.request("tools/call", {"name": "whoami", "arguments": {}}, timeout_s=10)).text
+            return (await session.request("tools/call", {"name": "whoami", "arguments": {}}, timeout_s=10)).text
         finally:
-            await link.close()
+            await session.close()
 
 
 async def test_a_person_signs_in_and_the_gateway_calls_with_the_token(sign_ins: SignIns, server: Guarded) -> None:

@@ -45,15 +45,15 @@ async def test_what_a_request_lacks_is_said_and_asked_for_by_the_next_sign_in(si
     async with guarded() as server:
         assert await asked_scope(sign_ins, server) == "tools:read"
         server.demand("tools:write", of=CALL)
-        async with linked(sign_ins, server) as link:
+        async with linked(sign_ins, server) as session:
             for _ in range(2):
                 with pytest.raises(UpstreamAuthError) as caught:
-                    await call(link)
+                    await call(session)
                 assert (caught.value.message, caught.value.hint) == (MESSAGE, HINT)
-                assert b"whoami" in (await link.request("tools/list", {}, timeout_s=10)).text
+                assert b"whoami" in (await session.request("tools/list", {}, timeout_s=10)).text
         assert await asked_scope(sign_ins, server) == "tools:read tools:write"
-        async with linked(sign_ins, server) as link:
-            assert b"somebody" in await call(link)
+        async with linked(sign_ins, server) as session:
+            assert b"somebody" in await call(session)
         assert await asked_scope(sign_ins, server) == "tools:read tools:write"
         await sign_ins.sign_out(server.config())
         assert await asked_scope(sign_ins, server) == "tools:read"
@@ -73,17 +73,17 @@ async def test_a_json_body_does_not_hide_what_a_request_lacks(sign_ins: SignIns,
         await asked_scope(sign_ins, server)
         challenge = 'Bearer error="insufficient_scope", scope="tools:write"'
         server.answers["/mcp"] = lambda seen: (403, body, challenge) if CALL in seen.body else None
-        async with linked(sign_ins, server) as link:
+        async with linked(sign_ins, server) as session:
             with pytest.raises(UpstreamAuthError) as caught:
-                await call(link)
+                await call(session)
             assert (caught.value.message, caught.value.hint) == (MESSAGE, HINT)
         server.answers.clear()
         assert await asked_scope(sign_ins, server) == "tools:read tools:write"
         invalid = {"error": "invalid_token", "error_description": "it has expired"}
-        async with linked(sign_ins, server) as link:
+        async with linked(sign_ins, server) as session:
             server.answers["/mcp"] = lambda seen: (401, invalid, "Bearer") if CALL in seen.body else None
             with pytest.raises(UpstreamAuthError, match=r"HTTP 401|signed in"):
-                await call(link)
+                await call(session)
 
 
 async def test_the_older_transport_says_it_too(sign_ins: SignIns) -> None:
@@ -92,12 +92,12 @@ async def test_the_older_transport_says_it_too(sign_ins: SignIns) -> None:
         changes: dict[str, Any] = {"transport": "sse", "oauth": {"scopes": ["tools:read"]}}
         assert await asked_scope(sign_ins, server, **changes) == "tools:read"
         server.demand("tools:write", of=CALL)
-        async with linked(sign_ins, server, **changes) as link:
+        async with linked(sign_ins, server, **changes) as session:
             for _ in range(2):
                 with pytest.raises(UpstreamAuthError) as caught:
-                    await call(link)
+                    await call(session)
                 assert (caught.value.message, caught.value.hint) == (MESSAGE, HINT)
-                assert b"whoami" in (await link.request("tools/list", {}, timeout_s=10)).text
+                assert b"whoami" in (await session.request("tools/list", {}, timeout_s=10)).text
         assert await asked_scope(sign_ins, server, **changes) == "tools:read tools:write"
 
 
@@ -108,9 +108,9 @@ async def test_what_is_lacking_comes_on_top_of_configured_scopes_and_outlives_a_
         configured = {"oauth": {"scopes": ["tools:read"]}}
         await asked_scope(sign_ins, server, **configured)
         server.demand("tools:write", of=CALL)
-        async with linked(sign_ins, server, **configured) as link:
+        async with linked(sign_ins, server, **configured) as session:
             with pytest.raises(UpstreamAuthError):
-                await call(link)
+                await call(session)
             await server.until(lambda: bool(server.refreshes))
         assert await asked_scope(sign_ins, server, **configured) == "tools:read tools:write"
 
@@ -124,9 +124,9 @@ async def test_a_program_asks_for_what_was_lacking_by_itself_the_next_time(sign_
         server.answers["/mcp"] = lambda seen: (
             (403, {}, 'Bearer error="insufficient_scope", scope="tools:admin"') if CALL in seen.body else None
         )
-        async with linked(sign_ins, server, oauth=oauth) as link:
+        async with linked(sign_ins, server, oauth=oauth) as session:
             with pytest.raises(UpstreamAuthError, match="tools:admin"):
-                await call(link)
+                await call(session)
             await server.until(lambda: "tools:admin" in server.asked("/token")[-1].form.get("scope", ""))
 
 
@@ -161,10 +161,10 @@ async def test_a_server_that_wants_ever_more_does_not_stand_in_the_way_of_a_sign
         server.answers["/mcp"] = lambda seen: (
             (403, {}, f'Bearer error="insufficient_scope", scope="{next(wanted)}"') if CALL in seen.body else None
         )
-        async with linked(sign_ins, server) as link:
+        async with linked(sign_ins, server) as session:
             for _ in range(40):
                 with pytest.raises(UpstreamError):
-                    await call(link)
+                    await call(session)
         assert file.stat().st_size < size + 4_000
         with pytest.raises(UpstreamAuthError, match="scopes are not valid"):
             await asked_scope(sign_ins, server)

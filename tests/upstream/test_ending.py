@@ -38,16 +38,16 @@ class Slow:
 
 async def test_a_refusal_while_the_server_is_asked_is_asked_about_again() -> None:
     """The answer may be older than the refusal; many refusals meanwhile are asked about once."""
-    link: Any = Slow()
-    ending = Ending("fake", link)
+    session: Any = Slow()
+    ending = Ending("fake", session)
     try:
         with anyio.fail_after(20):
             ending.doubt()
-            await link.is_asked.wait()
+            await session.is_asked.wait()
             for _ in range(10):
                 ending.doubt()
-            link.may_answer.set()
+            session.may_answer.set()
             assert isinstance(await ending.wait(), UpstreamAuthError)
-        assert link.asked == 2
+        assert session.asked == 2
     finally:
         ending.close()

@@ -15,7 +15,7 @@ from smart_mcp_proxy.telemetry import secrets_hidden
 from smart_mcp_proxy.upstream.http.raw_http import open_raw_http
 from smart_mcp_proxy.upstream.http_failures import words_of
 from smart_mcp_proxy.upstream.opening import Opening
-from smart_mcp_proxy.upstream.protocol.session import Link
+from smart_mcp_proxy.upstream.protocol.session import UpstreamSession
 
 pytestmark = pytest.mark.anyio
 
@@ -67,8 +67,8 @@ OTHERS: dict[str, Body] = {
 
 
 @asynccontextmanager
-async def linked(status: int, body: Body, **headers: str) -> AsyncIterator[Link]:
-    """A link to a server that answers every call with this status and body."""
+async def linked(status: int, body: Body, **headers: str) -> AsyncIterator[UpstreamSession]:
+    """A session to a server that answers every call with this status and body."""
 
     async def refuse(request: RawRequest, answer: RawAnswer) -> None:
         said = body(request.id)
@@ -76,17 +76,17 @@ async def linked(status: int, body: Body, **headers: str) -> AsyncIterator[Link]
 
     async with raw_served(RawServer("modern", refuse)) as server:
         config = ServerConfig(name="web", transport="http", url=server.url)
-        link = await open_raw_http(Opening(config, lambda _: None, "modern", max_message_bytes=1 << 20))
+        session = await open_raw_http(Opening(config, lambda _: None, "modern", max_message_bytes=1 << 20))
         try:
-            yield link
+            yield session
         finally:
-            await link.close()
+            await session.close()
 
 
-async def failure(link: Link) -> UpstreamError:
+async def failure(session: UpstreamSession) -> UpstreamError:
     """The error that a call ends with."""
     with pytest.raises(UpstreamError) as caught:
-        await link.request("tools/call", {"name": "x", "arguments": {}}, timeout_s=30)
+        await session.request("tools/call", {"name": "x", "arguments": {}}, timeout_s=30)
     return caught.value
 
 
@@ -94,8 +94,8 @@ async def failure(link: Link) -> UpstreamError:
 @pytest.mark.parametrize("body", OTHERS.values(), ids=OTHERS)
 async def test_a_status_outlives_every_body_that_is_no_whole_answer(body: Body, status: int) -> None:
     """It is not known whether the call was carried out, and the breaker counts what the status says."""
-    async with linked(status, body) as link:
-        error = await failure(link)
+    async with linked(status, body) as session:
+        error = await failure(session)
     assert (error.data, error.answer) == ({"http_status": status}, None)
     assert error.delivery == "unknown"
     assert f"answered with HTTP {status}" in error.message
@@ -107,8 +107,8 @@ async def test_a_status_outlives_every_body_that_is_no_whole_answer(body: Body, 
 @pytest.mark.parametrize("body", WHOLE.values(), ids=WHOLE)
 async def test_a_whole_json_rpc_answer_is_the_servers_error_under_every_status(body: Body, status: int) -> None:
     """With the id of the request and an integer for its code."""
-    async with linked(status, body) as link:
-        error = await failure(link)
+    async with linked(status, body) as session:
+        error = await failure(session)
     assert error.answer is not None
     assert (error.answer.code, error.answer.message) == (-32050, "the words")
     assert error.delivery == "executed"
@@ -116,8 +116,8 @@ async def test_a_whole_json_rpc_answer_is_the_servers_error_under_every_status(b
 
 async def test_a_server_that_wants_a_pause_is_a_rate_limit() -> None:
     """With the seconds that it names."""
-    async with linked(429, OTHERS["an interface's error"], Retry_After="7") as link:
-        error = await failure(link)
+    async with linked(429, OTHERS["an interface's error"], Retry_After="7") as session:
+        error = await failure(session)
     assert (error.error_code, error.http_status, error.retry_after_s) == ("rate_limited", 429, 7)
     assert error.to_dict()["retry_after_s"] == 7
 
@@ -125,8 +125,8 @@ async def test_a_server_that_wants_a_pause_is_a_rate_limit() -> None:
 @pytest.mark.parametrize("body", OTHERS.values(), ids=OTHERS)
 async def test_a_sign_in_that_is_refused_stays_one(body: Body) -> None:
     """Whatever JSON comes with a 401."""
-    async with linked(401, body, WWW_Authenticate='Bearer error="invalid_token"') as link:
-        error = await failure(link)
+    async with linked(401, body, WWW_Authenticate='Bearer error="invalid_token"') as session:
+        error = await failure(session)
     assert isinstance(error, UpstreamAuthError)
     assert (error.data, error.delivery) == ({"http_status": 401}, "not_sent")
 
@@ -136,10 +136,10 @@ async def test_a_sign_in_that_is_refused_stays_one(body: Body) -> None:
 )
 async def test_what_a_body_says_to_people_is_told(name: str) -> None:
     """As the server's words, one short line without the secrets in use."""
-    async with linked(403, OTHERS[name]) as link:
+    async with linked(403, OTHERS[name]) as session:
         with secrets_hidden(["the words"]):
-            assert (await failure(link)).said == "[hidden]"
-        error = await failure(link)
+            assert (await failure(session)).said == "[hidden]"
+        error = await failure(session)
     assert error.message == "Server 'web' answered with HTTP 403 Forbidden: the words"
     assert words_of(json.dumps({"message": "a\n" * 1_000}).encode()) == ("a " * 150)
     assert words_of(json.dumps({"message": ["a"], "detail": " "}).encode()) == ""
@@ -154,9 +154,9 @@ async def test_a_body_that_does_not_come_does_not_hide_the_status() -> None:
 
     async with raw_served(RawServer("modern", stall)) as server:
         config = ServerConfig(name="web", transport="http", url=server.url)
-        link = await open_raw_http(Opening(config, lambda _: None, "modern", max_message_bytes=1 << 20))
+        session = await open_raw_http(Opening(config, lambda _: None, "modern", max_message_bytes=1 << 20))
         try:
-            error = await failure(link)
+            error = await failure(session)
         finally:
-            await link.close()
+            await session.close()
     assert error.message == "Server 'web' answered with HTTP 403 Forbidden."

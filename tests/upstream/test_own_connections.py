@@ -33,10 +33,10 @@ from smart_mcp_proxy.upstream.per_client import LISTINGS, OwnConnection, OwnConn
 from smart_mcp_proxy.upstream.protocol.codec import Envelope
 from smart_mcp_proxy.upstream.protocol.server_requests import _GONE, Conversation
 from smart_mcp_proxy.upstream.protocol.session import (
-    Link,
     OnEvent,
     Peer,
     ToolsChanged,
+    UpstreamSession,
     lost_error,
     rpc_error,
     timeout_error,
@@ -82,7 +82,7 @@ class FakeSide:
         self.heard.append((params["data"], str(line.client) if line is not None else None))
 
 
-class FakeLink:
+class FakeSession:
     """A session that is asked by its test."""
 
     protocol_version, server_info = "2025-11-25", "fake"
@@ -129,17 +129,17 @@ class Opener:
     """Opens fake sessions, as many as are asked for."""
 
     def __init__(self) -> None:
-        self.links: list[FakeLink] = []
+        self.links: list[FakeSession] = []
         self.events: list[OnEvent] = []
         self.peers: list[Peer] = []
         self.era: Era = "handshake"
         self.error: UpstreamError | None = None
 
-    async def __call__(self, config: ServerConfig, era: Era | None, on_event: OnEvent, peer: Peer) -> Link:
+    async def __call__(self, config: ServerConfig, era: Era | None, on_event: OnEvent, peer: Peer) -> UpstreamSession:
         assert era == "handshake"
         if self.error is not None:
             raise self.error
-        self.links.append(FakeLink(self.era))
+        self.links.append(FakeSession(self.era))
         self.events.append(on_event)
         self.peers.append(peer)
         return self.links[-1]
@@ -173,7 +173,7 @@ async def test_a_client_has_one_session_however_many_of_its_requests_ask_for_it_
         assert first is second is not third
         assert len(opener.links) == len(own) == 2
         assert own.find("a") is first and own.find("c") is None
-    assert all(link.is_closed for link in opener.links)
+    assert all(session.is_closed for session in opener.links)
 
 
 async def test_a_session_that_ends_makes_room_for_the_next_one() -> None:
@@ -253,12 +253,14 @@ async def test_where_all_places_are_taken_the_session_that_was_idle_longest_make
 async def test_after_a_stop_no_session_is_opened_until_the_server_starts_again() -> None:
     """A call that comes in the middle of it is told, and was not sent."""
     opener = Opener()
-    links: list[FakeLink] = []
+    links: list[FakeSession] = []
 
-    async def open_link(config: ServerConfig, *, peer: Peer | None = None, on_event: OnEvent, **_: Any) -> Link:
+    async def open_session(
+        config: ServerConfig, *, peer: Peer | None = None, on_event: OnEvent, **_: Any
+    ) -> UpstreamSession:
         if peer is not None:
             return await opener(config, "handshake", on_event, peer)
-        links.append(FakeLink())
+        links.append(FakeSession())
         return links[-1]
 
     upstream = Upstream(
@@ -266,7 +268,7 @@ async def test_after_a_stop_no_session_is_opened_until_the_server_starts_again()
         environ={},
         on_change=lambda status: None,
         on_tools_changed=lambda name: None,
-        open_link=open_link,
+        open_session=open_session,
         start_gate=asyncio.Semaphore(1),
     )
     own = upstream.own
@@ -332,12 +334,12 @@ async def test_a_list_that_changes_whenever_it_is_read_is_given_up() -> None:
     opener = Opener()
     async with pool(opener) as own, own.used_by("a", FakeSide()) as connection:
         assert connection is not None
-        link = opener.links[0]
-        link.on_listed = lambda: opener.events[0](ToolsChanged())
+        session = opener.links[0]
+        session.on_listed = lambda: opener.events[0](ToolsChanged())
         with anyio.fail_after(20), pytest.raises(UpstreamError, match="does not hold still") as given_up:
             await connection.listing("tools")
-        assert given_up.value.delivery == "not_sent" and link.sent.count("tools/list") == LISTINGS
-        link.on_listed = lambda: None
+        assert given_up.value.delivery == "not_sent" and session.sent.count("tools/list") == LISTINGS
+        session.on_listed = lambda: None
         assert await connection.listing("tools") is connection.known("tools")
 
 
@@ -346,15 +348,15 @@ async def test_of_many_changes_of_its_roots_a_server_that_does_not_read_is_told_
     opener = Opener()
     async with pool(opener) as own, own.used_by("a", FakeSide()) as connection:
         assert connection is not None
-        link = opener.links[0]
-        link.may_notify.clear()
+        session = opener.links[0]
+        session.may_notify.clear()
         for _ in range(100):
             connection.roots_changed()
             await anyio.lowlevel.checkpoint()
-        assert link.sent == ["notifications/roots/list_changed"]
-        link.may_notify.set()
+        assert session.sent == ["notifications/roots/list_changed"]
+        session.may_notify.set()
         with anyio.fail_after(20):
-            while len(link.sent) < 2:
+            while len(session.sent) < 2:
                 connection.roots_changed()
                 await anyio.lowlevel.checkpoint()
 
@@ -380,14 +382,14 @@ async def test_a_list_is_fetched_once_and_again_when_the_server_says_that_it_cha
     opener = Opener()
     async with pool(opener) as own, own.used_by("a", FakeSide()) as connection:
         assert connection is not None
-        link = opener.links[0]
+        session = opener.links[0]
         first = await connection.listing("tools")
         assert await connection.listing("tools") is first is connection.known("tools")
         opener.events[0](ToolsChanged())
         assert connection.known("tools") is None
-        link.tools = []
+        session.tools = []
         assert (await connection.listing("tools")).definitions == ()
-        assert link.sent.count("tools/list") == 2
+        assert session.sent.count("tools/list") == 2
         assert (await connection.listing("prompts")).definitions == ()  # it declares none
 
 
@@ -547,7 +549,7 @@ async def test_an_answer_reaches_a_process_whose_input_was_full_when_the_user_ga
     side, gate = FakeSide(), tmp_path / "gate"
     os.mkfifo(gate)
     conversation = Conversation("fake", side)
-    link = await open_stdio(
+    session = await open_stdio(
         Opening(
             fake_config(args=("-S", "-E", "-c", SLOW_READER, str(gate))),
             lambda event: None,
@@ -558,9 +560,9 @@ async def test_an_answer_reaches_a_process_whose_input_was_full_when_the_user_ga
     )
     try:
         with anyio.fail_after(20):
-            call = asyncio.create_task(link.request("tools/call", {}, timeout_s=20))
+            call = asyncio.create_task(session.request("tools/call", {}, timeout_s=20))
             await side.is_asked.wait()
-            await link.notify("notifications/big", {"text": "x" * (1 << 20)})
+            await session.notify("notifications/big", {"text": "x" * (1 << 20)})
             side.may_answer.set()
             while conversation._questions:
                 await anyio.lowlevel.checkpoint()
@@ -568,7 +570,7 @@ async def test_an_answer_reaches_a_process_whose_input_was_full_when_the_user_ga
             await asyncio.to_thread(gate.write_text, "go")
             assert json.loads((await call).text) == {"answer": {"line": None}}
     finally:
-        await link.close()
+        await session.close()
         await conversation.close()
 
 
@@ -664,7 +666,7 @@ async def test_the_deadline_of_a_request_stands_still_while_its_client_is_asked(
     opener, side = Opener(), FakeSide()
     async with pool(opener) as own, own.used_by("a", side) as connection:
         assert connection is not None
-        link, peer = opener.links[0], opener.peers[0]
+        session, peer = opener.links[0], opener.peers[0]
         is_replied = asyncio.Event()
 
         async def replied(reply: Mapping[str, Any]) -> None:
@@ -685,11 +687,11 @@ async def test_the_deadline_of_a_request_stands_still_while_its_client_is_asked(
                 await asyncio.Event().wait()
             side.may_answer.set()
 
-        link.reply = ask_first
+        session.reply = ask_first
         async with asyncio.TaskGroup() as group:
             group.create_task(answer_late())
             assert (await connection.request("tools/call", {}, FakeLine("a"), timeout_s=0.1)).text == b"{}"
-        link.reply = hang
+        session.reply = hang
         with pytest.raises(UpstreamTimeoutError, match=r"within 0\.1 s"):
             await connection.request("tools/call", {}, FakeLine("a"), timeout_s=0.1)
 
@@ -717,7 +719,7 @@ async def test_over_http_a_question_goes_to_the_very_request_that_it_came_with()
         async def expanded() -> ServerConfig:
             return config
 
-        async def opened(config: ServerConfig, era: Era | None, on_event: OnEvent, peer: Peer) -> Link:
+        async def opened(config: ServerConfig, era: Era | None, on_event: OnEvent, peer: Peer) -> UpstreamSession:
             return await dialer(config, environ=dict(os.environ), era=era, on_event=on_event, peer=peer)
 
         own = OwnConnections(lambda: config, expanded, opened)

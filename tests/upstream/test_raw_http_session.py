@@ -19,9 +19,9 @@ from smart_mcp_proxy.errors import RequestError, UpstreamAuthError, UpstreamErro
 from smart_mcp_proxy.models import Progress
 from smart_mcp_proxy.servers import Limits, ServerConfig
 from smart_mcp_proxy.upstream import Connector
-from smart_mcp_proxy.upstream.http.raw_http import RawHttpLink, open_raw_http
+from smart_mcp_proxy.upstream.http.raw_http import RawHttpSession, open_raw_http
 from smart_mcp_proxy.upstream.opening import Opening
-from smart_mcp_proxy.upstream.protocol.session import LinkEvent, LogLine, ToolsChanged
+from smart_mcp_proxy.upstream.protocol.session import LogLine, SessionEvent, ToolsChanged
 
 pytestmark = pytest.mark.anyio
 
@@ -56,18 +56,18 @@ def config(url: str, **changes: Any) -> ServerConfig:
 
 
 @pytest.fixture
-async def open_web(events: list[LinkEvent]) -> AsyncIterator[Any]:
+async def open_web(events: list[SessionEvent]) -> AsyncIterator[Any]:
     """Opens links, closed at the end of the test."""
-    links: list[RawHttpLink] = []
+    links: list[RawHttpSession] = []
 
-    async def open_one(url: str, *, era: Any = None, limit: int = 16 << 20, **changes: Any) -> RawHttpLink:
-        link = await open_raw_http(Opening(config(url, **changes), events.append, era, max_message_bytes=limit))
-        links.append(link)
-        return link
+    async def open_one(url: str, *, era: Any = None, limit: int = 16 << 20, **changes: Any) -> RawHttpSession:
+        session = await open_raw_http(Opening(config(url, **changes), events.append, era, max_message_bytes=limit))
+        links.append(session)
+        return session
 
     yield open_one
-    for link in links:
-        await link.close()
+    for session in links:
+        await session.close()
 
 
 @pytest.fixture
@@ -81,9 +81,9 @@ async def serve() -> AsyncIterator[Any]:
         yield start
 
 
-async def call(link: RawHttpLink, name: str, timeout_s: float = 30, **arguments: Any) -> Any:
+async def call(session: RawHttpSession, name: str, timeout_s: float = 30, **arguments: Any) -> Any:
     """The text of a tool's first content block."""
-    text = (await link.request("tools/call", {"name": name, "arguments": arguments}, timeout_s=timeout_s)).text
+    text = (await session.request("tools/call", {"name": name, "arguments": arguments}, timeout_s=timeout_s)).text
     return json.loads(text)["content"][0]["text"]
 
 
@@ -98,17 +98,19 @@ async def echo(request: RawRequest, answer: RawAnswer) -> None:
 @ERAS
 async def test_a_call_arrives_in_both_eras(open_web, url, era):
     """The era is negotiated, or remembered."""
-    link = await open_web(url, era=era)
-    assert (link.era, link.server_info) == (era or "modern", "target 3")
-    assert await call(link, "echo", text="hé") == "hé"
-    assert await asyncio.gather(*(call(link, "echo", text=str(n)) for n in range(100))) == [str(n) for n in range(100)]
+    session = await open_web(url, era=era)
+    assert (session.era, session.server_info) == (era or "modern", "target 3")
+    assert await call(session, "echo", text="hé") == "hé"
+    assert await asyncio.gather(*(call(session, "echo", text=str(n)) for n in range(100))) == [
+        str(n) for n in range(100)
+    ]
 
 
 @ERAS
 async def test_a_tools_own_failure_is_a_result(open_web, url, era):
     """Not an error of ours."""
-    link = await open_web(url, era=era)
-    result = json.loads((await link.request("tools/call", {"name": "fail", "arguments": {}}, timeout_s=30)).text)
+    session = await open_web(url, era=era)
+    result = json.loads((await session.request("tools/call", {"name": "fail", "arguments": {}}, timeout_s=30)).text)
     assert result["isError"] is True
 
 
@@ -116,8 +118,8 @@ async def test_a_tools_own_failure_is_a_result(open_web, url, era):
 async def test_configured_headers_are_sent_with_every_request(open_web, target, url, era, monkeypatch):
     """Nothing is asked to be compressed, and the environment adds nothing."""
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
-    link = await open_web(url, era=era, headers={"X-Api-Key": "k1"})
-    await call(link, "echo", text="x")
+    session = await open_web(url, era=era, headers={"X-Api-Key": "k1"})
+    await call(session, "echo", text="x")
     assert {headers.get("x-api-key") for headers in target.headers} == {"k1"}
     assert {headers.get("accept-encoding") for headers in target.headers} == {"identity"}
 
@@ -135,71 +137,71 @@ async def test_a_configured_header_is_not_sent_beside_one_of_ours(open_web, serv
 @ERAS
 async def test_progress_is_passed_on(open_web, url, era):
     """Forwards only, the last one included."""
-    link = await open_web(url, era=era)
+    session = await open_web(url, era=era)
     reports: list[Progress] = []
 
     async def note(report: Progress) -> None:
         reports.append(report)
 
-    await link.request("tools/call", {"name": "count", "arguments": {}}, timeout_s=30, on_progress=note)
+    await session.request("tools/call", {"name": "count", "arguments": {}}, timeout_s=30, on_progress=note)
     assert reports[-1] == Progress(2.0, 2.0, "step 2")
 
 
 @ERAS
 async def test_leaving_a_call_reaches_the_server(open_web, target, url, era):
     """The tool is told to stop."""
-    link = await open_web(url, era=era)
-    task = asyncio.ensure_future(call(link, "hang"))
+    session = await open_web(url, era=era)
+    task = asyncio.ensure_future(call(session, "hang"))
     with anyio.fail_after(20):
         await target.started.wait()
         task.cancel()
         await target.cancelled.wait()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert await call(link, "echo", text="next") == "next"
+    assert await call(session, "echo", text="next") == "next"
 
 
 @ERAS
 async def test_a_timeout_says_unknown_and_reaches_the_server(open_web, target, url, era):
     """The session stays usable."""
-    link = await open_web(url, era=era)
+    session = await open_web(url, era=era)
     with pytest.raises(UpstreamTimeoutError) as caught:
-        await call(link, "hang", timeout_s=0.3)
+        await call(session, "hang", timeout_s=0.3)
     assert caught.value.delivery == "unknown"
     with anyio.fail_after(20):
         await target.cancelled.wait()
-    assert await call(link, "echo", text="next") == "next"
+    assert await call(session, "echo", text="next") == "next"
 
 
 @ERAS
 async def test_results_of_megabytes_arrive(open_web, url, era):
     """As one body or as one event."""
-    link = await open_web(url, era=era)
-    assert len(await call(link, "big", size=3 << 20)) == 3 << 20
+    session = await open_web(url, era=era)
+    assert len(await call(session, "big", size=3 << 20)) == 3 << 20
 
 
 @ERAS
 async def test_arguments_of_megabytes_arrive(open_web, url, era):
     """The server's own limit is four mebibytes."""
-    link = await open_web(url, era=era)
-    assert await call(link, "echo", text="x" * (3 << 20)) == "x" * (3 << 20)
+    session = await open_web(url, era=era)
+    assert await call(session, "echo", text="x" * (3 << 20)) == "x" * (3 << 20)
 
 
 @ERAS
 async def test_a_result_over_the_limit_fails_its_call_only(open_web, url, era):
     """Memory is bounded by the setting."""
-    link = await open_web(url, era=era, limit=100_000)
+    session = await open_web(url, era=era, limit=100_000)
     with pytest.raises(UpstreamError, match="more than 100,000 bytes") as caught:
-        await call(link, "big", size=300_000)
+        await call(session, "big", size=300_000)
     assert caught.value.delivery == "unknown"
-    assert await call(link, "echo", text="next") == "next"
+    assert await call(session, "echo", text="next") == "next"
 
 
 @ERAS
 async def test_a_changed_tool_list_is_reported(open_web, events, url, era):
     """By subscription in the modern era, on the stream of announcements before."""
-    link = await open_web(url, era=era)
-    await call(link, "change")
+    session = await open_web(url, era=era)
+    await call(session, "change")
     with anyio.fail_after(20):
         while not events:
             await anyio.lowlevel.checkpoint()
@@ -214,25 +216,25 @@ async def test_a_tool_that_asks_for_headers_gets_them(open_web, target, url):
             return region
 
         target.mcp.tool(run, name=name)
-    link = await open_web(url)
-    listed = json.loads((await link.request("tools/list", {}, timeout_s=30)).text)["tools"]
+    session = await open_web(url)
+    listed = json.loads((await session.request("tools/list", {}, timeout_s=30)).text)["tools"]
     assert {"good", "echo"} <= {tool["name"] for tool in listed}
     assert "bad" not in {tool["name"] for tool in listed}
-    assert await call(link, "good", region="eu") == "eu"
+    assert await call(session, "good", region="eu") == "eu"
     assert target.headers[-1]["mcp-param-region"] == "eu"
-    assert await call(link, "good", region="Zürich\n") == "Zürich\n"
+    assert await call(session, "good", region="Zürich\n") == "Zürich\n"
     assert target.headers[-1]["mcp-param-region"] == "=?base64?WsO8cmljaAo=?="
 
 
 async def test_a_server_that_is_gone_ends_the_link(open_web, target):
     """The call fails clearly and the supervisor learns of it."""
     async with served(target.mcp.http_app()) as address:
-        link = await open_web(f"{address}/mcp")
+        session = await open_web(f"{address}/mcp")
     with anyio.fail_after(20):
         with pytest.raises(UpstreamError, match="cannot be reached: Connection refused") as caught:
-            await call(link, "echo", text="x")
+            await call(session, "echo", text="x")
         assert caught.value.delivery == "not_sent"
-        assert "cannot be reached" in (await link.wait_closed()).message
+        assert "cannot be reached" in (await session.wait_closed()).message
 
 
 async def test_a_forgotten_session_ends_the_link(open_web, target):
@@ -244,13 +246,13 @@ async def test_a_forgotten_session_ends_the_link(open_web, target):
         await (Response(status_code=404) if is_restarted else inner)(scope, receive, send)
 
     async with served(app) as address:
-        link = await open_web(f"{address}/mcp", era="handshake")
+        session = await open_web(f"{address}/mcp", era="handshake")
         is_restarted = True
         with anyio.fail_after(20):
             with pytest.raises(UpstreamError, match="HTTP 404") as caught:
-                await call(link, "echo", text="x")
+                await call(session, "echo", text="x")
             assert caught.value.delivery == "not_sent"
-            assert "has forgotten the session" in (await link.wait_closed()).message
+            assert "has forgotten the session" in (await session.wait_closed()).message
         is_restarted = False  # so that the server can shut down
 
 
@@ -326,9 +328,9 @@ async def test_what_is_no_sign_of_the_modern_era_leads_to_the_handshake(open_web
         answer.plain(b"What?", status=status, kind="text/plain")
 
     server = await serve("handshake", echo, other=refuse)
-    link = await open_web(server.url)
-    assert (link.era, link.protocol_version) == ("handshake", "2025-11-25")
-    assert await call(link, "x") == "x"
+    session = await open_web(server.url)
+    assert (session.era, session.protocol_version) == ("handshake", "2025-11-25")
+    assert await call(session, "x") == "x"
     sent = server.heard("tools/call")[0].headers
     assert (sent["mcp-session-id"], sent["mcp-protocol-version"]) == ("s1", "2025-11-25")
     assert "mcp-protocol-version" not in server.heard("initialize")[0].headers
@@ -376,10 +378,10 @@ async def test_a_refused_version_is_asked_for_again_where_it_is_offered(open_web
 async def test_modern_requests_say_in_headers_what_they_are(open_web, serve):
     """As the body does, other alphabets encoded; the envelope declares no capability."""
     server = await serve("modern", echo)
-    link = await open_web(server.url)
+    session = await open_web(server.url)
     params = {"name": "café", "arguments": {}, "_meta": {"a": 1}}
-    await link.request("tools/call", params, timeout_s=30)
-    await link.notify("notifications/anything", {})
+    await session.request("tools/call", params, timeout_s=30)
+    await session.notify("notifications/anything", {})
     probe, sent = server.requests
     assert probe.headers["mcp-method"] == "server/discover"
     assert probe.headers["mcp-protocol-version"] == sent.headers["mcp-protocol-version"] == "2026-07-28"
@@ -391,9 +393,9 @@ async def test_modern_requests_say_in_headers_what_they_are(open_web, serve):
 async def test_arguments_that_are_no_json_are_refused_before_anything_is_sent(open_web, serve):
     """Half a character cannot be written."""
     server = await serve("modern", echo)
-    link = await open_web(server.url)
+    session = await open_web(server.url)
     with pytest.raises(RequestError):
-        await call(link, "\ud800")
+        await call(session, "\ud800")
     assert server.heard("tools/call") == []
 
 
@@ -496,16 +498,16 @@ async def faults(request: RawRequest, answer: RawAnswer) -> None:  # noqa: C901 
 async def test_a_failed_exchange_costs_one_call(open_web, serve, era, name, words, delivery):
     """The error is clear, others under way and later ones are not touched, and nothing is sent twice."""
     server = await serve(era, faults)
-    link = await open_web(server.url, era=era)
+    session = await open_web(server.url, era=era)
     with anyio.fail_after(20):
-        failed, fine = await asyncio.gather(call(link, name), call(link, "fine"), return_exceptions=True)
+        failed, fine = await asyncio.gather(call(session, name), call(session, "fine"), return_exceptions=True)
         assert fine == "fine"
         assert isinstance(failed, UpstreamError)
         assert words in failed.message
         assert failed.delivery == delivery
         assert failed.retry_after_s == (7 if name == "busy" else None)
         assert isinstance(failed, UpstreamAuthError) == (name == "signed-out")
-        assert await call(link, "fine") == "fine"
+        assert await call(session, "fine") == "fine"
     assert [request.tool for request in server.heard("tools/call")].count(name) == 1
 
 
@@ -528,9 +530,9 @@ async def test_a_result_is_passed_on_as_it_was_written(open_web, serve, era, is_
         answer.end_stream()
 
     server = await serve(era, verbatim)
-    link = await open_web(server.url, era=era)
+    session = await open_web(server.url, era=era)
     for _ in range(3):
-        assert (await link.request("tools/call", {"name": "x"}, timeout_s=30)).text == result
+        assert (await session.request("tools/call", {"name": "x"}, timeout_s=30)).text == result
 
 
 @pytest.mark.parametrize("size", [1, 20_000, 1_000_000, 5_000_000])
@@ -552,8 +554,8 @@ async def test_a_long_result_comes_to_the_letter(open_web, serve, filling, size,
             answer.chunk(body[start : start + step])
         answer.end_stream()
 
-    link = await open_web((await serve("modern", long)).url, era="modern")
-    raw = await link.request("tools/call", {"name": "x"}, timeout_s=10)
+    session = await open_web((await serve("modern", long)).url, era="modern")
+    raw = await session.request("tools/call", {"name": "x"}, timeout_s=10)
     assert (raw.outline["isError"], raw.text) == (b"false", result)
 
 
@@ -576,10 +578,10 @@ async def test_an_endless_answer_is_refused_while_it_arrives(open_web, serve, er
             answer.chunk(b"data: " + b"x" * 300_000)
 
     server = await serve(era, endless)
-    link = await open_web(server.url, era=era, limit=100_000)
+    session = await open_web(server.url, era=era, limit=100_000)
     with anyio.fail_after(20), pytest.raises(UpstreamError, match="more than 100,000 bytes"):
-        await call(link, "big")
-    assert await call(link, "fine") == "fine"
+        await call(session, "big")
+    assert await call(session, "fine") == "fine"
 
 
 @RAW_ERAS
@@ -593,9 +595,9 @@ async def test_a_drip_is_no_answer_in_time(open_web, serve, era):
             await asyncio.sleep(0.02)
 
     server = await serve(era, drip)
-    link = await open_web(server.url, era=era)
+    session = await open_web(server.url, era=era)
     with anyio.fail_after(20), pytest.raises(UpstreamTimeoutError):
-        await call(link, "x", timeout_s=0.3)
+        await call(session, "x", timeout_s=0.3)
 
 
 async def test_a_cancelled_call_is_named_to_a_server_of_the_handshake_era(open_web, serve):
@@ -605,10 +607,10 @@ async def test_a_cancelled_call_is_named_to_a_server_of_the_handshake_era(open_w
         answer.open_stream()
 
     server = await serve("handshake", hang)
-    link = await open_web(server.url, era="handshake")
+    session = await open_web(server.url, era="handshake")
     with anyio.fail_after(20):
         with pytest.raises(UpstreamTimeoutError):
-            await call(link, "x", timeout_s=0.1)
+            await call(session, "x", timeout_s=0.1)
         (notice,) = await server.until(1, "notifications/cancelled")
     assert notice.message["params"]["requestId"] == server.heard("tools/call")[0].id
 
@@ -636,8 +638,8 @@ async def test_a_cut_stream_is_taken_up_again(open_web, serve):
             answer.end_stream()
 
     server = await serve("handshake", cut, other=rest)
-    link = await open_web(server.url, era="handshake")
-    assert await call(link, "x") == "the rest"
+    session = await open_web(server.url, era="handshake")
+    assert await call(session, "x") == "the rest"
     assert [r.headers.get("last-event-id") for r in server.heard("GET")] == [None, "e1", "e2"]
     assert len(server.heard("tools/call")) == 1
 
@@ -651,9 +653,9 @@ async def test_a_cut_stream_that_cannot_be_taken_up_again_fails_the_call(open_we
         answer.end_stream()
 
     server = await serve("handshake", cut)
-    link = await open_web(server.url, era="handshake")
+    session = await open_web(server.url, era="handshake")
     with pytest.raises(UpstreamError, match=r"cannot be taken up again \(HTTP 405\)") as caught:
-        await call(link, "x")
+        await call(session, "x")
     assert caught.value.delivery == "unknown"
 
 
@@ -680,8 +682,8 @@ async def test_requests_of_the_server_are_answered(open_web, serve, era):
         answer.plain(status=202 if request.verb == "POST" else 405)
 
     server = await serve(era, ask, other=other)
-    link = await open_web(server.url, era=era)
-    assert await call(link, "x") == "answered"
+    session = await open_web(server.url, era=era)
+    assert await call(session, "x") == "answered"
     assert answers["q1"]["result"] == {}
     assert answers[2]["error"]["code"] == -32601
 
@@ -699,11 +701,11 @@ async def test_a_connection_closed_while_idle_costs_no_call(open_web, serve):
         closed.set()
 
     server = await serve("modern", answer_and_close)
-    link = await open_web(server.url)
+    session = await open_web(server.url)
     with anyio.fail_after(20):
         for number in range(20):
             closed.clear()
-            assert await call(link, str(number)) == str(number)
+            assert await call(session, str(number)) == str(number)
             await closed.wait()
             await asyncio.sleep(0)
             await asyncio.sleep(0.001)  # until the kernel has told us
@@ -723,9 +725,9 @@ async def test_connections_are_used_again(open_web, serve, era, is_stream):
         answer.end_stream()
 
     server = await serve(era, answer_it)
-    link = await open_web(server.url, era=era)
+    session = await open_web(server.url, era=era)
     for _ in range(20):
-        await call(link, "x")
+        await call(session, "x")
     assert server.connections <= 3
 
 
@@ -740,13 +742,13 @@ async def test_a_call_that_never_had_its_turn_was_not_sent(open_web, serve):
             enough.set()
 
     server = await serve("modern", hang)
-    link = await open_web(server.url)
+    session = await open_web(server.url)
     async with asyncio.TaskGroup() as group:
-        hanging = [group.create_task(call(link, "x", timeout_s=60)) for _ in range(256)]
+        hanging = [group.create_task(call(session, "x", timeout_s=60)) for _ in range(256)]
         with anyio.fail_after(10):
             await enough.wait()
             with pytest.raises(UpstreamTimeoutError) as caught:
-                await call(link, "late", timeout_s=0.1)
+                await call(session, "late", timeout_s=0.1)
         for task in hanging:
             task.cancel()
     assert caught.value.delivery == "not_sent"
@@ -769,8 +771,8 @@ async def test_a_redirect_to_another_origin_is_not_followed(open_web, serve):
 async def test_a_redirect_on_the_same_origin_is_followed(open_web, target):
     """As servers do that want a slash at the end."""
     async with served(target.mcp.http_app(path="/mcp/")) as address:
-        link = await open_web(f"{address}/mcp", headers={"X-Api-Key": "k"})
-        assert await call(link, "echo", text="x") == "x"
+        session = await open_web(f"{address}/mcp", headers={"X-Api-Key": "k"})
+        assert await call(session, "echo", text="x") == "x"
 
 
 async def test_a_redirect_in_circles_ends(open_web, serve):
@@ -818,8 +820,8 @@ async def test_announcements_are_heard_again_after_a_loss(open_web, serve, event
 async def test_a_server_without_announcements_is_left_in_peace(open_web, serve, events):
     """It says so once."""
     server = await serve("handshake", echo, capabilities=CHANGING)
-    link = await open_web(server.url, era="handshake")
-    assert await call(link, "x") == "x"
+    session = await open_web(server.url, era="handshake")
+    assert await call(session, "x") == "x"
     assert len(server.heard("GET")) == 1
     assert events == []
 
@@ -841,13 +843,13 @@ async def test_a_session_forgotten_between_calls_is_noticed(open_web, serve):
             answer.plain(status=404)
 
     server = await serve("handshake", echo, other=other)
-    link = await open_web(server.url, era="handshake")
+    session = await open_web(server.url, era="handshake")
     with anyio.fail_after(20):
-        assert "has forgotten the session" in (await link.wait_closed()).message
+        assert "has forgotten the session" in (await session.wait_closed()).message
     with pytest.raises(UpstreamError) as caught:
-        await call(link, "x")
+        await call(session, "x")
     assert caught.value.delivery == "not_sent"
-    await link.close()
+    await session.close()
     assert server.heard("DELETE") == []
 
 
@@ -885,8 +887,8 @@ async def test_a_subscription_that_is_refused_is_not_asked_for_again(open_web, s
         answer.message(request.id, error={"code": -32601, "message": "Method not found"})
 
     server = await serve("modern", echo, other=refuse, capabilities=CHANGING)
-    link = await open_web(server.url)
-    assert await call(link, "x") == "x"
+    session = await open_web(server.url)
+    assert await call(session, "x") == "x"
     assert len(server.heard("subscriptions/listen")) == 1
     assert events == []
 
@@ -909,20 +911,20 @@ async def test_closing_fails_what_is_under_way(open_web, serve, era, phase):
         answer.plain(status={"GET": 405, "DELETE": 200}.get(request.verb, 202))
 
     server = await serve(era, hang, other=other)
-    link = await open_web(server.url, era=era)
-    task = asyncio.ensure_future(call(link, "x"))
+    session = await open_web(server.url, era=era)
+    task = asyncio.ensure_future(call(session, "x"))
     with anyio.fail_after(20):
         await started.wait()
-        await link.close()
+        await session.close()
         with pytest.raises(UpstreamError, match="was stopped") as caught:
             await task
     assert caught.value.delivery == "unknown"
     deleted = server.heard("DELETE")
     assert [request.headers.get("mcp-session-id") for request in deleted] == (["s1"] if era == "handshake" else [])
     with pytest.raises(UpstreamError, match="was stopped") as caught:
-        await call(link, "x")
+        await call(session, "x")
     assert caught.value.delivery == "not_sent"
-    await link.close()
+    await session.close()
 
 
 async def test_closing_does_not_wait_for_a_server_that_hangs(open_web, serve):
@@ -933,9 +935,9 @@ async def test_closing_does_not_wait_for_a_server_that_hangs(open_web, serve):
             answer.plain(status=405 if request.verb == "GET" else 202)
 
     server = await serve("handshake", echo, other=other)
-    link = await open_web(server.url, era="handshake")
+    session = await open_web(server.url, era="handshake")
     with anyio.fail_after(20):
-        await link.close()
+        await session.close()
     assert len(server.heard("DELETE")) == 1
 
 
@@ -943,9 +945,9 @@ async def test_the_dialer_takes_it_for_http_and_signs_nobody_in_without_a_place_
     """Servers that want a sign-in are not asked where there is no data directory."""
     server = await serve("modern", echo)
     dial = Connector()
-    link = await dial(config(server.url), environ={}, era=None, on_event=lambda event: None)
-    assert type(link) is RawHttpLink
-    await link.close()
+    session = await dial(config(server.url), environ={}, era=None, on_event=lambda event: None)
+    assert type(session) is RawHttpSession
+    await session.close()
     asked = len(server.requests)
     with pytest.raises(UpstreamAuthError, match="no data directory"):
         await dial(config(server.url, oauth={}), environ={}, era=None, on_event=lambda event: None)

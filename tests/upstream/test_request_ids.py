@@ -23,7 +23,7 @@ from smart_mcp_proxy.upstream.http.raw_http import open_raw_http
 from smart_mcp_proxy.upstream.http.sse_session import open_sse
 from smart_mcp_proxy.upstream.opening import Opening
 from smart_mcp_proxy.upstream.protocol.pending import next_request_id
-from smart_mcp_proxy.upstream.protocol.session import Link
+from smart_mcp_proxy.upstream.protocol.session import UpstreamSession
 
 pytestmark = pytest.mark.anyio
 
@@ -69,9 +69,9 @@ def is_guessable(ids: list[int]) -> bool:
 
 async def test_every_request_over_pipes_has_an_id_of_its_own(open_fake):
     """Those of the handshake, too."""
-    link = await open_fake("modern")
+    session = await open_fake("modern")
     for _ in range(3):
-        reply = await link.request("tools/call", {"name": "ids", "arguments": {}}, timeout_s=30)
+        reply = await session.request("tools/call", {"name": "ids", "arguments": {}}, timeout_s=30)
     seen = json.loads(json.loads(reply.text)["content"][0]["text"])
     assert len(seen) == 5
     assert min(seen) > 1 << 47
@@ -102,12 +102,12 @@ async def test_every_request_over_sse_has_an_id_of_its_own():
     app = Starlette(routes=[Route("/sse", stream), Route("/messages", take, methods=["POST"])])
     async with served(app) as address:
         config = ServerConfig(name="web", transport="sse", url=f"{address}/sse", limits=Limits(init_s=30))
-        link = await open_sse(Opening(config, lambda _: None, max_message_bytes=1 << 20))
+        session = await open_sse(Opening(config, lambda _: None, max_message_bytes=1 << 20))
         try:
-            await link.request("tools/call", {"name": "x"}, timeout_s=30)
-            await link.request("tools/call", {"name": "x"}, timeout_s=30)
+            await session.request("tools/call", {"name": "x"}, timeout_s=30)
+            await session.request("tools/call", {"name": "x"}, timeout_s=30)
         finally:
-            await link.close()
+            await session.close()
     assert len(seen) == 3
     assert min(seen) > 1 << 47
     assert not is_guessable(seen)
@@ -145,23 +145,23 @@ class EarlyAnswers:
 
 
 @asynccontextmanager
-async def opened(server: RawServer) -> AsyncIterator[Link]:
-    """A link to a raw server."""
+async def opened(server: RawServer) -> AsyncIterator[UpstreamSession]:
+    """A session to a raw server."""
     async with raw_served(server):
         config = ServerConfig(name="web", transport="http", url=server.url)
-        link = await open_raw_http(Opening(config, lambda _: None, "modern", max_message_bytes=1 << 20))
+        session = await open_raw_http(Opening(config, lambda _: None, "modern", max_message_bytes=1 << 20))
         try:
-            yield link
+            yield session
         finally:
-            await link.close()
+            await session.close()
 
 
-async def outcomes(link: Link, calls: Iterator[int]) -> list[str]:
+async def outcomes(session: UpstreamSession, calls: Iterator[int]) -> list[str]:
     """How the calls ended: with their own answer, another one, or an error."""
     ends: list[str] = []
     for number in calls:
         try:
-            reply = await link.request("tools/call", {"name": f"t{number}", "arguments": {}}, timeout_s=30)
+            reply = await session.request("tools/call", {"name": f"t{number}", "arguments": {}}, timeout_s=30)
         except UpstreamError:
             ends.append("error")
             continue
@@ -174,9 +174,9 @@ async def outcomes(link: Link, calls: Iterator[int]) -> list[str]:
 async def test_an_early_answer_is_nobodys(guess):
     """The call that it meets fails, its connection is closed, and the next call gets its own."""
     early = EarlyAnswers(guess)
-    async with opened(RawServer("modern", early.at_the_next_request)) as link:
+    async with opened(RawServer("modern", early.at_the_next_request)) as session:
         with anyio.fail_after(20):
-            ends = await outcomes(link, iter(range(40)))
+            ends = await outcomes(session, iter(range(40)))
     assert "foreign" not in ends
     assert ends.count("own") >= 19
 
@@ -186,9 +186,9 @@ async def test_an_early_answer_is_nobodys(guess):
 async def test_of_many_early_answers_none_is_delivered(guess):
     """10,000 calls from eight callers, each answer followed by one for the next call."""
     early = EarlyAnswers(guess)
-    async with opened(RawServer("modern", early.after_a_while)) as link:
+    async with opened(RawServer("modern", early.after_a_while)) as session:
         numbers = iter(range(10_000))
-        ends = [end for each in await asyncio.gather(*(outcomes(link, numbers) for _ in range(8))) for end in each]
+        ends = [end for each in await asyncio.gather(*(outcomes(session, numbers) for _ in range(8))) for end in each]
     assert len(ends) == 10_000
     assert "foreign" not in ends
     print(f"{ends.count('own'):,} own answers, {ends.count('error'):,} errors, {ends.count('foreign')} foreign")

@@ -16,7 +16,7 @@ from smart_mcp_proxy.errors import UpstreamError
 from smart_mcp_proxy.models import Era, ServerState, ServerStatus
 from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.upstream import Connector, Upstream
-from smart_mcp_proxy.upstream.protocol.session import Link
+from smart_mcp_proxy.upstream.protocol.session import UpstreamSession
 
 pytestmark = pytest.mark.anyio
 
@@ -31,7 +31,7 @@ class Hasty(random.Random):
 
 
 @asynccontextmanager
-async def kept(config: ServerConfig, open_link: Any) -> AsyncIterator[asyncio.Event]:
+async def kept(config: ServerConfig, open_session: Any) -> AsyncIterator[asyncio.Event]:
     """A supervisor in a hurry, and an event that is set once the server was tried often enough."""
     failures, often = 0, asyncio.Event()
 
@@ -46,7 +46,7 @@ async def kept(config: ServerConfig, open_link: Any) -> AsyncIterator[asyncio.Ev
         environ=dict(os.environ),
         on_change=changed,
         on_tools_changed=lambda _: None,
-        open_link=open_link,
+        open_session=open_session,
         start_gate=asyncio.Semaphore(1),
         rng=Hasty(),
     )
@@ -91,7 +91,7 @@ class Brief:
 async def test_a_server_that_connects_and_ends_is_a_line_for_each_time(caplog: pytest.LogCaptureFixture) -> None:
     """F12: it was there, so its end is news; the pauses between grow to a minute."""
 
-    async def open_brief(config: ServerConfig, **options: Any) -> Link:
+    async def open_brief(config: ServerConfig, **options: Any) -> UpstreamSession:
         brief: Any = Brief()
         return brief  # type: ignore[no-any-return]  # as much of a session as is needed
 

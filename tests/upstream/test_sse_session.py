@@ -19,9 +19,9 @@ from upstream_fakes import served
 from smart_mcp_proxy.errors import UpstreamAuthError, UpstreamBusyError, UpstreamError, UpstreamTimeoutError
 from smart_mcp_proxy.models import Progress
 from smart_mcp_proxy.servers import Limits, ServerConfig
-from smart_mcp_proxy.upstream.http.sse_session import SseLink, open_sse
+from smart_mcp_proxy.upstream.http.sse_session import SseSession, open_sse
 from smart_mcp_proxy.upstream.opening import Opening
-from smart_mcp_proxy.upstream.protocol.session import LinkEvent, ToolsChanged
+from smart_mcp_proxy.upstream.protocol.session import SessionEvent, ToolsChanged
 
 # A server that is cut off in the middle of its stream leaves its own memory streams open.
 pytestmark = [
@@ -29,7 +29,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
 
-OpenWeb = Callable[..., Awaitable[SseLink]]
+OpenWeb = Callable[..., Awaitable[SseSession]]
 Post = Callable[[Request, dict[str, Any]], Awaitable[Response]]
 
 
@@ -59,21 +59,21 @@ async def url(target: Target) -> AsyncIterator[str]:
 
 
 @pytest.fixture
-async def open_web(events: list[LinkEvent]) -> AsyncIterator[OpenWeb]:
+async def open_web(events: list[SessionEvent]) -> AsyncIterator[OpenWeb]:
     """Opens links, closed at the end of the test."""
-    links: list[SseLink] = []
+    links: list[SseSession] = []
 
-    async def open_one(url: str, *, limit: int = 16 << 20, **changes: Any) -> SseLink:
+    async def open_one(url: str, *, limit: int = 16 << 20, **changes: Any) -> SseSession:
         configured_with(changes.get("headers", {}))
         values: dict[str, Any] = {"name": "web", "transport": "sse", "url": url, "limits": Limits(init_s=30)}
         config = ServerConfig(**(values | changes))
-        link = await open_sse(Opening(config, events.append, max_message_bytes=limit))
-        links.append(link)
-        return link
+        session = await open_sse(Opening(config, events.append, max_message_bytes=limit))
+        links.append(session)
+        return session
 
     yield open_one
-    for link in links:
-        await link.close()
+    for session in links:
+        await session.close()
 
 
 class FakeStream:
@@ -114,75 +114,75 @@ class FakeStream:
         return Response(status_code=202)
 
 
-async def call(link: SseLink, name: str, timeout_s: float = 30, **arguments: Any) -> Any:
+async def call(session: SseSession, name: str, timeout_s: float = 30, **arguments: Any) -> Any:
     """The text of a tool's first content block."""
-    text = (await link.request("tools/call", {"name": name, "arguments": arguments}, timeout_s=timeout_s)).text
+    text = (await session.request("tools/call", {"name": name, "arguments": arguments}, timeout_s=timeout_s)).text
     return json.loads(text)["content"][0]["text"]
 
 
 async def test_calls_arrive_in_the_handshake_era(open_web, url):
     """The older transport knows no other."""
-    link = await open_web(url)
-    assert (link.era, link.server_info) == ("handshake", "target 3")
-    assert await call(link, "echo", text="hé") == "hé"
-    assert await asyncio.gather(*(call(link, "echo", text=str(n)) for n in range(20))) == [str(n) for n in range(20)]
+    session = await open_web(url)
+    assert (session.era, session.server_info) == ("handshake", "target 3")
+    assert await call(session, "echo", text="hé") == "hé"
+    assert await asyncio.gather(*(call(session, "echo", text=str(n)) for n in range(20))) == [str(n) for n in range(20)]
 
 
 async def test_a_tools_own_failure_is_a_result(open_web, url):
     """Not an error of ours."""
-    link = await open_web(url)
-    result = json.loads((await link.request("tools/call", {"name": "fail", "arguments": {}}, timeout_s=30)).text)
+    session = await open_web(url)
+    result = json.loads((await session.request("tools/call", {"name": "fail", "arguments": {}}, timeout_s=30)).text)
     assert result["isError"] is True
 
 
 async def test_configured_headers_are_sent_with_every_request(open_web, target, url):
     """And nothing is asked to be compressed."""
-    link = await open_web(url, headers={"X-Api-Key": "k1"})
-    await call(link, "echo", text="x")
+    session = await open_web(url, headers={"X-Api-Key": "k1"})
+    await call(session, "echo", text="x")
     assert {headers.get("x-api-key") for headers in target.headers} == {"k1"}
     assert {headers.get("accept-encoding") for headers in target.headers} == {"identity"}
 
 
 async def test_progress_is_passed_on(open_web, url):
     """Forwards only, the last one included."""
-    link = await open_web(url)
+    session = await open_web(url)
     reports: list[Progress] = []
 
     async def note(report: Progress) -> None:
         reports.append(report)
 
-    await link.request("tools/call", {"name": "count", "arguments": {}}, timeout_s=30, on_progress=note)
+    await session.request("tools/call", {"name": "count", "arguments": {}}, timeout_s=30, on_progress=note)
     assert reports[-1] == Progress(2.0, 2.0, "step 2")
 
 
 async def test_leaving_a_call_reaches_the_server(open_web, target, url):
     """The tool is cancelled."""
-    link = await open_web(url)
-    task = asyncio.ensure_future(call(link, "hang"))
+    session = await open_web(url)
+    task = asyncio.ensure_future(call(session, "hang"))
     with anyio.fail_after(20):
         await target.started.wait()
         task.cancel()
         await target.cancelled.wait()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert await call(link, "echo", text="next") == "next"
+    assert await call(session, "echo", text="next") == "next"
 
 
 async def test_a_timeout_says_unknown_and_reaches_the_server(open_web, target, url):
     """The session stays usable."""
-    link = await open_web(url)
+    session = await open_web(url)
     with pytest.raises(UpstreamTimeoutError) as caught:
-        await call(link, "hang", timeout_s=0.3)
+        await call(session, "hang", timeout_s=0.3)
     assert caught.value.delivery == "unknown"
     with anyio.fail_after(20):
         await target.cancelled.wait()
-    assert await call(link, "echo", text="next") == "next"
+    assert await call(session, "echo", text="next") == "next"
 
 
 async def test_a_changed_tool_list_is_reported(open_web, events, url):
     """As a plain notification."""
-    link = await open_web(url)
-    await call(link, "change")
+    session = await open_web(url)
+    await call(session, "change")
     with anyio.fail_after(20):
         while not events:
             await anyio.lowlevel.checkpoint()
@@ -191,11 +191,11 @@ async def test_a_changed_tool_list_is_reported(open_web, events, url):
 
 async def test_messages_may_be_as_long_as_over_other_transports(open_web, target, url):
     """Up to the setting; a longer one costs the session, and the error says why."""
-    link = await open_web(url, limit=8 << 20)  # the text goes twice, structured too
-    assert len(await call(link, "big", size=3 << 20)) == 3 << 20
+    session = await open_web(url, limit=8 << 20)  # the text goes twice, structured too
+    assert len(await call(session, "big", size=3 << 20)) == 3 << 20
     with pytest.raises(UpstreamError) as caught:
-        await call(link, "big", size=5 << 20)
-    for error in (caught.value, await link.wait_closed()):
+        await call(session, "big", size=5 << 20)
+    for error in (caught.value, await session.wait_closed()):
         assert error.message == "Server 'web' sent an answer of more than 8,388,608 bytes."
         assert "MCPPROXY_MAX_MESSAGE_BYTES" in error.hint
     assert caught.value.delivery == "unknown"
@@ -211,14 +211,14 @@ async def test_the_end_of_the_stream_ends_the_session(open_web):
 
     server._post = end
     async with served(server.app) as address:
-        link = await open_web(f"{address}/sse")
+        session = await open_web(f"{address}/sse")
         with anyio.fail_after(20):
             with pytest.raises(UpstreamError, match="'web' closed the connection") as caught:
-                await call(link, "any")
+                await call(session, "any")
             assert caught.value.delivery == "unknown"
-            assert "closed the connection" in (await link.wait_closed()).message
+            assert "closed the connection" in (await session.wait_closed()).message
             with pytest.raises(UpstreamError) as late:
-                await call(link, "any")
+                await call(session, "any")
     assert late.value.delivery == "not_sent"
 
 
@@ -242,11 +242,11 @@ async def test_a_post_that_fails_costs_one_call(open_web, status, kind, words, d
 
     server = FakeStream(refuse)
     async with served(server.app) as address:
-        link = await open_web(f"{address}/sse")
+        session = await open_web(f"{address}/sse")
         with pytest.raises(UpstreamError) as caught:
-            await call(link, "refused")
-        assert await call(link, "fine") == "fine"
-        await link.close()
+            await call(session, "refused")
+        assert await call(session, "fine") == "fine"
+        await session.close()
     assert type(caught.value) is kind
     assert caught.value.message == f"Server 'web' {words}"
     assert caught.value.delivery == delivery
@@ -260,25 +260,25 @@ async def test_a_forgotten_session_ends_the_link(open_web):
 
     server = FakeStream(forget)
     async with served(server.app) as address:
-        link = await open_web(f"{address}/sse")
+        session = await open_web(f"{address}/sse")
         with anyio.fail_after(20):
             with pytest.raises(UpstreamError) as caught:
-                await call(link, "any")
+                await call(session, "any")
             assert caught.value.delivery == "not_sent"
-            assert "has forgotten the session" in (await link.wait_closed()).message
-        await link.close()
+            assert "has forgotten the session" in (await session.wait_closed()).message
+        await session.close()
 
 
 async def test_a_request_of_the_server_is_answered(open_web):
     """It may ask whether we are there."""
     server = FakeStream()
     async with served(server.app) as address:
-        link = await open_web(f"{address}/sse")
+        session = await open_web(f"{address}/sse")
         server.send({"jsonrpc": "2.0", "id": "p1", "method": "ping"})
         with anyio.fail_after(20):
             while server.messages[-1].get("id") != "p1":
                 await anyio.lowlevel.checkpoint()
-        await link.close()
+        await session.close()
     assert server.messages[-1] == {"jsonrpc": "2.0", "id": "p1", "result": {}}
 
 

@@ -14,22 +14,22 @@ from growth import NOISE_S
 from smart_mcp_proxy.errors import RequestError, RpcAnswer, UpstreamError, UpstreamTimeoutError
 from smart_mcp_proxy.models import Progress
 from smart_mcp_proxy.servers import Limits
-from smart_mcp_proxy.upstream.protocol.session import LinkEvent, LogLine, ToolsChanged
-from smart_mcp_proxy.upstream.stdio.stdio import StdioLink
+from smart_mcp_proxy.upstream.protocol.session import LogLine, SessionEvent, ToolsChanged
+from smart_mcp_proxy.upstream.stdio.stdio import StdioSession
 
 pytestmark = pytest.mark.anyio
 
 
-async def call(link: StdioLink, name: str, timeout_s: float = 30, **arguments: Any) -> Any:
+async def call(session: StdioSession, name: str, timeout_s: float = 30, **arguments: Any) -> Any:
     """The text of a tool's first content block."""
-    text = (await link.request("tools/call", {"name": name, "arguments": arguments}, timeout_s=timeout_s)).text
+    text = (await session.request("tools/call", {"name": name, "arguments": arguments}, timeout_s=timeout_s)).text
     return json.loads(text)["content"][0]["text"]
 
 
-async def fails(link: StdioLink, name: str, **arguments: Any) -> UpstreamError:
+async def fails(session: StdioSession, name: str, **arguments: Any) -> UpstreamError:
     """The error of a call that must fail well before its deadline."""
     with anyio.fail_after(20), pytest.raises(UpstreamError) as caught:
-        await call(link, name, timeout_s=30, **arguments)
+        await call(session, name, timeout_s=30, **arguments)
     return caught.value
 
 
@@ -53,16 +53,16 @@ def is_alive(pid: int) -> bool:
 )
 async def test_the_era_of_every_kind_of_server_is_found(open_fake, mode, era, version):
     """Modern, of the handshake era, silent on unknown methods, ending on them, and with a banner first."""
-    link = await open_fake(mode)
-    assert (link.era, link.protocol_version) == (era, version)
-    assert link.server_info.startswith("fake ")
-    assert await call(link, "echo", a=1) == '{"a": 1}'
+    session = await open_fake(mode)
+    assert (session.era, session.protocol_version) == (era, version)
+    assert session.server_info.startswith("fake ")
+    assert await call(session, "echo", a=1) == '{"a": 1}'
 
 
 async def test_a_remembered_era_saves_the_probe(open_fake):
     """A server that is silent on unknown methods costs its pause only once."""
-    link = await open_fake("silent", era="handshake")
-    assert json.loads(await call(link, "methods"))[0] == "initialize"
+    session = await open_fake("silent", era="handshake")
+    assert json.loads(await call(session, "methods"))[0] == "initialize"
 
 
 @pytest.mark.parametrize(
@@ -70,21 +70,21 @@ async def test_a_remembered_era_saves_the_probe(open_fake):
 )
 async def test_a_server_that_changed_its_era_is_understood(open_fake, mode, known, era):
     """What is remembered saves time and decides nothing."""
-    link = await open_fake(mode, era=known)
-    assert link.era == era
+    session = await open_fake(mode, era=known)
+    assert session.era == era
 
 
 async def test_a_result_arrives_byte_for_byte(open_fake):
     """Numbers, spacing and escapes stay as the server wrote them."""
-    link = await open_fake()
-    text = (await link.request("tools/call", {"name": "verbatim"}, timeout_s=30)).text
+    session = await open_fake()
+    text = (await session.request("tools/call", {"name": "verbatim"}, timeout_s=30)).text
     assert text == b'{"content":[],  "n":1.50, "u":"\\u00e9"}'
 
 
 async def test_every_modern_request_carries_version_and_client_and_no_capability(open_fake):
     """The modern era has no session: each request says who asks, and that nothing can be asked back."""
-    link = await open_fake("modern")
-    meta = json.loads(await call(link, "meta"))
+    session = await open_fake("modern")
+    meta = json.loads(await call(session, "meta"))
     prefix = "io.modelcontextprotocol/"
     assert meta[prefix + "protocolVersion"] == "2026-07-28"
     assert meta[prefix + "clientInfo"]["name"] == "smart-mcp-proxy"
@@ -93,19 +93,19 @@ async def test_every_modern_request_carries_version_and_client_and_no_capability
 
 async def test_a_handshake_request_carries_no_meta_of_ours(open_fake):
     """Nothing is added that the era does not know."""
-    link = await open_fake()
-    assert json.loads(await call(link, "meta")) is None
+    session = await open_fake()
+    assert json.loads(await call(session, "meta")) is None
 
 
 async def test_progress_reaches_the_caller_forwards_only_and_coalesced(open_fake):
     """The first ten pass as they come, the other hundreds become a few; the last one is among them."""
-    link = await open_fake()
+    session = await open_fake()
     reports: list[Progress] = []
 
     async def note(report: Progress) -> None:
         reports.append(report)
 
-    await link.request("tools/call", {"name": "progress"}, timeout_s=30, on_progress=note)
+    await session.request("tools/call", {"name": "progress"}, timeout_s=30, on_progress=note)
     steps = [report.progress for report in reports]
     assert steps == sorted(set(steps))
     assert len(steps) <= 15
@@ -114,34 +114,34 @@ async def test_progress_reaches_the_caller_forwards_only_and_coalesced(open_fake
 
 async def test_a_listener_of_progress_that_fails_does_not_fail_the_call(open_fake):
     """Progress is a courtesy."""
-    link = await open_fake()
+    session = await open_fake()
 
     async def note(report: Progress) -> None:
         raise ValueError("listener is broken")
 
-    assert b"done" in (await link.request("tools/call", {"name": "progress"}, timeout_s=30, on_progress=note)).text
+    assert b"done" in (await session.request("tools/call", {"name": "progress"}, timeout_s=30, on_progress=note)).text
 
 
 async def test_leaving_a_call_tells_the_server(open_fake):
     """A cancelled caller means a cancelled call, and the session goes on."""
-    link = await open_fake()
-    task = asyncio.ensure_future(call(link, "hang"))
-    await call(link, "echo")
+    session = await open_fake()
+    task = asyncio.ensure_future(call(session, "hang"))
+    await call(session, "echo")
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert len(json.loads(await call(link, "cancelled"))) == 1
+    assert len(json.loads(await call(session, "cancelled"))) == 1
 
 
 async def test_a_timeout_says_unknown_and_tells_the_server(open_fake):
     """Whether a call without an answer was carried out cannot be known; its late reply reaches nobody."""
-    link = await open_fake()
+    session = await open_fake()
     with pytest.raises(UpstreamTimeoutError, match=r"'fake' did not answer 'tools/call' within 0.2 s") as caught:
-        await call(link, "hang", timeout_s=0.2)
+        await call(session, "hang", timeout_s=0.2)
     assert caught.value.delivery == "unknown"
-    assert len(json.loads(await call(link, "cancelled"))) == 1
-    assert await call(link, "late") == "on time"
-    assert await call(link, "echo") == "{}"
+    assert len(json.loads(await call(session, "cancelled"))) == 1
+    assert await call(session, "late") == "on time"
+    assert await call(session, "echo") == "{}"
 
 
 async def test_an_error_answer_keeps_code_text_and_data(open_fake):
@@ -159,20 +159,20 @@ async def test_an_error_answer_keeps_code_text_and_data(open_fake):
 @pytest.mark.parametrize("mode", ["handshake", "modern"])
 async def test_a_reply_that_cannot_be_read_fails_its_call_at_once(open_fake, mode, name):
     """Nobody waits for a deadline, and the next call works."""
-    link = await open_fake(mode)
-    error = await fails(link, name)
+    session = await open_fake(mode)
+    error = await fails(session, name)
     assert "'fake'" in error.message
-    assert await call(link, "echo") == "{}"
+    assert await call(session, "echo") == "{}"
 
 
 async def test_a_broken_reply_fails_no_other_call(open_fake):
     """With several calls under way only the one that is certainly meant fails; the others get their answers."""
-    link = await open_fake()
-    others = [asyncio.ensure_future(call(link, "hang", n=n)) for n in range(2)]
-    await fails(link, "garbled")
+    session = await open_fake()
+    others = [asyncio.ensure_future(call(session, "hang", n=n)) for n in range(2)]
+    await fails(session, "garbled")
     with pytest.raises(UpstreamTimeoutError):
-        await call(link, "garbled-id", timeout_s=0.2)
-    await call(link, "late")
+        await call(session, "garbled-id", timeout_s=0.2)
+    await call(session, "late")
     assert await asyncio.gather(*others) == ["late", "late"]
 
 
@@ -181,15 +181,15 @@ async def test_a_broken_reply_fails_no_other_call(open_fake):
 )
 async def test_odd_ids_and_noise_never_mix_up_calls(open_fake, name, text):
     """Duplicate, foreign, malformed ids and log lines on stdout: every call gets its own answer."""
-    link = await open_fake()
-    assert await call(link, name) == text
-    assert await call(link, "echo", b=2) == '{"b": 2}'
+    session = await open_fake()
+    assert await call(session, name) == text
+    assert await call(session, "echo", b=2) == '{"b": 2}'
 
 
 async def test_noise_on_stdout_is_warned_of_once(open_fake, caplog):
     """Not once per line."""
-    link = await open_fake("banner")
-    await call(link, "noise")
+    session = await open_fake("banner")
+    await call(session, "noise")
     assert [record.message for record in caplog.records].count(
         "server fake sends text that is no protocol message; it is skipped"
     ) == 1
@@ -201,25 +201,25 @@ async def test_noise_on_stdout_is_warned_of_once(open_fake, caplog):
 )
 async def test_text_that_is_no_unicode_is_repaired(open_fake, name, result):
     """One bad byte costs that byte, not the session."""
-    link = await open_fake()
-    assert json.loads((await link.request("tools/call", {"name": name}, timeout_s=30)).text) == result
+    session = await open_fake()
+    assert json.loads((await session.request("tools/call", {"name": name}, timeout_s=30)).text) == result
 
 
 async def test_eight_mebibytes_arrive_whole(open_fake):
     """However many pieces the pipe makes of them."""
-    link = await open_fake()
+    session = await open_fake()
     with anyio.fail_after(30):
-        assert len(await call(link, "big", timeout_s=30, size=8 << 20)) == 8 << 20
+        assert len(await call(session, "big", timeout_s=30, size=8 << 20)) == 8 << 20
 
 
 @pytest.mark.long
 async def test_the_cost_of_a_long_line_grows_with_its_length(open_fake):
     """Twelve times the size, thirty times the processor time at most: the square would be 144 times."""
-    link = await open_fake()
+    session = await open_fake()
     spent = {}
     for mebibytes in (1, 12, 1, 12):
         started = time.thread_time()
-        await call(link, "big", timeout_s=60, size=mebibytes << 20)
+        await call(session, "big", timeout_s=60, size=mebibytes << 20)
         spent[mebibytes] = min(spent.get(mebibytes, 60.0), time.thread_time() - started)
     assert spent[12] <= 30 * spent[1] + NOISE_S, spent
 
@@ -227,53 +227,53 @@ async def test_the_cost_of_a_long_line_grows_with_its_length(open_fake):
 @pytest.mark.parametrize("name", ["big", "big-id-last"])
 async def test_a_message_over_the_limit_fails_its_own_call(open_fake, name):
     """The line is skipped to its end without being kept; other calls and later ones are not touched."""
-    link = await open_fake(limit=100_000)
-    other = asyncio.ensure_future(call(link, "hang"))
-    error = await fails(link, name, size=300_000)
+    session = await open_fake(limit=100_000)
+    other = asyncio.ensure_future(call(session, "hang"))
+    error = await fails(session, name, size=300_000)
     assert "at most 100,000 are accepted" in error.message
     assert error.delivery == "unknown"
-    await call(link, "late")
+    await call(session, "late")
     assert await other == "late"
 
 
 @pytest.mark.parametrize("name", ["die", "die-mid-line"])
 async def test_death_in_the_middle_of_a_call_says_unknown(open_fake, name):
     """The call may have been carried out; the next one certainly is not sent."""
-    link = await open_fake()
-    error = await fails(link, name)
+    session = await open_fake()
+    error = await fails(session, name)
     assert error.message == "Server 'fake' ended with exit code 7."
     assert error.delivery == "unknown"
-    assert (await fails(link, "echo")).delivery == "not_sent"
-    assert "exit code 7" in (await link.wait_closed()).message
+    assert (await fails(session, "echo")).delivery == "not_sent"
+    assert "exit code 7" in (await session.wait_closed()).message
 
 
 async def test_a_server_that_closes_its_output_counts_as_lost(open_fake):
     """It still runs, and is of no more use."""
-    link = await open_fake()
-    assert (await fails(link, "close-stdout")).message == "Server 'fake' closed its output."
+    session = await open_fake()
+    assert (await fails(session, "close-stdout")).message == "Server 'fake' closed its output."
 
 
 async def test_the_server_may_ask_for_a_ping_and_nothing_else(open_fake):
     """A shared session could not tell whose answer it would get."""
-    link = await open_fake()
-    answers = {answer["id"]: answer for answer in json.loads(await call(link, "ask"))}
+    session = await open_fake()
+    answers = {answer["id"]: answer for answer in json.loads(await call(session, "ask"))}
     assert answers["q1"]["result"] == {}
     assert answers[2]["error"]["code"] == answers["q3"]["error"]["code"] == -32601
 
 
 @pytest.mark.parametrize("mode", ["handshake", "modern"])
-async def test_a_changed_tool_list_is_reported_in_both_eras(open_fake, events: list[LinkEvent], mode):
+async def test_a_changed_tool_list_is_reported_in_both_eras(open_fake, events: list[SessionEvent], mode):
     """The modern era needs a subscription for it."""
-    link = await open_fake(mode)
-    subscribed_as = await call(link, "change")
+    session = await open_fake(mode)
+    subscribed_as = await call(session, "change")
     assert events == [ToolsChanged()]
     assert (subscribed_as != "None") == (mode == "modern")
 
 
-async def test_stderr_is_drained_and_kept(open_fake, events: list[LinkEvent]):
+async def test_stderr_is_drained_and_kept(open_fake, events: list[SessionEvent]):
     """A server that writes much to stderr never blocks on it."""
-    link = await open_fake()
-    await call(link, "stderr")
+    session = await open_fake()
+    await call(session, "stderr")
     with anyio.fail_after(20):
         while not events or events[-1] != LogLine("the last line"):
             await anyio.lowlevel.checkpoint()
@@ -283,8 +283,8 @@ async def test_stderr_is_drained_and_kept(open_fake, events: list[LinkEvent]):
 async def test_a_child_gets_little_of_our_environment(open_fake, monkeypatch):
     """Tokens of the gateway's own stay its own."""
     monkeypatch.setenv("SOME_TOKEN", "secret-value")
-    link = await open_fake(env={"OWN": "1"})
-    env = json.loads(await call(link, "env"))
+    session = await open_fake(env={"OWN": "1"})
+    env = json.loads(await call(session, "env"))
     assert env["OWN"] == "1"
     assert env["PATH"] == os.environ["PATH"]
     assert "SOME_TOKEN" not in env
@@ -292,10 +292,10 @@ async def test_a_child_gets_little_of_our_environment(open_fake, monkeypatch):
 
 async def test_closing_ends_grandchildren_too(open_fake):
     """Also those that ignore SIGTERM, and although the server itself ended politely."""
-    link = await open_fake()
-    pids = [int(await call(link, name)) for name in ("pid", "grandchild")]
+    session = await open_fake()
+    pids = [int(await call(session, name)) for name in ("pid", "grandchild")]
     assert all(map(is_alive, pids))
-    await link.close()
+    await session.close()
     with anyio.fail_after(20):
         while any(map(is_alive, pids)):
             await anyio.lowlevel.checkpoint()
@@ -303,10 +303,10 @@ async def test_closing_ends_grandchildren_too(open_fake):
 
 async def test_closing_fails_the_calls_under_way(open_fake):
     """With an error, not with a cancellation that would look like the agent's own."""
-    link = await open_fake()
-    task = asyncio.ensure_future(call(link, "hang"))
-    await call(link, "echo")
-    await link.close()
+    session = await open_fake()
+    task = asyncio.ensure_future(call(session, "hang"))
+    await call(session, "echo")
+    await session.close()
     with pytest.raises(UpstreamError, match="was stopped"):
         await task
 
@@ -320,10 +320,10 @@ async def test_a_server_that_does_not_answer_runs_into_the_start_limit(open_fake
 
 async def test_arguments_that_are_no_json_are_the_callers_fault(open_fake):
     """Half a surrogate pair cannot be sent; nothing was."""
-    link = await open_fake()
+    session = await open_fake()
     with pytest.raises(RequestError, match="cannot be written as JSON"):
-        await call(link, "echo", bad="\ud800")
-    assert await call(link, "echo") == "{}"
+        await call(session, "echo", bad="\ud800")
+    assert await call(session, "echo") == "{}"
 
 
 @pytest.mark.parametrize(

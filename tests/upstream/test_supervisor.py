@@ -65,7 +65,7 @@ async def keep(watch: Watch) -> AsyncIterator[Any]:
             "environ": dict(os.environ),
             "on_change": watch.changed,
             "on_tools_changed": watch.told_of_tools,
-            "open_link": Connector(),
+            "open_session": Connector(),
             "start_gate": asyncio.Semaphore(4),
             "rng": random.Random(1),
         }
@@ -219,7 +219,7 @@ async def test_a_server_that_wants_a_sign_in_is_not_stormed(keep, watch):
         tries += 1
         raise UpstreamAuthError("Server 'fake' answered with HTTP 401.", hint="Sign in.")
 
-    upstream = keep(open_link=refuse)
+    upstream = keep(open_session=refuse)
     await upstream.start()
     await watch.until(lambda: State.NEEDS_AUTH in watch.states["fake"])
     with pytest.raises(UpstreamAuthError, match="Sign in"):
@@ -271,24 +271,24 @@ class RefusingOnce(SigningOut):
 @pytest.mark.parametrize(("era", "check"), [("handshake", "ping"), ("modern", "server/discover")])
 async def test_a_401_to_one_call_takes_no_other_calls_with_it(keep, watch, era, check):
     """The server is asked whether it refuses all: while it does not, it stays ready, and the caller alone is told."""
-    link = RefusingOnce(era)
+    session = RefusingOnce(era)
 
-    async def open_link(config: ServerConfig, *, environ: Mapping[str, str], era: Any, on_event: OnEvent) -> Any:
-        return link
+    async def open_session(config: ServerConfig, *, environ: Mapping[str, str], era: Any, on_event: OnEvent) -> Any:
+        return session
 
-    upstream = keep(open_link=open_link)
+    upstream = keep(open_session=open_session)
     await upstream.start()
     assert await upstream.ready(5)
     for count in (1, 2):
         with pytest.raises(UpstreamAuthError, match="HTTP 401"):
             await call(upstream, "echo")
         with anyio.fail_after(20):
-            await link.was_checked.wait()
-        link.was_checked.clear()
+            await session.was_checked.wait()
+        session.was_checked.clear()
         await anyio.wait_all_tasks_blocked()
-        assert link.asked == ["tools/call", check] * count
+        assert session.asked == ["tools/call", check] * count
     assert watch.states["fake"] == [State.CONNECTING, State.READY]
-    assert not link.is_closed.is_set()
+    assert not session.is_closed.is_set()
 
 
 async def test_a_server_that_let_us_in_before_is_tried_again_soon_after_a_401(keep, watch):
@@ -296,10 +296,10 @@ async def test_a_server_that_let_us_in_before_is_tried_again_soon_after_a_401(ke
     links = [SigningOut(), RefusingOnce("modern")]
     opened = iter(links)
 
-    async def open_link(config: ServerConfig, *, environ: Mapping[str, str], era: Any, on_event: OnEvent) -> Any:
+    async def open_session(config: ServerConfig, *, environ: Mapping[str, str], era: Any, on_event: OnEvent) -> Any:
         return next(opened)
 
-    upstream = keep(open_link=open_link)
+    upstream = keep(open_session=open_session)
     await upstream.start()
     assert await upstream.ready(5)
     with pytest.raises(UpstreamAuthError, match="HTTP 401"):
@@ -311,13 +311,13 @@ async def test_a_server_that_let_us_in_before_is_tried_again_soon_after_a_401(ke
 async def test_a_server_that_speaks_again_after_a_silence_is_announced_as_ready(keep, watch):
     """Whoever held back calls because of the silence begins anew."""
     heard: list[OnEvent] = []
-    link = RefusingOnce("modern")
+    session = RefusingOnce("modern")
 
-    async def open_link(config: ServerConfig, *, environ: Mapping[str, str], era: Any, on_event: OnEvent) -> Any:
+    async def open_session(config: ServerConfig, *, environ: Mapping[str, str], era: Any, on_event: OnEvent) -> Any:
         heard.append(on_event)
-        return link
+        return session
 
-    upstream = keep(open_link=open_link)
+    upstream = keep(open_session=open_session)
     await upstream.start()
     assert await upstream.ready(5)
     heard[0](Revived())
@@ -358,15 +358,15 @@ async def test_a_child_that_stays_stopped_is_replaced(keep, watch):
 @pytest.mark.parametrize("ask", [lambda one: call(one, "echo"), lambda one: one.list_tools()], ids=["call", "list"])
 async def test_a_server_that_asks_for_a_sign_in_later_needs_one_from_then_on(keep, watch, ask):
     """Its state says so, its session is closed, and later calls are told at once."""
-    link = SigningOut()
-    opened = iter([link])
+    session = SigningOut()
+    opened = iter([session])
 
-    async def open_link(config: ServerConfig, *, environ: Mapping[str, str], era: Any, on_event: OnEvent) -> Any:
+    async def open_session(config: ServerConfig, *, environ: Mapping[str, str], era: Any, on_event: OnEvent) -> Any:
         for one in opened:
             return one
         raise UpstreamAuthError("Server 'fake' answered with HTTP 401.", hint="Sign in.")
 
-    upstream = keep(open_link=open_link)
+    upstream = keep(open_session=open_session)
     await upstream.start()
     assert await upstream.ready(5)
     with pytest.raises(UpstreamAuthError, match="HTTP 401") as caught:
@@ -375,7 +375,7 @@ async def test_a_server_that_asks_for_a_sign_in_later_needs_one_from_then_on(kee
     await watch.until(lambda: State.NEEDS_AUTH in watch.states["fake"])
     assert watch.states["fake"][:3] == [State.CONNECTING, State.READY, State.NEEDS_AUTH]
     assert (upstream.status.error, upstream.status.hint) == ("Server 'fake' answered with HTTP 401.", "Sign in.")
-    assert link.is_closed.is_set()
+    assert session.is_closed.is_set()
     with pytest.raises(UpstreamAuthError, match="not ready") as caught:
         await call(upstream, "echo")
     assert caught.value.delivery == "not_sent"
@@ -497,7 +497,7 @@ async def test_only_so_many_servers_start_up_at_a_time(watch):
         on_change=watch.changed,
         on_tools_changed=watch.told_of_tools,
         start_parallel=2,
-        open_link=counted,
+        open_session=counted,
     )
     await fleet.apply(configs("a", "b", "c", "d") | configs("e", mode="dead"))
     await fleet.start()

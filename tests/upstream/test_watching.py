@@ -67,7 +67,7 @@ async def connected(url: str, transport: str, heard: "asyncio.Queue[tuple[str, s
             on_change=lambda status: None,
             on_tools_changed=lambda name: None,
             on_resource_updated=lambda server, uri: heard.put_nowait((server, uri)),
-            open_link=dialer,
+            open_session=dialer,
         )
         await fleet.apply({"web": config})
         await fleet.start()
@@ -122,7 +122,7 @@ def _with_lifespan(app: Any, inner: Any) -> Any:
     return wrapped
 
 
-class FakeLink:
+class FakeSession:
     """A connection whose requests stay open until the test ends them."""
 
     def __init__(self, era: str = "modern") -> None:
@@ -155,15 +155,15 @@ class Watched:
 
     def __init__(self, era: str = "modern") -> None:
         self.heard: list[str] = []
-        self.link = FakeLink(era)
+        self.session = FakeSession(era)
         self.watch = ResourceWatch("fx", lambda server, uri: self.heard.append(uri))
-        self.watch.attach(self.link, self.link.ask)  # type: ignore[arg-type]
+        self.watch.attach(self.session, self.session.ask)  # type: ignore[arg-type]
 
     async def add(self, *uris: str, agreed: set[str] | None = None) -> Asked:
         """Watches these by a stream that the server confirms."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self.watch.add(uris, LIMIT_S))
-            asked = await self.link.asked.get()
+            asked = await self.session.asked.get()
             self.watch.hear(Acknowledged(frozenset(asked.uris if agreed is None else agreed)))
         return asked
 
@@ -186,7 +186,7 @@ async def test_one_stream_follows_another_without_a_gap() -> None:
     watched = Watched()
     first = await watched.add(ONE)
     adding = asyncio.ensure_future(watched.watch.add([TWO], LIMIT_S))
-    second = await watched.link.asked.get()
+    second = await watched.session.asked.get()
     assert second.uris == [ONE, TWO]
     assert not first.is_given_up.is_set()
     watched.watch.hear(Acknowledged(frozenset({ONE, TWO})))
@@ -203,7 +203,7 @@ async def test_a_stream_that_is_refused_leaves_the_one_before() -> None:
     first = await watched.add(ONE)
     adding = asyncio.ensure_future(watched.watch.add([TWO], LIMIT_S))
     error = UpstreamError("no", delivery="executed")
-    (await watched.link.asked.get()).reply.set_exception(error)
+    (await watched.session.asked.get()).reply.set_exception(error)
     assert await adding == {TWO: error}
     assert watched.watch.uris == {ONE}
     assert not first.is_given_up.is_set()
@@ -216,7 +216,7 @@ async def test_a_stream_that_nobody_confirms_is_given_up() -> None:
     first = await watched.add(ONE)
     failures = await watched.watch.add([TWO], 0.05)
     assert "did not answer" in failures[TWO].message
-    await (await watched.link.asked.get()).is_given_up.wait()
+    await (await watched.session.asked.get()).is_given_up.wait()
     assert watched.watch.uris == {ONE}
     assert not first.is_given_up.is_set()
     watched.watch.detach()
@@ -226,7 +226,7 @@ async def test_what_a_server_does_not_agree_to_is_not_watched() -> None:
     """Of the rest it tells."""
     watched = Watched()
     adding = asyncio.ensure_future(watched.watch.add([ONE, TWO], LIMIT_S))
-    await watched.link.asked.get()
+    await watched.session.asked.get()
     watched.watch.hear(Acknowledged(frozenset({ONE})))
     failures = await adding
     assert (set(failures), watched.watch.uris) == ({TWO}, {ONE})
@@ -244,7 +244,7 @@ async def test_a_stream_that_ends_is_opened_again(is_lost: bool) -> None:
         first.reply.set_exception(lost_error("fx", "was cut", was_sent=True))
     else:
         first.reply.set_result(b"{}")
-    again = await watched.link.asked.get()
+    again = await watched.session.asked.get()
     assert again.uris == [ONE, TWO]
     assert watched.heard == []
     watched.watch.hear(Acknowledged(frozenset({ONE, TWO})))
@@ -260,12 +260,12 @@ async def test_a_stream_that_ends_while_its_successor_is_refused_is_opened_again
     watched = Watched()
     first = await watched.add(ONE)
     adding = asyncio.ensure_future(watched.watch.add([TWO], LIMIT_S))
-    second = await watched.link.asked.get()
+    second = await watched.session.asked.get()
     first.reply.set_result(b"{}")
     await anyio.wait_all_tasks_blocked()
     second.reply.set_exception(UpstreamError("no"))
     assert set(await adding) == {TWO}
-    again = await watched.link.asked.get()
+    again = await watched.session.asked.get()
     assert again.uris == [ONE]
     watched.watch.hear(Acknowledged(frozenset({ONE})))
     await anyio.wait_all_tasks_blocked()
@@ -277,12 +277,12 @@ async def test_the_end_of_a_connection_ends_what_was_under_way() -> None:
     """A stream that is confirmed too late is not opened again and again on a dead connection."""
     watched = Watched()
     adding = asyncio.ensure_future(watched.watch.add([ONE], LIMIT_S))
-    asked = await watched.link.asked.get()
+    asked = await watched.session.asked.get()
     watched.watch.detach()
     asked.reply.set_exception(lost_error("fx", "ended", was_sent=True))
     assert set(await adding) == {ONE}
     assert watched.watch.uris == frozenset()
-    assert watched.link.asked.empty()
+    assert watched.session.asked.empty()
     assert (await watched.watch.add([ONE], LIMIT_S))[ONE].delivery == "not_sent"
 
 
@@ -290,7 +290,7 @@ async def test_what_is_wanted_again_in_time_stays() -> None:
     """Who is wanted is asked when it is the change's turn."""
     watched, wanted = Watched("handshake"), {ONE}
     adding = asyncio.ensure_future(watched.watch.add([ONE, TWO], LIMIT_S))
-    asked = [await watched.link.asked.get() for _ in range(2)]
+    asked = [await watched.session.asked.get() for _ in range(2)]
     ending = asyncio.ensure_future(watched.watch.keep(lambda: wanted, LIMIT_S))
     await anyio.wait_all_tasks_blocked()
     wanted.add(TWO)
@@ -299,14 +299,14 @@ async def test_what_is_wanted_again_in_time_stays() -> None:
     assert await adding == {}
     await ending
     assert watched.watch.uris == {ONE, TWO}
-    assert watched.link.asked.empty()
+    assert watched.session.asked.empty()
 
 
 async def test_after_a_gap_in_its_stream_all_of_a_session_may_have_changed() -> None:
     """In the handshake era nobody else says so."""
     watched = Watched("handshake")
     adding = asyncio.ensure_future(watched.watch.add([ONE], LIMIT_S))
-    (await watched.link.asked.get()).reply.set_result(b"{}")
+    (await watched.session.asked.get()).reply.set_result(b"{}")
     assert await adding == {}
     watched.watch.hear(UpdatesMissed())
     watched.watch.hear(ResourceUpdated(THREE))

@@ -1,4 +1,4 @@
-"""The calls of one client that the fast door answers."""
+"""The calls of one client that the fast path answers."""
 
 import asyncio
 from typing import Any, cast

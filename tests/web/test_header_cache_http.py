@@ -14,16 +14,16 @@ from uvicorn.server import ServerState
 
 from smart_mcp_proxy.io.header_cache import KnownHeads
 from smart_mcp_proxy.web.fast_path.messages import WireCancel
-from smart_mcp_proxy.web.fast_path.wire_protocol import WireDoor, WireProtocol
+from smart_mcp_proxy.web.fast_path.wire_protocol import FastPath, WireProtocol
 
-Heard = tuple[dict[bytes, bytes], bytes]
+ServerList = tuple[dict[bytes, bytes], bytes]
 
 
 class Wires:
     """Heeds everything as a cancellation, which is answered at once."""
 
     def __init__(self) -> None:
-        self.heard: list[Heard] = []
+        self.heard: list[ServerList] = []
 
     def take(self, headers: Mapping[bytes, bytes], body: bytes, path: str) -> Any:
         self.heard.append((dict(headers), body))
@@ -45,12 +45,12 @@ CONFIG.load()
 
 
 class Connection:
-    """One connection, with a door of its own."""
+    """One connection, with a fast path of its own."""
 
     def __init__(self) -> None:
         self.wires, self.wire = Wires(), Wire()
-        self.door = WireDoor(cast(Any, self.wires), "/mcp", lambda scheme, fields: "")
-        self.protocol = WireProtocol(config=CONFIG, server_state=ServerState(), app_state={}, door=self.door)
+        self.fast_path = FastPath(cast(Any, self.wires), "/mcp", lambda scheme, fields: "")
+        self.protocol = WireProtocol(config=CONFIG, server_state=ServerState(), app_state={}, fast_path=self.fast_path)
         self.protocol.connection_made(self.wire)
 
     async def answer(self, packet: bytes, count: int) -> bytes:
@@ -103,7 +103,7 @@ def test_a_known_head_says_what_it_said(packets: list[bytes]) -> None:
     async def compare() -> None:
         remembering, reading = Connection(), Connection()
         for count, packet in enumerate(packets, 1):
-            reading.door.heads = KnownHeads(1)
+            reading.fast_path.heads = KnownHeads(1)
             assert await remembering.answer(packet, count) == await reading.answer(packet, count)
             assert remembering.wires.heard == reading.wires.heard
             assert remembering.wire.is_closed == reading.wire.is_closed

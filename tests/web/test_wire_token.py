@@ -1,4 +1,4 @@
-"""The progress token of a call as the fast door reads it: wherever it stands, and whatever looks like it."""
+"""The progress token of a call as the fast path reads it: wherever it stands, and whatever looks like it."""
 
 import json
 from typing import Any

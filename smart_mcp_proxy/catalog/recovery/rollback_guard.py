@@ -3,19 +3,21 @@
 A database that was emptied, removed, put back from an older copy or robbed of its journal is a sound file to SQLite.
 What tells it from a sound one is kept outside it, in `approvals.mark`: the random number that the file was born with,
 and how often its approvals, blocks and heard first lists have changed. The database counts that itself, by triggers,
-in the transaction of the change. The mark is written after the commit, so only three things can be seen at a start:
+in the transaction of the change. The checkpoint is written after the commit, so only three things can be seen at a
+start:
 
-- The file has the mark's number and counts as far or further (a process died between commit and mark): it is whole.
-- There is no mark: a new directory, or one of an earlier program; the file is taken as it is and marked. A directory
-  in which nothing was decided yet gets no mark, because nothing can be lost there.
-- Anything else, a mark that cannot be read included: decisions may be lost, a block among them, and what is left must
-  not be trusted either. The file is treated as a damaged one is, and the new one starts closed.
+- The file has the checkpoint's number and counts as far or further (a process died between commit and checkpoint): it
+  is whole.
+- There is no checkpoint: a new directory, or one of an earlier program; the file is taken as it is and gets one. A
+  directory in which nothing was decided yet gets none, because nothing can be lost there.
+- Anything else, a checkpoint that cannot be read included: decisions may be lost, a block among them, and what is left
+  must not be trusted either. The file is treated as a damaged one is, and the new one starts closed.
 
-A mark that cannot be written (disk full, read-only) counts as a database that cannot be written: what the servers list
-is served from memory, that is said, and both are tried again. The decision itself is in the database by then and the
-mark behind it, which is the first case above: a full disk closes no healthy gateway.
+A checkpoint that cannot be written (disk full, read-only) counts as a database that cannot be written: what the servers
+list is served from memory, that is said, and both are tried again. The decision itself is in the database by then and
+the checkpoint behind it, which is the first case above: a full disk closes no healthy gateway.
 
-Not seen is the loss of the database and the mark together, which is what a user does who starts anew.
+Not seen is the loss of the database and the checkpoint together, which is what a user does who starts anew.
 """
 
 import os
@@ -28,9 +30,18 @@ from sqlalchemy import Connection
 
 from smart_mcp_proxy.catalog.recovery.damage import alone
 
-__all__ = ["CATALOG_ID_KEY", "CLOSED_KEY", "COUNT_KEY", "MARK_NAME", "NO_MARK", "Mark", "MarkFile", "read_mark"]
+__all__ = [
+    "CATALOG_ID_KEY",
+    "CHECKPOINT_NAME",
+    "CLOSED_KEY",
+    "COUNT_KEY",
+    "NO_CHECKPOINT",
+    "Checkpoint",
+    "CheckpointFile",
+    "read_checkpoint",
+]
 
-MARK_NAME: Final = "approvals.mark"
+CHECKPOINT_NAME: Final = "approvals.mark"
 CATALOG_ID_KEY: Final = "catalog_id"
 """In `meta`: a random number that this file was born with."""
 CLOSED_KEY: Final = "approvals_closed"
@@ -40,11 +51,11 @@ COUNT_KEY: Final = "approvals_count"
 
 _FORMAT = re.compile(rb"catalog (-?\d{1,19})\napprovals (\d{1,19})\n")
 _LIMIT_BYTES = 128
-"""Longer than any mark."""
+"""Longer than any checkpoint."""
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class Checkpoint:
     """Progress of a database in decisions.
 
     Attributes:
@@ -55,36 +66,36 @@ class Mark:
     catalog_id: int
     count: int
 
-    def covers(self, other: "Mark") -> bool:
-        """Whether what is at this mark knows every decision that `other` counts."""
+    def covers(self, other: "Checkpoint") -> bool:
+        """Whether what is at this checkpoint knows every decision that `other` counts."""
         return self.catalog_id == other.catalog_id != 0 and self.count >= other.count
 
 
-NO_MARK: Final = Mark(0, 0)
+NO_CHECKPOINT: Final = Checkpoint(0, 0)
 """Where nothing can be made out: of a file, that it knows nothing; beside a file, that no file will do."""
 
 
-class MarkFile:
-    """The mark of a data directory; for use in the database's thread.
+class CheckpointFile:
+    """The checkpoint of a data directory; for use in the database's thread.
 
     Args:
         directory: With the database in it.
     """
 
     def __init__(self, directory: Path) -> None:
-        self._path = directory / MARK_NAME
-        self._last: Mark | None = None
+        self._path = directory / CHECKPOINT_NAME
+        self._last: Checkpoint | None = None
 
-    def read(self) -> Mark | None:
-        """The mark; None where there is none, `NO_MARK` where it cannot be made out."""
+    def read(self) -> Checkpoint | None:
+        """The checkpoint; None where there is none, `NO_CHECKPOINT` where it cannot be made out."""
         try:
             with self._path.open("rb") as file:
                 found = _FORMAT.fullmatch(file.read(_LIMIT_BYTES))
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):  # without its directory it is not there either
             return None
         except OSError:
-            return NO_MARK
-        return NO_MARK if found is None else Mark(int(found[1]), int(found[2]))
+            return NO_CHECKPOINT
+        return NO_CHECKPOINT if found is None else Checkpoint(int(found[1]), int(found[2]))
 
     def find_loss(self, connection: Connection) -> str | None:
         """Describe how the database falls short of the checkpoint; None if it does not.
@@ -92,61 +103,61 @@ class MarkFile:
         Nor does one so new that it trusts nothing.
 
         Args:
-            connection: Not in a transaction yet: what it sees must not be older than the mark.
+            connection: Not in a transaction yet: what it sees must not be older than the checkpoint.
         """
-        # The mark first: whatever it says was committed before it was written.
-        mark = self.read()
-        while not (mark is None or _trusts_nothing(connection) or read_mark(connection).covers(mark)):
+        # The checkpoint first: whatever it says was committed before it was written.
+        checkpoint = self.read()
+        while not (checkpoint is None or _trusts_nothing(connection) or read_checkpoint(connection).covers(checkpoint)):
             # Unless another process has put this file in the place of the lost one in between, and marked it.
-            if (again := self.read()) == mark:
+            if (again := self.read()) == checkpoint:
                 break
-            mark = again
+            checkpoint = again
         else:
             return None
-        if mark == NO_MARK:
-            return f"{MARK_NAME} beside it cannot be read, so decisions about tools may be missing"
-        return f"{MARK_NAME} beside it knows decisions about tools that it does not hold"
+        if checkpoint == NO_CHECKPOINT:
+            return f"{CHECKPOINT_NAME} beside it cannot be read, so decisions about tools may be missing"
+        return f"{CHECKPOINT_NAME} beside it knows decisions about tools that it does not hold"
 
-    def knows(self, mark: Mark) -> bool:
-        """Whether this process has raised the mark to this one last."""
-        return mark == self._last
+    def knows(self, checkpoint: Checkpoint) -> bool:
+        """Whether this process has raised the checkpoint to this one last."""
+        return checkpoint == self._last
 
-    def advance(self, mark: Mark, *, adopts: bool = False) -> None:
-        """Raises the mark to that of a database after its commit; a mark that is there already costs nothing.
+    def advance(self, checkpoint: Checkpoint, *, adopts: bool = False) -> None:
+        """Writes the checkpoint of a database after its commit; one that is there already costs nothing.
 
         Args:
-            mark: Of the database.
-            adopts: Whether the database takes the place of the one that the mark was of. Otherwise a mark of another
-                one stays: a process that has not noticed yet that its file was replaced must not speak for the new.
+            checkpoint: Of the database.
+            adopts: Whether the database takes the place of the one that the checkpoint was of. Otherwise one of another
+                file stays: a process that has not noticed yet that its file was replaced must not speak for the new.
 
         Raises:
             OSError: It cannot be written.
         """
-        if self.knows(mark) and not adopts:
+        if self.knows(checkpoint) and not adopts:
             return
         with alone(self._path.parent) as directory:
-            if _is_due(self.read(), mark, adopts=adopts):
-                _replace(self._path, b"catalog %d\napprovals %d\n" % (mark.catalog_id, mark.count))
+            if _is_due(self.read(), checkpoint, adopts=adopts):
+                _replace(self._path, b"catalog %d\napprovals %d\n" % (checkpoint.catalog_id, checkpoint.count))
                 os.fsync(directory)
-        self._last = mark
+        self._last = checkpoint
 
 
-def read_mark(connection: Connection) -> Mark:
+def read_checkpoint(connection: Connection) -> Checkpoint:
     """Read the progress of a database; one without a count has none."""
     if not _has_table(connection, "meta"):
-        return NO_MARK
+        return NO_CHECKPOINT
     keys = (CATALOG_ID_KEY, COUNT_KEY)
     rows = connection.exec_driver_sql("SELECT key, value FROM meta WHERE key IN (?, ?)", keys).all()
     found: dict[str, int] = dict(rows)
-    return Mark(found[CATALOG_ID_KEY], found[COUNT_KEY]) if len(found) == len(keys) else NO_MARK
+    return Checkpoint(found[CATALOG_ID_KEY], found[COUNT_KEY]) if len(found) == len(keys) else NO_CHECKPOINT
 
 
-def _is_due(standing: Mark | None, mark: Mark, *, adopts: bool) -> bool:
+def _is_due(standing: Checkpoint | None, checkpoint: Checkpoint, *, adopts: bool) -> bool:
     if standing is None:
-        return mark.count > 0
-    if standing.catalog_id != mark.catalog_id:
+        return checkpoint.count > 0
+    if standing.catalog_id != checkpoint.catalog_id:
         return adopts
-    return mark.count > standing.count
+    return checkpoint.count > standing.count
 
 
 def _trusts_nothing(connection: Connection) -> bool:

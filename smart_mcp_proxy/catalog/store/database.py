@@ -16,7 +16,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from smart_mcp_proxy.catalog.recovery.damage import FileId, file_id, find_damage, move_aside
 from smart_mcp_proxy.catalog.recovery.read_only import copy_in_memory
-from smart_mcp_proxy.catalog.recovery.rollback_guard import MARK_NAME, Mark, MarkFile
+from smart_mcp_proxy.catalog.recovery.rollback_guard import CHECKPOINT_NAME, Checkpoint, CheckpointFile
 from smart_mcp_proxy.catalog.recovery.storage_space import (
     NO_ROOM_HINT,
     create_private,
@@ -84,13 +84,13 @@ class Database:
     transaction looks whether they are the ones that were opened; if not, nothing is written, what the lost journal
     holds is put into the database, and it is opened anew. A process that starts meanwhile waits for that. Who is killed
     before it looks takes with it what no checkpoint has copied: records and lists of the last while. Decisions are
-    copied at once, see `fold_journal`; where a reader holds that back the mark tells that one is missing.
+    copied at once, see `fold_journal`; where a reader holds that back the checkpoint tells that one is missing.
     """
 
     def __init__(self, path: Path, *, is_needed: bool = True) -> None:
         self.path = path
         self._is_needed = is_needed
-        self._mark = MarkFile(path.parent)
+        self._checkpoints = CheckpointFile(path.parent)
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="catalog")
         self._engine = create_engine(
             URL.create("sqlite", database=str(path)),
@@ -181,7 +181,7 @@ class Database:
 
         def examine(connection: Connection) -> T:
             refuse_newer(connection, self.path)
-            if damage := find_damage(connection) or self._mark.find_loss(connection):
+            if damage := find_damage(connection) or self._checkpoints.find_loss(connection):
                 raise self._damaged(damage)
             return work(connection)
 
@@ -216,22 +216,22 @@ class Database:
         """Run `work` with all its writes committed, or none and an error. It may run more than once."""
         return self._transact("IMMEDIATE", work)
 
-    def read_mark(self) -> Mark | None:
+    def read_checkpoint(self) -> Checkpoint | None:
         """Read how many decisions the file must hold; None where nothing says so."""
-        return self._mark.read()
+        return self._checkpoints.read()
 
-    def advance_mark(self, mark: Mark, *, adopts: bool = False) -> None:
-        """Notes outside the file how far it has come, and folds its journal if it has; see `MarkFile.advance`.
+    def advance_checkpoint(self, checkpoint: Checkpoint, *, adopts: bool = False) -> None:
+        """Notes outside the file how far it has come, and folds its journal if it has; see `CheckpointFile.advance`.
 
         Raises:
             StorageError: The disk does not let us.
         """
-        if not self._mark.knows(mark):
+        if not self._checkpoints.knows(checkpoint):
             self.fold_journal()
         try:
-            self._mark.advance(mark, adopts=adopts)
+            self._checkpoints.advance(checkpoint, adopts=adopts)
         except OSError as exc:
-            where, reason = self.path.with_name(MARK_NAME), exc.strerror or type(exc).__name__
+            where, reason = self.path.with_name(CHECKPOINT_NAME), exc.strerror or type(exc).__name__
             raise StorageError(f"'{where}' cannot be written: {reason}.") from exc
 
     def fold_journal(self) -> None:
@@ -364,7 +364,7 @@ class Database:
             connection.exec_driver_sql("BEGIN IMMEDIATE")
             connection.exec_driver_sql("PRAGMA application_id = 1")  # taken back with the rest
             connection.rollback()
-            damage = find_damage(connection) or self._mark.find_loss(connection)
+            damage = find_damage(connection) or self._checkpoints.find_loss(connection)
         except BaseException:
             connection.close()
             raise

@@ -15,14 +15,14 @@ from smart_mcp_proxy.catalog.tables.tools import PreparedTool, hints_in, prepare
 from smart_mcp_proxy.models import Review, Submission, ToolKey, ToolRecord, Withheld, WithheldState
 from smart_mcp_proxy.names import listed_name
 
-__all__ = ["FIRST_REMEMBERED_ID", "Heard", "remember", "restore"]
+__all__ = ["FIRST_REMEMBERED_ID", "ServerList", "remember", "restore"]
 
 FIRST_REMEMBERED_ID = 1 << 40
 """Ids from here on belong to tools that no file holds yet; no file gets so far."""
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class ServerList:
     """A server's list that no file holds yet.
 
     Attributes:
@@ -35,7 +35,7 @@ class Heard:
 
 
 def remember(
-    snapshot: Snapshot, server: str, heard: Heard, standing: Standing, name_limit: int, ids: Iterator[int]
+    snapshot: Snapshot, server: str, heard: ServerList, standing: Standing, name_limit: int, ids: Iterator[int]
 ) -> Snapshot:
     """Apply a server's list to `snapshot` as `store` and `advance` do, without a file.
 
@@ -87,7 +87,7 @@ def _record(
     )
 
 
-def _judged(record: ToolRecord, snapshot: Snapshot, heard: Heard, standing: Standing) -> ToolRecord | Withheld:
+def _judged(record: ToolRecord, snapshot: Snapshot, heard: ServerList, standing: Standing) -> ToolRecord | Withheld:
     """Judge a tool by the approvals in memory, which may be fewer than there were."""
     key = record.key
     approved: bytes | None
@@ -113,7 +113,7 @@ def _judged(record: ToolRecord, snapshot: Snapshot, heard: Heard, standing: Stan
 def restore(
     connection: Connection,
     snapshot: Snapshot,
-    lists: Mapping[str, Heard],
+    lists: Mapping[str, ServerList],
     standing: Standing,
     name_limit: int,
     *,
@@ -134,7 +134,7 @@ def restore(
         _skip_ids(connection, last_id)
         for server in {key.server for key in (*snapshot.by_key, *snapshot.withheld)}:
             definitions = [json.loads(record.raw) for record in snapshot.tools_of(server)]
-            heard.setdefault(server, Heard(prepare(server, definitions)))
+            heard.setdefault(server, ServerList(prepare(server, definitions)))
         approvals.recall(connection, standing, _approved(snapshot) if is_whole else (), now_s)
     behind = update(meta).where(meta.c.key == "generation", meta.c.value < snapshot.generation)
     connection.execute(behind.values(value=snapshot.generation))

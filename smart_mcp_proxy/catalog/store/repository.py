@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from sqlalchemy import Connection
 
-from smart_mcp_proxy.catalog.recovery.rollback_guard import read_mark
+from smart_mcp_proxy.catalog.recovery.rollback_guard import read_checkpoint
 from smart_mcp_proxy.catalog.store.database import Database, StorageError
 from smart_mcp_proxy.catalog.tables import activity, approvals, tools, vectors
 from smart_mcp_proxy.catalog.tables import feedback as examples
@@ -173,9 +173,9 @@ class Archive:
 
     def _decide(self, work: Callable[[Connection], T]) -> T:
         """As `_write`, for what may change approvals: what is noted of them outside the file follows at once."""
-        result, mark = self._write(lambda connection: (work(connection), read_mark(connection)))
+        result, checkpoint = self._write(lambda connection: (work(connection), read_checkpoint(connection)))
         try:
-            self._database.advance_mark(mark)
+            self._database.advance_checkpoint(checkpoint)
         except StorageError as exc:
             self._lose(exc)
             raise

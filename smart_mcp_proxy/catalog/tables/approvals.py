@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from sqlalchemy import ColumnElement, Connection, delete, select, update
 from sqlalchemy.dialects.sqlite import insert
 
-from smart_mcp_proxy.catalog.recovery.rollback_guard import CLOSED_KEY, NO_MARK, Mark, read_mark
+from smart_mcp_proxy.catalog.recovery.rollback_guard import CLOSED_KEY, NO_CHECKPOINT, Checkpoint, read_checkpoint
 from smart_mcp_proxy.catalog.tables.schema import approvals, baselines, meta
 from smart_mcp_proxy.catalog.tables.schema import tools as tools_table
 from smart_mcp_proxy.catalog.tables.tools import PreparedTool, mark_changed
@@ -33,13 +33,13 @@ class Standing:
         baselined: Servers whose first list was heard.
         blocked: Tools that the user switched off.
         is_closed: Whether the record of approvals was lost: no first list is trusted before the user says so.
-        mark: Which file this was read from, and how far it had come.
+        checkpoint: Which file this was read from, and how far it had come.
     """
 
     baselined: frozenset[str] = frozenset()
     blocked: frozenset[ToolKey] = frozenset()
     is_closed: bool = False
-    mark: Mark = NO_MARK
+    checkpoint: Checkpoint = NO_CHECKPOINT
 
     def trusts_first_list(self, server: str) -> bool:
         """Whether the next list of `server` is its first, agreed to with its server unless its policy doubts."""
@@ -71,7 +71,7 @@ def read_standing(connection: Connection) -> Standing:
         baselined=frozenset(connection.scalars(select(baselines.c.server_name))),
         blocked=frozenset(ToolKey(server, name) for server, name in connection.execute(blocked)),
         is_closed=connection.scalar(select(meta.c.value).where(meta.c.key == CLOSED_KEY)) is not None,
-        mark=read_mark(connection),
+        checkpoint=read_checkpoint(connection),
     )
 
 

@@ -9,7 +9,7 @@ from smart_mcp_proxy.errors import UpstreamError
 from smart_mcp_proxy.models import PENDING_STATES, Era, ServerStatus
 from smart_mcp_proxy.servers import ServerConfig, find_config, with_inherited
 from smart_mcp_proxy.settings import Settings, environment
-from smart_mcp_proxy.upstream import Connector, Fleet, Link, OnEvent, SignIns, TlsContext, marked
+from smart_mcp_proxy.upstream import Connector, Fleet, OnEvent, SignIns, TlsContext, UpstreamSession, marked
 
 __all__ = ["lines_of_one_start", "start_environment"]
 
@@ -48,7 +48,7 @@ async def lines_of_one_start(settings: Settings, config: ServerConfig, count: in
 
     tls = TlsContext(environ)
     async with Connector(settings.max_message_bytes, SignIns(settings.data_dir, tls=tls), tls) as dialer:
-        fleet = Fleet(environ=environ, on_change=note, on_tools_changed=_ignore, open_link=_OneTry(dialer))
+        fleet = Fleet(environ=environ, on_change=note, on_tools_changed=_ignore, open_session=_OneTry(dialer))
         await fleet.apply(with_inherited({config.name: config}, settings.inherit_env))
         (upstream,) = fleet
         try:
@@ -74,8 +74,8 @@ class _OneTry:
 
     async def __call__(
         self, config: ServerConfig, *, environ: Mapping[str, str], era: Era | None, on_event: OnEvent, **options: Any
-    ) -> Link:
-        """A session with the server; see `OpenLink`."""
+    ) -> UpstreamSession:
+        """A session with the server; see `OpenSession`."""
         if self._is_used:
             raise UpstreamError(
                 f"Server '{config.name}' was tried once.", hint="Run the command again for one more try."

@@ -3,7 +3,7 @@
 import os
 from typing import TYPE_CHECKING
 
-from smart_mcp_proxy.greeting import Door, Record, default_answers, words_for_stdio
+from smart_mcp_proxy.greeting import Greeter, Record, default_answers, words_for_stdio
 
 if TYPE_CHECKING:
     from smart_mcp_proxy.servers import ServerFile
@@ -26,7 +26,7 @@ class Opening:
     """The one client of this process, from its first message to the gateway that serves it."""
 
     def __init__(self) -> None:
-        self._door: Door | None = None
+        self._greeter: Greeter | None = None
         self.record: Record | None = None
         """Where the answers of this start are to be kept; None where no client is on stdin."""
 
@@ -40,7 +40,7 @@ class Opening:
         except OSError:  # the working directory is gone: whoever needs it says so
             return
         if (found := self.record.load()) is not None:
-            self._door = Door.open(*found)
+            self._greeter = Greeter.open(*found)
 
     def begin_anew(self, settings: "Settings", file: "ServerFile", *, is_whole: bool) -> None:
         """Answers at the first start ever, where nothing is stored that an answer could depend on.
@@ -50,20 +50,20 @@ class Opening:
             file: The servers.
             is_whole: The client sees the gateway, not one server or profile of it.
         """
-        if self.record is None or self._door is not None or not (is_whole and _is_default(settings, file)):
+        if self.record is None or self._greeter is not None or not (is_whole and _is_default(settings, file)):
             return
         reached = [name for name, config in file.servers.items() if not (config.disabled or config.quarantined)]
-        self._door = Door.open(*default_answers(reached))
+        self._greeter = Greeter.open(*default_answers(reached))
 
-    def take(self) -> Door | None:
-        """The door, for the server that takes over; None where there is none."""
-        door, self._door = self._door, None
-        return door
+    def take(self) -> Greeter | None:
+        """The greeter, for the server that takes over; None where there is none."""
+        greeter, self._greeter = self._greeter, None
+        return greeter
 
     def refuse(self, why: str) -> None:
         """Answers the waiting requests with an error: there will be no server."""
-        if (door := self.take()) is not None:
-            door.refuse(f"The gateway did not start: {why}")
+        if (greeter := self.take()) is not None:
+            greeter.refuse(f"The gateway did not start: {why}")
 
 
 opening = Opening()

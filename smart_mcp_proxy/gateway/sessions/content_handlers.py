@@ -28,7 +28,7 @@ from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.telemetry import get_logger
 from smart_mcp_proxy.upstream import Fleet
 
-__all__ = ["ContentsDoor"]
+__all__ = ["ContentHandlers"]
 
 METHOD_NOT_FOUND = -32601
 RESOURCE_NOT_FOUND = -32002
@@ -48,7 +48,7 @@ _READ_CACHE = {"ttlMs": 0, "cacheScope": "private"}
 log = get_logger("contents")
 
 
-class ContentsDoor:
+class ContentHandlers:
     """Answers what agents ask of prompts and resources.
 
     Args:

@@ -139,7 +139,7 @@ class ToolList(ABC):
         if self._own.has(name):
             return self._own.call(name, arguments, caller)
         record = self._now().records.get(name)
-        if record is None:  # it left the list after the client's door had looked
+        if record is None:  # it left the list after the client's transport had looked
             raise ToolNotFoundError(f"The tool '{name}' is no longer in your list.", hint=self.hint(name))
         request = CallRequest(
             name=str(record.key),

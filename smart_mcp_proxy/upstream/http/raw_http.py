@@ -20,7 +20,7 @@ from smart_mcp_proxy.upstream.http.exchange import RequestBody, Response
 from smart_mcp_proxy.upstream.http.http_session import HttpSession
 from smart_mcp_proxy.upstream.http_failures import Failure
 from smart_mcp_proxy.upstream.opening import Opening
-from smart_mcp_proxy.upstream.protocol.base_session import UNCANCELLABLE, BaseLink
+from smart_mcp_proxy.upstream.protocol.base_session import UNCANCELLABLE, BaseSession
 from smart_mcp_proxy.upstream.protocol.codec import encode_message
 from smart_mcp_proxy.upstream.protocol.deadline import Deadline
 from smart_mcp_proxy.upstream.protocol.handshake import Agreement, announced, enveloped, negotiate
@@ -29,7 +29,7 @@ from smart_mcp_proxy.upstream.protocol.inbox import Inbox
 from smart_mcp_proxy.upstream.protocol.pending import NO_REPORTS, SUBSCRIBE, PendingCall, Reports, next_request_id
 from smart_mcp_proxy.upstream.protocol.session import after_gap, timeout_error
 
-__all__ = ["RawHttpLink", "open_raw_http"]
+__all__ = ["RawHttpSession", "open_raw_http"]
 
 _MAX_EXCHANGES: Final = 256
 """Requests to one server at a time; more wait for their turn, so that a server that hangs does not use up the sockets
@@ -43,7 +43,7 @@ _MAYBE_MODERN: Final = frozenset({400, 404, 405, 406, 415})
 """What a server that no longer knows `initialize` may answer to it, where it gives no JSON-RPC error."""
 
 
-async def open_raw_http(opening: Opening) -> "RawHttpLink":
+async def open_raw_http(opening: Opening) -> "RawHttpSession":
     """Connects to the server and agrees on an era with it.
 
     Raises:
@@ -51,12 +51,12 @@ async def open_raw_http(opening: Opening) -> "RawHttpLink":
         UpstreamError: It cannot be reached or refuses; the message has the HTTP status.
         UpstreamTimeoutError: It does not answer within `limits.init_s`.
     """
-    link = RawHttpLink(opening)
-    await link.open(opening.era)
-    return link
+    session = RawHttpSession(opening)
+    await session.open(opening.era)
+    return session
 
 
-class RawHttpLink(BaseLink):
+class RawHttpSession(BaseSession):
     """A session over HTTP: an exchange for each request, and one stream for unsolicited messages.
 
     Args:
@@ -77,7 +77,7 @@ class RawHttpLink(BaseLink):
         self._is_listening = asyncio.Event()
 
     def __repr__(self) -> str:
-        return f"<RawHttpLink {self._server}, {self._reason or 'open'}, {len(self._inbox.pending)} calls>"
+        return f"<RawHttpSession {self._server}, {self._reason or 'open'}, {len(self._inbox.pending)} calls>"
 
     # --- lifetime
 
@@ -177,7 +177,7 @@ class RawHttpLink(BaseLink):
         on_progress: OnProgress | None = None,
         on_message: OnMessage | None = None,
     ) -> Coroutine[Any, Any, RawResult]:
-        """The `result` of one request exactly as the server wrote it; see `Link.request`."""
+        """The `result` of one request exactly as the server wrote it; see `UpstreamSession.request`."""
         if on_progress is not None:
             reports = Reports(on_progress)
             return reports.around(self._result(method, params, reports, timeout_s, on_message))

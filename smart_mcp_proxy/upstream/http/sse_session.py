@@ -18,11 +18,11 @@ from smart_mcp_proxy.upstream.http.event_parser import BURST_EVENTS, EventParser
 from smart_mcp_proxy.upstream.http.exchange import RequestBody, Response
 from smart_mcp_proxy.upstream.http_failures import Failure, too_long
 from smart_mcp_proxy.upstream.opening import Opening
-from smart_mcp_proxy.upstream.protocol.base_session import StreamLink
+from smart_mcp_proxy.upstream.protocol.base_session import StreamSession
 from smart_mcp_proxy.upstream.protocol.handshake import Agreement, Post, greet
 from smart_mcp_proxy.upstream.protocol.session import timeout_error
 
-__all__ = ["SseLink", "open_sse"]
+__all__ = ["SseSession", "open_sse"]
 
 _MAX_POSTS: Final = 256
 """At a time; more wait, so that a server that hangs does not use up the sockets of all."""
@@ -34,7 +34,7 @@ _STREAM_HEADERS: Final[Mapping[str, str]] = {"Accept": "text/event-stream"}
 _log = get_logger("upstream")
 
 
-async def open_sse(opening: Opening) -> "SseLink":
+async def open_sse(opening: Opening) -> "SseSession":
     """Connects to the server.
 
     Raises:
@@ -42,13 +42,13 @@ async def open_sse(opening: Opening) -> "SseLink":
         UpstreamError: It cannot be reached or refuses; the message has the HTTP status.
         UpstreamTimeoutError: It does not answer within `limits.init_s`.
     """
-    link = SseLink(opening)
+    session = SseSession(opening)
     deadline_s = asyncio.get_running_loop().time() + opening.config.limits.init_s
-    await link.connect(deadline_s)
-    return await link.opened("handshake", deadline_s)
+    await session.connect(deadline_s)
+    return await session.opened("handshake", deadline_s)
 
 
-class SseLink(StreamLink):
+class SseSession(StreamSession):
     """A session over one stream of events, which it stands and falls with.
 
     Args:

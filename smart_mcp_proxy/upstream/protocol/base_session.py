@@ -25,7 +25,7 @@ from smart_mcp_proxy.upstream.protocol.pending import (
 )
 from smart_mcp_proxy.upstream.protocol.session import OnEvent, Peer, after_gap, lost_error, timeout_error
 
-__all__ = ["UNCANCELLABLE", "BaseLink", "StreamLink"]
+__all__ = ["UNCANCELLABLE", "BaseSession", "StreamSession"]
 
 UNCANCELLABLE: Final = frozenset({"initialize", "server/discover"})
 """Requests that a client may not cancel. Source: MCP, basic/utilities/cancellation."""
@@ -35,8 +35,8 @@ _RENEW_S: Final = 1.0
 _log = get_logger("upstream")
 
 
-class BaseLink:
-    """A session, whatever carries it; see `Link`.
+class BaseSession:
+    """A session, whatever carries it; see `UpstreamSession`.
 
     Args:
         config: The server, expanded.
@@ -99,7 +99,7 @@ class BaseLink:
         return lost_error(self._server, self._reason or "ended", was_sent=was_sent)
 
 
-class StreamLink(BaseLink, ABC):
+class StreamSession(BaseSession, ABC):
     """A session whose messages all come on one stream, in any order.
 
     Args:
@@ -148,7 +148,7 @@ class StreamLink(BaseLink, ABC):
 
     @abstractmethod
     async def close(self) -> None:
-        """End the session; see `Link.close`."""
+        """End the session; see `UpstreamSession.close`."""
 
     def _timed_out(self, began_s: float) -> None:
         """Note that a request, begun at this time of the event loop, had no answer in time."""
@@ -209,7 +209,7 @@ class StreamLink(BaseLink, ABC):
         on_progress: OnProgress | None = None,
         on_message: OnMessage | None = None,
     ) -> Coroutine[Any, Any, RawResult]:
-        """The `result` of one request exactly as the server wrote it; see `Link.request`."""
+        """The `result` of one request exactly as the server wrote it; see `UpstreamSession.request`."""
         if on_progress is None:
             return self._exchange(method, params, timeout_s, NO_REPORTS)
         reports = Reports(on_progress)

@@ -15,7 +15,14 @@ from smart_mcp_proxy.upstream.protocol.codec import (
     read_messages,
 )
 from smart_mcp_proxy.upstream.protocol.pending import PendingCalls
-from smart_mcp_proxy.upstream.protocol.session import Acknowledged, LinkEvent, LogLine, OnEvent, Peer, announced_event
+from smart_mcp_proxy.upstream.protocol.session import (
+    Acknowledged,
+    LogLine,
+    OnEvent,
+    Peer,
+    SessionEvent,
+    announced_event,
+)
 
 __all__ = ["Inbox", "answer_to", "event_of"]
 
@@ -139,7 +146,7 @@ def _is_whole_error(message: Envelope) -> bool:
         return False
 
 
-def event_of(message: Envelope) -> LinkEvent | None:
+def event_of(message: Envelope) -> SessionEvent | None:
     """Convert a server's notification into an event; None where nothing here needs it."""
     if message.method == "notifications/message":
         return LogLine(bytes(message.params)[:_LOG_TEXT_CHARS].decode(errors="replace"))

@@ -15,7 +15,7 @@ from typing import Any, Final
 from smart_mcp_proxy.errors import UpstreamError
 from smart_mcp_proxy.names import GATEWAYS_CAPABILITY
 from smart_mcp_proxy.servers import ServerConfig
-from smart_mcp_proxy.upstream.protocol.session import Link, OpenLink
+from smart_mcp_proxy.upstream.protocol.session import OpenSession, UpstreamSession
 
 __all__ = ["STARTED_BY", "Lineage", "gateways_behind", "marked"]
 
@@ -75,18 +75,18 @@ class Lineage:
         behind = frozenset().union(*map(gateways_behind, servers)) - {self.instance}
         return [self.instance, *sorted(behind)][:_MOST_KNOWN]
 
-    async def open(self, open_link: OpenLink, config: ServerConfig, **options: Any) -> Link:
-        """A session with a server that does not lead back here; see `OpenLink`.
+    async def open(self, open_session: OpenSession, config: ServerConfig, **options: Any) -> UpstreamSession:
+        """A session with a server that does not lead back here; see `OpenSession`.
 
         Raises:
             UpstreamError: It does, or the session cannot be had.
         """
         self._check_nesting(config.name)
-        link = await open_link(config, **options)
-        behind = gateways_behind(link.capabilities)
+        session = await open_session(config, **options)
+        behind = gateways_behind(session.capabilities)
         if behind.isdisjoint((self.instance, *self._above)):
-            return link
-        await link.close()
+            return session
+        await session.close()
         raise UpstreamError(
             f"Server '{config.name}' leads back to this gateway, so every call of its tools could go round in circles.",
             hint=f"Take '{config.name}' out of this gateway's configuration, or this gateway out of the other's; one "

@@ -26,16 +26,16 @@ __all__ = [
     "CLIENT_INFO",
     "Acknowledged",
     "ContentsChanged",
-    "Link",
-    "LinkEvent",
     "LogLine",
     "OnEvent",
-    "OpenLink",
+    "OpenSession",
     "Peer",
     "ResourceUpdated",
     "Revived",
+    "SessionEvent",
     "ToolsChanged",
     "UpdatesMissed",
+    "UpstreamSession",
     "after_gap",
     "announced_event",
     "has_updates",
@@ -103,18 +103,18 @@ class Revived:
     """The server says something again, after a silence in which calls had timed out."""
 
 
-LinkEvent = ToolsChanged | ContentsChanged | LogLine | ResourceUpdated | UpdatesMissed | Acknowledged | Revived
-_CHANGES: Final[Mapping[str, LinkEvent]] = {
+SessionEvent = ToolsChanged | ContentsChanged | LogLine | ResourceUpdated | UpdatesMissed | Acknowledged | Revived
+_CHANGES: Final[Mapping[str, SessionEvent]] = {
     "notifications/tools/list_changed": ToolsChanged(),
     "notifications/prompts/list_changed": ContentsChanged(),
     "notifications/resources/list_changed": ContentsChanged(),
 }
 """What a server announces of its lists, by method."""
-OnEvent = Callable[[LinkEvent], None]
+OnEvent = Callable[[SessionEvent], None]
 """Told synchronously, from the session's reader: must be quick."""
 
 
-def after_gap(capabilities: Mapping[str, Any]) -> tuple[LinkEvent, ...]:
+def after_gap(capabilities: Mapping[str, Any]) -> tuple[SessionEvent, ...]:
     """Events that may have been missed from a server with these capabilities."""
     has_contents = not {"prompts", "resources"}.isdisjoint(capabilities)
     contents = (ContentsChanged(),) if has_contents else ()
@@ -127,7 +127,7 @@ def has_updates(capabilities: Mapping[str, Any]) -> bool:
     return isinstance(resources, Mapping) and resources.get("subscribe") is True
 
 
-def announced_event(method: str, params: bytes) -> LinkEvent | None:
+def announced_event(method: str, params: bytes) -> SessionEvent | None:
     """Convert a notification on lists and resources into an event; None for others."""
     if method in _CHANGES:
         return _CHANGES[method]
@@ -165,7 +165,7 @@ _updated = msgspec.json.Decoder(_UpdatedParams)
 _acknowledged = msgspec.json.Decoder(_AcknowledgedParams)
 
 
-class Link(Protocol):
+class UpstreamSession(Protocol):
     """An open, negotiated session. Safe for many requests at once.
 
     Attributes:
@@ -244,7 +244,7 @@ class Peer(Protocol):
         """
 
 
-class OpenLink(Protocol):
+class OpenSession(Protocol):
     """Opens sessions."""
 
     def __call__(
@@ -255,7 +255,7 @@ class OpenLink(Protocol):
         era: Era | None,
         on_event: OnEvent,
         peer: Peer | None = None,
-    ) -> Awaitable[Link]:
+    ) -> Awaitable[UpstreamSession]:
         """A negotiated session with the server that `config` (already expanded) describes.
 
         Args:

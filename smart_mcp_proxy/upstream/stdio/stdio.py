@@ -7,13 +7,13 @@ from smart_mcp_proxy.errors import UpstreamError
 from smart_mcp_proxy.io.process_state import is_stopped
 from smart_mcp_proxy.telemetry import spawn
 from smart_mcp_proxy.upstream.opening import Opening
-from smart_mcp_proxy.upstream.protocol.base_session import StreamLink
+from smart_mcp_proxy.upstream.protocol.base_session import StreamSession
 from smart_mcp_proxy.upstream.protocol.codec import request_line
 from smart_mcp_proxy.upstream.protocol.pending import next_request_id
 from smart_mcp_proxy.upstream.protocol.session import LogLine, Revived
 from smart_mcp_proxy.upstream.stdio.process import ChildProcess
 
-__all__ = ["StdioLink", "open_stdio"]
+__all__ = ["StdioSession", "open_stdio"]
 
 _EXIT_NOTICE_S: Final = 0.2
 """After a pipe of it was closed, how long a server may take to have an exit code worth telling."""
@@ -26,7 +26,7 @@ _LOOK_S: Final = 0.25
 """How often a silent server is looked at."""
 
 
-async def open_stdio(opening: Opening) -> "StdioLink":
+async def open_stdio(opening: Opening) -> "StdioSession":
     """Starts the server and agrees on an era with it.
 
     Raises:
@@ -34,25 +34,25 @@ async def open_stdio(opening: Opening) -> "StdioLink":
         UpstreamTimeoutError: It does not answer within `limits.init_s`.
     """
     deadline = asyncio.get_running_loop().time() + opening.config.limits.init_s
-    link = await _started(opening)
+    session = await _started(opening)
     try:
-        return await link.opened(opening.era, deadline)
+        return await session.opened(opening.era, deadline)
     except UpstreamError:
         # Some servers of the handshake era end when anything but `initialize` comes first: once more, without probe.
-        if opening.era == "handshake" or not link.is_lost:
+        if opening.era == "handshake" or not session.is_lost:
             raise
-    link = await _started(opening)
-    return await link.opened("handshake", deadline)
+    session = await _started(opening)
+    return await session.opened("handshake", deadline)
 
 
-async def _started(opening: Opening) -> "StdioLink":
+async def _started(opening: Opening) -> "StdioSession":
     child = await ChildProcess.start(
         opening.config, opening.environ, lambda line: opening.on_event(LogLine(line)), opening.watchdog
     )
-    return StdioLink(opening, child)
+    return StdioSession(opening, child)
 
 
-class StdioLink(StreamLink):
+class StdioSession(StreamSession):
     """A session over a child's pipes.
 
     Args:
@@ -69,7 +69,7 @@ class StdioLink(StreamLink):
         self._doubter: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
-        return f"<StdioLink {self._server}, {self._child!r}, {len(self._pending)} calls>"
+        return f"<StdioSession {self._server}, {self._child!r}, {len(self._pending)} calls>"
 
     async def close(self) -> None:
         """Ends the session and the server's whole process group; calls under way fail."""

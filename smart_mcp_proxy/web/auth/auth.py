@@ -25,7 +25,7 @@ TOKEN = Principal("token")
 
 
 class Keys:
-    """The tokens that open the door, and whose each of them is.
+    """The tokens that are accepted, and whose each of them is.
 
     Args:
         token: The gateway's own; None where it has none.
@@ -42,7 +42,7 @@ class Keys:
     def known(self, authorization: bytes | None) -> Principal | None:
         """Look up the principal of a request; None if that needs a closer look, or has none.
 
-        Whoever sends a token is who the token says, on an open door as well: one that has ended opens nothing.
+        Whoever sends a token is who the token says, on an open endpoint as well: one that has ended opens nothing.
 
         Args:
             authorization: The header's value; None where there is none.

@@ -11,12 +11,12 @@ from smart_mcp_proxy.models import CallVariant, Reach
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.web.auth.signed_tokens import MISTAKEN, SignedTokens, names_in
 
-__all__ = ["SignInDoor", "Users", "asks_for_sign_in"]
+__all__ = ["BrowserSignIn", "Users", "asks_for_sign_in"]
 
 _ANYBODY: Final = "*"
 
 
-class SignInDoor(NamedTuple):
+class BrowserSignIn(NamedTuple):
     """Sign-in of people.
 
     Attributes:

@@ -11,7 +11,7 @@ from starlette.applications import Starlette
 from smart_mcp_proxy.errors import ConfigError
 from smart_mcp_proxy.fastmcp_compat.auth.sign_in import SignInProxy
 from smart_mcp_proxy.settings import Settings
-from smart_mcp_proxy.web.auth.sign_in import SignInDoor, Users
+from smart_mcp_proxy.web.auth.sign_in import BrowserSignIn, Users
 from smart_mcp_proxy.web.auth.sign_in_answers import StandardAnswers
 from smart_mcp_proxy.web.auth.sign_in_bounds import BoundedPages
 from smart_mcp_proxy.web.auth.sign_in_store import open_store
@@ -25,7 +25,7 @@ __all__ = ["open_sign_in"]
 logging.getLogger("fastmcp.server.auth.oidc_proxy").setLevel(logging.CRITICAL + 1)
 
 
-async def open_sign_in(settings: Settings) -> SignInDoor:
+async def open_sign_in(settings: Settings) -> BrowserSignIn:
     """Open the sign-in of people.
 
     Args:
@@ -38,7 +38,7 @@ async def open_sign_in(settings: Settings) -> SignInDoor:
     return await to_thread.run_sync(_opened, settings, users.reach_of)
 
 
-def _opened(settings: Settings, reach_of: ReachOf) -> SignInDoor:
+def _opened(settings: Settings, reach_of: ReachOf) -> BrowserSignIn:
     assert settings.oidc_url and settings.oidc_client_id and settings.public_url
     secret = settings.oidc_client_secret
     store, key = open_store(settings)
@@ -72,4 +72,4 @@ def _opened(settings: Settings, reach_of: ReachOf) -> SignInDoor:
         mode="strict",
     )
     pages = Refusals(PlainAddress(guarded), is_rest=True)
-    return SignInDoor(tokens, frozenset(route.path for route in routes), pages, settings.oidc_scopes)
+    return BrowserSignIn(tokens, frozenset(route.path for route in routes), pages, settings.oidc_scopes)

@@ -23,7 +23,7 @@ _STATUSES: Final = {
     "503": "The gateway is shutting down.",
     "504": "The server did not answer in time.",
 }
-_AT_THE_DOOR: Final = ("401", "403", "421", "500")
+_ON_ANY_REQUEST: Final = ("401", "403", "421", "500")
 _FAILURE: Final[dict[str, Any]] = {
     "type": "object",
     "required": ["error", "message", "details", "timestamp"],
@@ -78,9 +78,9 @@ def describe_broker(document: dict[str, Any]) -> dict[str, Any]:
     post |= {"parameters": [_NAME], "requestBody": {"required": True, "content": json_content(_REQUEST)}}
     post["responses"]["200"]["content"]["text/event-stream"] = {"schema": {"type": "string"}}
     post["responses"]["202"] = {"description": "A notification was taken."}
-    one = _operation("get_broker_status", "What the broker knows of a server.", status, (*_AT_THE_DOOR, "404"))
+    one = _operation("get_broker_status", "What the broker knows of a server.", status, (*_ON_ANY_REQUEST, "404"))
     one["parameters"] = [_NAME]
-    all_ = _operation("get_connections", "The servers within the caller's reach.", connections, _AT_THE_DOOR)
+    all_ = _operation("get_connections", "The servers within the caller's reach.", connections, _ON_ANY_REQUEST)
     paths = {
         "/api/mcp/{name}/proxy": {"post": post},
         "/api/mcp/{name}/proxy/status": {"get": one},

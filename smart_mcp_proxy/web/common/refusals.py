@@ -70,7 +70,7 @@ class Refusals:
 
 
 def refusal_of(scope: Scope, status: int) -> ProxyError | None:
-    """Why a request is answered with this status; None if the status is no refusal of the door."""
+    """Why a request is answered with this status; None if the status is no refusal of the endpoint."""
     if status not in (401, 403, 421):
         return None
     headers = Headers(scope=scope)

@@ -1,4 +1,4 @@
-"""The fast door: the common `tools/call` answered from raw JSON, everything else handed on to the SDK.
+"""The fast path: the common `tools/call` answered from raw JSON, everything else handed on to the SDK.
 
 A message is read once, checked for what the SDK would check, and answered by the same agent and the same one call
 path as behind the SDK. Whatever is unusual (an answer to an input request, a level for log messages, a member this file
@@ -203,7 +203,7 @@ _decoder: "msgspec.json.Decoder[_CallMessage | WireCancel]" = msgspec.json.Decod
 
 
 def parse_wire(message: bytes) -> WireCall | WireCancel | None:
-    """The message if it is one that this door understands, else None."""
+    """The message if it is one that the fast path understands, else None."""
     try:
         parsed = _decoder.decode(message)
         return parsed if isinstance(parsed, WireCancel) else _usual(message, parsed)

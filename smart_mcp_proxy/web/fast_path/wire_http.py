@@ -132,7 +132,7 @@ class TakenCall(NamedTuple):
 
 
 class WireHttp:
-    """Decides which calls are answered at the door, and hands everything else, untouched, to the MCP app.
+    """Decides which calls are answered on the fast path, and hands everything else, untouched, to the MCP app.
 
     Args:
         app: Everything else: the MCP app, health.
@@ -178,7 +178,7 @@ class WireHttp:
         """A call to answer, a cancellation that was heeded; None for whatever is the SDK's to judge.
 
         Args:
-            headers: Of a POST to this door.
+            headers: Of a POST to the fast path.
             body: Whole.
             path: Where it came in, see `served_path`.
         """
@@ -297,7 +297,7 @@ async def _read(receive: Receive) -> tuple[bytes | None, list[Message]]:
 
 
 def headers_of(fields: Fields) -> Headers | None:
-    """The headers this door looks at; None if one comes twice or is of a kind that only the SDK can judge.
+    """The headers the fast path looks at; None if one comes twice or is of a kind that only the SDK can judge.
 
     Args:
         fields: Of the head, names in lower case.

@@ -21,7 +21,7 @@ from smart_mcp_proxy.web.fast_path.reply_stream import Pings, ReplyStream
 from smart_mcp_proxy.web.fast_path.wire_http import Fields, Headers, TakenCall, WireHttp, headers_of
 from smart_mcp_proxy.web.server.protocol import BoundedProtocol
 
-__all__ = ["WireDoor", "WireProtocol"]
+__all__ = ["FastPath", "WireProtocol"]
 
 _JOINED_BYTES: Final = 16_384
 _HEADS: Final = 256
@@ -39,7 +39,7 @@ class CallHead(NamedTuple):
 
     Attributes:
         fields: As they were read, names in lower case.
-        headers: Those of them that the door looks at.
+        headers: Those of them that the fast path looks at.
         place: Below the endpoint, see `served_path`.
         is_kept: Whether the connection stays open for another request.
     """
@@ -50,7 +50,7 @@ class CallHead(NamedTuple):
     is_kept: bool
 
 
-class WireDoor:
+class FastPath:
     """Address of the fast path, and what decides there.
 
     Args:
@@ -118,12 +118,12 @@ class WireProtocol(BoundedProtocol):
     """One connection of a client that may make calls.
 
     Args:
-        door: Where calls come in.
+        fast_path: Where calls come in.
     """
 
-    def __init__(self, *args: Any, door: WireDoor, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, fast_path: FastPath, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._door = door
+        self._fast_path = fast_path
         self._poll = busy_poll_of(self.loop)
         self._side = self._poll.side("http clients")
         self._held: bytearray | None = None
@@ -141,7 +141,7 @@ class WireProtocol(BoundedProtocol):
     def data_received(self, data: bytes) -> None:
         """Bytes have arrived."""
         self._poll.heard()
-        heads, first = self._door.heads, self._first
+        heads, first = self._fast_path.heads, self._first
         is_next = bool(first) or (self._is_between_requests and (self.cycle is None or self.cycle.response_complete))
         if is_next and not first and data.endswith(HEAD_END):
             self._take_first(data)
@@ -160,7 +160,7 @@ class WireProtocol(BoundedProtocol):
     def _take_first(self, head: bytes) -> None:
         """Waits for the body of a head that was read before, and has the parser read any other one."""
         self._first = head
-        self._is_first_unread = self._door.heads.awaits_body(head)
+        self._is_first_unread = self._fast_path.heads.awaits_body(head)
         if self._is_first_unread:
             if self._limit is None:
                 self._start_limit()
@@ -245,9 +245,9 @@ class WireProtocol(BoundedProtocol):
 
     def _taken(self, head: CallHead, body: bytes) -> TakenCall | WireCancel | None:
         try:
-            return self._door.wire.take(head.headers, body, head.place)
+            return self._fast_path.wire.take(head.headers, body, head.place)
         except Exception:  # boundary: a callback, whose caller would take it for a request that is not valid
-            log.exception("a call could not be judged at the door")
+            log.exception("a call could not be judged on the fast path")
             return None
 
     def _call_head(self) -> CallHead | None:
@@ -257,13 +257,13 @@ class WireProtocol(BoundedProtocol):
         if headers is None:
             return None
         is_kept = self.parser.get_http_version() == "1.1" and self.parser.should_keep_alive()
-        return CallHead(fields, headers, self.url.removeprefix(self._door.path)[1:].decode(), is_kept)
+        return CallHead(fields, headers, self.url.removeprefix(self._fast_path.path)[1:].decode(), is_kept)
 
     def _may_be_call(self) -> bool:
-        parser, door = self.parser, self._door
+        parser, fast_path = self.parser, self._fast_path
         return (
             not self._is_judged
-            and (self.url == door.path or _is_plain_place(self.url, door.prefix))
+            and (self.url == fast_path.path or _is_plain_place(self.url, fast_path.prefix))
             and parser.get_method() == b"POST"
             and parser.get_http_version() in _VERSIONS
             and not parser.should_upgrade()
@@ -297,7 +297,7 @@ class WireProtocol(BoundedProtocol):
             return
         taken.begin()
         if taken.call.token is not None:
-            exchange.stream = ReplyStream(self.transport, self.flow, self.server_state, self._door.pings)
+            exchange.stream = ReplyStream(self.transport, self.flow, self.server_state, self._fast_path.pings)
         task = spawn(self._answer(taken, exchange, head), "wire call")
         task.add_done_callback(partial(self._end, taken, exchange))
         self.tasks.add(task)
@@ -311,7 +311,7 @@ class WireProtocol(BoundedProtocol):
     async def _answer(self, taken: TakenCall, exchange: _Exchange, head: CallHead) -> None:
         try:
             # Said here: the event loop may call in the context of an earlier request, which came in elsewhere.
-            serve_at(head.place, partial(self._door.address, self.scheme or "http", head.fields))
+            serve_at(head.place, partial(self._fast_path.address, self.scheme or "http", head.fields))
             status, reply = await taken.answer(exchange.stream.tell if exchange.stream is not None else None)
             if self.flow.write_paused:
                 await self.flow.drain()
@@ -336,7 +336,7 @@ class WireProtocol(BoundedProtocol):
         self.rest()
 
     def _send_body(self, status: int, body: Pieces, *, is_kept: bool) -> None:
-        opening = self._door.opening(status, self.server_state.default_headers)
+        opening = self._fast_path.opening(status, self.server_state.default_headers)
         ending = b"" if is_kept else b"connection: close\r\n"
         size_bytes = sum(map(len, body))
         pieces = (b"%b%d\r\n%b\r\n" % (opening, size_bytes, ending), *body)

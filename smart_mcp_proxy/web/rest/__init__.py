@@ -16,12 +16,12 @@ from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.web.broker.openapi import describe_broker
 from smart_mcp_proxy.web.common.messages import json_response, not_served
 from smart_mcp_proxy.web.rest import activity, agent_tokens, approvals, calls, config, servers, tools
-from smart_mcp_proxy.web.rest.authorization import NetworkDoor, PrivateDoor, operator_token
+from smart_mcp_proxy.web.rest.authorization import LocalAuthorizer, NetworkAuthorizer, operator_token
 from smart_mcp_proxy.web.rest.openapi import OPENAPI_PATH, describe
 from smart_mcp_proxy.web.rest.pages import DOCS_PATH, START_PATH, docs_page, docs_response, start_response
-from smart_mcp_proxy.web.rest.route import PREFIX, Answer, Door, Endpoint
+from smart_mcp_proxy.web.rest.route import PREFIX, Answer, Authorizer, Endpoint
 
-__all__ = ["OPENAPI_PATH", "PAGES", "PREFIX", "ROUTES", "NetworkDoor", "build_rest_app", "operator_token"]
+__all__ = ["OPENAPI_PATH", "PAGES", "PREFIX", "ROUTES", "NetworkAuthorizer", "build_rest_app", "operator_token"]
 
 ROUTES: tuple[Endpoint, ...] = (
     *servers.ROUTES,
@@ -34,7 +34,7 @@ ROUTES: tuple[Endpoint, ...] = (
 )
 PAGES = frozenset({START_PATH, DOCS_PATH, OPENAPI_PATH})
 """What is served beside the routes, to everyone who may connect."""
-_PRIVATE = PrivateDoor()
+_PRIVATE = LocalAuthorizer()
 
 
 class _NameConvertor(Convertor[str]):
@@ -54,12 +54,12 @@ class _NameConvertor(Convertor[str]):
 register_url_convertor("any_name", _NameConvertor())
 
 
-def build_rest_app(gateway: Gateway, door: Door = _PRIVATE) -> Starlette:
+def build_rest_app(gateway: Gateway, authorizer: Authorizer = _PRIVATE) -> Starlette:
     """The ASGI app of all routes.
 
     Args:
         gateway: Answers.
-        door: Tells who sends a request. The one left out trusts its caller: serve it on a private socket only.
+        authorizer: Tells who sends a request. The one left out trusts its caller: serve it on a private socket only.
     """
     document = describe_broker(describe(ROUTES))
 
@@ -76,7 +76,7 @@ def build_rest_app(gateway: Gateway, door: Door = _PRIVATE) -> Starlette:
 
     answers: dict[str, dict[str, Answer]] = {}
     for endpoint in ROUTES:
-        answers.setdefault(PREFIX + endpoint.path, {})[endpoint.method] = endpoint.bound_to(gateway, door)
+        answers.setdefault(PREFIX + endpoint.path, {})[endpoint.method] = endpoint.bound_to(gateway, authorizer)
     # A path that ends in any name would also take in what stands behind it: those come last.
     paths = sorted(answers, key=lambda path: path.endswith(":path}"))
     app = Starlette(

@@ -10,12 +10,12 @@ from smart_mcp_proxy.web.auth.token_files import kept_token
 from smart_mcp_proxy.web.common.messages import UnauthorizedError, require_json
 from smart_mcp_proxy.web.rest.route import Need
 
-__all__ = ["NetworkDoor", "PrivateDoor", "operator_token"]
+__all__ = ["LocalAuthorizer", "NetworkAuthorizer", "operator_token"]
 
 TOKEN_FILE = "operator.token"
 
 
-class PrivateDoor:
+class LocalAuthorizer:
     """A socket that only the owner of the gateway can open, or this process itself."""
 
     def admit(self, request: Request, need: Need) -> Author | None:
@@ -23,7 +23,7 @@ class PrivateDoor:
         return "operator"
 
 
-class NetworkDoor:
+class NetworkAuthorizer:
     """REST on an address that every local program can reach, agents and browsers included.
 
     Args:

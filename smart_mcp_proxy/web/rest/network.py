@@ -12,9 +12,9 @@ from smart_mcp_proxy.telemetry import get_logger
 from smart_mcp_proxy.web.common.hosts import PlainAddress, allowed_hosts
 from smart_mcp_proxy.web.common.refusals import Refusals
 from smart_mcp_proxy.web.rest import PAGES, PREFIX, build_rest_app
-from smart_mcp_proxy.web.rest.authorization import NetworkDoor, operator_token
+from smart_mcp_proxy.web.rest.authorization import NetworkAuthorizer, operator_token
 
-__all__ = ["RestBeside", "open_network_door"]
+__all__ = ["RestBeside", "open_authorizer"]
 
 log = get_logger("rest")
 
@@ -25,13 +25,15 @@ class RestBeside:
     Args:
         app: Everything else.
         gateway: Answers.
-        door: Tells who sends a request.
+        authorizer: Tells who sends a request.
     """
 
-    def __init__(self, app: ASGIApp, gateway: Gateway, door: NetworkDoor) -> None:
+    def __init__(self, app: ASGIApp, gateway: Gateway, authorizer: NetworkAuthorizer) -> None:
         self._app = app
         guarded = HostOriginGuardMiddleware(
-            build_rest_app(gateway, door), allowed_hosts=list(allowed_hosts(gateway.settings)) or None, mode="strict"
+            build_rest_app(gateway, authorizer),
+            allowed_hosts=list(allowed_hosts(gateway.settings)) or None,
+            mode="strict",
         )
         self._rest = Refusals(PlainAddress(guarded), is_rest=True)
 
@@ -42,11 +44,11 @@ class RestBeside:
         await (self._rest if is_rest else self._app)(scope, receive, send)
 
 
-async def open_network_door(gateway: Gateway) -> NetworkDoor:
+async def open_authorizer(gateway: Gateway) -> NetworkAuthorizer:
     """Open the operator's REST by the stored token; without a data directory it stays closed."""
     try:
         token = await to_thread.run_sync(operator_token, gateway.settings.data_dir)
     except ConfigError as exc:
         log.warning("servers cannot be managed over HTTP: %s", exc)
         token = secrets.token_urlsafe()
-    return NetworkDoor(token)
+    return NetworkAuthorizer(token)

@@ -23,7 +23,7 @@ __all__ = [
     "COMMAND_LINE",
     "PREFIX",
     "Answer",
-    "Door",
+    "Authorizer",
     "Endpoint",
     "Need",
     "Parameter",
@@ -47,7 +47,7 @@ _DIGITS = 20
 """Of a number in a query; the largest that any route takes has 19."""
 
 
-class Door(Protocol):
+class Authorizer(Protocol):
     """An entrance for requests, which knows their author."""
 
     def admit(self, request: Request, need: Need) -> Author | None:
@@ -76,7 +76,7 @@ def whole_number(meaning: str, least: int, most: int) -> Parameter:
     return Parameter(meaning, {"type": "integer", "minimum": least, "maximum": most})
 
 
-_AT_THE_DOOR: tuple[type[ProxyError], ...] = (RefusedError, RequestError, UnsupportedTypeError, CatalogError)
+_ON_ANY_REQUEST: tuple[type[ProxyError], ...] = (RefusedError, RequestError, UnsupportedTypeError, CatalogError)
 """Any request may be refused for its Origin, a parameter that the route has not, or the type of its body, and meet a
 gateway that cannot read its store."""
 
@@ -93,7 +93,7 @@ class Endpoint(NamedTuple):
         body: Type of the request's body; None where it has none.
         query: Parameters of the query by name; of one that is any text, what it means is enough.
         need: Whom it answers over the network; on the private socket the owner may do everything.
-        failures: What the handler itself may answer with, besides what its body, its query and the door refuse.
+        failures: What the handler itself may answer with, besides what its body, its query and the authorizer refuse.
     """
 
     method: Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
@@ -109,19 +109,19 @@ class Endpoint(NamedTuple):
     @property
     def failure_statuses(self) -> Sequence[int]:
         """The HTTP statuses of everything that may go wrong, in order."""
-        kinds = {*self.failures, *_AT_THE_DOOR}
+        kinds = {*self.failures, *_ON_ANY_REQUEST}
         if self.need == "operator":
             kinds.add(UnauthorizedError)
         if self.body is not None:
             kinds.add(TooLargeError)
         return sorted({HTTPStatus.MISDIRECTED_REQUEST, *(kind.http_status for kind in kinds)})
 
-    def bound_to(self, gateway: Gateway, door: Door) -> Answer:
+    def bound_to(self, gateway: Gateway, authorizer: Authorizer) -> Answer:
         """Bind a route's handler to this gateway."""
 
         async def answer(request: Request) -> Response:
             try:
-                request.state.author = door.admit(request, self.need)
+                request.state.author = authorizer.admit(request, self.need)
                 self._require_known(request)
                 request.state.body_limit_bytes = gateway.settings.max_message_bytes
                 value = await self.handler(gateway, request)

@@ -26,7 +26,7 @@ from smart_mcp_proxy.fastmcp_compat.server import (
 )
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.gateway.sessions.agent import DRAIN_S
-from smart_mcp_proxy.greeting import Door
+from smart_mcp_proxy.greeting import Greeter
 from smart_mcp_proxy.io.lines import LineSplitter, OfferingReader, OverlongLine
 from smart_mcp_proxy.models import LOCAL, Era
 from smart_mcp_proxy.telemetry import get_logger, spawn
@@ -48,7 +48,7 @@ FLUSH_S = 1.0
 log = get_logger("stdio")
 
 
-async def serve_stdio(gateway: Gateway, stop: asyncio.Event, door: Door | None = None) -> None:
+async def serve_stdio(gateway: Gateway, stop: asyncio.Event, greeter: Greeter | None = None) -> None:
     """Serves the client on stdin and stdout until stdin ends, `stop` is set or stdout breaks.
 
     In the first two cases the calls under way are answered, and later ones are told that it is too late.
@@ -56,10 +56,10 @@ async def serve_stdio(gateway: Gateway, stop: asyncio.Event, door: Door | None =
     Args:
         gateway: Answers.
         stop: Set when it is told to end.
-        door: Has answered until now.
+        greeter: Has answered until now.
     """
     # First: nobody else may have the client's pipes from here on.
-    greeted = Greeted(door.hand_over() if door is not None else None)
+    greeted = Greeted(greeter.hand_over() if greeter is not None else None)
     with claimed_stdio() as (source, sink):
         reader = await reader_of(source)
         writer = await writer_of(sink, gateway.admission)

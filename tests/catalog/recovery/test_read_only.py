@@ -12,7 +12,7 @@ from read_only_disks import read_only
 from test_rollback_guard import LOSSES, NEW_C, POISON, A, C, MakeTool, decide, is_whole, killed, shown, states
 
 from smart_mcp_proxy.catalog import DATABASE_NAME, Catalog, change_hash
-from smart_mcp_proxy.catalog.recovery.rollback_guard import MARK_NAME
+from smart_mcp_proxy.catalog.recovery.rollback_guard import CHECKPOINT_NAME
 from smart_mcp_proxy.errors import CatalogError, ConfigError
 
 pytestmark = pytest.mark.anyio
@@ -109,7 +109,7 @@ async def test_a_loss_is_not_trusted_for_being_read_only(
 async def test_a_directory_that_was_chosen_is_refused_as_ever(data_dir: Path, tool: MakeTool, opened: Any) -> None:
     """Whoever set it is there to read the message."""
     await decide(opened, tool)
-    assert (data_dir / MARK_NAME).exists()
+    assert (data_dir / CHECKPOINT_NAME).exists()
     with read_only(data_dir), pytest.raises(ConfigError, match="cannot be used"):
         async with Catalog.open(data_dir, name_limit=60):
             pass

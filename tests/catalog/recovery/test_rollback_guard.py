@@ -14,7 +14,7 @@ import pytest
 from full_disks import full_disk, make_room
 
 from smart_mcp_proxy.catalog import DATABASE_NAME, Catalog, change_hash
-from smart_mcp_proxy.catalog.recovery.rollback_guard import MARK_NAME
+from smart_mcp_proxy.catalog.recovery.rollback_guard import CHECKPOINT_NAME, CheckpointFile
 from smart_mcp_proxy.errors import CatalogError
 from smart_mcp_proxy.models import ToolKey
 
@@ -101,11 +101,11 @@ def put_back_a_file_of_the_first_program(data_dir: Path) -> None:
 
 
 def spoil_the_mark(data_dir: Path) -> None:
-    (data_dir / MARK_NAME).write_bytes(b"garbage")
+    (data_dir / CHECKPOINT_NAME).write_bytes(b"garbage")
 
 
 def empty_the_mark(data_dir: Path) -> None:
-    (data_dir / MARK_NAME).write_bytes(b"")
+    (data_dir / CHECKPOINT_NAME).write_bytes(b"")
 
 
 LOSSES = (
@@ -118,11 +118,17 @@ LOSSES = (
 )
 
 
+def test_a_directory_that_a_file_has_the_place_of_holds_no_checkpoint(tmp_path: Path) -> None:
+    """As one that was removed: what comes back after it is no worse than a new one."""
+    (tmp_path / "data").write_text("in the way")
+    assert CheckpointFile(tmp_path / "data").read() is None
+
+
 @pytest.mark.parametrize("lose", LOSSES, ids=[lose.__name__ for lose in LOSSES])
 async def test_what_was_lost_closes_the_catalog_until_the_user_says_so(
     opened: Any, data_dir: Path, tool: MakeTool, lose: Callable[[Path], None]
 ) -> None:
-    """Then first lists are trusted again, and the mark is that of the new file."""
+    """Then first lists are trusted again, and the checkpoint is that of the new file."""
     await decide(opened, tool)
     lose(data_dir)
     assert not await is_whole(opened, tool)
@@ -160,7 +166,7 @@ async def test_a_file_that_lacks_one_decision_is_not_trusted(
             await catalog.sync("t", [])
         if copy != "an older copy":
             shutil.copy(data_dir / DATABASE_NAME, older)
-        shutil.copy(data_dir / MARK_NAME, older)
+        shutil.copy(data_dir / CHECKPOINT_NAME, older)
         reader.close()
     shutil.rmtree(data_dir)
     older.rename(data_dir)
@@ -172,7 +178,7 @@ async def test_what_was_not_decided_may_be_lost(opened: Any, data_dir: Path, too
     """An older copy with every decision is whole, and a directory without any decision is a new one."""
     async with opened():
         pass
-    assert not (data_dir / MARK_NAME).exists()
+    assert not (data_dir / CHECKPOINT_NAME).exists()
     remove(data_dir)
     assert await is_whole(opened, tool)
     await decide(opened, tool)
@@ -196,13 +202,13 @@ async def test_the_whole_directory_gone_is_a_new_start(opened: Any, data_dir: Pa
 
 
 async def test_a_file_without_a_mark_is_taken_as_it_is_and_marked(opened: Any, data_dir: Path, tool: MakeTool) -> None:
-    """As an earlier program left it, or where only the mark is removed."""
+    """As an earlier program left it, or where only the checkpoint is removed."""
     await decide(opened, tool)
-    mark = (data_dir / MARK_NAME).read_bytes()
-    assert (data_dir / MARK_NAME).stat().st_mode & 0o777 == 0o600
-    (data_dir / MARK_NAME).unlink()
+    checkpoint = (data_dir / CHECKPOINT_NAME).read_bytes()
+    assert (data_dir / CHECKPOINT_NAME).stat().st_mode & 0o777 == 0o600
+    (data_dir / CHECKPOINT_NAME).unlink()
     assert await is_whole(opened, tool)
-    assert (data_dir / MARK_NAME).read_bytes() == mark
+    assert (data_dir / CHECKPOINT_NAME).read_bytes() == checkpoint
     async with opened() as catalog:
         assert shown(catalog).keys() == {"s:a", "s:c"}
     remove(data_dir)
@@ -212,27 +218,27 @@ async def test_a_file_without_a_mark_is_taken_as_it_is_and_marked(opened: Any, d
 async def test_a_process_killed_between_the_decision_and_the_mark_loses_nothing(
     opened: Any, data_dir: Path, tool: MakeTool
 ) -> None:
-    """The file is ahead then; the next start raises the mark."""
+    """The file is ahead then; the next start raises the checkpoint."""
     await decide(opened, tool)
-    before = (data_dir / MARK_NAME).read_bytes()
+    before = (data_dir / CHECKPOINT_NAME).read_bytes()
     async with opened() as catalog:
         await catalog.block(A, "user")
-    after = (data_dir / MARK_NAME).read_bytes()
-    (data_dir / MARK_NAME).write_bytes(before)
+    after = (data_dir / CHECKPOINT_NAME).read_bytes()
+    (data_dir / CHECKPOINT_NAME).write_bytes(before)
     assert await is_whole(opened, tool)
-    assert (data_dir / MARK_NAME).read_bytes() == after != before
+    assert (data_dir / CHECKPOINT_NAME).read_bytes() == after != before
 
 
 async def test_a_process_killed_while_it_replaces_a_lost_file_leaves_a_closed_one(
     opened: Any, data_dir: Path, tool: MakeTool
 ) -> None:
-    """The new file is there and the mark is still that of the lost one; it is not replaced once more."""
+    """The new file is there and the checkpoint is still that of the lost one; it is not replaced once more."""
     await decide(opened, tool)
-    mark = (data_dir / MARK_NAME).read_bytes()
+    checkpoint = (data_dir / CHECKPOINT_NAME).read_bytes()
     remove(data_dir)
     async with opened():
         pass
-    (data_dir / MARK_NAME).write_bytes(mark)
+    (data_dir / CHECKPOINT_NAME).write_bytes(checkpoint)
     assert not await is_whole(opened, tool)
     assert not list(data_dir.glob(f"{DATABASE_NAME}.corrupt-*"))
 
@@ -243,10 +249,10 @@ async def test_two_processes_never_take_the_mark_back(opened: Any, data_dir: Pat
         await one.sync("s", [tool("a"), tool("b")])
         for number in range(5):
             await (one if number % 2 else two).block(ToolKey("s", "ab"[number % 2]), "user")
-            marked = (data_dir / MARK_NAME).read_bytes()
+            marked = (data_dir / CHECKPOINT_NAME).read_bytes()
             # What a process would write that was held up since its own commit.
-            (two if number % 2 else one)._database.advance_mark(one._standing.mark)
-            assert (data_dir / MARK_NAME).read_bytes() == marked
+            (two if number % 2 else one)._database.advance_checkpoint(one._standing.checkpoint)
+            assert (data_dir / CHECKPOINT_NAME).read_bytes() == marked
     assert await is_whole(opened, tool)
 
 
@@ -254,19 +260,19 @@ async def test_what_decides_nothing_writes_no_mark(opened: Any, data_dir: Path, 
     """Lists that are known, tools that leave, heartbeats."""
     async with opened() as catalog:
         await catalog.sync("s", [tool("a"), tool("b")])
-        before = (data_dir / MARK_NAME).stat()
+        before = (data_dir / CHECKPOINT_NAME).stat()
         await catalog.register_instance(1, ["s"])
         for tools in ([tool("a"), tool("b")], [tool("a")], [tool("a"), tool("b", title="New")]):
             await catalog.sync("s", tools)
             await catalog.heartbeat()
-        after = (data_dir / MARK_NAME).stat()
+        after = (data_dir / CHECKPOINT_NAME).stat()
     assert (before.st_ino, before.st_mtime_ns) == (after.st_ino, after.st_mtime_ns)
 
 
 async def test_a_running_process_that_knows_every_decision_makes_the_file_again(
     opened: Any, data_dir: Path, tool: MakeTool
 ) -> None:
-    """Nothing was lost then, its blocks included, and the new file has its mark."""
+    """Nothing was lost then, its blocks included, and the new file has its checkpoint."""
     await decide(opened, tool)
     async with opened() as catalog:
         remove(data_dir)
@@ -277,7 +283,7 @@ async def test_a_running_process_that_knows_every_decision_makes_the_file_again(
     assert await is_whole(opened, tool)
 
 
-@pytest.mark.parametrize("lose", [remove, spoil_the_mark], ids=["file", "mark and file"])
+@pytest.mark.parametrize("lose", [remove, spoil_the_mark], ids=["file", "checkpoint and file"])
 async def test_a_running_process_that_missed_a_decision_trusts_its_memory_no_more(
     opened: Any, data_dir: Path, tool: MakeTool, lose: Callable[[Path], None]
 ) -> None:
@@ -320,7 +326,7 @@ async def test_a_mark_that_cannot_be_written_is_a_file_that_cannot_be_written(
     for is_mended in (True, False):
         async with opened() as catalog:
             await catalog.sync("s", [tool("a"), tool("b"), tool("c")])
-            before = (data_dir / MARK_NAME).read_bytes()
+            before = (data_dir / CHECKPOINT_NAME).read_bytes()
             with monkeypatch.context() as patch:
                 patch.setattr(os, "fsync", fail)
                 with pytest.raises(CatalogError, match=r"approvals\.mark' cannot be written: No space left on device"):
@@ -328,7 +334,7 @@ async def test_a_mark_that_cannot_be_written_is_a_file_that_cannot_be_written(
                 assert catalog.problem
                 await catalog.sync("s", [tool("a"), tool("b"), tool("c")])
                 assert "s:c" in shown(catalog)
-                assert (data_dir / MARK_NAME).read_bytes() == before, "a part of a mark took its place"
+                assert (data_dir / CHECKPOINT_NAME).read_bytes() == before, "a part of a checkpoint took its place"
             if is_mended:
                 await catalog.refresh()
                 assert catalog.problem is None
@@ -422,7 +428,7 @@ async def test_an_earlier_file_is_read_on_a_full_disk(opened: Any, data_dir: Pat
         file.execute("DELETE FROM meta WHERE key = 'approvals_count'")
         file.execute("DROP TABLE links")
         file.execute("PRAGMA user_version = 8")
-    (data_dir / MARK_NAME).unlink()
+    (data_dir / CHECKPOINT_NAME).unlink()
     with full_disk():
         async with opened() as catalog:
             assert catalog.problem

@@ -127,7 +127,7 @@ async def test_a_server_that_cannot_be_reached_is_no_json_rpc_error(stage: Stage
 
 
 async def test_tools_with_arguments_in_headers_are_known(stage: Stage) -> None:
-    """The fast door leaves their calls to the SDK."""
+    """The fast path leaves their calls to the SDK."""
     await stage.change(definition("a", inputSchema=IN_HEADER), definition("b", inputSchema=NEEDS_N))
     assert [stage.offer.demands_headers(name) for name in ("a", "b", "c")] == [True, False, False]
 

@@ -217,22 +217,22 @@ async def test_a_connection_whose_answers_are_one_behind_is_not_used_again() -> 
         answer.text(last.pop(), f"answer to {request.tool}")
         last.append(request.id)
 
-    async def call(link: Any, name: str) -> bytes:
-        reply: bytes = (await link.request("tools/call", {"name": name, "arguments": {}}, timeout_s=30)).text
+    async def call(session: Any, name: str) -> bytes:
+        reply: bytes = (await session.request("tools/call", {"name": name, "arguments": {}}, timeout_s=30)).text
         return reply
 
     async with raw_served(RawServer("modern", one_behind)) as server:
         config = ServerConfig(name="web", transport="http", url=server.url)
-        link = await open_raw_http(Opening(config, lambda _: None, "modern", max_message_bytes=1 << 20))
+        session = await open_raw_http(Opening(config, lambda _: None, "modern", max_message_bytes=1 << 20))
         try:
             before = server.connections
             with pytest.raises(UpstreamError, match="no message in it carries the request's id"):
-                await call(link, "first")
+                await call(session, "first")
             server.tool = _answered
-            assert b"answer to second" in await call(link, "second")
+            assert b"answer to second" in await call(session, "second")
             assert server.connections == before + 1
         finally:
-            await link.close()
+            await session.close()
 
 
 async def _answered(request: RawRequest, answer: RawAnswer) -> None:

@@ -17,7 +17,7 @@ from smart_mcp_proxy.upstream.protocol.codec import OFF_LOOP_BYTES, decode_messa
 from smart_mcp_proxy.upstream.protocol.inbox import Inbox
 from smart_mcp_proxy.upstream.protocol.line_inbox import LineInbox
 from smart_mcp_proxy.upstream.protocol.pending import PendingCalls
-from smart_mcp_proxy.upstream.protocol.session import LinkEvent, LogLine
+from smart_mcp_proxy.upstream.protocol.session import LogLine, SessionEvent
 
 pytestmark = pytest.mark.anyio
 
@@ -33,7 +33,7 @@ async def nothing_said(message: Mapping[str, Any]) -> None:
     raise AssertionError(f"nobody says anything, but {message}")
 
 
-def inbox_of(heard: list[LinkEvent], limit_bytes: int = 1_000) -> LineInbox:
+def inbox_of(heard: list[SessionEvent], limit_bytes: int = 1_000) -> LineInbox:
     """An inbox whose log lines go to `heard`."""
     return LineInbox("box", PendingCalls("box"), heard.append, no_answer, nothing_said, max_message_bytes=limit_bytes)
 
@@ -75,7 +75,7 @@ async def numbers_heard(
         turns: How many turns the event loop gets after each of them.
         limit_bytes: Of a line.
     """
-    heard: list[LinkEvent] = []
+    heard: list[SessionEvent] = []
     inbox = inbox_of(heard, limit_bytes)
     stdout = Stdout(inbox)
     reading = asyncio.ensure_future(inbox.read(stdout.next))
@@ -118,7 +118,7 @@ async def test_what_is_long_waits_to_be_read():
 
 async def test_nothing_is_taken_unless_somebody_reads():
     """Not before, when something may wait already, and not after the session has been given up."""
-    heard: list[LinkEvent] = []
+    heard: list[SessionEvent] = []
     stdout = Stdout(inbox := inbox_of(heard))
     stdout.feed_data(said(0))
     assert stdout.taken == 0
@@ -160,7 +160,7 @@ async def test_a_very_long_body_is_read_beside_the_event_loop(monkeypatch, size)
         return decode_messages(*pieces)
 
     monkeypatch.setattr(codec, "decode_messages", noted)
-    heard: list[LinkEvent] = []
+    heard: list[SessionEvent] = []
     inbox = Inbox("box", heard.append, lambda: None, no_answer, nothing_said)
     assert not await inbox.take(None, said(0), b" " * size)
     assert len(heard) == 1

@@ -35,10 +35,10 @@ def said(ids: Any) -> dict[str, Any]:
 async def opened(lineage: Lineage, session: Session) -> Any:
     """The session, where the gateway takes it."""
 
-    async def open_link(config: ServerConfig, **options: Any) -> Any:
+    async def open_session(config: ServerConfig, **options: Any) -> Any:
         return session
 
-    return await lineage.open(open_link, CONFIG)
+    return await lineage.open(open_session, CONFIG)
 
 
 async def test_every_gateway_is_one_of_its_own() -> None:
@@ -63,9 +63,9 @@ async def test_a_child_with_the_same_file_is_the_same_gateway(tmp_path: Path) ->
     """By whatever path the file is named, and however many stand between; it connects nothing."""
     file = tmp_path / "top.json"
     file.touch()
-    (tmp_path / "link.json").symlink_to(file)
+    (tmp_path / "session.json").symlink_to(file)
     top = marked({}, file)
-    again = Lineage(marked(marked(top, tmp_path / "below.json"), tmp_path / "link.json"))
+    again = Lineage(marked(marked(top, tmp_path / "below.json"), tmp_path / "session.json"))
     assert again.instance == Lineage(top).instance
     with pytest.raises(UpstreamError, match=r"'next' is not started: .* the same configuration file") as caught:
         await opened(again, Session())

@@ -1,4 +1,4 @@
-"""The door for the common call on one connection: who answers what, in which order, and what a leaving client ends."""
+"""The fast path of the common call on one connection: who answers what, in which order, what a leaving client ends."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -16,7 +16,7 @@ from smart_mcp_proxy.web.common.messages import BODY_LIMIT_BYTES
 from smart_mcp_proxy.web.fast_path import reply_stream
 from smart_mcp_proxy.web.fast_path.messages import Pieces, Tell, WireCall, WireCancel
 from smart_mcp_proxy.web.fast_path.wire_http import TakenCall
-from smart_mcp_proxy.web.fast_path.wire_protocol import WireDoor, WireProtocol
+from smart_mcp_proxy.web.fast_path.wire_protocol import FastPath, WireProtocol
 
 pytestmark = pytest.mark.anyio
 
@@ -48,7 +48,7 @@ class Call(TakenCall):
         self.served.append(served_path())
         if self.problem is not None:
             raise self.problem
-        return 200, (b"from the door at ", served_endpoint().encode())
+        return 200, (b"from the path at ", served_endpoint().encode())
 
 
 class Wires:
@@ -63,7 +63,7 @@ class Wires:
         if body == b"cancel":
             return WireCancel(cast(Any, None))
         if body == b"break":
-            raise ValueError("the door is broken")
+            raise ValueError("the path is broken")
         self.paths.append(path)
         if not body.startswith(b"call"):
             return None
@@ -93,17 +93,19 @@ def connected() -> tuple[WireProtocol, Wire, Wires]:
     config = Config(app, log_config=None, access_log=False)
     config.load()
     wires = Wires()
-    door = WireDoor(cast(Any, wires), "/mcp", lambda scheme, fields: f"{scheme}://{dict(fields)[b'host'].decode()}")
-    protocol = WireProtocol(config=config, server_state=ServerState(), app_state={}, door=door)
+    fast_path = FastPath(
+        cast(Any, wires), "/mcp", lambda scheme, fields: f"{scheme}://{dict(fields)[b'host'].decode()}"
+    )
+    protocol = WireProtocol(config=config, server_state=ServerState(), app_state={}, fast_path=fast_path)
     wire = Wire()
     protocol.connection_made(wire)
     return protocol, wire, wires
 
 
 def connected_again(earlier: WireProtocol) -> tuple[WireProtocol, Wire]:
-    """Another connection to the same door, whose parser has read nothing."""
+    """Another connection to the same fast path, whose parser has read nothing."""
     state = earlier.server_state
-    protocol = WireProtocol(config=earlier.config, server_state=state, app_state={}, door=earlier._door)
+    protocol = WireProtocol(config=earlier.config, server_state=state, app_state={}, fast_path=earlier._fast_path)
     wire = Wire()
     protocol.connection_made(wire)
     return protocol, wire
@@ -122,7 +124,7 @@ async def test_a_call_is_answered_in_one_packet_that_keeps_the_connection() -> N
     assert len(wire.packets) == 2
     for packet in wire.packets:
         assert packet.startswith(b"HTTP/1.1 200 OK\r\n")
-        assert packet.endswith(b"content-length: 28\r\n\r\nfrom the door at http://here")
+        assert packet.endswith(b"content-length: 28\r\n\r\nfrom the path at http://here")
         assert b"connection: close" not in packet
 
 
@@ -159,7 +161,7 @@ async def test_a_call_at_a_place_below_is_answered_there(place: str) -> None:
         protocol.data_received(post(b"call", path=b"/mcp/" + place.encode()))
         await wire.sent(count)
     protocol.connection_lost(None)
-    assert wire.text.count(b"from the door") == 2
+    assert wire.text.count(b"from the path") == 2
     assert wires.paths == [place, place] == wires.served
 
 
@@ -170,7 +172,7 @@ async def test_a_client_that_wants_the_connection_closed_is_answered_and_it_is(m
     protocol.data_received(message if more else message.replace(b"HTTP/1.1", b"HTTP/1.0"))
     await wire.sent()
     protocol.connection_lost(None)
-    assert b"from the door" in wire.text and b"connection: close" in wire.text and wire.is_closed
+    assert b"from the path" in wire.text and b"connection: close" in wire.text and wire.is_closed
 
 
 async def test_a_head_and_a_body_in_two_packets_are_a_call_like_any_other(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,7 +187,7 @@ async def test_a_head_and_a_body_in_two_packets_are_a_call_like_any_other(monkey
         protocol.data_received(body)
         await wire.sent(count)
     protocol.connection_lost(None)
-    assert wire.text.count(b"from the door") == len(wires.calls) == 3
+    assert wire.text.count(b"from the path") == len(wires.calls) == 3
 
 
 async def test_a_known_head_without_its_body_waits_for_it() -> None:
@@ -246,13 +248,13 @@ async def test_a_word_before_the_result_makes_the_reply_a_stream() -> None:
     with anyio.fail_after(20):
         while b"whole" not in wire.text:
             await wire.sent(len(wire.packets) + 1)
-    assert b"from the door" not in wire.text
+    assert b"from the path" not in wire.text
     wires.calls[0].go_on.set()
     await wire.sent(len(wire.packets) + 1)
     head, _, body = wire.text.partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 200 OK\r\n") and b"content-length" not in head
     assert {b"content-type: text/event-stream", b"x-accel-buffering: no"} <= set(head.split(b"\r\n"))
-    said = [b'{"half":1}', b'{"whole":2}', b"from the door at http://here"]
+    said = [b'{"half":1}', b'{"whole":2}', b"from the path at http://here"]
     assert unchunked(body) == b"".join(b"event: message\r\ndata: %b\r\n\r\n" % text for text in said)
     assert not wire.is_closed
     protocol.data_received(post(b"call"))
@@ -294,7 +296,7 @@ async def test_a_client_that_waits_for_progress_hears_that_the_call_goes_on(monk
     await anyio.lowlevel.checkpoint()
     protocol.connection_lost(None)
     body = unchunked(wire.text.partition(b"\r\n\r\n")[2])
-    assert body.replace(b": ping\r\n\r\n", b"") == b"event: message\r\ndata: from the door at http://here\r\n\r\n"
+    assert body.replace(b": ping\r\n\r\n", b"") == b"event: message\r\ndata: from the path at http://here\r\n\r\n"
     assert len(wire.packets) == count
 
 
@@ -318,7 +320,7 @@ async def test_a_message_may_come_in_pieces() -> None:
         protocol.data_received(message[number : number + 1])
     await wire.sent()
     protocol.connection_lost(None)
-    assert b"from the door" in wire.text
+    assert b"from the path" in wire.text
 
 
 async def test_answers_come_in_the_order_of_the_requests() -> None:
@@ -331,7 +333,7 @@ async def test_answers_come_in_the_order_of_the_requests() -> None:
             await wire.sent(len(wire.packets) + 1)
     protocol.connection_lost(None)
     first, second, third = wire.text.split(b"HTTP/1.1 200 OK")[1:]
-    assert b"from the door" in first and b"from the app" in second and b"from the app" in third
+    assert b"from the path" in first and b"from the app" in second and b"from the app" in third
 
 
 async def test_a_client_that_leaves_ends_its_call() -> None:
@@ -358,7 +360,7 @@ async def test_a_client_that_sends_nothing_more_gets_its_whole_answer(
         protocol.data_received(text)
         wires.calls.pop().go_on.set()
         with anyio.fail_after(20):
-            while b"from the door" not in wire.text:
+            while b"from the path" not in wire.text:
                 await wire.sent(len(wire.packets) + 1)
         protocol.connection_lost(None)
         protocol, wire = connected_again(protocol)
@@ -376,7 +378,7 @@ async def test_a_client_that_sends_nothing_more_gets_its_whole_answer(
     if b"told" in body:
         assert unchunked(answer).count(b"event: message") == 3
     else:
-        assert b"connection: close" in head and answer == b"from the door at http://here"
+        assert b"connection: close" in head and answer == b"from the path at http://here"
 
 
 @pytest.mark.parametrize("method", [b"POST", b"GET"])
@@ -490,13 +492,13 @@ async def test_a_server_that_stops_answers_a_message_that_is_still_arriving() ->
     assert b"from the app" in wire.text and b"connection: close" in wire.text
 
 
-async def test_a_door_that_breaks_leaves_the_message_to_the_app(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_fast_path_that_breaks_leaves_the_message_to_the_app(caplog: pytest.LogCaptureFixture) -> None:
     protocol, wire, _ = connected()
     protocol.data_received(post(b"break"))
     await wire.sent()
     protocol.connection_lost(None)
     assert b"from the app" in wire.text
-    assert "the door is broken" in caplog.text
+    assert "the path is broken" in caplog.text
 
 
 async def test_a_field_after_the_body_asks_for_nothing() -> None:

@@ -1,4 +1,4 @@
-"""The gateway at work over HTTP: its door opened, people told of it."""
+"""Serving agents over HTTP from the command line: listening, and saying where."""
 
 import json
 import socket
@@ -13,7 +13,7 @@ from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.telemetry import get_logger, spawn
 from smart_mcp_proxy.web.auth.auth import OwnToken, own_token
-from smart_mcp_proxy.web.auth.sign_in import SignInDoor, asks_for_sign_in
+from smart_mcp_proxy.web.auth.sign_in import BrowserSignIn, asks_for_sign_in
 from smart_mcp_proxy.web.auth.signed_tokens import signed_tokens
 from smart_mcp_proxy.web.serve import stop_signals
 from smart_mcp_proxy.web.serve_http import serve_http
@@ -62,7 +62,7 @@ async def serve_agents_over_http(
     return status_at(stop)
 
 
-async def _sign_in(settings: Settings) -> SignInDoor | None:
+async def _sign_in(settings: Settings) -> BrowserSignIn | None:
     if not asks_for_sign_in(settings):
         return None
     # Here and not above: it takes a quarter of a second that all others are spared.
