@@ -1,6 +1,8 @@
 """The process of a server: what it leaves behind when it is gone."""
 
+import asyncio
 import os
+import signal
 
 import anyio
 import pytest
@@ -28,4 +30,20 @@ async def test_pipes_that_do_not_end_hold_no_descriptor(script: str) -> None:
         await anyio.lowlevel.checkpoint()
     if script == HELD:
         os.kill(int(said), 9)
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+async def test_who_closes_it_may_be_cancelled() -> None:
+    """It is ended, waited for and holds no descriptor all the same."""
+    config = ServerConfig(name="s", transport="stdio", command="/bin/sh", args=("-c", "sleep 600"))
+    before = len(os.listdir("/proc/self/fd"))
+    with anyio.fail_after(20):
+        child = await ChildProcess.start(config, dict(os.environ), lambda line: None)
+        closing = asyncio.create_task(child.close())
+        await asyncio.sleep(0)
+        closing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+        await anyio.lowlevel.checkpoint()
+    assert child.exit_code == -signal.SIGKILL
     assert len(os.listdir("/proc/self/fd")) == before

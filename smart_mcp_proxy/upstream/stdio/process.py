@@ -176,13 +176,20 @@ class ChildProcess:
             self._signal_group(signal.SIGKILL)
             if self._watchdog is not None:
                 self._watchdog.release(self.pid)
-        await self.wait(_REAP_S)
-        # What it said last is still in the pipe; something that left its group may hold the pipe open.
-        await asyncio.wait({self._stderr_task}, timeout=_LAST_WORDS_S)
-        self._stderr_task.cancel()
+            # Also where whoever closes it is cancelled: it is killed, so this takes no time.
+            await self._reap()
+
+    async def _reap(self) -> None:
+        """Takes what is left of a killed process."""
+        try:
+            await self.wait(_REAP_S)
+            # What it said last is still in the pipe; something that left its group may hold the pipe open.
+            await asyncio.wait({self._stderr_task}, timeout=_LAST_WORDS_S)
+        finally:
+            self._stderr_task.cancel()
+            # A pipe with more in it than was read, or that something outside the group holds, does not close by itself.
+            self._transport.close()
         await asyncio.wait({self._stderr_task})
-        # A pipe with more in it than was read, or that something outside the group holds, does not close by itself.
-        self._transport.close()
 
     def _signal_group(self, number: signal.Signals) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):  # the group is empty, or only zombies are left
