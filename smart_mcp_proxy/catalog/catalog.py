@@ -294,7 +294,8 @@ class Catalog(Archive):
             self._last_sync_s.pop(name, None)
             self._unsaved_syncs.pop(name, None)
             self._heard.pop(name, None)
-            self._listed.pop(name, None)
+        # Also of one that another process removed first or still uses: ours spoke for a connection that is gone.
+        self._listed = {name: listed for name, listed in self._listed.items() if server_of(name) in keep}
         return self._follow()
 
     def _is_own(self, instance: Instance) -> bool:

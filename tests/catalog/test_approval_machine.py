@@ -64,7 +64,7 @@ SERVERS, NAMES = ("s", "t"), ("a", "b", "c")
 MEMORY = Path("/dev/shm")
 """What is shown here does not hang on a disk, and thousands of commits need not wait for one."""
 STEPS_AT_A_TIME = 200
-LOSSES = ("removed", "emptied", "older copy", "mark spoiled")
+LOSSES = ("removed", "emptied", "older copy", "checkpoint spoiled")
 processes = st.integers(0, 1)
 keys = st.builds(ToolKey, st.sampled_from(SERVERS), st.sampled_from(NAMES))
 lists = st.dictionaries(st.sampled_from(NAMES), st.sampled_from(range(len(FIELDS))), max_size=len(NAMES))
@@ -221,7 +221,7 @@ class Machine(RuleBasedStateMachine):
         stack = AsyncExitStack()
         self.run(self.run(self.open(stack)).block(key, "user"))
         self.run(stack.aclose())
-        if how == "mark spoiled":
+        if how == "checkpoint spoiled":
             (directory / CHECKPOINT_NAME).write_bytes(b"")
             return
         for path in directory.glob(f"{DATABASE_NAME}*"):

@@ -100,11 +100,11 @@ def put_back_a_file_of_the_first_program(data_dir: Path) -> None:
         file.execute("INSERT INTO tools (name, hash, server_name) VALUES ('a', 'h', 's')")
 
 
-def spoil_the_mark(data_dir: Path) -> None:
+def spoil_the_checkpoint(data_dir: Path) -> None:
     (data_dir / CHECKPOINT_NAME).write_bytes(b"garbage")
 
 
-def empty_the_mark(data_dir: Path) -> None:
+def empty_the_checkpoint(data_dir: Path) -> None:
     (data_dir / CHECKPOINT_NAME).write_bytes(b"")
 
 
@@ -113,8 +113,8 @@ LOSSES = (
     empty,
     leave_the_header,
     put_back_a_file_of_the_first_program,
-    spoil_the_mark,
-    empty_the_mark,
+    spoil_the_checkpoint,
+    empty_the_checkpoint,
 )
 
 
@@ -283,7 +283,7 @@ async def test_a_running_process_that_knows_every_decision_makes_the_file_again(
     assert await is_whole(opened, tool)
 
 
-@pytest.mark.parametrize("lose", [remove, spoil_the_mark], ids=["file", "checkpoint and file"])
+@pytest.mark.parametrize("lose", [remove, spoil_the_checkpoint], ids=["file", "checkpoint and file"])
 async def test_a_running_process_that_missed_a_decision_trusts_its_memory_no_more(
     opened: Any, data_dir: Path, tool: MakeTool, lose: Callable[[Path], None]
 ) -> None:

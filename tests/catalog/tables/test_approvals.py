@@ -259,6 +259,22 @@ async def test_two_processes_share_what_is_approved_and_not_their_lists(opened: 
         assert shown(two) == {}
 
 
+@pytest.mark.parametrize("is_used", [False, True], ids=["removed by both", "used by the other"])
+async def test_of_a_removed_server_no_own_list_is_left(opened: Any, tool: MakeTool, is_used: bool) -> None:
+    """Whether another process removed it first or goes on with it: the next list may be another one."""
+    async with opened() as one, opened() as two:
+        await one.sync("s", [tool("a")])
+        await two.refresh()
+        if is_used:
+            await two.register_instance(1, ["s"])
+        else:
+            await two.forget_servers([])
+        await one.refresh()
+        await one.forget_servers([])
+        assert ("s:a" in shown(one)) == is_used
+        assert one.listed_hash(A) is None
+
+
 # --- files that come from elsewhere
 
 
