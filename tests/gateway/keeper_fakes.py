@@ -96,7 +96,7 @@ def gone(id: str) -> Embedder:
     raise EmbeddingError(f"{id} is gone.")
 
 
-class Desk:
+class EmbeddingSetup:
     """A keeper of vectors in front of one server, `alpha`."""
 
     def __init__(self, catalog: Catalog, index: SearchIndex, work: ToolWork, alpha: FakeUpstream) -> None:
@@ -141,14 +141,14 @@ class Desk:
 
 
 @asynccontextmanager
-async def opened_desk(
+async def opened_setup(
     data_dir: Path,
     open_embedder: Callable[[], Embedder],
     *names: str,
     pace: EmbeddingPace = PACE,
     clock: Callable[[], float] | None = None,
     reopen_embedder: Callable[[str], Embedder] = gone,
-) -> AsyncIterator[Desk]:
+) -> AsyncIterator[EmbeddingSetup]:
     """A keeper over the tools `names` of the server; without names, over those that are stored."""
     clock = clock or HandClock()
     async with AsyncExitStack() as stack:
@@ -158,13 +158,15 @@ async def opened_desk(
         alpha = FakeUpstream("alpha")
         fleet = FakeFleet(alpha)
         work = ToolWork(fleet, catalog, index, visible.sees, clock, pace=Pace(merge_s=0), follow_s=SOON_S)
-        desk = Desk(catalog, index, work, alpha)
-        setup = VectorSetup(open_embedder, reopen_embedder, SwitchedEngine)
-        desk.embedding = Embedding(catalog, work.index_sync, data_dir, setup, clock=clock, sleep=desk.sleep, pace=pace)
+        setup = EmbeddingSetup(catalog, index, work, alpha)
+        vectors = VectorSetup(open_embedder, reopen_embedder, SwitchedEngine)
+        setup.embedding = Embedding(
+            catalog, work.index_sync, data_dir, vectors, clock=clock, sleep=setup.sleep, pace=pace
+        )
         work.index_sync.start()
         stack.push_async_callback(work.close)
         if names:
-            await desk.listed(*names)
-        desk.embedding.start()
-        stack.push_async_callback(desk.embedding.close)
-        yield desk
+            await setup.listed(*names)
+        setup.embedding.start()
+        stack.push_async_callback(setup.embedding.close)
+        yield setup

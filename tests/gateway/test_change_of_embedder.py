@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from keeper_fakes import Desk, WordEmbedder, gone, opened_desk, vector_of
+from keeper_fakes import EmbeddingSetup, WordEmbedder, gone, opened_setup, vector_of
 
 from smart_mcp_proxy.errors import EmbeddingError, MissingExtraError
 from smart_mcp_proxy.search.embedding import Embedder, text_of
@@ -41,19 +41,19 @@ def given(*embedders: Embedder) -> Callable[..., Embedder]:
 
 async def run_once(data_dir: Path, embedder: WordEmbedder, *names: str) -> None:
     """The tools `names`, or those that are stored, have all got their vectors."""
-    async with opened_desk(data_dir, given(embedder), *names) as desk:
-        await desk.ranking()
+    async with opened_setup(data_dir, given(embedder), *names) as setup:
+        await setup.ranking()
 
 
-def ranks(desk: Desk) -> Embedder | None:
+def ranks(setup: EmbeddingSetup) -> Embedder | None:
     """Whose vectors rank; None where words do."""
-    return getattr(desk.index.engine, "embedder", None)
+    return getattr(setup.index.engine, "embedder", None)
 
 
-def check(desk: Desk, *without: str) -> None:
+def check(setup: EmbeddingSetup, *without: str) -> None:
     """Every tool has the vector of its own text, but for some."""
-    texts = {tool.name: text_of(tool) for tool in desk.index.documents.values() if tool.name not in without}
-    linked = desk.linked()
+    texts = {tool.name: text_of(tool) for tool in setup.index.documents.values() if tool.name not in without}
+    linked = setup.linked()
     assert linked.keys() == texts.keys()
     assert all((linked[name] == vector_of(text)).all() for name, text in texts.items())
 
@@ -68,19 +68,19 @@ async def test_the_former_vectors_rank_until_the_new_ones_are_there(
         (tmp_path / SIDECAR_NAME).unlink()
     reopened = WordEmbedder()
     trace = weakref.ref(reopened)
-    async with opened_desk(tmp_path, given(chosen), reopen_embedder=given(reopened)) as desk:
+    async with opened_setup(tmp_path, given(chosen), reopen_embedder=given(reopened)) as setup:
         del reopened
-        await desk.until(chosen.busy.is_set)
-        assert ranks(desk) is trace() is not None
-        check(desk)
-        assert desk.embedding.degraded == (f"embedding tools: 0 of 3, {FORMERLY}",)
-        assert desk.embedding.progress == (0, 3)
-        assert not desk.embedding.is_complete
+        await setup.until(chosen.busy.is_set)
+        assert ranks(setup) is trace() is not None
+        check(setup)
+        assert setup.embedding.degraded == (f"embedding tools: 0 of 3, {FORMERLY}",)
+        assert setup.embedding.progress == (0, 3)
+        assert not setup.embedding.is_complete
         chosen.gate.set()
-        await desk.ranking()
-        assert ranks(desk) is chosen
-        check(desk)
-    del desk
+        await setup.ranking()
+        assert ranks(setup) is chosen
+        check(setup)
+    del setup
     gc.collect()
     assert trace() is None
     assert len(chosen.texts) == 3
@@ -91,16 +91,16 @@ async def test_tools_that_come_and_change_meanwhile_are_found_by_their_words(
 ) -> None:
     """The former embedder makes no vector more, and the new one each of them once."""
     await run_once(tmp_path, former, *TOOLS)
-    async with opened_desk(tmp_path, given(chosen), reopen_embedder=given(former)) as desk:
-        await desk.until(chosen.busy.is_set)
-        await desk.listed("read_file", "write_file", send_mail="Sends a letter.", resize_image="Makes it smaller.")
-        assert ranks(desk) is former
+    async with opened_setup(tmp_path, given(chosen), reopen_embedder=given(former)) as setup:
+        await setup.until(chosen.busy.is_set)
+        await setup.listed("read_file", "write_file", send_mail="Sends a letter.", resize_image="Makes it smaller.")
+        assert ranks(setup) is former
         for query, name in (("letter", "send_mail"), ("resize", "resize_image"), ("write", "write_file")):
-            assert [desk.index.documents[hit.id].name for hit in desk.index.search(query, limit=1).hits] == [name]
+            assert [setup.index.documents[hit.id].name for hit in setup.index.search(query, limit=1).hits] == [name]
         chosen.gate.set()
-        await desk.ranking()
-        assert ranks(desk) is chosen
-        check(desk)
+        await setup.ranking()
+        assert ranks(setup) is chosen
+        check(setup)
     assert len(former.texts) == 3
     assert len(chosen.texts) == len(set(chosen.texts)) == 5
 
@@ -115,14 +115,14 @@ async def test_a_change_that_is_broken_off_goes_on_at_the_next_start(
     chosen.bad = "tool 39"
     said = f"embedding tools: 39 of 40, {FORMERLY}"
     for _ in range(2):
-        async with opened_desk(tmp_path, given(chosen), reopen_embedder=given(former)) as desk:
-            await desk.until(lambda desk=desk: said in desk.embedding.degraded)  # type: ignore[misc]
-            assert ranks(desk) is former
-            check(desk)
+        async with opened_setup(tmp_path, given(chosen), reopen_embedder=given(former)) as setup:
+            await setup.until(lambda setup=setup: said in setup.embedding.degraded)  # type: ignore[misc]
+            assert ranks(setup) is former
+            check(setup)
     chosen.bad = ""
-    async with opened_desk(tmp_path, given(chosen), reopen_embedder=given(former)) as desk:
-        await desk.ranking()
-        check(desk)
+    async with opened_setup(tmp_path, given(chosen), reopen_embedder=given(former)) as setup:
+        await setup.ranking()
+        check(setup)
     assert len(chosen.texts) == len(set(chosen.texts)) == 40
 
 
@@ -138,19 +138,19 @@ async def test_the_former_vectors_rank_while_the_chosen_embedder_does_not_open(
             raise errors[0]
         return chosen
 
-    async with opened_desk(tmp_path, open_embedder, reopen_embedder=given(former)) as desk:
-        await desk.until(lambda: len(desk.embedding.degraded) == 2)
-        assert desk.embedding.degraded == (
+    async with opened_setup(tmp_path, open_embedder, reopen_embedder=given(former)) as setup:
+        await setup.until(lambda: len(setup.embedding.degraded) == 2)
+        assert setup.embedding.degraded == (
             f"the embedding model is being opened, {FORMERLY}",
             "embedding failed: No network.",
         )
-        assert ranks(desk) is former
+        assert ranks(setup) is former
         errors.clear()
-        await desk.until(chosen.busy.is_set)
-        assert ranks(desk) is former
+        await setup.until(chosen.busy.is_set)
+        assert ranks(setup) is former
         chosen.gate.set()
-        await desk.ranking()
-        check(desk)
+        await setup.ranking()
+        check(setup)
 
 
 async def test_packages_that_are_missing_in_the_end_leave_the_former_vectors_in_charge(
@@ -163,12 +163,12 @@ async def test_packages_that_are_missing_in_the_end_leave_the_former_vectors_in_
     def open_embedder() -> Embedder:
         raise errors.pop()
 
-    async with opened_desk(tmp_path, open_embedder, reopen_embedder=given(former)) as desk:
-        await desk.until(lambda: desk.embedding.is_stopped)
-        assert desk.embedding.degraded == (
+    async with opened_setup(tmp_path, open_embedder, reopen_embedder=given(former)) as setup:
+        await setup.until(lambda: setup.embedding.is_stopped)
+        assert setup.embedding.degraded == (
             "MCPPROXY_EMBEDDER=OPENAI needs openai.; until then vectors of 'words:1' rank",
         )
-        assert ranks(desk) is former
+        assert ranks(setup) is former
 
 
 @pytest.mark.parametrize("opens", ["words:2", "words:1"])
@@ -182,9 +182,9 @@ async def test_of_several_former_embedders_the_one_that_opens_ranks(
     third = WordEmbedder("words:3")
     third.gate.clear()
     both = [embedder for embedder in (former, chosen) if embedder.id == opens or opens == "words:2"]
-    async with opened_desk(tmp_path, given(third), reopen_embedder=given(*both)) as desk:
-        await desk.until(third.busy.is_set)
-        assert desk.embedding.degraded == (f"embedding tools: 0 of 3, vectors of '{opens}' rank until then",)
+    async with opened_setup(tmp_path, given(third), reopen_embedder=given(*both)) as setup:
+        await setup.until(third.busy.is_set)
+        assert setup.embedding.degraded == (f"embedding tools: 0 of 3, vectors of '{opens}' rank until then",)
         third.gate.set()
 
 
@@ -197,15 +197,15 @@ async def test_vectors_of_few_tools_do_not_rank(tmp_path: Path, former: WordEmbe
         return former
 
     await run_once(tmp_path, former, "read_file")
-    async with opened_desk(tmp_path, given(chosen), *TOOLS, reopen_embedder=reopen) as desk:
-        await desk.until(chosen.busy.is_set)
-        assert desk.embedding.degraded == ("embedding tools: 0 of 3, words alone rank until then",)
+    async with opened_setup(tmp_path, given(chosen), *TOOLS, reopen_embedder=reopen) as setup:
+        await setup.until(chosen.busy.is_set)
+        assert setup.embedding.degraded == ("embedding tools: 0 of 3, words alone rank until then",)
         chosen.gate.set()
-        await desk.ranking()
+        await setup.ranking()
     await run_once(tmp_path, former)
     (tmp_path / SIDECAR_NAME).unlink()
-    async with opened_desk(tmp_path, given(chosen), *TOOLS, "fourth", reopen_embedder=reopen) as desk:
-        await desk.ranking()
+    async with opened_setup(tmp_path, given(chosen), *TOOLS, "fourth", reopen_embedder=reopen) as setup:
+        await setup.ranking()
     assert reopened == []
 
 
@@ -218,14 +218,14 @@ async def test_without_storage_words_rank(tmp_path: Path, former: WordEmbedder, 
         was_removed.wait()
         return chosen
 
-    async with opened_desk(tmp_path, open_embedder, reopen_embedder=given(former)) as desk:
-        await desk.until(lambda: len(desk.index) == 3)
+    async with opened_setup(tmp_path, open_embedder, reopen_embedder=given(former)) as setup:
+        await setup.until(lambda: len(setup.index) == 3)
         shutil.rmtree(tmp_path)
         tmp_path.write_text("in the way")
         was_removed.set()
-        await desk.until(chosen.busy.is_set)
-        assert desk.embedding.degraded == ("embedding tools: 0 of 3, words alone rank until then",)
+        await setup.until(chosen.busy.is_set)
+        assert setup.embedding.degraded == ("embedding tools: 0 of 3, words alone rank until then",)
         chosen.gate.set()
-        await desk.ranking()
-        check(desk)
+        await setup.ranking()
+        check(setup)
     tmp_path.unlink()

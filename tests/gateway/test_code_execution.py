@@ -27,7 +27,7 @@ pytestmark = pytest.mark.anyio
 CALLER = Caller("ann", {"example.org/trace": 7}, None, session="s1")
 
 
-class Desk:
+class CodeSetup:
     """The tool over the fake servers alpha and beta."""
 
     def __init__(self, parts: Parts, sandbox: Sandbox, **settings: Any) -> None:
@@ -65,58 +65,58 @@ async def sandbox() -> AsyncIterator[Sandbox]:
 
 
 @pytest.fixture
-async def desk(parts: Parts, sandbox: Sandbox) -> Desk:
+async def setup(parts: Parts, sandbox: Sandbox) -> CodeSetup:
     """Tools with every hint: look reads, save says nothing, drop destroys; beta has a look as well."""
     look = definition("look", hints={"readOnlyHint": True})
     await parts.sync("alpha", [look, definition("save"), definition("drop", hints={"destructiveHint": True})])
     await parts.sync("beta", [look])
-    return Desk(parts, sandbox)
+    return CodeSetup(parts, sandbox)
 
 
-async def test_a_script_calls_every_tool_as_that_tool_asks_to_be_called(desk: Desk, parts: Parts) -> None:
+async def test_a_script_calls_every_tool_as_that_tool_asks_to_be_called(setup: CodeSetup, parts: Parts) -> None:
     """Whoever approved the script approved what it says; listed names work too."""
-    result = await desk.run("[call_tool(n) for n in ('alpha:look', 'alpha__save', 'alpha:drop')]\nlen('abc')")
+    result = await setup.run("[call_tool(n) for n in ('alpha:look', 'alpha__save', 'alpha:drop')]\nlen('abc')")
     answer = result["structuredContent"]
     assert answer["result"] == 3
     assert [call["outcome"] for call in answer["calls"]] == ["ok"] * 3
     assert json.loads(result["content"][0]["text"]) == answer
-    assert [params["name"] for _, params in desk.alpha.sent] == ["look", "save", "drop"]
-    assert all(params["_meta"] == {"example.org/trace": 7} for _, params in desk.alpha.sent)
+    assert [params["name"] for _, params in setup.alpha.sent] == ["look", "save", "drop"]
+    assert all(params["_meta"] == {"example.org/trace": 7} for _, params in setup.alpha.sent)
     variants = [line.detail.get("variant") for line in parts.notebook.lines]
     assert variants == ["read", "write", "destructive", None]
 
 
-async def test_a_read_only_script_is_refused_everything_else(desk: Desk) -> None:
+async def test_a_read_only_script_is_refused_everything_else(setup: CodeSetup) -> None:
     """Before it is sent."""
     code = "[r['ok'] for r in call_tools([{'name': 'alpha:' + n} for n in ('look', 'save', 'drop')])]"
-    answer = (await desk.run(code, read_only=True))["structuredContent"]
+    answer = (await setup.run(code, read_only=True))["structuredContent"]
     assert answer["result"] == [True, False, False]
     assert [call["outcome"] for call in answer["calls"]] == ["ok", "intent_mismatch", "intent_mismatch"]
-    assert [params["name"] for _, params in desk.alpha.sent] == ["look"]
+    assert [params["name"] for _, params in setup.alpha.sent] == ["look"]
 
 
-async def test_a_script_is_kept_to_its_servers(desk: Desk) -> None:
+async def test_a_script_is_kept_to_its_servers(setup: CodeSetup) -> None:
     """By whichever name it asks."""
     code = "[r.get('error', {}).get('code') for r in call_tools([{'name': n} for n in input['names']])]"
     names = ["alpha:look", "beta:look", "beta__look"]
-    answer = (await desk.run(code, servers=["alpha"], input={"names": names}))["structuredContent"]
+    answer = (await setup.run(code, servers=["alpha"], input={"names": names}))["structuredContent"]
     assert answer["result"] == [None, "server_not_allowed", "server_not_allowed"]
-    assert desk.beta.sent == []
+    assert setup.beta.sent == []
 
 
-async def test_a_script_sees_no_more_than_its_caller(desk: Desk, parts: Parts) -> None:
+async def test_a_script_sees_no_more_than_its_caller(setup: CodeSetup, parts: Parts) -> None:
     """In a part of the catalog the rest does not exist, and the gateway's own tools cannot be called at all."""
     part = CatalogView(parts.catalog, {"beta": parts.visible.servers["beta"]}, parts.index.nearest_names)
     code = "[r['ok'] for r in call_tools([{'name': n} for n in ('beta:look', 'alpha:look', 'code_execution')])]"
-    result = json.loads((await desk.tool(part).call({"code": code}, CALLER)).text)["structuredContent"]
+    result = json.loads((await setup.tool(part).call({"code": code}, CALLER)).text)["structuredContent"]
     assert result["result"] == [True, False, False]
-    assert desk.alpha.sent == []
+    assert setup.alpha.sent == []
 
 
-async def test_a_script_and_its_calls_are_written_down_together(desk: Desk, parts: Parts) -> None:
+async def test_a_script_and_its_calls_are_written_down_together(setup: CodeSetup, parts: Parts) -> None:
     """Each call names the script's record as its parent; all are the caller's."""
-    await desk.run("call_tool('alpha:look')\ncall_tool('beta:look')")
-    await desk.failure("call_tool('alpha:save')\n1 / 0")
+    await setup.run("call_tool('alpha:look')\ncall_tool('beta:look')")
+    await setup.failure("call_tool('alpha:save')\n1 / 0")
     *calls, last = parts.notebook.lines[3:]
     first = parts.notebook.lines[2]
     assert (first.subject, first.outcome, first.detail) == ("code_execution", "ok", {"language": "python", "calls": 2})
@@ -127,9 +127,9 @@ async def test_a_script_and_its_calls_are_written_down_together(desk: Desk, part
     assert "1 / 0" not in repr(parts.notebook.lines)
 
 
-async def test_calls_come_whole_and_the_answer_is_cut(parts: Parts, sandbox: Sandbox, desk: Desk) -> None:
+async def test_calls_come_whole_and_the_answer_is_cut(parts: Parts, sandbox: Sandbox, setup: CodeSetup) -> None:
     """A script must not compute with half a result; a model must not be flooded by a whole one."""
-    cutting = Desk(parts, sandbox, truncate_output_len=400)
+    cutting = CodeSetup(parts, sandbox, truncate_output_len=400)
     text = "line\n" * 400
     cutting.alpha.answer = json.dumps({"content": [{"type": "text", "text": text}]}).encode()
     result = await cutting.run("[len(call_tool('alpha:look')), call_tool('alpha:look')]")
@@ -139,7 +139,7 @@ async def test_calls_come_whole_and_the_answer_is_cut(parts: Parts, sandbox: San
 
 
 async def test_a_long_answer_is_cut_and_fenced_off_the_loop(
-    parts: Parts, sandbox: Sandbox, desk: Desk, monkeypatch: pytest.MonkeyPatch
+    parts: Parts, sandbox: Sandbox, setup: CodeSetup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody else waits for it."""
     threads: list[int] = []
@@ -149,7 +149,7 @@ async def test_a_long_answer_is_cut_and_fenced_off_the_loop(
         return 0.0
 
     monkeypatch.setattr(parts, "outputs", Outputs(clock))
-    cutting = Desk(parts, sandbox, truncate_output_len=400, fence_results=True)
+    cutting = CodeSetup(parts, sandbox, truncate_output_len=400, fence_results=True)
     result = await cutting.run("'x' * 100_000")
     assert META_KEY in result["_meta"]
     assert threads
@@ -158,7 +158,7 @@ async def test_a_long_answer_is_cut_and_fenced_off_the_loop(
 
 @pytest.mark.parametrize(("error", "outcome"), [(asyncio.CancelledError, "cancelled"), (ValueError, "internal")])
 async def test_a_failure_of_ours_is_not_written_down_as_a_cancellation(
-    desk: Desk, parts: Parts, error: type[BaseException], outcome: str
+    setup: CodeSetup, parts: Parts, error: type[BaseException], outcome: str
 ) -> None:
     """Whoever reads the log looks for the one where it is, and does not for the other."""
 
@@ -168,16 +168,16 @@ async def test_a_failure_of_ours_is_not_written_down_as_a_cancellation(
 
     broken: Any = Broken()
     with pytest.raises(error):
-        await Desk(parts, broken).run("1")
+        await CodeSetup(parts, broken).run("1")
     (line,) = parts.notebook.lines
     assert (line.outcome, line.delivery) == (outcome, "unknown")
 
 
 async def test_the_answer_is_fenced_as_a_whole_where_the_settings_ask_for_it(
-    parts: Parts, sandbox: Sandbox, desk: Desk
+    parts: Parts, sandbox: Sandbox, setup: CodeSetup
 ) -> None:
     """What a script returns is made of what servers said."""
-    result = await Desk(parts, sandbox, fence_results=True).run("'from elsewhere'")
+    result = await CodeSetup(parts, sandbox, fence_results=True).run("'from elsewhere'")
     assert "structuredContent" not in result
     assert result["content"][0]["text"].splitlines()[0].startswith("<")
     assert "from elsewhere" in result["content"][0]["text"]
@@ -195,10 +195,10 @@ async def test_the_answer_is_fenced_as_a_whole_where_the_settings_ask_for_it(
         ({"file": "x"}, "file is not a parameter"),
     ],
 )
-async def test_what_a_call_may_not_ask_for_is_an_error(desk: Desk, arguments: dict[str, Any], says: str) -> None:
+async def test_what_a_call_may_not_ask_for_is_an_error(setup: CodeSetup, arguments: dict[str, Any], says: str) -> None:
     """Never a clamp; nothing is run."""
     with pytest.raises(ProxyError) as caught:
-        await desk.tool().call({"code": "1"} | arguments, CALLER)
+        await setup.tool().call({"code": "1"} | arguments, CALLER)
     assert (caught.value.error_code, caught.value.delivery) == ("invalid_arguments", "not_sent")
     assert says in caught.value.message
 
@@ -216,9 +216,11 @@ async def test_what_a_call_may_not_ask_for_is_an_error(desk: Desk, arguments: di
         ("const found = call_tool('alpha:look'); return {found}", "A call is a promise"),
     ],
 )
-async def test_a_script_that_gave_nothing_is_told_what_it_may_have_meant(desk: Desk, code: str, hint: str) -> None:
+async def test_a_script_that_gave_nothing_is_told_what_it_may_have_meant(
+    setup: CodeSetup, code: str, hint: str
+) -> None:
     """Null alone says nothing to who wrote it."""
-    answer = (await desk.run(code, language="javascript"))["structuredContent"]
+    answer = (await setup.run(code, language="javascript"))["structuredContent"]
     assert answer["result"] in (None, {"found": {}})
     assert hint in answer["hint"]
 
@@ -226,10 +228,10 @@ async def test_a_script_that_gave_nothing_is_told_what_it_may_have_meant(desk: D
 @pytest.mark.parametrize(
     "code", ["return null", "return await call_tool('alpha:look')", "return call_tool('alpha:look')", "return 1"]
 )
-async def test_a_script_that_gave_what_it_says_gets_no_hint(desk: Desk, code: str) -> None:
+async def test_a_script_that_gave_what_it_says_gets_no_hint(setup: CodeSetup, code: str) -> None:
     """Nor does one in Python, whose last expression is the result."""
     for language, text in (("javascript", code), ("python", "call_tool('alpha:look')\nNone")):
-        answer = (await desk.run(text, language=language))["structuredContent"]
+        answer = (await setup.run(text, language=language))["structuredContent"]
         assert set(answer) == {"result", "output", "calls"}
 
 
@@ -244,28 +246,30 @@ async def test_a_script_that_gave_what_it_says_gets_no_hint(desk: Desk, code: st
     ],
 )
 async def test_a_script_in_the_other_language_is_told_so(
-    parts: Parts, sandbox: Sandbox, desk: Desk, language: str, code: str, other: str
+    parts: Parts, sandbox: Sandbox, setup: CodeSetup, language: str, code: str, other: str
 ) -> None:
     """With the argument that runs it, where it is run at all."""
-    error = await desk.failure(code, language=language)
+    error = await setup.failure(code, language=language)
     assert error.error_code == "code_error"
     assert error.hint.startswith("This looks like ") and f": pass language={other}." in error.hint
     assert "data.calls" in error.hint
-    alone = await Desk(parts, sandbox, code=language).failure(code, language=language)
+    alone = await CodeSetup(parts, sandbox, code=language).failure(code, language=language)
     assert "pass language" not in alone.hint and "is run here" in alone.hint
 
 
 @pytest.mark.parametrize(("language", "code"), [("python", "1 / 0"), ("javascript", "const a = 1; a.b.c")])
-async def test_a_script_that_fails_in_its_own_language_is_not_doubted(desk: Desk, language: str, code: str) -> None:
+async def test_a_script_that_fails_in_its_own_language_is_not_doubted(
+    setup: CodeSetup, language: str, code: str
+) -> None:
     """Its error is its own."""
-    assert (await desk.failure(code, language=language)).hint.startswith("Correct the script")
+    assert (await setup.failure(code, language=language)).hint.startswith("Correct the script")
 
 
-async def test_a_call_may_lower_its_limits(desk: Desk) -> None:
+async def test_a_call_may_lower_its_limits(setup: CodeSetup) -> None:
     """Time and calls."""
-    error = await desk.failure("call_tool('alpha:look')\ncall_tool('alpha:look')", max_calls=1)
+    error = await setup.failure("call_tool('alpha:look')\ncall_tool('alpha:look')", max_calls=1)
     assert (error.error_code, error.delivery) == ("code_too_many_calls", "executed")
-    error = await desk.failure("while True: pass", timeout_ms=700)
+    error = await setup.failure("while True: pass", timeout_ms=700)
     assert error.message == "The script did not end within 0.7 s."
 
 
@@ -274,23 +278,23 @@ async def test_a_language_that_is_not_served_is_neither_listed_nor_run(
     parts: Parts, sandbox: Sandbox, code: str, languages: list[str]
 ) -> None:
     """The one that is served is the default."""
-    desk = Desk(parts, sandbox, code=code)
-    shown = desk.tool().definition()
+    setup = CodeSetup(parts, sandbox, code=code)
+    shown = setup.tool().definition()
     assert shown["inputSchema"]["properties"]["language"] | {"description": ""} == {
         "type": "string",
         "description": "",
         "enum": languages,
         "default": languages[0],
     }
-    assert (await desk.run("1" if code == "python" else "return 1"))["structuredContent"]["result"] == 1
+    assert (await setup.run("1" if code == "python" else "return 1"))["structuredContent"]["result"] == 1
     other = "javascript" if code == "python" else "python"
     assert other not in shown["description"].lower()
-    assert (await desk.failure("1", language=other)).error_code == "invalid_arguments"
+    assert (await setup.failure("1", language=other)).error_code == "invalid_arguments"
 
 
-async def test_clients_can_ask_their_user_before_a_script_runs(desk: Desk) -> None:
+async def test_clients_can_ask_their_user_before_a_script_runs(setup: CodeSetup) -> None:
     """A script can do whatever the tools can do, and says so; its definition is short."""
-    shown = desk.tool().definition()
+    shown = setup.tool().definition()
     assert shown["annotations"] == {"readOnlyHint": False, "destructiveHint": True, "openWorldHint": True}
     assert len(shown["description"].splitlines()) <= 6
     assert len(json.dumps(shown, separators=(",", ":")).encode()) / 4 <= 400

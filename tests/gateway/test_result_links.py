@@ -175,7 +175,7 @@ def test_interfaces_and_skills_are_for_the_user_to_approve(uri: str) -> None:
     assert all(map(opens_by_link, ("note://ui://x", "file:///a/skill.md.txt", "file:///a/myskill.md", "n:100%")))
 
 
-class Desk:
+class ResultLinkSetup:
     """The servers alpha and beta, and what a principal's results link to."""
 
     def __init__(self, catalog: Catalog) -> None:
@@ -210,78 +210,78 @@ class Desk:
 
 
 @pytest.fixture
-async def desk(tmp_path: Path) -> Any:
+async def setup(tmp_path: Path) -> Any:
     async with Catalog.open(tmp_path / "data", name_limit=60) as catalog:
-        yield Desk(catalog)
+        yield ResultLinkSetup(catalog)
 
 
-async def test_a_link_opens_a_new_resource_for_an_hour(desk: Desk) -> None:
+async def test_a_link_opens_a_new_resource_for_an_hour(setup: ResultLinkSetup) -> None:
     """For its principal, at its server; asked for again, for another hour."""
-    await desk.lists(["n:1", "n:2"])
-    (uri,) = await desk.linked("n:1")
-    assert await desk.leads(uri) == "alpha n:1"
-    assert await desk.leads(uri, "bob") == "quarantined"
-    assert await desk.leads(gateway_uri("alpha", "n:2")) == "quarantined"
-    assert await desk.leads(gateway_uri("alpha", "N:1")) == "quarantined"
-    desk.now_s += LINK_LIFE_S
-    assert await desk.leads(uri) == "quarantined"
-    await desk.linked("n:1")
-    assert await desk.leads(uri) == "alpha n:1"
+    await setup.lists(["n:1", "n:2"])
+    (uri,) = await setup.linked("n:1")
+    assert await setup.leads(uri) == "alpha n:1"
+    assert await setup.leads(uri, "bob") == "quarantined"
+    assert await setup.leads(gateway_uri("alpha", "n:2")) == "quarantined"
+    assert await setup.leads(gateway_uri("alpha", "N:1")) == "quarantined"
+    setup.now_s += LINK_LIFE_S
+    assert await setup.leads(uri) == "quarantined"
+    await setup.linked("n:1")
+    assert await setup.leads(uri) == "alpha n:1"
 
 
-async def test_a_link_of_another_server_opens_nothing(desk: Desk) -> None:
+async def test_a_link_of_another_server_opens_nothing(setup: ResultLinkSetup) -> None:
     """Even if it writes the gateway's own URI of the first one's resource."""
-    await desk.lists(["n:1"])
+    await setup.lists(["n:1"])
     shown = gateway_uri("alpha", "n:1")
-    assert await desk.linked("n:1", shown, server="beta") == [gateway_uri("beta", "n:1"), gateway_uri("beta", shown)]
-    assert await desk.leads(shown) == "quarantined"
+    assert await setup.linked("n:1", shown, server="beta") == [gateway_uri("beta", "n:1"), gateway_uri("beta", shown)]
+    assert await setup.leads(shown) == "quarantined"
 
 
-async def test_a_link_to_what_is_not_listed_opens_it_while_others_are_new(desk: Desk) -> None:
+async def test_a_link_to_what_is_not_listed_opens_it_while_others_are_new(setup: ResultLinkSetup) -> None:
     """A server need not list all it has; where something is blocked, another name for that could be meant."""
-    await desk.lists(["n:1"])
-    (uri,) = await desk.linked("n:unlisted")
-    assert await desk.leads(gateway_uri("alpha", "n:never")) == "quarantined"
-    assert await desk.leads(uri) == "alpha n:unlisted"
-    await desk.catalog.block(ToolKey("alpha:resources", "n:1"), "tester")
-    await desk.catalog.refresh()
-    assert await desk.leads(uri) == "quarantined"
+    await setup.lists(["n:1"])
+    (uri,) = await setup.linked("n:unlisted")
+    assert await setup.leads(gateway_uri("alpha", "n:never")) == "quarantined"
+    assert await setup.leads(uri) == "alpha n:unlisted"
+    await setup.catalog.block(ToolKey("alpha:resources", "n:1"), "tester")
+    await setup.catalog.refresh()
+    assert await setup.leads(uri) == "quarantined"
 
 
 @pytest.mark.parametrize("state", ["blocked", "changed"])
 @pytest.mark.parametrize("kind", ["resources", "templates"])
-async def test_what_is_blocked_or_changed_stays_closed(desk: Desk, state: str, kind: str) -> None:
+async def test_what_is_blocked_or_changed_stays_closed(setup: ResultLinkSetup, state: str, kind: str) -> None:
     """Named by the link, under another spelling, or of such a template."""
     name, key = ("n://host/a", "uri") if kind == "resources" else ("n://host/{x}", "uriTemplate")
-    await desk.catalog.sync(f"alpha:{kind}", [{key: name, "name": "x"}])
+    await setup.catalog.sync(f"alpha:{kind}", [{key: name, "name": "x"}])
     if state == "blocked":
-        await desk.catalog.block(ToolKey(f"alpha:{kind}", name), "tester")
+        await setup.catalog.block(ToolKey(f"alpha:{kind}", name), "tester")
     else:
-        await desk.catalog.sync(f"alpha:{kind}", [{key: name, "name": "changed"}])
-    await desk.catalog.refresh()
-    for uri in await desk.linked("n://host/a", "N://HOST/x/../a"):
-        assert await desk.leads(uri) == "quarantined"
+        await setup.catalog.sync(f"alpha:{kind}", [{key: name, "name": "changed"}])
+    await setup.catalog.refresh()
+    for uri in await setup.linked("n://host/a", "N://HOST/x/../a"):
+        assert await setup.leads(uri) == "quarantined"
 
 
-async def test_a_link_to_what_changes_meanwhile_is_refused_before_it_is_sent(desk: Desk) -> None:
+async def test_a_link_to_what_changes_meanwhile_is_refused_before_it_is_sent(setup: ResultLinkSetup) -> None:
     """The look before a request goes out is the same one."""
-    await desk.lists(["n:1"])
-    await desk.linked("n:1")
-    target = await desk.links.find(desk.contents, gateway_uri("alpha", "n:1"), "ann")
+    await setup.lists(["n:1"])
+    await setup.linked("n:1")
+    target = await setup.links.find(setup.contents, gateway_uri("alpha", "n:1"), "ann")
     assert target.is_linked and target.record is None
-    await desk.catalog.block(ToolKey("alpha:resources", "n:1"), "tester")
-    await desk.catalog.refresh()
+    await setup.catalog.block(ToolKey("alpha:resources", "n:1"), "tester")
+    await setup.catalog.refresh()
     with pytest.raises(QuarantinedError):
-        desk.contents.linked("alpha", "n:1")
+        setup.contents.linked("alpha", "n:1")
 
 
-async def test_of_a_result_so_many_links_are_remembered(desk: Desk) -> None:
+async def test_of_a_result_so_many_links_are_remembered(setup: ResultLinkSetup) -> None:
     """All are rewritten; a URI beyond all measure is not remembered."""
     uris = [f"n:{number}" for number in range(LINKS_PER_RESULT + 1)]
-    await desk.lists([*uris, long := "n:" + "x" * URI_CHARS])
-    shown = await desk.linked(long, *uris)
+    await setup.lists([*uris, long := "n:" + "x" * URI_CHARS])
+    shown = await setup.linked(long, *uris)
     assert shown == [f"mcpproxy://alpha/{quote(uri, safe='')}" for uri in (long, *uris)]
-    assert [await desk.leads(uri) for uri in (shown[0], shown[1], shown[-2], shown[-1])] == [
+    assert [await setup.leads(uri) for uri in (shown[0], shown[1], shown[-2], shown[-1])] == [
         "quarantined",
         "alpha n:0",
         f"alpha {uris[-2]}",
@@ -289,80 +289,80 @@ async def test_of_a_result_so_many_links_are_remembered(desk: Desk) -> None:
     ]
 
 
-async def test_what_is_approved_needs_no_link(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_is_approved_needs_no_link(setup: ResultLinkSetup, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither written down nor looked up: such a call and such a read meet no SQL."""
-    await desk.catalog.sync(
+    await setup.catalog.sync(
         "alpha:resources", [{"uri": "n:1", "name": "x"}, {"uri": "https://a.example/", "name": "y"}]
     )
 
     async def never(work: Any) -> Any:
         raise AssertionError("SQL")
 
-    monkeypatch.setattr(desk.catalog, "write", never)
-    monkeypatch.setattr(desk.catalog, "read", never)
-    for uri in await desk.linked("n:1", "https://a.example/"):
-        assert (await desk.leads(uri)).startswith("alpha ")
-    assert await desk.leads(gateway_uri("beta", "n:unlisted")) == "beta n:unlisted"
+    monkeypatch.setattr(setup.catalog, "write", never)
+    monkeypatch.setattr(setup.catalog, "read", never)
+    for uri in await setup.linked("n:1", "https://a.example/"):
+        assert (await setup.leads(uri)).startswith("alpha ")
+    assert await setup.leads(gateway_uri("beta", "n:unlisted")) == "beta n:unlisted"
 
 
-async def test_a_page_of_the_web_leads_to_the_server_that_had_it_first(desk: Desk) -> None:
+async def test_a_page_of_the_web_leads_to_the_server_that_had_it_first(setup: ResultLinkSetup) -> None:
     """No later server gets its readers; a page that nobody lists is asked of the one that linked to it last."""
     page, other = "https://a.example/page", "https://a.example/other"
-    await desk.catalog.sync("beta:resources", [{"uri": page, "name": "x"}])
-    await desk.catalog.sync("alpha:resources", [{"uri": page, "name": "y"}])
-    assert [item.server for item in desk.contents.of("resources").values()] == ["beta"]
-    await desk.linked(page, other)
-    assert await desk.leads(page) == f"beta {page}"
-    assert await desk.leads(gateway_uri("alpha", page)) == f"beta {page}"
-    assert await desk.leads("mcpproxy://alpha/" + quote(page, safe="")) == f"alpha {page}"
-    assert await desk.leads(other) == f"alpha {other}"
-    await desk.linked(other, server="beta")
-    assert await desk.leads(other) == f"beta {other}"
-    assert await desk.leads(other, "bob") == "not_found"
+    await setup.catalog.sync("beta:resources", [{"uri": page, "name": "x"}])
+    await setup.catalog.sync("alpha:resources", [{"uri": page, "name": "y"}])
+    assert [item.server for item in setup.contents.of("resources").values()] == ["beta"]
+    await setup.linked(page, other)
+    assert await setup.leads(page) == f"beta {page}"
+    assert await setup.leads(gateway_uri("alpha", page)) == f"beta {page}"
+    assert await setup.leads("mcpproxy://alpha/" + quote(page, safe="")) == f"alpha {page}"
+    assert await setup.leads(other) == f"alpha {other}"
+    await setup.linked(other, server="beta")
+    assert await setup.leads(other) == f"beta {other}"
+    assert await setup.leads(other, "bob") == "not_found"
 
 
-async def test_a_page_that_a_result_links_to_is_not_for_another_servers_template(desk: Desk) -> None:
+async def test_a_page_that_a_result_links_to_is_not_for_another_servers_template(setup: ResultLinkSetup) -> None:
     """Its URI may be a secret of the server that linked to it; the template has what nobody linked to."""
     page, signed = "https://alpha.example/page", "https://beta.example/private?sig=1"
-    await desk.catalog.sync("alpha:templates", [{"uriTemplate": "https://{+rest}", "name": "x"}])
-    assert await desk.leads(page) == f"alpha {page}"
-    await desk.linked(signed, server="beta")
-    assert await desk.leads(signed) == f"beta {signed}"
-    assert await desk.leads(signed, "bob") == f"alpha {signed}"
-    desk.visible.reconfigure({"alpha": config("alpha")})
-    assert await desk.leads(signed) == "not_found"
+    await setup.catalog.sync("alpha:templates", [{"uriTemplate": "https://{+rest}", "name": "x"}])
+    assert await setup.leads(page) == f"alpha {page}"
+    await setup.linked(signed, server="beta")
+    assert await setup.leads(signed) == f"beta {signed}"
+    assert await setup.leads(signed, "bob") == f"alpha {signed}"
+    setup.visible.reconfigure({"alpha": config("alpha")})
+    assert await setup.leads(signed) == "not_found"
 
 
-async def test_a_link_of_a_server_that_cannot_be_read_leaves_the_older_ones(desk: Desk) -> None:
+async def test_a_link_of_a_server_that_cannot_be_read_leaves_the_older_ones(setup: ResultLinkSetup) -> None:
     """The latest server that linked to a page may be hidden, or have changed it; refused only if all are."""
     page = "https://a.example/page"
-    await desk.linked(page)
-    await desk.linked(page, server="beta")
+    await setup.linked(page)
+    await setup.linked(page, server="beta")
     for name in ("first", "changed"):
-        await desk.catalog.sync("beta:templates", [{"uriTemplate": "https://{+rest}", "name": name}])
-    assert await desk.leads(page) == f"alpha {page}"
-    desk.visible.reconfigure({"alpha": config("alpha")})
-    assert await desk.leads(page) == f"alpha {page}"
-    desk.visible.reconfigure({})
-    assert await desk.leads(page) == "not_found"
+        await setup.catalog.sync("beta:templates", [{"uriTemplate": "https://{+rest}", "name": name}])
+    assert await setup.leads(page) == f"alpha {page}"
+    setup.visible.reconfigure({"alpha": config("alpha")})
+    assert await setup.leads(page) == f"alpha {page}"
+    setup.visible.reconfigure({})
+    assert await setup.leads(page) == "not_found"
 
 
-async def test_a_page_that_waits_for_the_user_says_so(desk: Desk) -> None:
+async def test_a_page_that_waits_for_the_user_says_so(setup: ResultLinkSetup) -> None:
     """It is not worded as unknown."""
-    await desk.lists(["https://a.example/new"])
-    assert await desk.leads("https://a.example/new") == "quarantined"
+    await setup.lists(["https://a.example/new"])
+    assert await setup.leads("https://a.example/new") == "quarantined"
 
 
 async def test_a_store_that_fails_costs_the_link_and_not_the_result(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    setup: ResultLinkSetup, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The tool has done its work; that its links cannot be followed is said in the log."""
-    await desk.lists(["n:1"])
+    await setup.lists(["n:1"])
 
     async def broken(work: Any) -> Any:
         raise CatalogError("The disk is full.")
 
-    monkeypatch.setattr(desk.catalog, "write", broken)
-    monkeypatch.setattr(desk.catalog, "read", broken)
-    assert await desk.leads((await desk.linked("n:1"))[0]) == "quarantined"
+    monkeypatch.setattr(setup.catalog, "write", broken)
+    monkeypatch.setattr(setup.catalog, "read", broken)
+    assert await setup.leads((await setup.linked("n:1"))[0]) == "quarantined"
     assert "links of 'alpha' cannot be followed" in caplog.text

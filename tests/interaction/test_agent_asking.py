@@ -43,7 +43,7 @@ def asking_server(ledger: Path, **entry: Any) -> dict[str, Any]:
     return {"command": sys.executable, "args": ["-S", str(upstream), str(ledger)], **entry}
 
 
-class House:
+class GatewayAndServers:
     """A gateway with two servers that ask, of which one may, and what they were sent."""
 
     def __init__(self, gateway: Gateway, base: str, ledger: Path) -> None:
@@ -67,7 +67,7 @@ class House:
 
 
 @pytest.fixture(scope="module")
-async def house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
+async def fleet(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[GatewayAndServers]:
     """The house most tests here visit."""
     directory = tmp_path_factory.mktemp("asking")
     ledger = directory / "ledger"
@@ -75,7 +75,7 @@ async def house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House
     servers = {"may": asking_server(ledger, input_requests=True, pin=["ask"]), "not": asking_server(ledger)}
     async with opened_gateway(directory / "data", servers) as gateway, served(gateway) as base:
         assert await gateway.wait_settled(20)
-        yield House(gateway, base, ledger)
+        yield GatewayAndServers(gateway, base, ledger)
 
 
 def by_call_tool(server: str = "may", tool: str = "ask", **arguments: Any) -> dict[str, Any]:
@@ -101,10 +101,12 @@ def error_of(answer: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.requirement("input-asked")
 @ON_ALL_CHANNELS
-async def test_a_client_is_asked_and_the_server_gets_its_answer(house: House, transport: str, era: Era) -> None:
+async def test_a_client_is_asked_and_the_server_gets_its_answer(
+    fleet: GatewayAndServers, transport: str, era: Era
+) -> None:
     """A modern client by a result, an older one over its own session; twice in a row, if the server wants."""
     with anyio.fail_after(LIMIT_S):
-        async with house.at(transport, era) as agent:
+        async with fleet.at(transport, era) as agent:
             params = by_call_tool(label="the keeper", rounds=2)
             known = said(await agent.answered("tools/call", **params))
     assert known == {
@@ -119,10 +121,10 @@ async def test_a_client_is_asked_and_the_server_gets_its_answer(house: House, tr
 
 @pytest.mark.requirement("input-asked")
 @ON_ALL_CHANNELS
-async def test_user_model_and_roots_can_be_asked_at_once(house: House, transport: str, era: Era) -> None:
+async def test_user_model_and_roots_can_be_asked_at_once(fleet: GatewayAndServers, transport: str, era: Era) -> None:
     """Each answer comes under the key of its question."""
     with anyio.fail_after(LIMIT_S):
-        async with house.at(transport, era) as agent:
+        async with fleet.at(transport, era) as agent:
             known = said(await agent.answered("tools/call", **by_call_tool(label="x", kind="all")))
     assert sorted(known["answers"]) == ["name", "roots", "word"]
     assert known["answers"]["roots"] == {"roots": [{"uri": "file:///Ann"}]}
@@ -132,10 +134,10 @@ async def test_user_model_and_roots_can_be_asked_at_once(house: House, transport
 
 @pytest.mark.requirement("input-asked")
 @ON_ALL_CHANNELS
-async def test_a_prompt_and_a_resource_may_ask_too(house: House, transport: str, era: Era) -> None:
+async def test_a_prompt_and_a_resource_may_ask_too(fleet: GatewayAndServers, transport: str, era: Era) -> None:
     """In the same way; the answer then is the usual one."""
     with anyio.fail_after(LIMIT_S):
-        async with house.at(transport, era) as agent:
+        async with fleet.at(transport, era) as agent:
             got = await agent.answered("prompts/get", name="may__brief", arguments={"label": "tower"})
             read = await agent.answered("resources/read", uri="mcpproxy://may/test%3A%2F%2Fpage")
     assert "result" in got, got
@@ -165,19 +167,19 @@ async def test_a_client_on_a_pipe_is_asked_in_every_call(tmp_path: Path, era: Er
 
 @pytest.mark.requirement("input-asked")
 @pytest.mark.parametrize("transport", ["memory", "http", "sse"])
-async def test_a_client_that_gives_its_call_up_is_asked_no_longer(house: House, transport: str) -> None:
+async def test_a_client_that_gives_its_call_up_is_asked_no_longer(fleet: GatewayAndServers, transport: str) -> None:
     """And the server is not called again."""
     with anyio.fail_after(LIMIT_S):
-        async with house.at(transport, "handshake") as agent:
+        async with fleet.at(transport, "handshake") as agent:
             asked, told = anyio.Event(), anyio.Event()
             agent.on_question, agent.on_cancelled = asked.set, told.set
-            before = len(house.sent())
+            before = len(fleet.sent())
             exchange = await agent.begin("tools/call", **by_call_tool())
             await asked.wait()
             await agent.cancel(exchange)
             await told.wait()
             await agent.request("tools/list")
-            assert len(house.sent()) == before + 1
+            assert len(fleet.sent()) == before + 1
 
 
 @pytest.mark.requirement("input-asked")
@@ -194,15 +196,15 @@ async def test_a_server_that_is_passed_through_asks_under_its_own_names(
             gateway = await stack.enter_async_context(opening)
             base = await stack.enter_async_context(served(gateway))
             assert await gateway.wait_settled(20)
-            house = House(gateway, base, ledger)
-            agent = await stack.enter_async_context(house.at(transport, era))
+            fleet = GatewayAndServers(gateway, base, ledger)
+            agent = await stack.enter_async_context(fleet.at(transport, era))
             known = said(await agent.answered("tools/call", name="ask", arguments={"label": "y"}))
     assert known["answers"]["name"]["content"] == {"name": "Ann"}
 
 
 @pytest.mark.requirement("input-asked")
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
-async def test_the_official_client_is_asked_and_answers(house: House, mode: Any) -> None:
+async def test_the_official_client_is_asked_and_answers(fleet: GatewayAndServers, mode: Any) -> None:
     """With its own loop of rounds, its own callbacks, and its own check of everything that comes."""
     heard: list[str] = []
 
@@ -215,7 +217,7 @@ async def test_the_official_client_is_asked_and_answers(house: House, mode: Any)
         return ListRootsResult(roots=[Root(uri=FileUrl("file:///ann"))])
 
     with anyio.fail_after(LIMIT_S):
-        client = Client(f"{house.base}/mcp", mode=mode, elicitation_callback=elicit, list_roots_callback=roots)
+        client = Client(f"{fleet.base}/mcp", mode=mode, elicitation_callback=elicit, list_roots_callback=roots)
         async with client:
             for kind, key in (("form", "name"), ("roots", "roots")):
                 result = await client.call_tool(**by_call_tool(label="lamp", kind=kind, rounds=2))
@@ -226,29 +228,31 @@ async def test_the_official_client_is_asked_and_answers(house: House, mode: Any)
 
 @pytest.mark.requirement("input-declared")
 @ON_ALL_CHANNELS
-async def test_a_server_hears_what_its_caller_can_be_asked_and_no_more(house: House, transport: str, era: Era) -> None:
+async def test_a_server_hears_what_its_caller_can_be_asked_and_no_more(
+    fleet: GatewayAndServers, transport: str, era: Era
+) -> None:
     """Of the client that makes the call; nothing for one that declares nothing, or where the server may not ask."""
     with anyio.fail_after(LIMIT_S):
-        async with house.at(transport, era, {"sampling": {}, "experimental": {"x": {}}}) as one:
+        async with fleet.at(transport, era, {"sampling": {}, "experimental": {"x": {}}}) as one:
             assert said(await one.answered("tools/call", **by_call_tool(rounds=0)))["able"] == {"sampling": {}}
             assert said(await one.answered("tools/call", **by_call_tool("not", rounds=0)))["able"] == {}
-        async with house.at(transport, era, {}) as other:
+        async with fleet.at(transport, era, {}) as other:
             assert said(await other.answered("tools/call", **by_call_tool(rounds=0)))["able"] == {}
 
 
 @pytest.mark.requirement("input-declared")
 @ON_ALL_CHANNELS
-async def test_a_question_that_was_not_declared_is_an_error(house: House, transport: str, era: Era) -> None:
+async def test_a_question_that_was_not_declared_is_an_error(fleet: GatewayAndServers, transport: str, era: Era) -> None:
     """The client is not asked, and nobody knows how far the server has come."""
     with anyio.fail_after(LIMIT_S):
-        async with house.at(transport, era, {"roots": {}}) as agent:
+        async with fleet.at(transport, era, {"roots": {}}) as agent:
             error = error_of(await agent.answered("tools/call", **by_call_tool()))
             assert (error["code"], error["delivery"]) == ("upstream_protocol", "unknown")
             assert "asks for elicitation, which the client did not declare" in error["message"]
             error = error_of(await agent.answered("tools/call", **by_call_tool("not")))
             assert "which its user has not allowed" in error["message"]
             assert '"input_requests": true' in error["hint"]
-        async with house.at(transport, era, {}) as mute:
+        async with fleet.at(transport, era, {}) as mute:
             assert (
                 "this caller cannot be asked" in error_of(await mute.request("tools/call", **by_call_tool()))["message"]
             )
@@ -257,10 +261,10 @@ async def test_a_question_that_was_not_declared_is_an_error(house: House, transp
 
 @pytest.mark.requirement("input-secrets")
 @ON_ALL_CHANNELS
-async def test_a_form_for_a_password_reaches_nobody(house: House, transport: str, era: Era) -> None:
+async def test_a_form_for_a_password_reaches_nobody(fleet: GatewayAndServers, transport: str, era: Era) -> None:
     """Whoever calls, and whatever was declared."""
     with anyio.fail_after(LIMIT_S):
-        async with house.at(transport, era) as agent:
+        async with fleet.at(transport, era) as agent:
             error = error_of(await agent.answered("tools/call", **by_call_tool(kind="secret")))
     assert (error["code"], error["delivery"]) == ("secret_asked", "unknown")
     assert agent.asked == []
@@ -268,10 +272,12 @@ async def test_a_form_for_a_password_reaches_nobody(house: House, transport: str
 
 @pytest.mark.requirement("input-declined")
 @pytest.mark.parametrize("transport", ["memory", "http", "sse"])
-async def test_an_older_client_that_answers_with_an_error_ends_the_call(house: House, transport: str) -> None:
+async def test_an_older_client_that_answers_with_an_error_ends_the_call(
+    fleet: GatewayAndServers, transport: str
+) -> None:
     """The error says what it said; a user who declines is an answer, which the server gets."""
     with anyio.fail_after(LIMIT_S):
-        async with house.at(transport, "handshake") as agent:
+        async with fleet.at(transport, "handshake") as agent:
             agent.reply = lambda method, params: {"error": {"code": -1, "message": "not today"}}
             error = error_of(await agent.request("tools/call", **by_call_tool()))
             assert (error["code"], error["data"]["client_code"]) == ("input_failed", -1)
@@ -282,14 +288,14 @@ async def test_an_older_client_that_answers_with_an_error_ends_the_call(house: H
 
 @pytest.mark.requirement("input-state")
 @pytest.mark.parametrize("transport", ["memory", "http"])
-async def test_a_state_fits_only_the_call_it_was_given_for(house: House, transport: str) -> None:
+async def test_a_state_fits_only_the_call_it_was_given_for(fleet: GatewayAndServers, transport: str) -> None:
     """Another tool, other arguments, a prompt, a changed character: -32602, and the server sees nothing of it."""
     with anyio.fail_after(LIMIT_S):
-        async with house.at(transport, "modern") as agent:
+        async with fleet.at(transport, "modern") as agent:
             first = (await agent.request("tools/call", **by_call_tool(label="a")))["result"]
             assert "a/1" not in json.dumps(first["requestState"])
             more = {"requestState": first["requestState"], "inputResponses": {}}
-            before = len(house.sent())
+            before = len(fleet.sent())
             for params in (
                 by_call_tool(label="b") | more,
                 by_call_tool(tool="ask_again", label="a") | more,
@@ -301,7 +307,7 @@ async def test_a_state_fits_only_the_call_it_was_given_for(house: House, transpo
                 assert "requestState is not valid for this request" in answer["error"]["message"]
             answer = await agent.request("prompts/get", name="may__brief", arguments={"label": "a"}, **more)
             assert answer["error"]["code"] == -32602
-            assert len(house.sent()) == before
+            assert len(fleet.sent()) == before
             # The same tool with the same arguments is the same call, by whichever name.
             answer = await agent.request("tools/call", name="may__ask", arguments={"label": "a"}, **more)
             assert said(answer)["state"] == "a/1"
@@ -309,25 +315,25 @@ async def test_a_state_fits_only_the_call_it_was_given_for(house: House, transpo
 
 @pytest.mark.requirement("input-recorded")
 @pytest.mark.parametrize("era", ["handshake", "modern"])
-async def test_all_rounds_stand_in_the_activity_log(house: House, era: Era) -> None:
+async def test_all_rounds_stand_in_the_activity_log(fleet: GatewayAndServers, era: Era) -> None:
     """Each question, and what came of it, on behalf of whoever called."""
     with anyio.fail_after(LIMIT_S):
-        async with house.at("http", era) as agent:
+        async with fleet.at("http", era) as agent:
             await agent.answered("tools/call", **by_call_tool(tool=f"ask_{era}", rounds=2))
-        outcomes = await house.outcomes(f"ask_{era}", 3)
+        outcomes = await fleet.outcomes(f"ask_{era}", 3)
     assert outcomes == ["input_required", "input_required", "ok"]
 
 
 @pytest.mark.requirement("input-declared")
-async def test_only_calls_at_which_a_question_comes_are_answered_with_a_stream(house: House) -> None:
+async def test_only_calls_at_which_a_question_comes_are_answered_with_a_stream(fleet: GatewayAndServers) -> None:
     """An older client that can be asked gets its question before the answer; a call that needs none has a body."""
     with anyio.fail_after(LIMIT_S):
-        async with house.at("http", "handshake") as agent:
+        async with fleet.at("http", "handshake") as agent:
             listing = await agent.begin("tools/list")
             asked = await agent.begin("tools/call", **by_call_tool(tool="ask_handshake", rounds=1))
             call = await agent.begin("tools/call", **by_call_tool(rounds=0))
             await listing.answer, await asked.answer, await call.answer
-        async with house.at("http", "handshake", {}) as mute:
+        async with fleet.at("http", "handshake", {}) as mute:
             plain = await mute.begin("tools/call", **by_call_tool(rounds=0))
             await plain.answer
     assert asked.content_type == "text/event-stream"
@@ -335,7 +341,7 @@ async def test_only_calls_at_which_a_question_comes_are_answered_with_a_stream(h
 
 
 @pytest.fixture(scope="module")
-async def tokened(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[House, dict[str, str]]]:
+async def tokened(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[GatewayAndServers, dict[str, str]]]:
     """A house whose visitors are told apart by their tokens."""
     directory = tmp_path_factory.mktemp("asking-tokens")
     ledger = directory / "ledger"
@@ -347,23 +353,23 @@ async def tokened(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tup
         for name in ("ann", "bob"):
             made = await gateway.agent_tokens.create(name, Scope(None, "destructive"))
             tokens[name] = f"Bearer {made.secret}"
-        yield House(gateway, base, ledger), tokens
+        yield GatewayAndServers(gateway, base, ledger), tokens
 
 
 @pytest.mark.requirement("input-principals")
-async def test_a_state_is_of_no_use_to_another_principal(tokened: tuple[House, dict[str, str]]) -> None:
+async def test_a_state_is_of_no_use_to_another_principal(tokened: tuple[GatewayAndServers, dict[str, str]]) -> None:
     """Though everything else is the same."""
-    house, tokens = tokened
+    fleet, tokens = tokened
     with anyio.fail_after(LIMIT_S):
         async with (
-            house.at("http", "modern", authorization=tokens["ann"]) as ann,
-            house.at("http", "modern", authorization=tokens["bob"]) as bob,
+            fleet.at("http", "modern", authorization=tokens["ann"]) as ann,
+            fleet.at("http", "modern", authorization=tokens["bob"]) as bob,
         ):
             params = by_call_tool(label="mine")
             more = {"requestState": (await ann.request("tools/call", **params))["result"]["requestState"]}
-            before = len(house.sent())
+            before = len(fleet.sent())
             assert (await bob.request("tools/call", **params, **more))["error"]["code"] == -32602
-            assert len(house.sent()) == before
+            assert len(fleet.sent()) == before
             assert said(await ann.request("tools/call", **params, **more))["state"] == "mine/1"
 
 
@@ -372,17 +378,17 @@ async def test_a_state_is_of_no_use_to_another_principal(tokened: tuple[House, d
 @settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @pytest.mark.long  # many clients
 async def test_interleaved_questions_of_several_clients_never_meet(
-    tokened: tuple[House, dict[str, str]], seed: int
+    tokened: tuple[GatewayAndServers, dict[str, str]], seed: int
 ) -> None:
     """Two principals with two clients each, in both eras, all in the middle of calls at once: not one byte crosses."""
-    house, tokens = tokened
+    fleet, tokens = tokened
     dice = random.Random(seed)
     words: dict[str, list[str]] = {}
 
     async def visit(who: str, era: Era) -> None:
         mark = f"{who}-{era}-{dice.getrandbits(64):016x}"
         heard = words[mark] = []
-        async with house.at("http", era, name=f"I am {mark}", authorization=tokens[who]) as agent:
+        async with fleet.at("http", era, name=f"I am {mark}", authorization=tokens[who]) as agent:
             async with anyio.create_task_group() as group:
                 for number in range(3):
                     group.start_soon(talk, agent, mark, number, heard)
@@ -403,7 +409,7 @@ async def test_interleaved_questions_of_several_clients_never_meet(
     for mark, heard in words.items():
         assert any(mark in text for text in heard)
         assert not [text for text in heard for other in words if other != mark and other in text]
-    for params in house.sent():  # and no server got the answer of one client in the call of another
+    for params in fleet.sent():  # and no server got the answer of one client in the call of another
         label = params["arguments"]["label"].rpartition("/")[0]
         if label in words:
             assert f"I am {label}" in json.dumps(params) or "inputResponses" not in params
@@ -420,9 +426,9 @@ async def test_where_a_question_has_no_place_the_error_says_so(tmp_path: Path) -
             gateway = await stack.enter_async_context(opening)
             base = await stack.enter_async_context(served(gateway))
             assert await gateway.wait_settled(20)
-            house = House(gateway, base, tmp_path / "ledger")
+            fleet = GatewayAndServers(gateway, base, tmp_path / "ledger")
             for era in ("handshake", "modern"):
-                agent = await stack.enter_async_context(house.at("http", era))
+                agent = await stack.enter_async_context(fleet.at("http", era))
                 operation = {"action": "call", "type": "tool", "path": "may__ask", "args": {}}
                 answer = await agent.request("tools/call", name="proxy", arguments=operation)
                 assert "this caller cannot be asked" in json.dumps(answer)

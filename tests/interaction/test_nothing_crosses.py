@@ -43,7 +43,7 @@ ACTS: tuple[Act, ...] = (
 )
 
 
-class Turnstile:
+class AnswerBarrier:
     """Lets nobody answer before everybody was asked, and then in the order of their numbers.
 
     Args:
@@ -83,7 +83,7 @@ class Visitor(AskableHttp):
     def __init__(self, era: Era, url: str, client: httpx2.AsyncClient) -> None:
         super().__init__(era, url, client)
         self.lines: list[str] = []
-        self.turnstile = Turnstile(())
+        self.barrier = AnswerBarrier(())
 
     def _take(self, exchange: Exchange, data: str) -> None:
         self.lines.append(data)
@@ -117,12 +117,12 @@ class Visitor(AskableHttp):
             await asyncio.sleep(0.05)
 
     async def _answer(self, response: dict[str, Any]) -> None:
-        await self.turnstile.pass_by(_number_in(self.asked, response["id"]))
+        await self.barrier.pass_by(_number_in(self.asked, response["id"]))
         await super()._answer(response)
 
     async def request(self, method: str, /, **params: Any) -> dict[str, Any]:
         if "inputResponses" in params:  # the second round, with which a modern client answers
-            await self.turnstile.pass_by(_number_of(params["arguments"]["args"]["label"]))
+            await self.barrier.pass_by(_number_of(params["arguments"]["args"]["label"]))
         return await super().request(method, **params)
 
 
@@ -136,7 +136,7 @@ def _number_of(label: str) -> int:
 
 
 @dataclass
-class Room:
+class TokenGateway:
     """A gateway with servers that ask and servers that tell, and the tokens of those who may visit."""
 
     gateway: Gateway
@@ -181,7 +181,7 @@ def updates_in(lines: Sequence[str]) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-async def room(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Room]:
+async def token_gateway(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[TokenGateway]:
     directory = tmp_path_factory.mktemp("crossing")
     (directory / "ledger").touch()
     (directory / "listed").write_text(json.dumps(LISTED))
@@ -191,10 +191,10 @@ async def room(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Room]:
         **{name: watched(era, directory / "listed") for name, era in WATCHED.items()},
     }
     async with settled(directory / "data", servers) as gateway, served(gateway, token="own") as base:
-        room = Room(gateway, base)
+        token_gateway = TokenGateway(gateway, base)
         for name in NAMES:
-            room.tokens[name] = (await gateway.agent_tokens.create(name, Scope(None, "destructive"))).secret
-        yield room
+            token_gateway.tokens[name] = (await gateway.agent_tokens.create(name, Scope(None, "destructive"))).secret
+        yield token_gateway
 
 
 @pytest.mark.requirement("principals-apart")
@@ -205,7 +205,7 @@ async def room(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Room]:
     order=st.permutations(range(MOST_ACTS)),
 )
 async def test_of_questions_progress_and_updates_in_any_order_not_one_byte_crosses(
-    room: Room, eras: tuple[Era, Era], acts: list[tuple[str, Act]], order: list[int]
+    token_gateway: TokenGateway, eras: tuple[Era, Era], acts: list[tuple[str, Act]], order: list[int]
 ) -> None:
     """Each hears all that is its own and nothing of the other's, whose progress goes by the same tokens.
 
@@ -214,9 +214,9 @@ async def test_of_questions_progress_and_updates_in_any_order_not_one_byte_cross
     """
     asked = [number for number in order if number < len(acts) and acts[number][1].startswith("asked")]
     with anyio.fail_after(LIMIT_S):
-        async with room.visit("ann", eras[0]) as ann, room.visit("bob", eras[1]) as bob:
+        async with token_gateway.visit("ann", eras[0]) as ann, token_gateway.visit("bob", eras[1]) as bob:
             present = {"ann": ann, "bob": bob}
-            ann.turnstile = bob.turnstile = Turnstile(asked)
+            ann.barrier = bob.barrier = AnswerBarrier(asked)
             async with anyio.create_task_group() as group:
                 for number, (name, act) in enumerate(acts):
                     group.start_soon(do, act, present, name, number)

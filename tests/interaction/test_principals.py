@@ -32,7 +32,7 @@ SCOPES = {
 }
 
 
-class House:
+class TokenGateway:
     """A gateway that is served with a token of its own and has made one for each of `SCOPES`."""
 
     def __init__(self, gateway: Gateway, base: str, tokens: dict[str, str], ledger: Path) -> None:
@@ -46,8 +46,8 @@ class House:
 
 
 @pytest.fixture(scope="module")
-async def house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
-    """The house all tests here visit."""
+async def token_gateway(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[TokenGateway]:
+    """The gateway that all tests here call."""
     directory = tmp_path_factory.mktemp("principals")
     ledger = directory / "ledger"
     ledger.touch()
@@ -57,16 +57,18 @@ async def house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House
     ):
         assert await gateway.wait_settled(20)
         tokens = {name: (await gateway.agent_tokens.create(name, scope)).secret for name, scope in SCOPES.items()}
-        yield House(gateway, base, {"own": OWN, **tokens}, ledger)
+        yield TokenGateway(gateway, base, {"own": OWN, **tokens}, ledger)
 
 
 @pytest.fixture(params=["handshake", "modern"])
-async def agents(house: House, request: pytest.FixtureRequest) -> AsyncIterator[dict[str, HttpAgent]]:
+async def agents(token_gateway: TokenGateway, request: pytest.FixtureRequest) -> AsyncIterator[dict[str, HttpAgent]]:
     """One agent for each token."""
     async with AsyncExitStack() as stack:
         yield {
-            name: await stack.enter_async_context(over_http(house.base, request.param, house.headers(name)))
-            for name in house.tokens
+            name: await stack.enter_async_context(
+                over_http(token_gateway.base, request.param, token_gateway.headers(name))
+            )
+            for name in token_gateway.tokens
         }
 
 
@@ -117,16 +119,16 @@ async def test_a_search_shows_only_what_the_access_allows(agents: dict[str, Http
 @pytest.mark.parametrize("tool", ["call_tool_read", "call_tool_write", "call_tool_destructive"])
 @pytest.mark.parametrize("form", ["{}:echo", "{}__echo"])
 async def test_a_tool_elsewhere_is_worded_like_one_that_does_not_exist(
-    house: House, agents: dict[str, HttpAgent], tool: str, form: str
+    token_gateway: TokenGateway, agents: dict[str, HttpAgent], tool: str, form: str
 ) -> None:
     """Neither the code nor the words tell the two apart, and nothing is sent."""
-    before = house.ledger.read_text()
+    before = token_gateway.ledger.read_text()
     real = error_of(await agents["old-write"].call(tool, name=form.format("new"), args={"text": "x"}))
     unreal = error_of(await agents["old-write"].call(tool, name=form.format("nowhere"), args={"text": "x"}))
     assert real["code"] == unreal["code"] == "tool_not_found"
     assert without_names(real["message"]) == without_names(unreal["message"])
     assert "new" not in real["hint"].replace("new:echo", "").replace("new__echo", "")
-    assert house.ledger.read_text() == before
+    assert token_gateway.ledger.read_text() == before
     described = await agents["old-write"].call("describe_tool", names=[form.format("new")])
     assert described["structuredContent"]["errors"][0]["code"] == "tool_not_found"
     searched = error_of(await agents["old-write"].call("retrieve_tools", query="x", servers=["new"]))
@@ -135,10 +137,10 @@ async def test_a_tool_elsewhere_is_worded_like_one_that_does_not_exist(
 
 
 async def test_a_call_beyond_the_access_is_refused_with_a_code_of_its_own(
-    house: House, agents: dict[str, HttpAgent]
+    token_gateway: TokenGateway, agents: dict[str, HttpAgent]
 ) -> None:
     """The hint says who can widen it; nothing is sent, whichever call tool is used."""
-    before = house.ledger.read_text()
+    before = token_gateway.ledger.read_text()
     for name, tool, access, needed in (
         ("old-read", "old:paint", "read", "write"),
         ("old-read", "old:echo", "read", "write"),
@@ -150,7 +152,7 @@ async def test_a_call_beyond_the_access_is_refused_with_a_code_of_its_own(
             assert (error["code"], error["data"]) == ("access_denied", {"access": access, "needed": needed})
             assert "operator" in error["hint"]
             assert error["delivery"] == "not_sent"
-    assert house.ledger.read_text() == before
+    assert token_gateway.ledger.read_text() == before
 
 
 async def test_what_is_within_the_reach_is_answered(agents: dict[str, HttpAgent]) -> None:
@@ -162,31 +164,31 @@ async def test_what_is_within_the_reach_is_answered(agents: dict[str, HttpAgent]
 
 
 @ERAS
-async def test_both_ways_to_a_call_take_the_same_decision(house: House, era: str) -> None:
+async def test_both_ways_to_a_call_take_the_same_decision(token_gateway: TokenGateway, era: str) -> None:
     """A member that JSON-RPC does not know makes the fast path hand a message on; the answers are equal."""
     async with plain_client(timeout=20) as client:
-        for name in (*house.tokens, "none", "wrong", "lower"):
-            headers = {"authorization": f"Bearer {house.tokens.get(name, 'mcpp_wrong')}"}
+        for name in (*token_gateway.tokens, "none", "wrong", "lower"):
+            headers = {"authorization": f"Bearer {token_gateway.tokens.get(name, 'mcpp_wrong')}"}
             if name == "none":
                 headers = {}
             elif name == "lower":
                 headers = {"authorization": f"bearer {OWN}"}
             for tool in ("old:look", "old:paint", "new:erase", "new:echo", "nowhere:x"):
-                pair = await _both_ways(client, house, era, headers, tool)
+                pair = await _both_ways(client, token_gateway, era, headers, tool)
                 assert pair[0] == pair[1], (name, tool)
                 assert (pair[0][0] == 401) == (name in ("none", "wrong"))
 
 
 async def _both_ways(
-    client: httpx2.AsyncClient, house: House, era: str, headers: dict[str, str], tool: str
+    client: httpx2.AsyncClient, token_gateway: TokenGateway, era: str, headers: dict[str, str], tool: str
 ) -> list[tuple[int, Any]]:
     async with AsyncExitStack() as stack:
         arguments = {"name": tool, "args": {"entry": 1}}
         if "authorization" in headers and "wrong" not in headers["authorization"]:
-            agent = await stack.enter_async_context(over_http(house.base, era, headers))  # type: ignore[arg-type]
+            agent = await stack.enter_async_context(over_http(token_gateway.base, era, headers))  # type: ignore[arg-type]
             await agent.call("read_output", key="x")  # from here on the fast path may answer it
         else:
-            agent = HttpAgent(era, f"{house.base}/mcp", client)  # type: ignore[arg-type]
+            agent = HttpAgent(era, f"{token_gateway.base}/mcp", client)  # type: ignore[arg-type]
         found = []
         for extra in ({}, {"unknown": 0}):
             body = {"jsonrpc": "2.0", "id": 99, "method": "tools/call", **extra}
@@ -194,15 +196,15 @@ async def _both_ways(
             if era == "modern":
                 meta = "io.modelcontextprotocol/"
                 body["params"]["_meta"] = {meta + "protocolVersion": "2026-07-28", meta + "clientCapabilities": {}}
-            reply = await client.post(f"{house.base}/mcp", json=body, headers=agent._headers(body) | headers)
+            reply = await client.post(f"{token_gateway.base}/mcp", json=body, headers=agent._headers(body) | headers)
             assert reply.headers["content-type"] == "application/json"
             found.append((reply.status_code, reply.json()))
         return found
 
 
-async def test_a_session_answers_only_the_principal_that_opened_it(house: House) -> None:
+async def test_a_session_answers_only_the_principal_that_opened_it(token_gateway: TokenGateway) -> None:
     """To anybody else, and to an id that is none, it does not exist: 404, whatever the request."""
-    async with over_http(house.base, "handshake", house.headers("own")) as agent:
+    async with over_http(token_gateway.base, "handshake", token_gateway.headers("own")) as agent:
         await agent.call("read_output", key="x")
         session = agent.session_id
         assert session is not None
@@ -210,39 +212,39 @@ async def test_a_session_answers_only_the_principal_that_opened_it(house: House)
         async with plain_client() as client:
             for session_id in ids:
                 for method in ("POST", "GET", "DELETE"):
-                    headers = house.headers("everything") | {
+                    headers = token_gateway.headers("everything") | {
                         "mcp-session-id": session_id,
                         "mcp-protocol-version": "2025-11-25",
                         "accept": "application/json, text/event-stream",
                     }
                     body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"} if method == "POST" else None
-                    reply = await client.request(method, f"{house.base}/mcp", headers=headers, json=body)
+                    reply = await client.request(method, f"{token_gateway.base}/mcp", headers=headers, json=body)
                     assert reply.status_code == 404, (method, session_id[:40])
                     assert "Session not found" in reply.text
         assert (await agent.request("tools/list"))["result"]["tools"]
 
 
-async def test_a_session_id_longer_than_any_head_ends_the_request(house: House) -> None:
+async def test_a_session_id_longer_than_any_head_ends_the_request(token_gateway: TokenGateway) -> None:
     """A megabyte of it is refused before anybody reads it."""
     async with plain_client() as client:
-        headers = house.headers("own") | {"mcp-session-id": "x" * 1_000_000}
+        headers = token_gateway.headers("own") | {"mcp-session-id": "x" * 1_000_000}
         try:
-            reply = await client.post(f"{house.base}/mcp", headers=headers, json={})
+            reply = await client.post(f"{token_gateway.base}/mcp", headers=headers, json={})
         except httpx2.HTTPError:
             return  # the connection is closed while it is still being sent
         assert reply.status_code in (400, 431)
 
 
-async def test_the_older_transport_is_bound_to_its_principal_too(house: House) -> None:
+async def test_the_older_transport_is_bound_to_its_principal_too(token_gateway: TokenGateway) -> None:
     """Its messages are posted to an address that another principal may have seen."""
     async with (
-        plain_client(base_url=house.base, timeout=20) as client,
-        client.stream("GET", "/sse", headers=house.headers("own")) as stream,
+        plain_client(base_url=token_gateway.base, timeout=20) as client,
+        client.stream("GET", "/sse", headers=token_gateway.headers("own")) as stream,
     ):
         address = await _until_data(stream.aiter_lines())
         body = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
         for name, status in (("everything", 404), ("old-read", 404), ("own", 202)):
-            reply = await client.post(address, json=body, headers=house.headers(name))
+            reply = await client.post(address, json=body, headers=token_gateway.headers(name))
             assert reply.status_code == status, name
         assert (await client.post(address, json=body)).status_code == 401
 
@@ -255,12 +257,12 @@ async def _until_data(lines: AsyncIterator[str]) -> str:
 
 
 @pytest.mark.requirement("principals-cancel")
-async def test_cancellations_and_progress_never_cross_principals(house: House) -> None:
+async def test_cancellations_and_progress_never_cross_principals(token_gateway: TokenGateway) -> None:
     """Two principals call with the same request ids and cancel both calls: only one's own cancellation counts."""
     seed = random.Random(7)
     async with (
-        over_http(house.base, "handshake", house.headers("own")) as ann,
-        over_http(house.base, "handshake", house.headers("everything")) as bob,
+        over_http(token_gateway.base, "handshake", token_gateway.headers("own")) as ann,
+        over_http(token_gateway.base, "handshake", token_gateway.headers("everything")) as bob,
     ):
         for turn in range(8):
             ann._last_id = bob._last_id = 100 + 10 * turn
@@ -268,8 +270,8 @@ async def test_cancellations_and_progress_never_cross_principals(house: House) -
                 labels = {ann: f"ann-{turn}", bob: f"bob-{turn}"}
                 running = {agent: await _steps(agent, labels[agent]) for agent in seed.sample([ann, bob], 2)}
                 assert running[ann].id == running[bob].id
-                await _cancel_in(ann, house, bob, running[bob].id)
-                await _cancel_in(bob, house, ann, running[ann].id)
+                await _cancel_in(ann, token_gateway, bob, running[bob].id)
+                await _cancel_in(bob, token_gateway, ann, running[ann].id)
                 cancelled = seed.choice([ann, bob, None])
                 if cancelled is not None:
                     await cancelled.cancel(running[cancelled])
@@ -298,26 +300,29 @@ async def _steps(agent: HttpAgent, label: str) -> Any:
     return exchange
 
 
-async def _cancel_in(agent: HttpAgent, house: House, other: HttpAgent, request_id: int) -> None:
+async def _cancel_in(agent: HttpAgent, token_gateway: TokenGateway, other: HttpAgent, request_id: int) -> None:
     """Has `agent` try to cancel a request in the other's session: for it there is none."""
     body = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": request_id}}
     headers = {"accept": "application/json, text/event-stream", "mcp-session-id": other.session_id or ""}
-    reply = await agent.http.post(f"{house.base}/mcp", json=body, headers=headers)
+    reply = await agent.http.post(f"{token_gateway.base}/mcp", json=body, headers=headers)
     assert reply.status_code == 404
 
 
-async def test_a_token_that_has_ended_opens_nothing(house: House) -> None:
+async def test_a_token_that_has_ended_opens_nothing(token_gateway: TokenGateway) -> None:
     """Revoked or expired: 401 with the scheme, nothing of the catalog, and its sessions are closed to it."""
-    made = await house.gateway.agent_tokens.create("short", Scope(None, "destructive", None, 3_600))
+    made = await token_gateway.gateway.agent_tokens.create("short", Scope(None, "destructive", None, 3_600))
     headers = {"authorization": f"Bearer {made.secret}"}
-    async with over_http(house.base, "handshake", headers) as agent, over_http(house.base, "modern", headers) as other:
+    async with (
+        over_http(token_gateway.base, "handshake", headers) as agent,
+        over_http(token_gateway.base, "modern", headers) as other,
+    ):
         for one in (agent, other):
             await one.call("read_output", key="x")
-        await house.gateway.agent_tokens.revoke("short")
+        await token_gateway.gateway.agent_tokens.revoke("short")
         for one in (agent, other):
             body: dict[str, Any] = {"jsonrpc": "2.0", "id": 5, "method": "tools/call"}
             body["params"] = {"name": "retrieve_tools", "arguments": {"query": "paint"}}
-            reply = await one.http.post(f"{house.base}/mcp", json=body, headers=one._headers(body))
+            reply = await one.http.post(f"{token_gateway.base}/mcp", json=body, headers=one._headers(body))
             assert reply.status_code == 401
             assert reply.headers["www-authenticate"] == 'Bearer error="invalid_token"'
             assert "paint" not in reply.text and "old" not in reply.text
@@ -344,14 +349,16 @@ async def test_on_an_open_endpoint_a_token_still_narrows_its_holder(tmp_path: Pa
             assert (await client.post(f"{base}/mcp", json={}, headers=headers)).status_code == 401
 
 
-async def test_no_place_is_told_to_who_is_not_let_in(house: House) -> None:
+async def test_no_place_is_told_to_who_is_not_let_in(token_gateway: TokenGateway) -> None:
     """A profile or toolset that exists is answered like one that does not: 401."""
     async with plain_client() as client:
         for place in ("p/any", "t/any", "p/", "x"):
             for headers in ({}, {"authorization": "Bearer wrong"}):
-                reply = await client.post(f"{house.base}/mcp/{place}", json={}, headers=headers)
+                reply = await client.post(f"{token_gateway.base}/mcp/{place}", json={}, headers=headers)
                 assert reply.status_code == 401, place
-            reply = await client.post(f"{house.base}/mcp/{place}", json={}, headers=house.headers("old-read"))
+            reply = await client.post(
+                f"{token_gateway.base}/mcp/{place}", json={}, headers=token_gateway.headers("old-read")
+            )
             assert reply.status_code == 404 or place == "p/", place
 
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 sys.path += [str(Path(__file__).parents[1]), str(Path(__file__).parents[1] / "gateway")]
 
-from keeper_fakes import SOON_S, Desk, opened_desk, vector_of
+from keeper_fakes import SOON_S, EmbeddingSetup, opened_setup, vector_of
 
 from smart_mcp_proxy.gateway.indexing.embedding import EmbeddingPace
 from smart_mcp_proxy.search.embedding import text_hash, text_of
@@ -93,24 +93,24 @@ class Ledger:
         return max((fact["version"] for fact in facts if "version" in fact), default=0)
 
 
-def acknowledge_what_is_stored(desk: Desk, ledger: Ledger) -> None:
-    store = desk.catalog.store_vectors
+def acknowledge_what_is_stored(setup: EmbeddingSetup, ledger: Ledger) -> None:
+    store = setup.catalog.store_vectors
 
     async def store_vectors(embedder: str, made: Mapping[str, bytes]) -> None:
         await store(embedder, made)
         ledger.write(stored=list(made))
 
-    desk.catalog.store_vectors = store_vectors  # type: ignore[method-assign]
+    setup.catalog.store_vectors = store_vectors  # type: ignore[method-assign]
 
 
 async def live(data_dir: Path, ledger: Ledger) -> None:
-    async with opened_desk(data_dir, lambda: SlowEmbedder(ledger), pace=PACE, clock=time.monotonic) as desk:
-        acknowledge_what_is_stored(desk, ledger)
+    async with opened_setup(data_dir, lambda: SlowEmbedder(ledger), pace=PACE, clock=time.monotonic) as setup:
+        acknowledge_what_is_stored(setup, ledger)
         for version in count(ledger.last_version() + 1):
-            await desk.listed(*names_of(version), **descriptions_of(version))
-            await desk.ranking()
-            linked = desk.linked()
-            for tool in desk.index.documents.values():
+            await setup.listed(*names_of(version), **descriptions_of(version))
+            await setup.ranking()
+            linked = setup.linked()
+            for tool in setup.index.documents.values():
                 if not np.array_equal(linked[tool.name], vector_of(text_of(tool), DIMENSION)):
                     ledger.write(wrong=tool.name)
             ledger.write(version=version)

@@ -16,7 +16,7 @@ from statistics import median
 import msgspec
 import pytest
 from run_wire import noting
-from worlds import ENVIRON, UPSTREAM, World, end, is_alive, until
+from worlds import ENVIRON, UPSTREAM, SmallServer, end, is_alive, until
 
 from smart_mcp_proxy.gateway import Gateway, open_gateway
 from smart_mcp_proxy.gateway.tools import Caller
@@ -45,15 +45,15 @@ class HttpServer:
     """The small server over HTTP, always on the same port."""
 
     def __init__(self, directory: Path) -> None:
-        self.world = World(directory)
+        self.small = SmallServer(directory)
         self.port = 0
         self._process: asyncio.subprocess.Process | None = None
 
     async def start(self) -> None:
         """Returns when it listens."""
-        port_file = self.world.directory / "port"
+        port_file = self.small.directory / "port"
         port_file.unlink(missing_ok=True)
-        command = [sys.executable, "-S", str(UPSTREAM), str(self.world.directory), str(self.port)]
+        command = [sys.executable, "-S", str(UPSTREAM), str(self.small.directory), str(self.port)]
         self._process = await asyncio.create_subprocess_exec(*command, env=ENVIRON | noting())
         await until(port_file.exists)
         self.port = int(port_file.read_text())
@@ -104,9 +104,9 @@ class Load:
 
 
 @asynccontextmanager
-async def opened(directory: Path) -> AsyncIterator[tuple[Gateway, World, HttpServer]]:
+async def opened(directory: Path) -> AsyncIterator[tuple[Gateway, SmallServer, HttpServer]]:
     """A gateway with the servers `pipe` and `http`."""
-    pipe, http = World(directory / "pipe"), HttpServer(directory / "http")
+    pipe, http = SmallServer(directory / "pipe"), HttpServer(directory / "http")
     await http.start()
     try:
         entries = {"pipe": pipe.entry, "http": {"url": f"http://127.0.0.1:{http.port}/mcp"}}

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from worlds import ENVIRON, World, end, is_alive, until
+from worlds import ENVIRON, SmallServer, end, is_alive, until
 
 from smart_mcp_proxy.catalog.tables.schema import LATEST_VERSION
 from smart_mcp_proxy.gateway.activity.write_ahead_log import FOLDER, left_behind, read_journal
@@ -34,10 +34,10 @@ class Lives:
         parent: Begins them.
     """
 
-    def __init__(self, directory: Path, world: World, parent: asyncio.subprocess.Process) -> None:
+    def __init__(self, directory: Path, small: SmallServer, parent: asyncio.subprocess.Process) -> None:
         self._data_dir = directory / "data"
         self._journal = directory / "journal"
-        self._world = world
+        self._world = small
         self._parent = parent
         self._last: int | None = None
         self.obstinate = 0
@@ -113,23 +113,23 @@ class Lives:
 @asynccontextmanager
 async def opened_lives(directory: Path) -> AsyncIterator[Lives]:
     """The parent of all lives."""
-    world = World(directory / "world", "obstinate")
+    small = SmallServer(directory / "world", "obstinate")
     with (directory / "log").open("ab") as log:
         parent = await asyncio.create_subprocess_exec(
-            *(sys.executable, str(LIFE), directory / "data", world.directory, directory / "journal"),
+            *(sys.executable, str(LIFE), directory / "data", small.directory, directory / "journal"),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=log,
             env=ENVIRON | {"OPENBLAS_NUM_THREADS": "1"},
         )
     try:
-        lives = Lives(directory, world, parent)
+        lives = Lives(directory, small, parent)
         yield lives
     finally:
         lives.end()
         parent.kill()
         await parent.wait()
-        end(world.pids())
+        end(small.pids())
 
 
 async def killed_again_and_again(directory: Path, kills: int) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from embedding_fakes import EmbeddingService, Reply, good
-from worlds import DEADLINE_S, ENVIRON, Client, World, connected, until
+from worlds import DEADLINE_S, ENVIRON, Client, SmallServer, connected, until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.long]
 
@@ -75,17 +75,17 @@ async def degraded(client: Client, is_awaited: Callable[[list[str]], bool]) -> d
 
 async def test_kill_in_the_middle_of_a_change_of_model(tmp_path: Path, held: Held) -> None:
     """A tool that comes meanwhile is found; what was made is not made again, and in the end the new vectors rank."""
-    world = World(tmp_path / "world")
-    (world.directory / "tools").write_text("\n".join(TOOLS))
+    small = SmallServer(tmp_path / "world")
+    (small.directory / "tools").write_text("\n".join(TOOLS))
     data_dir = tmp_path / "data"
-    async with connected(data_dir, world, EMBEDDER="OPENAI", OPENAI_MODEL="one") as client:
+    async with connected(data_dir, small, EMBEDDER="OPENAI", OPENAI_MODEL="one") as client:
         await degraded(client, lambda reasons: not reasons)
         os.kill(client.process.pid, signal.SIGKILL)
 
     def is_former(reasons: list[str]) -> bool:
         return len(reasons) == 1 and "embedding tools: 48 of" in reasons[0] and ":one:4:views' rank until" in reasons[0]
 
-    async with connected(data_dir, world, EMBEDDER="OPENAI", OPENAI_MODEL="two") as client:
+    async with connected(data_dir, small, EMBEDDER="OPENAI", OPENAI_MODEL="two") as client:
         await until(lambda: held.batches == HELD_UP_BATCH)
         await degraded(client, is_former)
         os.kill(client.process.pid, signal.SIGKILL)
@@ -93,8 +93,8 @@ async def test_kill_in_the_middle_of_a_change_of_model(tmp_path: Path, held: Hel
     made, broken_off = held.embedded()[:-held_up], held.embedded()[-held_up:]
     assert len(made) == 3 * 48
 
-    (world.directory / "tools").write_text("\n".join([*TOOLS, "letter"]))
-    async with connected(data_dir, world, EMBEDDER="OPENAI", OPENAI_MODEL="two") as client:
+    (small.directory / "tools").write_text("\n".join([*TOOLS, "letter"]))
+    async with connected(data_dir, small, EMBEDDER="OPENAI", OPENAI_MODEL="two") as client:
         await degraded(client, is_former)
         assert held.asked("one")[-1] == ["does echo"]
         result = await client.result(client.call("retrieve_tools", {"query": "letter", "limit": 1}))

@@ -7,7 +7,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from worlds import ENVIRON, World, end
+from worlds import ENVIRON, SmallServer, end
 
 from smart_mcp_proxy.catalog import DATABASE_NAME
 
@@ -25,10 +25,10 @@ async def killed_at(directory: Path, first: int, pause: int) -> None:
 
     What is there after it is a sound catalog that was never taken for one that lost something.
     """
-    world = World(directory / "world")
+    small = SmallServer(directory / "world")
     with (directory / "log").open("ab") as log:
         parent = await asyncio.create_subprocess_exec(
-            *(sys.executable, str(FIRST_STARTS), world.directory),
+            *(sys.executable, str(FIRST_STARTS), small.directory),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=log,
@@ -57,7 +57,7 @@ async def killed_at(directory: Path, first: int, pause: int) -> None:
     finally:
         parent.kill()
         await parent.wait()
-        end(world.pids())
+        end(small.pids())
     assert status == 0
     assert step > 150
     assert (directory / "log").read_text() == ""

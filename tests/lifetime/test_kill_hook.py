@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from worlds import World, connected, end, is_alive, until
+from worlds import SmallServer, connected, end, is_alive, until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.long]
 
@@ -21,7 +21,7 @@ async def test_the_operators_command_ends_with_a_killed_gateway(tmp_path: Path) 
     settings = {"ROUTING_TYPE": "DYNAMIC", "LIST_CHANGED_EXEC": str(script)}
     pids: list[int] = []
     try:
-        async with connected(tmp_path / "data", World(tmp_path / "world"), **settings) as client:
+        async with connected(tmp_path / "data", SmallServer(tmp_path / "world"), **settings) as client:
             await until(pid_file.exists)  # the search for what is covered has changed the client's list
             pids += map(int, pid_file.read_text().split())
             assert all(map(is_alive, pids))

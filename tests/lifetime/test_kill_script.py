@@ -5,7 +5,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from worlds import Client, World, connected, error_of, is_alive, until
+from worlds import Client, SmallServer, connected, error_of, is_alive, until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.long]
 
@@ -30,20 +30,20 @@ def descendants(pid: int) -> set[int]:
     return found
 
 
-async def computing(client: Client, world: World, language: str) -> tuple[int, set[int]]:
+async def computing(client: Client, small: SmallServer, language: str) -> tuple[int, set[int]]:
     """A script that has made its call and computes without end; its request, and all processes of the gateway."""
     request_id = client.call("code_execution", {"code": BUSY[language], "language": language})
-    await until(lambda: "begun" in world.waiting())
-    world.let_go("begun")
+    await until(lambda: "begun" in small.waiting())
+    small.let_go("begun")
     return request_id, descendants(client.process.pid)
 
 
 @LANGUAGES
 async def test_kill_leaves_no_script_behind(tmp_path: Path, language: str) -> None:
     """The gateway cannot end it any more; the watchdog does, though the script never looks at its pipes."""
-    world = World(tmp_path / "world")
-    async with connected(tmp_path / "data", world, CODE="both") as client:
-        _, pids = await computing(client, world, language)
+    small = SmallServer(tmp_path / "world")
+    async with connected(tmp_path / "data", small, CODE="both") as client:
+        _, pids = await computing(client, small, language)
         assert len(pids) >= 3  # the server, the watchdog, the script
         os.kill(client.process.pid, signal.SIGKILL)
         await until(lambda: not any(map(is_alive, pids)), ORPHAN_S)
@@ -52,9 +52,9 @@ async def test_kill_leaves_no_script_behind(tmp_path: Path, language: str) -> No
 @LANGUAGES
 async def test_a_stop_gives_a_script_up_and_says_so(tmp_path: Path, language: str) -> None:
     """After the time that every call gets; its call was made, so it may not simply be run again."""
-    world = World(tmp_path / "world")
-    async with connected(tmp_path / "data", world, CODE="both") as client:
-        request_id, pids = await computing(client, world, language)
+    small = SmallServer(tmp_path / "world")
+    async with connected(tmp_path / "data", small, CODE="both") as client:
+        request_id, pids = await computing(client, small, language)
         client.process.send_signal(signal.SIGTERM)
         error = error_of(await client.result(request_id))
         assert (error["code"], error["delivery"]) == ("shutting_down", "unknown")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from worlds import DEADLINE_S, ENVIRON, UPSTREAM, World, end, is_alive, until
+from worlds import DEADLINE_S, ENVIRON, UPSTREAM, SmallServer, end, is_alive, until
 
 from smart_mcp_proxy.errors import ProxyError, UpstreamError
 from smart_mcp_proxy.gateway import Gateway, open_gateway
@@ -22,9 +22,9 @@ pytestmark = pytest.mark.anyio
 CALLS = 3
 
 
-def configured(world: World, **more: Any) -> Mapping[str, ServerConfig]:
+def configured(small: SmallServer, **more: Any) -> Mapping[str, ServerConfig]:
     """The one server `up`."""
-    entry = {"command": sys.executable, "args": ["-S", str(UPSTREAM), str(world.directory)], "trust": "trusted", **more}
+    entry = {"command": sys.executable, "args": ["-S", str(UPSTREAM), str(small.directory)], "trust": "trusted", **more}
     return load_servers(json.dumps({"mcpServers": {"up": entry}})).servers
 
 
@@ -35,19 +35,19 @@ async def call(gateway: Gateway, tool: str, text: str) -> bytes:
 @pytest.mark.parametrize("is_removed", [True, False], ids=["removed", "changed"])
 async def test_calls_of_a_server_that_is_taken_away_end_with_a_word(tmp_path: Path, *, is_removed: bool) -> None:
     """F59, F60: each says that it may have run; afterwards the tool is nowhere to be found, or is the new entry's."""
-    world = World(tmp_path / "world")
+    small = SmallServer(tmp_path / "world")
     try:
         async with (
             asyncio.timeout(3 * DEADLINE_S),
-            open_gateway(Settings(data_dir=tmp_path / "data"), configured(world), environ=ENVIRON) as gateway,
+            open_gateway(Settings(data_dir=tmp_path / "data"), configured(small), environ=ENVIRON) as gateway,
         ):
             gateway.start_upstreams()
             while not (await gateway.retrieval.retrieve(Question(query="wait", limit=5)))["tools"]:
                 await gateway.changes.wait()
             calls = [asyncio.ensure_future(call(gateway, "wait", str(number))) for number in range(CALLS)]
-            await until(lambda: len(world.waiting()) == CALLS)
-            before = world.pids()
-            await gateway.apply({} if is_removed else configured(world, env={"CHANGED": "1"}))
+            await until(lambda: len(small.waiting()) == CALLS)
+            before = small.pids()
+            await gateway.apply({} if is_removed else configured(small, env={"CHANGED": "1"}))
             for ended in await asyncio.gather(*calls, return_exceptions=True):
                 assert isinstance(ended, UpstreamError), ended
                 assert ended.delivery == "unknown"
@@ -62,4 +62,4 @@ async def test_calls_of_a_server_that_is_taken_away_end_with_a_word(tmp_path: Pa
             else:
                 assert b"said a" in await call(gateway, "echo", "a")
     finally:
-        end(world.pids())
+        end(small.pids())

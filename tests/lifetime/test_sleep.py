@@ -25,11 +25,11 @@ async def test_a_gateway_that_slept_ends_its_calls_and_is_back(tmp_path: Path) -
             )
             for server in ways
         }
-        for server, world in ways.items():
-            await until(lambda world=world, server=server: server in world.waiting())
+        for server, small in ways.items():
+            await until(lambda small=small, server=server: server in small.waiting())
         with gateway.standing_still():
-            for world in ways.values():
-                await gateway.lose(world)
+            for small in ways.values():
+                await gateway.lose(small)
             port = (gateway.web.directory / "port").read_text()
             again = (sys.executable, "-S", str(UPSTREAM), str(gateway.web.directory), port)
             other = await asyncio.create_subprocess_exec(*again)
@@ -46,5 +46,5 @@ async def test_a_gateway_that_slept_ends_its_calls_and_is_back(tmp_path: Path) -
         finally:
             other.kill()
             await other.wait()
-        assert [world.waiting() for world in ways.values()] == [["up"], ["web"]]
+        assert [small.waiting() for small in ways.values()] == [["up"], ["web"]]
     assert "Traceback" not in (tmp_path / "log").read_text()

@@ -15,7 +15,7 @@ from worlds import (
     ENVIRON,
     HELLO,
     Client,
-    World,
+    SmallServer,
     connected,
     end,
     error_of,
@@ -32,9 +32,9 @@ PATHS = pytest.mark.parametrize("with_progress", [False, True], ids=["wire", "sd
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> World:
+def small(tmp_path: Path) -> SmallServer:
     """A small server."""
-    return World(tmp_path / "world")
+    return SmallServer(tmp_path / "world")
 
 
 def log_of(tmp_path: Path) -> str:
@@ -42,23 +42,23 @@ def log_of(tmp_path: Path) -> str:
     return (tmp_path / "log").read_text()
 
 
-async def begun(client: Client, world: World, text: str, *, with_progress: bool = False) -> int:
+async def begun(client: Client, small: SmallServer, text: str, *, with_progress: bool = False) -> int:
     """A call that has reached the server and waits there."""
     call = {"name": "up:wait", "args": {"text": text}}
     request_id = client.call("call_tool_write", call, with_progress=with_progress)
-    await until(lambda: text in world.waiting())
+    await until(lambda: text in small.waiting())
     return request_id
 
 
 @SIGNALS
 async def test_an_idle_gateway_ends_within_two_seconds(
-    tmp_path: Path, world: World, number: signal.Signals, status: int
+    tmp_path: Path, small: SmallServer, number: signal.Signals, status: int
 ) -> None:
     """Its children before it."""
-    async with connected(tmp_path / "data", world) as client:
+    async with connected(tmp_path / "data", small) as client:
         client.process.send_signal(number)
         assert await client.ended(2.0) == (status, pytest.approx(1, abs=1))
-        assert not any(map(is_alive, world.pids()))
+        assert not any(map(is_alive, small.pids()))
     assert "Traceback" not in log_of(tmp_path)
 
 
@@ -104,11 +104,11 @@ async def test_a_signal_ends_a_gateway_that_is_still_starting(
 @SIGNALS
 @PATHS
 async def test_a_signal_lets_calls_end_and_refuses_new_ones(
-    tmp_path: Path, world: World, number: signal.Signals, status: int, with_progress: bool
+    tmp_path: Path, small: SmallServer, number: signal.Signals, status: int, with_progress: bool
 ) -> None:
     """Whichever way a call takes through the gateway."""
-    async with connected(tmp_path / "data", world) as client:
-        waiting = await begun(client, world, "a", with_progress=with_progress)
+    async with connected(tmp_path / "data", small) as client:
+        waiting = await begun(client, small, "a", with_progress=with_progress)
         client.process.send_signal(number)
         late = {"name": "up:echo", "args": {"text": "late"}}
         while not (
@@ -116,16 +116,16 @@ async def test_a_signal_lets_calls_end_and_refuses_new_ones(
         ).get("isError"):
             pass
         assert (error_of(refused)["code"], error_of(refused)["delivery"]) == ("shutting_down", "not_sent")
-        world.let_go("a")
+        small.let_go("a")
         assert text_of(await client.result(waiting)) == "said a"
         assert (await client.ended(3.0))[0] == status
-        assert not any(map(is_alive, world.pids()))
+        assert not any(map(is_alive, small.pids()))
     assert "Traceback" not in log_of(tmp_path)
 
 
-async def test_a_signal_lets_a_call_by_rest_end_and_refuses_new_ones(tmp_path: Path, world: World) -> None:
+async def test_a_signal_lets_a_call_by_rest_end_and_refuses_new_ones(tmp_path: Path, small: SmallServer) -> None:
     """As a person makes them with `mcpproxy call`; in stdio's process, too."""
-    async with connected(tmp_path / "data", world) as client:
+    async with connected(tmp_path / "data", small) as client:
         socket_file = tmp_path / "data" / "run" / f"{client.process.pid}.sock"
         transport = httpx2.AsyncHTTPTransport(uds=str(socket_file))
         async with httpx2.AsyncClient(transport=transport, base_url="http://localhost", timeout=30) as rest:
@@ -134,36 +134,36 @@ async def test_a_signal_lets_a_call_by_rest_end_and_refuses_new_ones(tmp_path: P
                 return await rest.post("/api/v1/call", json={"name": tool, "arguments": {"text": text}})
 
             under_way = asyncio.create_task(call("up:wait", "a"))
-            await until(lambda: "a" in world.waiting())
+            await until(lambda: "a" in small.waiting())
             client.process.send_signal(signal.SIGTERM)
             while (refused := await call("up:echo", "late")).status_code == 200:
                 pass
             assert refused.status_code == 503
             assert refused.json()["error"]["delivery"] == "not_sent"
-            world.let_go("a")
+            small.let_go("a")
             assert text_of((await under_way).json()) == "said a"
         assert (await client.ended(3.0))[0] == 0
     assert "Traceback" not in log_of(tmp_path)
 
 
 @PATHS
-async def test_the_end_of_the_input_lets_calls_end(tmp_path: Path, world: World, with_progress: bool) -> None:
+async def test_the_end_of_the_input_lets_calls_end(tmp_path: Path, small: SmallServer, with_progress: bool) -> None:
     """Also those that were sent just before it."""
-    async with connected(tmp_path / "data", world) as client:
-        waiting = await begun(client, world, "a", with_progress=with_progress)
+    async with connected(tmp_path / "data", small) as client:
+        waiting = await begun(client, small, "a", with_progress=with_progress)
         last = client.call("call_tool_write", {"name": "up:echo", "args": {"text": "b"}}, with_progress=with_progress)
         client.stdin.close()
         assert text_of(await client.result(last)) == "said b"
-        world.let_go("a")
+        small.let_go("a")
         assert text_of(await client.result(waiting)) == "said a"
         assert (await client.ended(3.0))[0] == 0
-        assert not any(map(is_alive, world.pids()))
+        assert not any(map(is_alive, small.pids()))
     assert "Traceback" not in log_of(tmp_path)
 
 
-async def test_the_end_of_the_input_lets_every_request_end(tmp_path: Path, world: World) -> None:
+async def test_the_end_of_the_input_lets_every_request_end(tmp_path: Path, small: SmallServer) -> None:
     """A script writes all that it asks into the pipe, closes it, and reads."""
-    async with connected(tmp_path / "data", world) as client:
+    async with connected(tmp_path / "data", small) as client:
         asked = [client.ask("tools/list", {}), client.ask("ping", {}), client.ask("tools/list", {})]
         client.stdin.close()
         answers = [await client.result(request_id) for request_id in asked]
@@ -172,48 +172,50 @@ async def test_the_end_of_the_input_lets_every_request_end(tmp_path: Path, world
 
 
 @PATHS
-async def test_a_call_that_does_not_end_is_given_up(tmp_path: Path, world: World, with_progress: bool) -> None:
+async def test_a_call_that_does_not_end_is_given_up(tmp_path: Path, small: SmallServer, with_progress: bool) -> None:
     """After ten seconds its client is told that it may have run."""
-    async with connected(tmp_path / "data", world) as client:
-        waiting = await begun(client, world, "never", with_progress=with_progress)
+    async with connected(tmp_path / "data", small) as client:
+        waiting = await begun(client, small, "never", with_progress=with_progress)
         client.process.send_signal(signal.SIGTERM)
         error = error_of(await client.result(waiting))
         assert (error["code"], error["delivery"]) == ("shutting_down", "unknown")
         assert (await client.ended(3.0))[0] == 0
-        assert not any(map(is_alive, world.pids()))
+        assert not any(map(is_alive, small.pids()))
     assert "1 calls did not end in time" in log_of(tmp_path)
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-async def test_a_second_signal_ends_at_once(tmp_path: Path, world: World, number: signal.Signals, status: int) -> None:
+async def test_a_second_signal_ends_at_once(
+    tmp_path: Path, small: SmallServer, number: signal.Signals, status: int
+) -> None:
     """Whatever is under way; the watchdog ends the children."""
-    async with connected(tmp_path / "data", world) as client:
-        await begun(client, world, "never")
+    async with connected(tmp_path / "data", small) as client:
+        await begun(client, small, "never")
         client.process.send_signal(signal.SIGTERM)
         late = {"name": "up:echo"}
         while not (await client.result(client.call("call_tool_write", late))).get("isError"):
             pass
         client.process.send_signal(number)
         assert (await client.ended(1.0))[0] == status
-        await until(lambda: not any(map(is_alive, world.pids())), 5.0)
+        await until(lambda: not any(map(is_alive, small.pids())), 5.0)
 
 
-async def test_a_client_that_no_longer_reads_ends_it_without_a_storm(tmp_path: Path, world: World) -> None:
+async def test_a_client_that_no_longer_reads_ends_it_without_a_storm(tmp_path: Path, small: SmallServer) -> None:
     """Writing fails once, the log says so once, and the exit status is 0."""
-    async with connected(tmp_path / "data", world) as client:
+    async with connected(tmp_path / "data", small) as client:
         client.process._transport.get_pipe_transport(1).close()  # type: ignore[attr-defined]  # as a dead client does
         for _ in range(20):
             client.call("retrieve_tools", {"query": "echo"})
         assert (await client.ended(3.0))[0] == 0
-        assert not any(map(is_alive, world.pids()))
+        assert not any(map(is_alive, small.pids()))
     assert "Traceback" not in log_of(tmp_path)
     assert log_of(tmp_path).count("the client is gone") == 1
     assert len(log_of(tmp_path)) < 4_000
 
 
-async def test_a_large_answer_leaves_whole_before_the_end(tmp_path: Path, world: World) -> None:
+async def test_a_large_answer_leaves_whole_before_the_end(tmp_path: Path, small: SmallServer) -> None:
     """Although its client reads only after the signal."""
-    async with connected(tmp_path / "data", world) as client:
+    async with connected(tmp_path / "data", small) as client:
         text = "x" * 8_000_000
         waiting = client.call("call_tool_write", {"name": "up:echo", "args": {"text": text}})
         client.stdin.close()
@@ -259,12 +261,12 @@ class HttpClient:
 @SIGNALS
 @PATHS
 async def test_http_calls_end_too(
-    tmp_path: Path, world: World, number: signal.Signals, status: int, with_progress: bool
+    tmp_path: Path, small: SmallServer, number: signal.Signals, status: int, with_progress: bool
 ) -> None:
     """The same over HTTP, where a client may come from anywhere."""
     try:
         async with (
-            started(tmp_path / "data", {"up": world.entry}, "--http", "--port", "0", "--json") as process,
+            started(tmp_path / "data", {"up": small.entry}, "--http", "--port", "0", "--json") as process,
             httpx2.AsyncClient(trust_env=False, timeout=20) as http,
         ):
             assert process.stdout is not None
@@ -272,7 +274,7 @@ async def test_http_calls_end_too(
             await client.greet()
             call = {"name": "up:wait", "args": {"text": "a"}}
             waiting = asyncio.ensure_future(client.call("call_tool_write", call, with_progress=with_progress))
-            await until(lambda: "a" in world.waiting())
+            await until(lambda: "a" in small.waiting())
             process.send_signal(number)
             late = {"name": "up:echo", "args": {"text": "late"}}
             while not (refused := await client.call("call_tool_write", late, with_progress=with_progress)).get(
@@ -280,20 +282,20 @@ async def test_http_calls_end_too(
             ):
                 pass
             assert error_of(refused)["code"] == "shutting_down"
-            world.let_go("a")
+            small.let_go("a")
             assert text_of(await waiting) == "said a"
             assert await asyncio.wait_for(process.wait(), 3.0) == status
-            assert not any(map(is_alive, world.pids()))
+            assert not any(map(is_alive, small.pids()))
     finally:
-        end(world.pids())
+        end(small.pids())
     assert "Traceback" not in log_of(tmp_path)
 
 
-async def test_an_open_stream_does_not_hold_the_end_up(tmp_path: Path, world: World) -> None:
+async def test_an_open_stream_does_not_hold_the_end_up(tmp_path: Path, small: SmallServer) -> None:
     """Clients keep one open for as long as they live."""
     try:
         async with (
-            started(tmp_path / "data", {"up": world.entry}, "--http", "--port", "0", "--json") as process,
+            started(tmp_path / "data", {"up": small.entry}, "--http", "--port", "0", "--json") as process,
             httpx2.AsyncClient(trust_env=False, timeout=20) as http,
         ):
             assert process.stdout is not None
@@ -304,7 +306,7 @@ async def test_an_open_stream_does_not_hold_the_end_up(tmp_path: Path, world: Wo
                 process.send_signal(signal.SIGTERM)
                 assert await asyncio.wait_for(process.wait(), 3.0) == 0
     finally:
-        end(world.pids())
+        end(small.pids())
     assert "Traceback" not in log_of(tmp_path)
 
 
@@ -314,11 +316,11 @@ async def test_an_open_stream_does_not_hold_the_end_up(tmp_path: Path, world: Wo
 @pytest.mark.parametrize("mode", ["", "obstinate"])
 async def test_kill_9_leaves_no_child(tmp_path: Path, mode: str) -> None:
     """Neither one that ignores SIGTERM and the end of its input, nor what that one started."""
-    world = World(tmp_path / "world", mode)
-    async with connected(tmp_path / "data", world) as client:
-        assert all(map(is_alive, world.pids()))
+    small = SmallServer(tmp_path / "world", mode)
+    async with connected(tmp_path / "data", small) as client:
+        assert all(map(is_alive, small.pids()))
         client.process.kill()
-        await until(lambda: not any(map(is_alive, world.pids())), 5.0)
+        await until(lambda: not any(map(is_alive, small.pids())), 5.0)
 
 
 def watchdogs_of(pid: int) -> list[int]:
@@ -329,15 +331,15 @@ def watchdogs_of(pid: int) -> list[int]:
 
 async def test_a_killed_watchdog_is_replaced_by_one_that_knows_the_groups(tmp_path: Path) -> None:
     """The gateway serves on, and a kill -9 afterwards still leaves nothing."""
-    world = World(tmp_path / "world", "obstinate")
-    async with connected(tmp_path / "data", world) as client:
+    small = SmallServer(tmp_path / "world", "obstinate")
+    async with connected(tmp_path / "data", small) as client:
         gateway = client.process.pid
         (first,) = watchdogs_of(gateway)
         os.kill(first, signal.SIGKILL)
         await until(lambda: watchdogs_of(gateway) not in ([], [first]))
-        assert all(map(is_alive, world.pids()))
+        assert all(map(is_alive, small.pids()))
         for _ in range(5):  # it is told the groups as soon as the gateway knows that it runs
             await client.covered()
         client.process.kill()
-        await until(lambda: not any(map(is_alive, world.pids())))
+        await until(lambda: not any(map(is_alive, small.pids())))
     assert "the watchdog ended (exit code -9)" in log_of(tmp_path)

@@ -14,7 +14,7 @@ import pytest
 from full_disks import full_disk
 from sqlite_steps import stepping_connect
 from trusting import TrustingCatalog
-from worlds import Client, World, connected, end, error_of, started, text_of
+from worlds import Client, SmallServer, connected, end, error_of, started, text_of
 
 from smart_mcp_proxy.catalog import DATABASE_NAME, ActivityFilter, Catalog, Diff
 from smart_mcp_proxy.errors import CatalogError, ConfigError
@@ -301,15 +301,15 @@ async def test_damage_that_shows_while_in_use_is_repaired_from_memory(
 
 async def test_a_gateway_on_a_full_disk_serves_says_so_and_recovers(tmp_path: Path) -> None:
     """Search and calls go on, new tools included; every answer says why it is worse; then all of it is stored."""
-    world = World(tmp_path / "world")
-    async with connected(tmp_path / "data", world) as client, asyncio.timeout(30):
+    small = SmallServer(tmp_path / "world")
+    async with connected(tmp_path / "data", small) as client, asyncio.timeout(30):
         pid = client.process.pid
         limits = resource.prlimit(pid, resource.RLIMIT_FSIZE)
         resource.prlimit(pid, resource.RLIMIT_FSIZE, (0, limits[1]))  # as on a full disk, no file can be written
         while not (reasons := (await client.search())["degraded"]):
             pass
         assert "kept in memory" in reasons[0]
-        (world.directory / "tools").write_text("echo wait brand_new")
+        (small.directory / "tools").write_text("echo wait brand_new")
         call = {"name": "up:brand_new", "args": {"text": "x"}}
         while (result := await client.result(client.call("call_tool_write", call))).get("isError"):
             pass
@@ -324,12 +324,12 @@ async def test_a_gateway_on_a_full_disk_serves_says_so_and_recovers(tmp_path: Pa
 
 async def test_a_gateway_that_starts_on_a_full_disk_serves_what_it_knew(tmp_path: Path) -> None:
     """Approved tools are called as ever, a changed one is not; all of it is stored once there is room."""
-    world = World(tmp_path / "world")
-    servers = {"up": {name: value for name, value in world.entry.items() if name != "trust"}}
+    small = SmallServer(tmp_path / "world")
+    servers = {"up": {name: value for name, value in small.entry.items() if name != "trust"}}
     try:
         async with served(tmp_path, servers) as client:
             await client.covered()
-        (world.directory / "tools").write_text("echo brand_new")
+        (small.directory / "tools").write_text("echo brand_new")
         with full_disk():
             async with served(tmp_path, servers) as client, asyncio.timeout(30):
                 while (found := await client.search())["not_covered"] != [
@@ -350,7 +350,7 @@ async def test_a_gateway_that_starts_on_a_full_disk_serves_what_it_knew(tmp_path
                     pass
         assert "brand_new" in stored_names(tmp_path / "data")
     finally:
-        end(world.pids())
+        end(small.pids())
 
 
 @asynccontextmanager

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from worlds import DEADLINE_S, ENVIRON, UPSTREAM, World, end, until
+from worlds import DEADLINE_S, ENVIRON, UPSTREAM, SmallServer, end, until
 
 from smart_mcp_proxy.catalog import DATABASE_NAME
 from smart_mcp_proxy.gateway import Gateway, open_gateway
@@ -79,18 +79,18 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
 
 
 @asynccontextmanager
-async def opened(tmp_path: Path) -> AsyncIterator[tuple[Gateway, World]]:
+async def opened(tmp_path: Path) -> AsyncIterator[tuple[Gateway, SmallServer]]:
     """A gateway that has listed its one server."""
-    world = World(tmp_path / "world")
-    entry = {"command": sys.executable, "args": ["-S", str(UPSTREAM), str(world.directory)], "trust": "trusted"}
+    small = SmallServer(tmp_path / "world")
+    entry = {"command": sys.executable, "args": ["-S", str(UPSTREAM), str(small.directory)], "trust": "trusted"}
     servers = load_servers(json.dumps({"mcpServers": {"up": entry}})).servers
     try:
         async with open_gateway(Settings(data_dir=tmp_path / "data"), servers, environ=ENVIRON) as gateway:
             gateway.start_upstreams()
             await known(gateway, "wait")
-            yield gateway, world
+            yield gateway, small
     finally:
-        end(world.pids())
+        end(small.pids())
 
 
 async def known(gateway: Gateway, name: str) -> None:
@@ -108,10 +108,10 @@ async def said(gateway: Gateway, tool: str, text: str) -> Any:
 
 async def test_calls_and_searches_do_not_wait_for_the_disk(tmp_path: Path, disk: Disk) -> None:
     """F56: nor does anything else on the event loop; what was held up is stored once the disk goes on."""
-    async with opened(tmp_path) as (gateway, world):
+    async with opened(tmp_path) as (gateway, small):
         disk.stick()
         try:
-            (world.directory / "tools").write_text("echo wait brand_new")
+            (small.directory / "tools").write_text("echo wait brand_new")
             await until(lambda: disk.waiting > 0)
             approving = asyncio.ensure_future(gateway.catalog.block(ToolKey("up", "wait"), "user"))
             async with asyncio.timeout(DEADLINE_S):

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from worlds import ENVIRON, LINE_BYTES, Client, World, end, text_of
+from worlds import ENVIRON, LINE_BYTES, Client, SmallServer, end, text_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.skipif(sys.platform != "linux", reason="sets the size of a pipe")]
 
@@ -31,9 +31,9 @@ def full_pipe() -> Iterator[int]:
 @pytest.mark.long  # a whole start
 async def test_a_log_that_nobody_reads_holds_nothing_up(tmp_path: Path, full_pipe: int) -> None:
     """F64: the gateway starts, serves and ends as ever, at its most talkative."""
-    world = World(tmp_path / "world")
+    small = SmallServer(tmp_path / "world")
     settings = {
-        "MCPPROXY_CONFIG_JSON": json.dumps({"mcpServers": {"up": world.entry}}),
+        "MCPPROXY_CONFIG_JSON": json.dumps({"mcpServers": {"up": small.entry}}),
         "MCPPROXY_DATA_DIR": str(tmp_path / "data"),
         "MCPPROXY_LOG_LEVEL": "DEBUG",
     }
@@ -57,4 +57,4 @@ async def test_a_log_that_nobody_reads_holds_nothing_up(tmp_path: Path, full_pip
         if process.returncode is None:
             process.kill()
         await process.wait()
-        end(world.pids())
+        end(small.pids())

@@ -14,7 +14,7 @@ from typing import Any
 
 import httpx2
 from test_stop import HttpClient
-from worlds import UPSTREAM, World, end, is_alive, started, until
+from worlds import UPSTREAM, SmallServer, end, is_alive, started, until
 
 CALL_S = 20
 """Far more than any answer takes, beside other work too; a gateway that waits for something takes longer."""
@@ -31,7 +31,7 @@ class Front:
         web: The world of the server over HTTP.
     """
 
-    def __init__(self, pid: int, url: str, client: HttpClient, up: World, web: World) -> None:
+    def __init__(self, pid: int, url: str, client: HttpClient, up: SmallServer, web: SmallServer) -> None:
         self.pid, self.client, self.up, self.web = pid, client, up, web
         self._url = httpx2.URL(url)
 
@@ -81,7 +81,7 @@ class Front:
         async with httpx2.AsyncClient(trust_env=False, timeout=CALL_S) as http:
             return (await http.get(self._url.copy_with(path="/healthz"))).status_code
 
-    async def lose(self, server: World) -> None:
+    async def lose(self, server: SmallServer) -> None:
         """Kills a server, and returns when it is gone."""
         pid = server.pids()[-1]
         os.kill(pid, signal.SIGKILL)
@@ -97,7 +97,7 @@ class Front:
 @asynccontextmanager
 async def opened_front(tmp_path: Path, **more: Any) -> AsyncIterator[Front]:
     """Such a gateway that has listed both servers; `more` goes into the entry of each."""
-    up, web = World(tmp_path / "up"), World(tmp_path / "web")
+    up, web = SmallServer(tmp_path / "up"), SmallServer(tmp_path / "web")
     other = await asyncio.create_subprocess_exec(sys.executable, "-S", str(UPSTREAM), str(web.directory), "0")
     try:
         await until((web.directory / "port").exists)

@@ -41,7 +41,7 @@ def end(pids: Iterable[int]) -> None:
             os.kill(pid, signal.SIGKILL)
 
 
-class World:
+class SmallServer:
     """The directory that a small server lives in.
 
     Args:
@@ -186,13 +186,13 @@ async def started(
 
 
 @asynccontextmanager
-async def connected(data_dir: Path, world: World, **settings: str) -> AsyncIterator[Client]:
+async def connected(data_dir: Path, small: SmallServer, **settings: str) -> AsyncIterator[Client]:
     """A client of a gateway process over stdio that has listed the server `up`."""
     try:
-        async with started(data_dir, {"up": world.entry}, **settings) as process:
+        async with started(data_dir, {"up": small.entry}, **settings) as process:
             client = Client(process)
             await client.greet()
             await client.covered()
             yield client
     finally:
-        end(world.pids())
+        end(small.pids())

@@ -27,7 +27,7 @@ def ask(principal: str = "local") -> CallRequest:
     return CallRequest("alpha:save", {}, "write", principal=principal)
 
 
-class Scene:
+class AdmissionSetup:
     """Gates in front of alpha and beta, and calls that end when they are told to."""
 
     def __init__(self, in_flight: int = 0, caller: CallerRate | None = None, **limits: float | None) -> None:
@@ -88,97 +88,97 @@ async def settled() -> None:
 
 async def test_without_limits_every_call_passes_at_once() -> None:
     """Nothing is counted against it, and it has all its time."""
-    scene = Scene()
-    assert [await scene.call() for _ in range(100)] == [None] * 100
-    assert repr(scene.admission) == "<AdmissionControl <SlotPool 0 of inf held, 0 calls waiting>, held back: nobody>"
+    setup = AdmissionSetup()
+    assert [await setup.call() for _ in range(100)] == [None] * 100
+    assert repr(setup.admission) == "<AdmissionControl <SlotPool 0 of inf held, 0 calls waiting>, held back: nobody>"
 
 
 async def test_a_servers_rate_refuses_what_is_too_fast_and_says_when_to_come_again() -> None:
     """And who can raise it; after that time a call passes."""
-    scene = Scene(calls_per_s=2.0, burst=3)
+    setup = AdmissionSetup(calls_per_s=2.0, burst=3)
     for _ in range(3):
-        await scene.call()
-    error = await scene.refused()
+        await setup.call()
+    error = await setup.refused()
     assert (error.error_code, error.http_status, error.jsonrpc_code) == ("rate_limited", 429, -32603)
     assert error.message == "Server 'alpha' takes 2 calls a second (at once: 3); this is too many."
     assert error.retry_after_s == 0.5
     assert "'calls_per_s' and 'burst' under 'limits'" in error.hint
-    scene.clock.now_s += 0.5
-    await scene.call()
-    await scene.refused()
+    setup.clock.now_s += 0.5
+    await setup.call()
+    await setup.refused()
 
 
 async def test_a_callers_rate_is_its_own() -> None:
     """One that is too fast disturbs no other; the operator's settings are named."""
-    scene = Scene(caller=CallerRate(1.0, 2))
+    setup = AdmissionSetup(caller=CallerRate(1.0, 2))
     for _ in range(2):
-        await scene.call("greedy")
-    error = await scene.refused("greedy")
+        await setup.call("greedy")
+    error = await setup.refused("greedy")
     assert error.message == "A caller may make 1 calls a second (at once: 2); this one is too many."
     assert "MCPPROXY_CALLS_PER_S" in error.hint
-    await scene.call("modest")
+    await setup.call("modest")
 
 
 async def test_a_refused_call_costs_no_caller_its_rate() -> None:
     """What the server's rate refuses is not counted against the caller's."""
-    scene = Scene(caller=CallerRate(1.0, 2), calls_per_s=1.0, burst=1)
-    await scene.call()
+    setup = AdmissionSetup(caller=CallerRate(1.0, 2), calls_per_s=1.0, burst=1)
+    await setup.call()
     for _ in range(5):
-        assert "Server 'alpha'" in (await scene.refused()).message
-    scene.clock.now_s += 1
-    await scene.call()
+        assert "Server 'alpha'" in (await setup.refused()).message
+    setup.clock.now_s += 1
+    await setup.call()
 
 
 async def test_a_call_waits_for_its_turn_and_has_the_rest_of_its_time() -> None:
     """The wait counts against its server's time for calls."""
-    scene = Scene(in_flight=0, call_s=30.0)
-    scene.admission.configure(Scene.servers(in_flight=1, queue=1, call_s=30.0))
+    setup = AdmissionSetup(in_flight=0, call_s=30.0)
+    setup.admission.configure(AdmissionSetup.servers(in_flight=1, queue=1, call_s=30.0))
     with anyio.fail_after(20):
-        async with scene.flying() as lands:
-            waiting = asyncio.ensure_future(scene.call())
+        async with setup.flying() as lands:
+            waiting = asyncio.ensure_future(setup.call())
             await settled()
             assert not waiting.done()
-            scene.clock.now_s += 12
+            setup.clock.now_s += 12
             lands.set()
             assert await waiting == 18.0
 
 
 async def test_a_full_queue_refuses_and_names_both_numbers() -> None:
     """Who waits keeps waiting."""
-    scene = Scene()
-    scene.admission.configure(Scene.servers(in_flight=1, queue=1))
+    setup = AdmissionSetup()
+    setup.admission.configure(AdmissionSetup.servers(in_flight=1, queue=1))
     with anyio.fail_after(20):
-        async with scene.flying():
-            waiting = asyncio.ensure_future(scene.call())
+        async with setup.flying():
+            waiting = asyncio.ensure_future(setup.call())
             await settled()
-            error = await scene.refused()
+            error = await setup.refused()
             assert error.message == "Server 'alpha' has 1 calls in flight and 1 waiting, its limit."
             assert "'in_flight' and 'queue' under 'limits'" in error.hint
-            with scene.admission.admitted(OTHER.key.server, "local"):
+            with setup.admission.admitted(OTHER.key.server, "local"):
                 pass
         assert await waiting is not None
 
 
 async def test_the_gateways_own_cap_names_its_setting() -> None:
     """A server with many calls leaves the other half of all places to the others."""
-    scene = Scene(in_flight=2, queue=4)
+    setup = AdmissionSetup(in_flight=2, queue=4)
     with anyio.fail_after(20):
-        async with scene.flying():
-            waiting = [asyncio.ensure_future(scene.call()) for _ in range(4)]
+        async with setup.flying():
+            waiting = [asyncio.ensure_future(setup.call()) for _ in range(4)]
             await settled()
-            with scene.admission.admitted(OTHER.key.server, "local"):
-                assert "Server 'alpha' has 1 calls in flight and 4 waiting" in (await scene.refused()).message
+            with setup.admission.admitted(OTHER.key.server, "local"):
+                assert "Server 'alpha' has 1 calls in flight and 4 waiting" in (await setup.refused()).message
         await asyncio.gather(*waiting)
-    scene = Scene(in_flight=1)
-    scene.admission.configure(Scene.servers(in_flight=5, queue=0))
-    with scene.admission.admitted(OTHER.key.server, "local"):
-        assert "MCPPROXY_IN_FLIGHT" in (await scene.refused()).hint
+    setup = AdmissionSetup(in_flight=1)
+    setup.admission.configure(AdmissionSetup.servers(in_flight=5, queue=0))
+    with setup.admission.admitted(OTHER.key.server, "local"):
+        assert "MCPPROXY_IN_FLIGHT" in (await setup.refused()).hint
 
 
 @pytest.mark.parametrize("is_one_caller", [False, True])
 async def test_a_thousand_clients_with_a_call_each_are_all_served_by_default(is_one_caller: bool) -> None:
     """At the same moment, by one server: those that find no place wait for one, whoever they are."""
-    admission = open_admission(Settings(), Scene.servers(), HandClock())
+    admission = open_admission(Settings(), AdmissionSetup.servers(), HandClock())
     served, most = 0, 0
 
     async def call(number: int) -> None:
@@ -197,148 +197,148 @@ async def test_a_thousand_clients_with_a_call_each_are_all_served_by_default(is_
 
 async def test_a_cancelled_call_leaves_the_queue_and_its_place() -> None:
     """Whether it waited, or was given its turn at this very moment."""
-    scene = Scene()
-    scene.admission.configure(Scene.servers(in_flight=1, queue=2))
+    setup = AdmissionSetup()
+    setup.admission.configure(AdmissionSetup.servers(in_flight=1, queue=2))
     with anyio.fail_after(20):
-        async with scene.flying() as lands:
-            gone, late, last = (asyncio.ensure_future(scene.call()) for _ in range(3))
+        async with setup.flying() as lands:
+            gone, late, last = (asyncio.ensure_future(setup.call()) for _ in range(3))
             await settled()
             with pytest.raises(RateLimitedError):
                 await last
             gone.cancel()
             await asyncio.wait([gone])
-            last = asyncio.ensure_future(scene.call())
+            last = asyncio.ensure_future(setup.call())
             await settled()
             lands.set()
             late.cancel()
             await asyncio.wait([late])
             assert await last is not None
-    assert scene.admission.places.in_flight == 0
+    assert setup.admission.places.in_flight == 0
 
 
 async def test_a_call_whose_turn_never_comes_ends_in_its_time() -> None:
     """It was not sent, and says so."""
-    scene = Scene()
-    scene.admission.configure(Scene.servers(in_flight=1, queue=1, call_s=0.02))
+    setup = AdmissionSetup()
+    setup.admission.configure(AdmissionSetup.servers(in_flight=1, queue=1, call_s=0.02))
     with anyio.fail_after(20):
-        async with scene.flying():
-            error = await scene.refused()
+        async with setup.flying():
+            error = await setup.refused()
             assert error.message == "The call waited 0.02 s for its turn at server 'alpha' and was not sent."
-    assert scene.admission.places.in_flight == 0
+    assert setup.admission.places.in_flight == 0
 
 
 async def test_while_calls_are_held_back_none_starts_and_those_that_cannot_wait_say_why() -> None:
     """Neither one that finds the queue full nor one whose time is over was sent; the others go on afterwards."""
-    scene = Scene()
-    scene.admission.configure(Scene.servers(in_flight=5, queue=1))
+    setup = AdmissionSetup()
+    setup.admission.configure(AdmissionSetup.servers(in_flight=5, queue=1))
     with anyio.fail_after(20):
-        scene.admission.hold("nobody reads the answers")
-        waiting = asyncio.ensure_future(scene.call())
+        setup.admission.hold("nobody reads the answers")
+        waiting = asyncio.ensure_future(setup.call())
         await settled()
-        error = await scene.refused()
+        error = await setup.refused()
         assert (
             error.message == "1 calls wait for server 'alpha' already; this one was not sent: nobody reads the answers."
         )
         assert "Read the answers" in error.hint
         assert not waiting.done()
-        scene.admission.resume()
+        setup.admission.resume()
         await waiting
-        scene.admission.configure(Scene.servers(in_flight=5, queue=1, call_s=0.02))
-        scene.admission.hold("nobody reads the answers")
-        assert (await scene.refused()).message == (
+        setup.admission.configure(AdmissionSetup.servers(in_flight=5, queue=1, call_s=0.02))
+        setup.admission.hold("nobody reads the answers")
+        assert (await setup.refused()).message == (
             "The call waited 0.02 s for its turn at server 'alpha' and was not sent: nobody reads the answers."
         )
-        scene.admission.resume()
-        await scene.call()
-    assert scene.admission.places.in_flight == 0
+        setup.admission.resume()
+        await setup.call()
+    assert setup.admission.places.in_flight == 0
 
 
 async def test_new_limits_let_waiting_calls_go_and_disturb_none_under_way() -> None:
     """A change of the server file is felt at once."""
-    scene = Scene()
-    scene.admission.configure(Scene.servers(in_flight=1, queue=5))
+    setup = AdmissionSetup()
+    setup.admission.configure(AdmissionSetup.servers(in_flight=1, queue=5))
     with anyio.fail_after(20):
-        async with scene.flying():
-            waiting = asyncio.ensure_future(scene.call())
+        async with setup.flying():
+            waiting = asyncio.ensure_future(setup.call())
             await settled()
-            scene.admission.configure(Scene.servers(in_flight=2, queue=5))
+            setup.admission.configure(AdmissionSetup.servers(in_flight=2, queue=5))
             assert await waiting is not None
-            scene.admission.configure({})
-        assert await scene.call() is None
+            setup.admission.configure({})
+        assert await setup.call() is None
 
 
 async def test_a_server_that_keeps_failing_is_left_alone_for_a_while() -> None:
     """Calls are refused at once, unsent, with the time after which one of them is let through to see."""
-    scene = Scene()
-    await scene.fails(5)
-    error = await scene.refused()
+    setup = AdmissionSetup()
+    await setup.fails(5)
+    error = await setup.refused()
     assert (error.error_code, error.data) == ("breaker_open", {"breaker": "open"})
     assert isinstance(error, UpstreamError)
     assert error.message == "Calls to server 'alpha' are held back, because it failed 5 calls in a row."
-    with scene.admission.admitted(OTHER.key.server, "local"):
+    with setup.admission.admitted(OTHER.key.server, "local"):
         pass
     assert error.retry_after_s is not None
-    scene.clock.now_s += error.retry_after_s
-    async with scene.flying():
-        assert (await scene.refused()).data == {"breaker": "half_open"}
-    await asyncio.gather(*(scene.call() for _ in range(10)))
+    setup.clock.now_s += error.retry_after_s
+    async with setup.flying():
+        assert (await setup.refused()).data == {"breaker": "half_open"}
+    await asyncio.gather(*(setup.call() for _ in range(10)))
 
 
 async def test_what_the_tool_or_the_caller_did_wrong_opens_no_breaker() -> None:
     """A server that answers, if only to say no, is well."""
-    scene = Scene()
+    setup = AdmissionSetup()
     refusal = UpstreamError("error -32602", delivery="executed", data={"rpc_code": -32602})
     not_ready = UpstreamError("not ready", data={"state": "error"})
     for _ in range(3):
-        scene.clock.now_s += 60
-        await scene.fails(4)
-        await scene.fails(6, refusal)
-        await scene.fails(6, not_ready)
-    assert scene.admission.shown(READY) == READY
+        setup.clock.now_s += 60
+        await setup.fails(4)
+        await setup.fails(6, refusal)
+        await setup.fails(6, not_ready)
+    assert setup.admission.shown(READY) == READY
 
 
 async def test_a_try_that_is_cancelled_is_followed_by_another() -> None:
     """The breaker does not wait for a call that nobody waits for."""
-    scene = Scene()
-    await scene.fails(5)
-    scene.clock.now_s += 60
+    setup = AdmissionSetup()
+    await setup.fails(5)
+    setup.clock.now_s += 60
     with anyio.fail_after(20):
         begun = asyncio.Event()
 
         async def probe() -> None:
-            with scene.admission.admitted(TOOL.key.server, "local"):
+            with setup.admission.admitted(TOOL.key.server, "local"):
                 begun.set()
                 await asyncio.Event().wait()
 
         task = asyncio.ensure_future(probe())
         await begun.wait()
-        await scene.refused()
+        await setup.refused()
         task.cancel()
         await asyncio.wait([task])
-        await scene.call()
+        await setup.call()
 
 
 async def test_a_server_that_asks_for_a_pause_gets_it() -> None:
     """Retry-After of one answer holds for all calls."""
-    scene = Scene()
+    setup = AdmissionSetup()
     busy = UpstreamError("HTTP 429", delivery="unknown", data={"http_status": 429}, retry_after_s=3)
-    await scene.fails(1, busy)
-    error = await scene.refused()
+    await setup.fails(1, busy)
+    error = await setup.refused()
     assert (error.error_code, error.retry_after_s) == ("breaker_open", 3)
-    scene.clock.now_s += 3
-    await scene.call()
+    setup.clock.now_s += 3
+    await setup.call()
 
 
 async def test_the_status_of_a_server_says_that_calls_are_held_back() -> None:
     """Until it is connected anew, which begins a clean sheet."""
-    scene = Scene()
-    await scene.fails(5)
-    shown = scene.admission.shown(READY)
+    setup = AdmissionSetup()
+    await setup.fails(5)
+    shown = setup.admission.shown(READY)
     assert (shown.state, shown.breaker) == (ServerState.READY, "open")
     assert shown.error == "Calls are held back, because it failed 5 calls in a row."
     assert shown.hint.startswith("One call is let through in ")
-    scene.clock.now_s += 60
-    assert scene.admission.shown(READY).hint == "The next call is let through."
-    scene.admission.connection_changed(READY)
-    assert scene.admission.shown(READY) == READY
-    await scene.call()
+    setup.clock.now_s += 60
+    assert setup.admission.shown(READY).hint == "The next call is let through."
+    setup.admission.connection_changed(READY)
+    assert setup.admission.shown(READY) == READY
+    await setup.call()

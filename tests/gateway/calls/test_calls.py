@@ -44,7 +44,7 @@ READ = {"readOnlyHint": True}
 DESTRUCTIVE = {"destructiveHint": True}
 
 
-class Desk:
+class CallSetup:
     """A call path over the fake server alpha."""
 
     def __init__(self, parts: Parts, **limits: Any) -> None:
@@ -72,7 +72,7 @@ class Desk:
 
 
 @pytest.fixture
-async def desk(parts: Parts) -> Desk:
+async def setup(parts: Parts) -> CallSetup:
     """Tools with every hint: look reads, save says nothing, drop destroys, count needs an integer n."""
     await parts.sync(
         "alpha",
@@ -83,26 +83,26 @@ async def desk(parts: Parts) -> Desk:
             definition("count", hints=READ, inputSchema=NEEDS_N),
         ],
     )
-    return Desk(parts)
+    return CallSetup(parts)
 
 
-async def test_a_call_reaches_its_server_as_it_was_meant(desk: Desk) -> None:
+async def test_a_call_reaches_its_server_as_it_was_meant(setup: CallSetup) -> None:
     """The upstream's own name, the arguments and the metadata; listed and canonical names do the same."""
-    desk.alpha.answer = b'{"content":[{"type":"text","text":"done"}]}'
+    setup.alpha.answer = b'{"content":[{"type":"text","text":"done"}]}'
     for name in ("alpha:count", "alpha__count"):
-        result = await desk.call(name, "read", arguments={"n": 10**30}, meta={"example.org/a": 1})
+        result = await setup.call(name, "read", arguments={"n": 10**30}, meta={"example.org/a": 1})
         assert result == {"content": [{"type": "text", "text": "done"}]}
     sent = {"name": "count", "arguments": {"n": 10**30}, "_meta": {"example.org/a": 1}}
-    assert desk.alpha.sent == [("tools/call", sent)] * 2
+    assert setup.alpha.sent == [("tools/call", sent)] * 2
 
 
-async def test_without_metadata_none_is_sent(desk: Desk) -> None:
+async def test_without_metadata_none_is_sent(setup: CallSetup) -> None:
     """An empty `_meta` says nothing."""
-    await desk.call("alpha:save")
-    assert desk.alpha.sent == [("tools/call", {"name": "save", "arguments": {}})]
+    await setup.call("alpha:save")
+    assert setup.alpha.sent == [("tools/call", {"name": "save", "arguments": {}})]
 
 
-async def test_the_gates_stand_in_order(desk: Desk, parts: Parts) -> None:
+async def test_the_gates_stand_in_order(setup: CallSetup, parts: Parts) -> None:
     """Name, definition seen, intent, arguments, server: each is reached when those before it are open."""
     wrong: dict[str, Any] = {"arguments": {"n": "many"}, "digest": "sha256:0000000000000000"}
     steps: list[tuple[str, dict[str, Any]]] = []
@@ -115,11 +115,11 @@ async def test_the_gates_stand_in_order(desk: Desk, parts: Parts) -> None:
         request: dict[str, Any] = {"name": "alpha:cuont", "intent": Intent(operation_type="delete")} | wrong
         for _, earlier in steps:
             request |= earlier
-        error = await desk.refused(request.pop("name"), "read", **request)
+        error = await setup.refused(request.pop("name"), "read", **request)
         assert error.error_code == code
         steps.append((code, repair))
-    del desk.fleet.upstreams["alpha"]
-    error = await desk.refused("alpha:count", "read", arguments={"n": 1})
+    del setup.fleet.upstreams["alpha"]
+    error = await setup.refused("alpha:count", "read", arguments={"n": 1})
     assert error.error_code == "upstream_failed"
     assert [line.outcome for line in parts.notebook.lines] == [*(code for code, _ in steps), "upstream_failed"]
 
@@ -127,34 +127,36 @@ async def test_the_gates_stand_in_order(desk: Desk, parts: Parts) -> None:
 @pytest.mark.parametrize("variant", [*get_args(CallVariant), None])
 @pytest.mark.parametrize("intent", [Intent(data_sensitivity="secret"), Intent(reason="r" * 1001)], ids=["kind", "long"])
 async def test_an_intent_that_cannot_be_written_down_is_a_bad_request(
-    desk: Desk, variant: CallVariant | None, intent: Intent
+    setup: CallSetup, variant: CallVariant | None, intent: Intent
 ) -> None:
     """Whoever calls; another call tool would not help, so none is named."""
-    error = await desk.refused("alpha:save", variant, intent=intent)
+    error = await setup.refused("alpha:save", variant, intent=intent)
     assert (error.error_code, error.http_status, error.data) == ("invalid_request", 400, None)
 
 
-async def test_a_digest_that_is_not_the_present_one_is_refused_with_the_present_one(desk: Desk, parts: Parts) -> None:
+async def test_a_digest_that_is_not_the_present_one_is_refused_with_the_present_one(
+    setup: CallSetup, parts: Parts
+) -> None:
     """Nothing is sent by a definition that the caller has not seen."""
     record = parts.visible.find("alpha:save")
     assert record is not None
-    await desk.call("alpha:save", digest=record.digest)
-    desk.alpha.sent.clear()
+    await setup.call("alpha:save", digest=record.digest)
+    setup.alpha.sent.clear()
     await parts.sync("alpha", [definition("save", "Does something else now.")])
-    error = await desk.refused("alpha:save", digest=record.digest)
+    error = await setup.refused("alpha:save", digest=record.digest)
     changed = parts.visible.find("alpha:save")
     assert changed is not None
     assert isinstance(error, RefusedError)
     assert (error.error_code, error.data) == ("definition_changed", {"digest": changed.digest})
     assert changed.digest != record.digest
-    await desk.call("alpha:save", digest=changed.digest)
+    await setup.call("alpha:save", digest=changed.digest)
 
 
 @pytest.mark.parametrize("is_strict", [True, False], ids=["strict", "lenient"])
 @pytest.mark.parametrize("variant", [*get_args(CallVariant), None])
 async def test_the_whole_table_of_intents(parts: Parts, variant: CallVariant | None, is_strict: bool) -> None:
     """Read needs `readOnlyHint: true` unless lenient, read and write stop at destructive, a user passes."""
-    desk = Desk(parts, is_strict=is_strict)
+    setup = CallSetup(parts, is_strict=is_strict)
     hints = {
         f"t{number}": {name: value for name, value in pair.items() if value is not None}
         for number, pair in enumerate(
@@ -167,88 +169,90 @@ async def test_the_whole_table_of_intents(parts: Parts, variant: CallVariant | N
         is_destructive, is_read = given.get("destructiveHint") is True, given.get("readOnlyHint") is True
         may_read = not is_destructive and (is_read or not is_strict)
         is_allowed = {"read": may_read, "write": not is_destructive, "destructive": True, None: True}[variant]
-        desk.alpha.sent.clear()
+        setup.alpha.sent.clear()
         if is_allowed:
-            await desk.call(f"alpha:{name}", variant)
-            assert len(desk.alpha.sent) == 1
+            await setup.call(f"alpha:{name}", variant)
+            assert len(setup.alpha.sent) == 1
         else:
-            error = await desk.refused(f"alpha:{name}", variant)
+            error = await setup.refused(f"alpha:{name}", variant)
             instead = f"call_tool_{call_with(given)}"
             assert (error.error_code, error.data) == ("intent_mismatch", {"call_with": instead})
             assert instead in error.hint
 
 
 @pytest.mark.parametrize("arguments", [{}, {"n": "1"}, {"n": 1.5}, {"n": None}])
-async def test_arguments_that_do_not_fit_are_not_sent(desk: Desk, arguments: dict[str, Any]) -> None:
+async def test_arguments_that_do_not_fit_are_not_sent(setup: CallSetup, arguments: dict[str, Any]) -> None:
     """The error holds what a repair needs."""
-    error = await desk.refused("alpha:count", "read", arguments=arguments)
+    error = await setup.refused("alpha:count", "read", arguments=arguments)
     assert error.error_code == "invalid_arguments"
     assert error.data is not None
     assert error.data["input_schema"] == NEEDS_N
 
 
-async def test_a_tools_own_failure_is_a_result(desk: Desk, parts: Parts) -> None:
+async def test_a_tools_own_failure_is_a_result(setup: CallSetup, parts: Parts) -> None:
     """It passes to the letter and is written down as the tool's."""
-    desk.alpha.answer = b'{"content":[{"type":"text","text":"no"}],"isError":true,"later":1e999}'
-    assert (await desk.calls.call(CallRequest("alpha:save", {}, "write"))).text == desk.alpha.answer
+    setup.alpha.answer = b'{"content":[{"type":"text","text":"no"}],"isError":true,"later":1e999}'
+    assert (await setup.calls.call(CallRequest("alpha:save", {}, "write"))).text == setup.alpha.answer
     assert [line.outcome for line in parts.notebook.lines] == ["tool_error"]
 
 
 @pytest.mark.parametrize("answer", [b"[]", b"null", b"5", b'{"resultType":"input_required"}', b'{"isError":"x"}'])
 async def test_an_answer_that_is_no_complete_result_is_the_upstreams_failure(
-    desk: Desk, parts: Parts, answer: bytes
+    setup: CallSetup, parts: Parts, answer: bytes
 ) -> None:
     """The server had the call, so repeating it is the caller's decision."""
-    desk.alpha.answer = answer
+    setup.alpha.answer = answer
     with pytest.raises(UpstreamError) as caught:
-        await desk.call("alpha:save")
+        await setup.call("alpha:save")
     assert caught.value.delivery == "executed"
     assert "mcpproxy server logs alpha" in caught.value.hint
     assert [line.outcome for line in parts.notebook.lines] == ["upstream_failed"]
 
 
-async def test_an_upstreams_error_comes_as_it_is(desk: Desk, parts: Parts) -> None:
+async def test_an_upstreams_error_comes_as_it_is(setup: CallSetup, parts: Parts) -> None:
     """With its own word on delivery."""
-    desk.alpha.answer = UpstreamTimeoutError("Too slow.", delivery="unknown")
+    setup.alpha.answer = UpstreamTimeoutError("Too slow.", delivery="unknown")
     with pytest.raises(UpstreamTimeoutError) as caught:
-        await desk.call("alpha:save")
-    assert caught.value is desk.alpha.answer
+        await setup.call("alpha:save")
+    assert caught.value is setup.alpha.answer
     assert [line.outcome for line in parts.notebook.lines] == ["upstream_timeout"]
 
 
-async def test_a_cancelled_call_ends_the_upstreams_request_and_is_written_down(desk: Desk, parts: Parts) -> None:
+async def test_a_cancelled_call_ends_the_upstreams_request_and_is_written_down(setup: CallSetup, parts: Parts) -> None:
     """Cancellation goes through; nobody answers in its place."""
-    desk.alpha.gate = asyncio.Event()
+    setup.alpha.gate = asyncio.Event()
     with anyio.fail_after(20):
-        task = asyncio.ensure_future(desk.call("alpha:save"))
-        await desk.alpha.busy.wait()
+        task = asyncio.ensure_future(setup.call("alpha:save"))
+        await setup.alpha.busy.wait()
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
     assert [line.outcome for line in parts.notebook.lines] == ["cancelled"]
 
 
-async def test_progress_goes_to_who_asked_for_it(desk: Desk) -> None:
+async def test_progress_goes_to_who_asked_for_it(setup: CallSetup) -> None:
     """As it was reported; the server is not asked for it where nobody wants to hear."""
     heard: list[Progress] = []
 
     async def listen(report: Progress) -> None:
         heard.append(report)
 
-    await desk.call("alpha:save", on_progress=listen)
-    assert desk.alpha.on_progress is not None
+    await setup.call("alpha:save", on_progress=listen)
+    assert setup.alpha.on_progress is not None
     reports = [Progress(1, 2, "half"), Progress(2), Progress(3, message="")]
     for report in reports:
-        await desk.alpha.on_progress(report)
+        await setup.alpha.on_progress(report)
     assert heard == reports
-    await desk.call("alpha:save")
-    assert desk.alpha.on_progress is None
+    await setup.call("alpha:save")
+    assert setup.alpha.on_progress is None
 
 
 @pytest.mark.parametrize("is_cleaned", [True, False])
-async def test_what_is_said_of_progress_is_cleaned_like_a_result(desk: Desk, parts: Parts, is_cleaned: bool) -> None:
+async def test_what_is_said_of_progress_is_cleaned_like_a_result(
+    setup: CallSetup, parts: Parts, is_cleaned: bool
+) -> None:
     """Commands to a terminal, hidden characters, and what its server was trusted with; also where it is long."""
-    careful = Desk(parts, is_cleaned=is_cleaned)
+    careful = CallSetup(parts, is_cleaned=is_cleaned)
     heard: list[str | None] = []
 
     async def listen(report: Progress) -> None:
@@ -267,19 +271,19 @@ async def test_what_is_said_of_progress_is_cleaned_like_a_result(desk: Desk, par
     assert ("\x1b" in long, "\u202e" in long) == (not is_cleaned, not is_cleaned)
 
 
-async def test_one_line_of_activity_per_call(desk: Desk, parts: Parts) -> None:
+async def test_one_line_of_activity_per_call(setup: CallSetup, parts: Parts) -> None:
     """Who, what, how it ended, how long it took and why; never an argument."""
     clock = parts.clock
-    original = desk.alpha.request
+    original = setup.alpha.request
 
     async def slow(*args: Any, **kwargs: Any) -> bytes:
         clock.now_s += 1.5
         return await original(*args, **kwargs)
 
-    desk.alpha.request = slow  # type: ignore[method-assign]  # a server that takes its time
+    setup.alpha.request = slow  # type: ignore[method-assign]  # a server that takes its time
     intent = Intent(reason="to see", data_sensitivity="private")
-    await desk.call("alpha__count", "read", arguments={"n": 424242}, principal="ann", intent=intent)
-    await desk.call("alpha:save", None)
+    await setup.call("alpha__count", "read", arguments={"n": 424242}, principal="ann", intent=intent)
+    await setup.call("alpha:save", None)
     first, second = parts.notebook.lines
     assert (first.kind, first.principal, first.subject, first.outcome) == ("call", "ann", "alpha:count", "ok")
     assert first.duration_ms == pytest.approx(1500)
@@ -288,29 +292,29 @@ async def test_one_line_of_activity_per_call(desk: Desk, parts: Parts) -> None:
     assert "424242" not in repr(parts.notebook.lines)
 
 
-async def test_an_unknown_name_is_written_down_shortened(desk: Desk, parts: Parts) -> None:
+async def test_an_unknown_name_is_written_down_shortened(setup: CallSetup, parts: Parts) -> None:
     """What was asked for, not a megabyte of it."""
-    await desk.refused("x" * 100_000)
+    await setup.refused("x" * 100_000)
     (line,) = parts.notebook.lines
     assert (line.outcome, line.subject) == ("tool_not_found", "x" * 200)
 
 
-async def test_long_text_is_cut_where_the_settings_ask_for_it(desk: Desk, parts: Parts) -> None:
+async def test_long_text_is_cut_where_the_settings_ask_for_it(setup: CallSetup, parts: Parts) -> None:
     """For the caller's principal; without the setting everything comes whole."""
     text = "line\n" * 200
-    desk.alpha.answer = json.dumps({"content": [{"type": "text", "text": text}]}).encode()
-    assert (await desk.call("alpha:save"))["content"][0]["text"] == text
-    cutting = Desk(parts, output_limit_chars=300)
-    cutting.alpha.answer = desk.alpha.answer
+    setup.alpha.answer = json.dumps({"content": [{"type": "text", "text": text}]}).encode()
+    assert (await setup.call("alpha:save"))["content"][0]["text"] == text
+    cutting = CallSetup(parts, output_limit_chars=300)
+    cutting.alpha.answer = setup.alpha.answer
     result = await cutting.call("alpha:save", principal="ann")
     assert len(result["content"][0]["text"]) <= 300
     key = result["_meta"][META_KEY]["key"]
     assert parts.outputs.page(key, "ann", 0, 2000).items == text
 
 
-async def test_a_result_is_cleaned_then_cut_then_fenced(desk: Desk, parts: Parts) -> None:
+async def test_a_result_is_cleaned_then_cut_then_fenced(setup: CallSetup, parts: Parts) -> None:
     """What is taken out does not count towards the limit; the fence stands around what is left, but not in scripts."""
-    careful = Desk(parts, output_limit_chars=300, is_cleaned=True, is_fenced=True)
+    careful = CallSetup(parts, output_limit_chars=300, is_cleaned=True, is_fenced=True)
     for text in ("\x1b[31m" + "a" * 290, "\x1b[31m" + "a" * 70_000):
         careful.alpha.answer = json.dumps({"content": [{"type": "text", "text": text}]}).encode()
         result = await careful.call("alpha:save")
@@ -322,7 +326,9 @@ async def test_a_result_is_cleaned_then_cut_then_fenced(desk: Desk, parts: Parts
     assert inner["content"][0]["text"].startswith("aaa")
 
 
-async def test_a_long_result_is_cut_off_the_loop(desk: Desk, parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_long_result_is_cut_off_the_loop(
+    setup: CallSetup, parts: Parts, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Nobody else waits for it; a short one is cut at once."""
     threads: list[int] = []
 
@@ -331,7 +337,7 @@ async def test_a_long_result_is_cut_off_the_loop(desk: Desk, parts: Parts, monke
         return 0.0
 
     monkeypatch.setattr(parts, "outputs", Outputs(clock))
-    cutting = Desk(parts, output_limit_chars=300)
+    cutting = CallSetup(parts, output_limit_chars=300)
     for size, is_here in ((1_000, True), (70_000, False)):
         threads.clear()
         cutting.alpha.answer = json.dumps({"content": [{"type": "text", "text": "a" * size}]}).encode()
@@ -339,19 +345,19 @@ async def test_a_long_result_is_cut_off_the_loop(desk: Desk, parts: Parts, monke
         assert (set(threads) == {get_ident()}) is is_here
 
 
-async def test_a_clean_result_passes_byte_for_byte(parts: Parts, desk: Desk) -> None:
+async def test_a_clean_result_passes_byte_for_byte(parts: Parts, setup: CallSetup) -> None:
     """Cleaning writes nothing anew where there is nothing to take out."""
-    careful = Desk(parts, is_cleaned=True)
+    careful = CallSetup(parts, is_cleaned=True)
     careful.alpha.answer = b'{ "content" : [{"type":"text","text":"a\\r\\n\\u0041"}] , "x":1e22}'
     assert (await careful.calls.call(CallRequest("alpha:save", {}, "write"))).text == careful.alpha.answer
 
 
-async def test_a_tool_that_is_no_longer_offered_is_not_called(desk: Desk, parts: Parts) -> None:
+async def test_a_tool_that_is_no_longer_offered_is_not_called(setup: CallSetup, parts: Parts) -> None:
     """From the change of configuration on, whatever the agent remembers."""
-    await desk.call("alpha:save")
-    desk.alpha.sent.clear()
+    await setup.call("alpha:save")
+    setup.alpha.sent.clear()
     parts.visible.reconfigure({"alpha": replace(config("alpha"), disabled=True)})
-    assert (await desk.refused("alpha:save")).error_code == "server_disabled"
+    assert (await setup.refused("alpha:save")).error_code == "server_disabled"
 
 
 class FirstLists:
@@ -377,12 +383,12 @@ class FirstLists:
 class Waiting:
     """A call that stands in the queue of its server while another one is under way."""
 
-    def __init__(self, desk: Desk, parts: Parts, *, inputs: Any = None, lists: Any = None) -> None:
+    def __init__(self, setup: CallSetup, parts: Parts, *, inputs: Any = None, lists: Any = None) -> None:
         limits = Limits(in_flight=1, queue=1)
         admission = AdmissionControl(servers={"alpha": replace(config("alpha"), limits=limits)}, clock=parts.clock)
-        fleet: Any = desk.fleet
+        fleet: Any = setup.fleet
         notebook: Any = parts.notebook
-        self.alpha = desk.alpha
+        self.alpha = setup.alpha
         self.admission = admission
         path = RequestPath(fleet, notebook, CallLimits(), parts.clock, admission=admission, inputs=inputs)
         self.calls = Calls(path, parts.visible, parts.outputs, lists=lists)
@@ -417,11 +423,11 @@ class Waiting:
     ids=["changed", "gone"],
 )
 async def test_what_changed_while_a_call_waited_is_not_called(
-    desk: Desk, parts: Parts, tools: list[dict[str, Any]], code: str
+    setup: CallSetup, parts: Parts, tools: list[dict[str, Any]], code: str
 ) -> None:
     """It was let in by a definition that is not the present one."""
     with anyio.fail_after(10):
-        waiting = Waiting(desk, parts)
+        waiting = Waiting(setup, parts)
         queued = await waiting.until_queued()
         await parts.sync("alpha", tools)
         assert (await waiting.refused(queued)).error_code == code
@@ -429,11 +435,11 @@ async def test_what_changed_while_a_call_waited_is_not_called(
 
 @pytest.mark.parametrize("code", ["quarantined", "server_disabled"])
 async def test_what_was_blocked_or_switched_off_while_a_call_waited_is_not_called(
-    desk: Desk, parts: Parts, code: str
+    setup: CallSetup, parts: Parts, code: str
 ) -> None:
     """The user's word holds from when it was said."""
     with anyio.fail_after(10):
-        waiting = Waiting(desk, parts)
+        waiting = Waiting(setup, parts)
         queued = await waiting.until_queued()
         if code == "quarantined":
             await parts.catalog.block(ToolKey("alpha", "save"), "tester")
@@ -443,7 +449,7 @@ async def test_what_was_blocked_or_switched_off_while_a_call_waited_is_not_calle
         assert (await waiting.refused(queued)).error_code == code
 
 
-async def test_what_was_blocked_while_the_client_was_asked_is_not_called(desk: Desk, parts: Parts) -> None:
+async def test_what_was_blocked_while_the_client_was_asked_is_not_called(setup: CallSetup, parts: Parts) -> None:
     """A person may take minutes to answer."""
 
     class Asking:
@@ -453,51 +459,51 @@ async def test_what_was_blocked_while_the_client_was_asked_is_not_called(desk: D
             return Round(subject, input, {}, None)
 
     inputs: Any = Asking()
-    waiting = Waiting(desk, parts, inputs=inputs)
+    waiting = Waiting(setup, parts, inputs=inputs)
     with pytest.raises(ProxyError) as caught:
         await waiting.calls.call(CallRequest("alpha:save", {}, "write", input=ClientInput({})))
     assert (caught.value.error_code, caught.value.delivery) == ("quarantined", "not_sent")
-    assert desk.alpha.sent == []
+    assert setup.alpha.sent == []
 
 
-async def test_a_call_that_waited_for_a_connection_is_confirmed_on_that_one(desk: Desk, parts: Parts) -> None:
+async def test_a_call_that_waited_for_a_connection_is_confirmed_on_that_one(setup: CallSetup, parts: Parts) -> None:
     """Another program may answer there."""
     lists = FirstLists()
     with anyio.fail_after(10):
-        waiting = Waiting(desk, parts, lists=lists)
-        desk.alpha.move(ServerState.CONNECTING)
+        waiting = Waiting(setup, parts, lists=lists)
+        setup.alpha.move(ServerState.CONNECTING)
         call = asyncio.ensure_future(waiting.calls.call(CallRequest("alpha:save", {}, "write")))
-        await desk.alpha.awaited.wait()
-        desk.alpha.move(ServerState.READY)
+        await setup.alpha.awaited.wait()
+        setup.alpha.move(ServerState.READY)
         with pytest.raises(QuarantinedError):
             await call
-    assert 0 < lists.limits_s[0] <= desk.alpha.config.limits.call_s
-    assert desk.alpha.sent == []
+    assert 0 < lists.limits_s[0] <= setup.alpha.config.limits.call_s
+    assert setup.alpha.sent == []
 
 
-async def test_waiting_for_a_first_list_is_part_of_the_calls_time(desk: Desk, parts: Parts) -> None:
+async def test_waiting_for_a_first_list_is_part_of_the_calls_time(setup: CallSetup, parts: Parts) -> None:
     """A server that connects but shows no list gets what is left of the call's seconds, and no more."""
 
     def advance() -> None:
         parts.clock.now_s += 1.25
 
     lists = FirstLists(while_waiting=advance, differs=False)
-    desk.alpha.config = replace(desk.alpha.config, limits=Limits(call_s=3.0))
-    waiting = Waiting(desk, parts, lists=lists)
+    setup.alpha.config = replace(setup.alpha.config, limits=Limits(call_s=3.0))
+    waiting = Waiting(setup, parts, lists=lists)
     await waiting.calls.call(CallRequest("alpha:save", {}, "write"))
     assert lists.limits_s == [3.0]
-    assert desk.alpha.timeout_s == 1.75
+    assert setup.alpha.timeout_s == 1.75
 
 
-async def test_a_connection_that_is_lost_while_it_is_looked_at_gets_no_call(desk: Desk, parts: Parts) -> None:
+async def test_a_connection_that_is_lost_while_it_is_looked_at_gets_no_call(setup: CallSetup, parts: Parts) -> None:
     """The next one would not have been looked at."""
-    lists = FirstLists(while_waiting=lambda: desk.alpha.move(ServerState.CONNECTING), differs=False)
+    lists = FirstLists(while_waiting=lambda: setup.alpha.move(ServerState.CONNECTING), differs=False)
     with pytest.raises(UpstreamError, match="not ready"):
-        desk.alpha.move(ServerState.CONNECTING)
-        waiting = Waiting(desk, parts, lists=lists)
+        setup.alpha.move(ServerState.CONNECTING)
+        waiting = Waiting(setup, parts, lists=lists)
         with anyio.fail_after(10):
             call = asyncio.ensure_future(waiting.calls.call(CallRequest("alpha:save", {}, "write")))
-            await desk.alpha.awaited.wait()
-            desk.alpha.move(ServerState.READY)
+            await setup.alpha.awaited.wait()
+            setup.alpha.move(ServerState.READY)
             await call
-    assert desk.alpha.sent == []
+    assert setup.alpha.sent == []

@@ -11,7 +11,7 @@ import anyio
 import numpy as np
 import pytest
 from gateway_fakes import HandClock
-from keeper_fakes import NEVER_S, PACE, Desk, WordEmbedder, opened_desk, vector_of
+from keeper_fakes import NEVER_S, PACE, EmbeddingSetup, WordEmbedder, opened_setup, vector_of
 
 from smart_mcp_proxy.catalog import DATABASE_NAME
 from smart_mcp_proxy.errors import EmbeddingError, MissingExtraError
@@ -34,10 +34,10 @@ def given(embedder: Embedder) -> Callable[[], Embedder]:
     return lambda: embedder
 
 
-def check(desk: Desk) -> None:
+def check(setup: EmbeddingSetup) -> None:
     """Every tool has the vector of its own text."""
-    linked = desk.linked()
-    texts = {tool.name: text_of(tool) for tool in desk.index.documents.values()}
+    linked = setup.linked()
+    texts = {tool.name: text_of(tool) for tool in setup.index.documents.values()}
     assert linked.keys() == texts.keys()
     assert all((linked[name] == vector_of(text)).all() for name, text in texts.items())
 
@@ -51,38 +51,38 @@ def stored_rows(data_dir: Path) -> int:
 async def run_once(data_dir: Path, embedder: WordEmbedder, *names: str) -> list[str]:
     """What is embedded from one start to its end, the tools being `names`, or those that are stored."""
     before = len(embedder.texts)
-    async with opened_desk(data_dir, given(embedder), *names) as desk:
-        await desk.ranking()
-        check(desk)
+    async with opened_setup(data_dir, given(embedder), *names) as setup:
+        await setup.ranking()
+        check(setup)
     return embedder.texts[before:]
 
 
 async def test_vectors_rank_when_every_tool_has_one(tmp_path: Path, embedder: WordEmbedder) -> None:
     """Until then words rank, and every answer says how far it is."""
     embedder.gate.clear()
-    async with opened_desk(tmp_path, given(embedder), *TOOLS) as desk:
-        assert desk.embedding.degraded == ("the embedding model is being opened, words alone rank until then",)
-        assert desk.embedding.progress is None
-        await desk.until(embedder.busy.is_set)
-        assert desk.embedding.degraded == ("embedding tools: 0 of 3, words alone rank until then",)
-        assert desk.embedding.progress == (0, 3)
-        assert desk.index.engine.name == "bm25f"
+    async with opened_setup(tmp_path, given(embedder), *TOOLS) as setup:
+        assert setup.embedding.degraded == ("the embedding model is being opened, words alone rank until then",)
+        assert setup.embedding.progress is None
+        await setup.until(embedder.busy.is_set)
+        assert setup.embedding.degraded == ("embedding tools: 0 of 3, words alone rank until then",)
+        assert setup.embedding.progress == (0, 3)
+        assert setup.index.engine.name == "bm25f"
         embedder.gate.set()
-        await desk.ranking()
-        assert desk.index.engine.name == "switched"
-        assert desk.embedding.progress == (3, 3)
-        check(desk)
+        await setup.ranking()
+        assert setup.index.engine.name == "switched"
+        assert setup.embedding.progress == (3, 3)
+        check(setup)
     assert len(embedder.texts) == 3
 
 
 async def test_tools_that_come_first_after_the_start_are_waited_for(tmp_path: Path, embedder: WordEmbedder) -> None:
     """An empty catalog is not worth a switch, and is nothing to complain of."""
-    async with opened_desk(tmp_path, given(embedder)) as desk:
-        await desk.until(lambda: not desk.embedding.degraded)
-        assert not desk.embedding.is_ranking
-        await desk.listed(*TOOLS)
-        await desk.ranking()
-        check(desk)
+    async with opened_setup(tmp_path, given(embedder)) as setup:
+        await setup.until(lambda: not setup.embedding.degraded)
+        assert not setup.embedding.is_ranking
+        await setup.listed(*TOOLS)
+        await setup.ranking()
+        check(setup)
 
 
 async def test_nothing_is_embedded_again_after_a_restart(tmp_path: Path, embedder: WordEmbedder) -> None:
@@ -116,12 +116,12 @@ async def test_another_embedder_builds_beside_the_first_ones_vectors(tmp_path: P
     other = WordEmbedder("words:2")
     await run_once(tmp_path, embedder, *TOOLS)
     other.gate.clear()
-    async with opened_desk(tmp_path, given(other)) as desk:
-        await desk.until(other.busy.is_set)
-        assert desk.index.engine.name == "bm25f"
-        assert desk.embedding.degraded == ("embedding tools: 0 of 3, words alone rank until then",)
+    async with opened_setup(tmp_path, given(other)) as setup:
+        await setup.until(other.busy.is_set)
+        assert setup.index.engine.name == "bm25f"
+        assert setup.embedding.degraded == ("embedding tools: 0 of 3, words alone rank until then",)
         other.gate.set()
-        await desk.ranking()
+        await setup.ranking()
     assert len(other.texts) == 3
     assert await run_once(tmp_path, other) == []
     assert stored_rows(tmp_path) == 6
@@ -131,24 +131,24 @@ async def test_another_embedder_builds_beside_the_first_ones_vectors(tmp_path: P
 
 async def test_only_what_changed_is_embedded(tmp_path: Path, embedder: WordEmbedder) -> None:
     """Meanwhile words find it, vectors rank the others, and every answer says so."""
-    async with opened_desk(tmp_path, given(embedder), *TOOLS) as desk:
-        await desk.ranking()
+    async with opened_setup(tmp_path, given(embedder), *TOOLS) as setup:
+        await setup.ranking()
         embedder.gate.clear()
         embedder.busy.clear()
-        await desk.listed("read_file", "write_file", send_mail="Sends a letter.")
-        await desk.until(embedder.busy.is_set)
-        assert desk.embedding.degraded == ("embedding tools: 2 of 3, the others are found by their words until then",)
-        assert desk.linked().keys() == {"read_file", "write_file"}
-        assert [hit.score > 0 for hit in desk.index.search("letter", limit=1).hits] == [True]
+        await setup.listed("read_file", "write_file", send_mail="Sends a letter.")
+        await setup.until(embedder.busy.is_set)
+        assert setup.embedding.degraded == ("embedding tools: 2 of 3, the others are found by their words until then",)
+        assert setup.linked().keys() == {"read_file", "write_file"}
+        assert [hit.score > 0 for hit in setup.index.search("letter", limit=1).hits] == [True]
         embedder.gate.set()
-        await desk.ranking()
-        check(desk)
+        await setup.ranking()
+        check(setup)
         assert len(embedder.texts) == 4
-        await desk.listed("read_file", send_mail="Sends a letter.")
-        await desk.until(lambda: "write_file" not in desk.linked())
-        await desk.listed("read_file", "write_file", send_mail="Sends a letter.")
-        await desk.ranking()
-        check(desk)
+        await setup.listed("read_file", send_mail="Sends a letter.")
+        await setup.until(lambda: "write_file" not in setup.linked())
+        await setup.listed("read_file", "write_file", send_mail="Sends a letter.")
+        await setup.ranking()
+        check(setup)
     assert len(embedder.texts) == 4
 
 
@@ -157,12 +157,12 @@ async def test_a_tool_that_changes_while_it_is_embedded_gets_its_new_vector(
 ) -> None:
     """The vector that comes too late is stored, but not used."""
     embedder.gate.clear()
-    async with opened_desk(tmp_path, given(embedder), *TOOLS) as desk:
-        await desk.until(embedder.busy.is_set)
-        await desk.listed("read_file", "write_file", send_mail="Sends a letter.")
+    async with opened_setup(tmp_path, given(embedder), *TOOLS) as setup:
+        await setup.until(embedder.busy.is_set)
+        await setup.listed("read_file", "write_file", send_mail="Sends a letter.")
         embedder.gate.set()
-        await desk.ranking()
-        check(desk)
+        await setup.ranking()
+        check(setup)
     assert len(embedder.texts) == 4
 
 
@@ -171,12 +171,12 @@ async def test_two_processes_embed_each_definition_once(tmp_path: Path) -> None:
     first, second = WordEmbedder(), WordEmbedder()
     names = [f"tool_{number}" for number in range(150)]
     async with (
-        opened_desk(tmp_path, given(first), *names) as desk,
-        opened_desk(tmp_path, given(second), *names) as other,
+        opened_setup(tmp_path, given(first), *names) as setup,
+        opened_setup(tmp_path, given(second), *names) as other,
     ):
-        await desk.ranking()
+        await setup.ranking()
         await other.ranking()
-        check(desk)
+        check(setup)
         check(other)
         assert len(first.texts) + len(second.texts) == len({*first.texts, *second.texts}) == 150
 
@@ -185,9 +185,9 @@ async def test_a_second_process_waits_while_the_first_embeds(tmp_path: Path) -> 
     """It is ready as soon as the first is, and has asked for nothing."""
     first, second = WordEmbedder(), WordEmbedder()
     first.gate.clear()
-    async with opened_desk(tmp_path, given(first), *TOOLS) as desk:
-        await desk.until(first.busy.is_set)
-        async with opened_desk(tmp_path, given(second)) as other:
+    async with opened_setup(tmp_path, given(first), *TOOLS) as setup:
+        await setup.until(first.busy.is_set)
+        async with opened_setup(tmp_path, given(second)) as other:
             await other.until(lambda: len(other.slept_s) > 2)
             assert other.embedding.degraded == ("embedding tools: 0 of 3, words alone rank until then",)
             first.gate.set()
@@ -202,20 +202,20 @@ async def test_a_failing_embedder_is_tried_again_and_again(
     """Later and later, as it asks for; what it made before is not made again, and every answer names the reason."""
     names = [f"tool_{number}" for number in range(40)]
     failure = EmbeddingError("The service is down.", hint="Try later.")
-    async with opened_desk(tmp_path, given(embedder)) as desk:
-        desk.is_awake.clear()
-        await desk.until(lambda: not desk.embedding.degraded)
+    async with opened_setup(tmp_path, given(embedder)) as setup:
+        setup.is_awake.clear()
+        await setup.until(lambda: not setup.embedding.degraded)
         embedder.errors = [failure, EmbeddingError("Slowly.", retry_after_s=70), failure]
-        await desk.listed(*names)
-        await desk.until(lambda: bool(desk.slept_s))
-        assert desk.embedding.degraded == (
+        await setup.listed(*names)
+        await setup.until(lambda: bool(setup.slept_s))
+        assert setup.embedding.degraded == (
             "embedding tools: 0 of 40, words alone rank until then",
             "embedding failed: The service is down. Try later.",
         )
-        desk.is_awake.set()
-        await desk.ranking()
-        check(desk)
-    first, second, third = desk.slept_s
+        setup.is_awake.set()
+        await setup.ranking()
+        check(setup)
+    first, second, third = setup.slept_s
     assert 0.25 <= first <= 0.5
     assert second == 70
     assert 1 <= third <= 2
@@ -228,13 +228,13 @@ async def test_a_failing_embedder_is_tried_again_and_again(
 async def test_one_text_that_fails_does_not_hold_up_the_others(tmp_path: Path, embedder: WordEmbedder) -> None:
     """They come first; it is tried on its own in between, and gets its vector when it works."""
     embedder.bad = "poison"
-    async with opened_desk(tmp_path, given(embedder), "poison", *(f"tool_{n}" for n in range(100))) as desk:
-        await desk.until(lambda: len(embedder.texts) == 100)
-        await desk.until(lambda: desk.embedding.degraded[0].startswith("embedding tools: 100 of 101"))
-        assert not desk.embedding.is_ranking
+    async with opened_setup(tmp_path, given(embedder), "poison", *(f"tool_{n}" for n in range(100))) as setup:
+        await setup.until(lambda: len(embedder.texts) == 100)
+        await setup.until(lambda: setup.embedding.degraded[0].startswith("embedding tools: 100 of 101"))
+        assert not setup.embedding.is_ranking
         embedder.bad = ""
-        await desk.ranking()
-        check(desk)
+        await setup.ranking()
+        check(setup)
     assert len(embedder.texts) == 101
 
 
@@ -244,12 +244,12 @@ async def test_an_answer_that_is_no_vectors_is_a_failure(
 ) -> None:
     """Nothing of it is stored."""
     monkeypatch.setattr(embedder, "embed", lambda texts: rows.astype(np.float32))
-    async with opened_desk(tmp_path, given(embedder), *TOOLS) as desk:
-        await desk.until(lambda: bool(desk.slept_s))
-        assert "'words:1' answered 3 texts" in desk.embedding.degraded[1]
+    async with opened_setup(tmp_path, given(embedder), *TOOLS) as setup:
+        await setup.until(lambda: bool(setup.slept_s))
+        assert "'words:1' answered 3 texts" in setup.embedding.degraded[1]
         monkeypatch.undo()
-        await desk.ranking()
-        check(desk)
+        await setup.ranking()
+        check(setup)
     assert stored_rows(tmp_path) == 3
 
 
@@ -259,10 +259,10 @@ async def test_a_missing_package_leaves_words_in_charge(tmp_path: Path) -> None:
     def open_embedder() -> Embedder:
         raise MissingExtraError("MCPPROXY_EMBEDDER=HF needs x. Install it: pip install x", hint="More.")
 
-    async with opened_desk(tmp_path, open_embedder, *TOOLS) as desk:
+    async with opened_setup(tmp_path, open_embedder, *TOOLS) as setup:
         said = ("MCPPROXY_EMBEDDER=HF needs x. Install it: pip install x; until then words alone rank",)
-        await desk.until(lambda: desk.embedding.degraded == said)
-        assert desk.index.engine.name == "bm25f"
+        await setup.until(lambda: setup.embedding.degraded == said)
+        assert setup.index.engine.name == "bm25f"
 
 
 async def test_an_embedder_that_does_not_open_is_tried_again(tmp_path: Path, embedder: WordEmbedder) -> None:
@@ -274,10 +274,10 @@ async def test_an_embedder_that_does_not_open_is_tried_again(tmp_path: Path, emb
             raise errors.pop()
         return embedder
 
-    async with opened_desk(tmp_path, open_embedder, *TOOLS) as desk:
-        await desk.ranking()
-        assert len(desk.slept_s) == 2
-        check(desk)
+    async with opened_setup(tmp_path, open_embedder, *TOOLS) as setup:
+        await setup.ranking()
+        assert len(setup.slept_s) == 2
+        check(setup)
 
 
 async def test_an_error_of_ours_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -286,27 +286,27 @@ async def test_an_error_of_ours_is_said(tmp_path: Path, caplog: pytest.LogCaptur
     def open_embedder() -> Embedder:
         raise ZeroDivisionError
 
-    async with opened_desk(tmp_path, open_embedder, *TOOLS) as desk:
-        await desk.until(lambda: "error of ours" in desk.embedding.degraded[0])
-        await desk.until(lambda: any(record.exc_info for record in caplog.records))
+    async with opened_setup(tmp_path, open_embedder, *TOOLS) as setup:
+        await setup.until(lambda: "error of ours" in setup.embedding.degraded[0])
+        await setup.until(lambda: any(record.exc_info for record in caplog.records))
 
 
 async def test_without_storage_vectors_live_in_memory(tmp_path: Path, embedder: WordEmbedder) -> None:
     """Nothing is made twice meanwhile; a new file gets them all."""
-    async with opened_desk(tmp_path, given(embedder), *TOOLS) as desk:
-        await desk.ranking()
+    async with opened_setup(tmp_path, given(embedder), *TOOLS) as setup:
+        await setup.ranking()
         shutil.rmtree(tmp_path)
         tmp_path.write_text("in the way")
-        await desk.listed(*TOOLS, "fourth")
-        await desk.ranking()
-        check(desk)
-        assert desk.catalog.problem is not None
+        await setup.listed(*TOOLS, "fourth")
+        await setup.ranking()
+        check(setup)
+        assert setup.catalog.problem is not None
         assert len(embedder.texts) == 4
         tmp_path.unlink()
-        await desk.until(lambda: desk.catalog.problem is None)
-        await desk.until(lambda: stored_rows(tmp_path) == 4)
-        await desk.ranking()
-        check(desk)
+        await setup.until(lambda: setup.catalog.problem is None)
+        await setup.until(lambda: stored_rows(tmp_path) == 4)
+        await setup.ranking()
+        check(setup)
 
 
 async def test_a_damaged_stored_vector_is_made_again(tmp_path: Path, embedder: WordEmbedder) -> None:
@@ -326,19 +326,19 @@ async def test_the_side_car_is_written_when_it_is_calm(tmp_path: Path, embedder:
     clock = HandClock()
     pace = EmbeddingPace(look_s=PACE.look_s, poll_s=PACE.poll_s, settle_s=5.0)
     path = tmp_path / SIDECAR_NAME
-    async with opened_desk(tmp_path, given(embedder), *TOOLS, pace=pace, clock=clock) as desk:
-        await desk.ranking()
+    async with opened_setup(tmp_path, given(embedder), *TOOLS, pace=pace, clock=clock) as setup:
+        await setup.ranking()
         for count in range(4):
             clock.now_s += 4
-            await desk.listed(*TOOLS, f"more_{count}")
-            await desk.ranking()
+            await setup.listed(*TOOLS, f"more_{count}")
+            await setup.ranking()
         assert not path.exists()
 
         def is_written_later() -> bool:
             clock.now_s += 5
             return path.exists()
 
-        await desk.until(is_written_later)
+        await setup.until(is_written_later)
         found = load(path, embedder.id, embedder.dimension)
         assert found is not None
         assert len(found.ids) == 4
@@ -347,10 +347,10 @@ async def test_the_side_car_is_written_when_it_is_calm(tmp_path: Path, embedder:
 async def test_the_end_waits_for_a_batch_under_way(tmp_path: Path, embedder: WordEmbedder) -> None:
     """It is stored: the next start does not pay for it again."""
     embedder.gate.clear()
-    async with opened_desk(tmp_path, given(embedder), *TOOLS) as desk:
-        await desk.until(embedder.busy.is_set)
+    async with opened_setup(tmp_path, given(embedder), *TOOLS) as setup:
+        await setup.until(embedder.busy.is_set)
         async with anyio.create_task_group() as group:
-            group.start_soon(desk.embedding.close)
+            group.start_soon(setup.embedding.close)
             await anyio.wait_all_tasks_blocked()
             embedder.gate.set()
     assert await run_once(tmp_path, embedder) == []
@@ -361,8 +361,8 @@ async def test_the_end_does_not_wait_for_ever(tmp_path: Path, embedder: WordEmbe
     embedder.gate.clear()
     pace = EmbeddingPace(close_s=0.01, look_s=NEVER_S)
     with anyio.fail_after(20):
-        async with opened_desk(tmp_path, given(embedder), *TOOLS, pace=pace) as desk:
-            await desk.until(embedder.busy.is_set)
+        async with opened_setup(tmp_path, given(embedder), *TOOLS, pace=pace) as setup:
+            await setup.until(embedder.busy.is_set)
     embedder.gate.set()
 
 
@@ -380,8 +380,8 @@ async def test_the_log_tells_of_progress(
     embedder.embed = slowly  # type: ignore[assignment,method-assign]
     names = [f"tool_{number}" for number in range(60)]
     with caplog.at_level(logging.INFO, "mcpproxy.embedding"):
-        async with opened_desk(tmp_path, given(embedder), *names, clock=clock) as desk:
-            await desk.ranking()
+        async with opened_setup(tmp_path, given(embedder), *names, clock=clock) as setup:
+            await setup.ranking()
     lines = [record.getMessage() for record in caplog.records if record.name == "mcpproxy.embedding"]
     assert lines[-1] == "vectors of 'words:1' rank 60 tools"
     assert "60 tools embedded in" in lines[-2]

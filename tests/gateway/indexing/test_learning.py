@@ -169,7 +169,7 @@ def test_wordings_with_the_same_words_are_one_question() -> None:
     assert words_of("create an issue") != words_of("close an issue")
 
 
-class Desk:
+class LearningSetup:
     """Search and call path over the fake server alpha, with learning on."""
 
     def __init__(self, parts: Parts, lessons: Class) -> None:
@@ -200,36 +200,36 @@ class Desk:
 
 
 @pytest.fixture
-async def desk(parts: Parts, lessons: Class) -> Desk:
+async def setup(parts: Parts, lessons: Class) -> LearningSetup:
     await parts.sync("alpha", [definition("paint", "Paint a wall."), definition("measure", "Measure a wall.")])
-    return Desk(parts, lessons)
+    return LearningSetup(parts, lessons)
 
 
-async def test_a_successful_call_after_a_search_is_learned(desk: Desk, lessons: Class) -> None:
+async def test_a_successful_call_after_a_search_is_learned(setup: LearningSetup, lessons: Class) -> None:
     """By either name of the tool."""
-    await desk.search("wall")
-    await desk.call("alpha:paint")
-    await desk.call("alpha__measure")
+    await setup.search("wall")
+    await setup.call("alpha:paint")
+    await setup.call("alpha__measure")
     assert lessons.learned == [("alpha:paint", "wall"), ("alpha:measure", "wall")]
 
 
-async def test_a_refused_or_failed_call_is_not_learned(desk: Desk, lessons: Class) -> None:
+async def test_a_refused_or_failed_call_is_not_learned(setup: LearningSetup, lessons: Class) -> None:
     """A gate, a server that fails, an answer that says `isError`; what was found stays to be called."""
-    await desk.search("wall")
+    await setup.search("wall")
     with pytest.raises(ProxyError):
-        await desk.call("alpha:paint", variant="read")
+        await setup.call("alpha:paint", variant="read")
     with pytest.raises(ProxyError):
-        await desk.call("alpha:paint", digest="sha256:0000000000000000")
+        await setup.call("alpha:paint", digest="sha256:0000000000000000")
     for answer in (UpstreamError("gone"), b'{"content":[],"isError":true}'):
-        desk.alpha.answer = answer
+        setup.alpha.answer = answer
         if isinstance(answer, bytes):
-            await desk.call("alpha:paint")
+            await setup.call("alpha:paint")
         else:
             with pytest.raises(UpstreamError):
-                await desk.call("alpha:paint")
+                await setup.call("alpha:paint")
     assert lessons.learned == []
-    desk.alpha.answer = b'{"content":[]}'
-    await desk.call("alpha:paint")
+    setup.alpha.answer = b'{"content":[]}'
+    await setup.call("alpha:paint")
     assert lessons.learned == [("alpha:paint", "wall")]
 
 
@@ -237,23 +237,25 @@ async def test_a_refused_or_failed_call_is_not_learned(desk: Desk, lessons: Clas
     ("query", "more"), [("alpha:paint", ()), ("alpha__paint", ()), ("paint", ()), ("wall", ("measure a wall",))]
 )
 async def test_nothing_is_learned_from_names_and_from_several_queries_at_once(
-    desk: Desk, lessons: Class, query: str, more: tuple[str, ...]
+    setup: LearningSetup, lessons: Class, query: str, more: tuple[str, ...]
 ) -> None:
     """A name is found without help, and of several queries it is not known which one led to the tool."""
-    await desk.search(query, more_queries=more)
-    await desk.call("alpha:paint")
+    await setup.search(query, more_queries=more)
+    await setup.call("alpha:paint")
     assert lessons.learned == []
 
 
-async def test_a_tool_that_was_found_but_not_sent_teaches_nothing(desk: Desk, lessons: Class, parts: Parts) -> None:
+async def test_a_tool_that_was_found_but_not_sent_teaches_nothing(
+    setup: LearningSetup, lessons: Class, parts: Parts
+) -> None:
     """Only the tools in the answer count: what did not fit into it was not chosen from it."""
     tools = [definition(f"wall_{number}", "Wall. " + "x" * 1_500) for number in range(6)]
     await parts.sync("alpha", tools)
-    answer = await desk.retrieval.retrieve(Question("wall", 6, detail="full", session="s1"))
+    answer = await setup.retrieval.retrieve(Question("wall", 6, detail="full", session="s1"))
     unsent = {f"alpha:wall_{number}" for number in range(6)} - {tool["name"] for tool in answer["tools"]}
     assert unsent
     for name in unsent:
-        await desk.call(name)
+        await setup.call(name)
     assert lessons.learned == []
 
 

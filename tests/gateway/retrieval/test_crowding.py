@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from gateway_fakes import FakeUpstream, Parts, config, definition, opened_parts
-from test_retrieval import Library
+from test_retrieval import RetrievalSetup
 
 from smart_mcp_proxy.gateway.engines import vector_engine
 from smart_mcp_proxy.search.embedders import open_embedder
@@ -83,10 +83,10 @@ async def check(parts: Parts, embedder: Embedder | None, target: str, query: str
         vectors, documents = VectorIndex(embedder.dimension), parts.index.documents
         vectors.update(list(documents), embedder.embed([text_of(each) for each in documents.values()]), ())
         parts.index.use(vector_engine(Settings(embedder="HYBRID"), embedder, vectors))
-    library = Library(parts)
-    library.servers = [FakeUpstream(name) for name in (*HONEST, "flood")]
+    setup = RetrievalSetup(parts)
+    setup.servers = [FakeUpstream(name) for name in (*HONEST, "flood")]
     for limit in (5, 15):
-        answer = await library.ask(query, limit)
+        answer = await setup.ask(query, limit)
         servers = [tool["server"] for tool in answer["tools"]]
         assert target in [tool["name"] for tool in answer["tools"]][:5], (query, limit)
         assert 0 < servers.count("flood") <= 5, (query, limit)

@@ -58,7 +58,7 @@ class IndexFacts:
         return self.age
 
 
-class Library:
+class RetrievalSetup:
     """A retrieval over the wall tools of alpha."""
 
     def __init__(self, parts: Parts, degraded: tuple[str, ...] = ()) -> None:
@@ -85,18 +85,18 @@ class Library:
 
 
 @pytest.fixture
-async def library(parts: Parts) -> Library:
+async def setup(parts: Parts) -> RetrievalSetup:
     await parts.sync("alpha", TOOLS)
-    return Library(parts)
+    return RetrievalSetup(parts)
 
 
 def names(answer: dict[str, Any]) -> list[str]:
     return [tool["name"] for tool in answer["tools"]]
 
 
-async def test_an_answer_has_every_member_of_the_contract(library: Library) -> None:
+async def test_an_answer_has_every_member_of_the_contract(setup: RetrievalSetup) -> None:
     """Lists are lists when they are empty, too."""
-    answer = await library.ask("paint a wall", limit=1)
+    answer = await setup.ask("paint a wall", limit=1)
     assert set(answer) == {
         "query", "total", "tools", "near_misses", "newly_registered", "evicted", "pool", "toolset", "generation",
         "index_age_s", "not_covered", "degraded", "hint", "tokens",
@@ -105,10 +105,10 @@ async def test_an_answer_has_every_member_of_the_contract(library: Library) -> N
     for name in ("near_misses", "not_covered", "degraded", "newly_registered", "evicted"):
         assert answer[name] == []
     assert answer["pool"] is answer["toolset"] is None
-    assert answer["generation"] == library.parts.catalog.snapshot.generation
+    assert answer["generation"] == setup.parts.catalog.snapshot.generation
     assert answer["index_age_s"] == 2.3
     (tool,) = answer["tools"]
-    record = library.parts.visible.find("alpha:paint_wall")
+    record = setup.parts.visible.find("alpha:paint_wall")
     assert record is not None
     assert tool.pop("score") == pytest.approx(1, abs=1)
     assert tool == {
@@ -124,132 +124,132 @@ async def test_an_answer_has_every_member_of_the_contract(library: Library) -> N
     }
 
 
-async def test_full_detail_is_the_whole_definition(library: Library, parts: Parts) -> None:
+async def test_full_detail_is_the_whole_definition(setup: RetrievalSetup, parts: Parts) -> None:
     """Title and output schema where there are some."""
     output = {"type": "array"}
     await parts.sync("beta", [definition("mix", "Mix colours.", title="Mixer", outputSchema=output, hints=READ)])
-    (tool,) = (await library.ask("beta:mix", limit=1, detail="full"))["tools"]
+    (tool,) = (await setup.ask("beta:mix", limit=1, detail="full"))["tools"]
     assert (tool["title"], tool["output_schema"], tool["description"]) == ("Mixer", output, "Mix colours.")
     assert (tool["call_with"], tool["annotations"]) == ("call_tool_read", READ)
-    (tool,) = (await library.ask("alpha:paint_wall", limit=1, detail="full"))["tools"]
+    (tool,) = (await setup.ask("alpha:paint_wall", limit=1, detail="full"))["tools"]
     assert tool["input_schema"] == TOOLS[0]["inputSchema"]
     assert "title" not in tool
     assert "output_schema" not in tool
 
 
 @pytest.mark.parametrize("query", ["", "  ", "\n\t"])
-async def test_a_question_without_words_is_an_error(library: Library, query: str) -> None:
+async def test_a_question_without_words_is_an_error(setup: RetrievalSetup, query: str) -> None:
     """It says what to write instead."""
     with pytest.raises(RequestError, match="query is empty"):
-        await library.ask(query)
+        await setup.ask(query)
 
 
 @pytest.mark.parametrize("limit", [0, -1, 51, 1000])
-async def test_a_limit_out_of_range_is_an_error(library: Library, limit: int) -> None:
+async def test_a_limit_out_of_range_is_an_error(setup: RetrievalSetup, limit: int) -> None:
     """Never a clamp."""
     with pytest.raises(RequestError, match=f"limit is {limit}"):
-        await library.ask(limit=limit)
+        await setup.ask(limit=limit)
 
 
-async def test_the_limit_holds_for_all_queries_together(library: Library) -> None:
+async def test_the_limit_holds_for_all_queries_together(setup: RetrievalSetup) -> None:
     """Not for each of them; more than four further ones are an error."""
-    answer = await library.ask("paint", limit=2, more_queries=("measure", "demolish"))
+    answer = await setup.ask("paint", limit=2, more_queries=("measure", "demolish"))
     assert len(answer["tools"]) == 2
-    answer = await library.ask("paint", limit=3, more_queries=("measure", "demolish"))
+    answer = await setup.ask("paint", limit=3, more_queries=("measure", "demolish"))
     assert set(names(answer)) == {"alpha:paint_wall", "alpha:measure_wall", "alpha:demolish_wall"}
     with pytest.raises(RequestError, match="more_queries has 5 entries"):
-        await library.ask(more_queries=("a", "b", "c", "d", "e"))
+        await setup.ask(more_queries=("a", "b", "c", "d", "e"))
 
 
 @pytest.mark.parametrize("blank", ["", " \n"])
-async def test_a_further_query_without_words_is_an_error(library: Library, blank: str) -> None:
+async def test_a_further_query_without_words_is_an_error(setup: RetrievalSetup, blank: str) -> None:
     """As the query itself is."""
     with pytest.raises(RequestError, match="more_queries has an empty entry") as caught:
-        await library.ask("paint", more_queries=("measure", blank))
+        await setup.ask("paint", more_queries=("measure", blank))
     assert "Leave it out" in caught.value.hint
 
 
-async def test_a_query_that_nothing_fits_is_named_beside_those_that_something_fits(library: Library) -> None:
+async def test_a_query_that_nothing_fits_is_named_beside_those_that_something_fits(setup: RetrievalSetup) -> None:
     """Whichever of them it is; where nothing fits any, one sentence says so."""
     for query, further in (("xyzzy", "paint wall"), ("paint wall", "xyzzy")):
-        answer = await library.ask(query, more_queries=(further,))
+        answer = await setup.ask(query, more_queries=(further,))
         assert names(answer)[0] == "alpha:paint_wall"
         assert "Nothing fits 'xyzzy'." in answer["hint"]
-    assert "Nothing fits" not in (await library.ask("paint", more_queries=("measure wall",)))["hint"]
-    hint = (await library.ask("xyzzy", more_queries=("plugh",)))["hint"]
+    assert "Nothing fits" not in (await setup.ask("paint", more_queries=("measure wall",)))["hint"]
+    hint = (await setup.ask("xyzzy", more_queries=("plugh",)))["hint"]
     assert hint.startswith("Nothing fits. ")
     assert "xyzzy" not in hint
 
 
-async def test_of_a_long_query_the_answer_repeats_the_beginning_and_says_what_was_read(library: Library) -> None:
+async def test_of_a_long_query_the_answer_repeats_the_beginning_and_says_what_was_read(setup: RetrievalSetup) -> None:
     """A query of 100,000 characters costs the answer as little as a short one."""
     long = "paint wall " + "x" * 100_000
-    answer = await library.ask(long)
+    answer = await setup.ask(long)
     assert answer["query"] == long[:500] + "..."
     assert names(answer)[0] == "alpha:paint_wall"
     assert "Only the first 4,000 of 100,011 characters of the query were read." in answer["hint"]
     assert len(msgspec.json.encode(answer)) < 4 * COMPACT_CAP_TOKENS
-    answer = await library.ask("paint", more_queries=("measure wall " + "y" * 5_000,))
+    answer = await setup.ask("paint", more_queries=("measure wall " + "y" * 5_000,))
     assert "Only the first 4,000 of 5,013 characters" in answer["hint"]
     long = "paint wall".ljust(4_000, "x")
-    assert "were read" not in (await library.ask(long))["hint"]
+    assert "were read" not in (await setup.ask(long))["hint"]
 
 
-async def test_filters_narrow_what_is_found_and_counted(library: Library, parts: Parts) -> None:
+async def test_filters_narrow_what_is_found_and_counted(setup: RetrievalSetup, parts: Parts) -> None:
     """By server, by read-only mark, and both."""
     await parts.sync("beta", [definition("draw_wall", "Draw a wall.", hints=READ)])
-    answer = await library.ask("wall", servers=("beta",))
+    answer = await setup.ask("wall", servers=("beta",))
     assert (names(answer), answer["total"]) == (["beta:draw_wall"], 1)
-    answer = await library.ask("wall", read_only=True)
+    answer = await setup.ask("wall", read_only=True)
     assert (set(names(answer)), answer["total"]) == ({"alpha:measure_wall", "beta:draw_wall"}, 2)
-    answer = await library.ask("wall", read_only=True, servers=("alpha",))
+    answer = await setup.ask("wall", read_only=True, servers=("alpha",))
     assert (names(answer), answer["total"]) == (["alpha:measure_wall"], 1)
 
 
-async def test_an_unknown_server_is_an_error_with_close_names(library: Library) -> None:
+async def test_an_unknown_server_is_an_error_with_close_names(setup: RetrievalSetup) -> None:
     """Not an empty answer, which would say that nothing fits."""
     with pytest.raises(ServerNotFoundError) as caught:
-        await library.ask(servers=("alpah",))
+        await setup.ask(servers=("alpah",))
     assert "alpha" in caught.value.hint
 
 
-async def test_a_tool_that_is_hidden_meanwhile_is_not_shown(library: Library, parts: Parts) -> None:
+async def test_a_tool_that_is_hidden_meanwhile_is_not_shown(setup: RetrievalSetup, parts: Parts) -> None:
     """Even while the index still has it."""
     parts.visible.reconfigure({"alpha": config("alpha", tools=ToolFilter(exclude=("paint_*",)))})
-    answer = await library.ask("paint wall colour", limit=5)
+    answer = await setup.ask("paint wall colour", limit=5)
     assert "alpha:paint_wall" not in names(answer)
     assert "alpha:paint_wall" not in json.dumps(answer)
 
 
 async def test_a_server_that_is_listed_during_the_search_is_not_covered(
-    library: Library, monkeypatch: pytest.MonkeyPatch
+    setup: RetrievalSetup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its tools were not searched; at the next search they are."""
-    library.facts.fresh = {"alpha"}
-    search = library.parts.index.search
+    setup.facts.fresh = {"alpha"}
+    search = setup.parts.index.search
 
     def listed_meanwhile(*args: Any, **kwargs: Any) -> Any:
         found = search(*args, **kwargs)
-        library.facts.fresh.add("beta")
+        setup.facts.fresh.add("beta")
         return found
 
-    monkeypatch.setattr(library.parts.index, "search", listed_meanwhile)
-    assert (await library.ask())["not_covered"] == [{"server": "beta", "state": "unlisted"}]
-    assert (await library.ask())["not_covered"] == []
+    monkeypatch.setattr(setup.parts.index, "search", listed_meanwhile)
+    assert (await setup.ask())["not_covered"] == [{"server": "beta", "state": "unlisted"}]
+    assert (await setup.ask())["not_covered"] == []
 
 
-async def test_servers_not_covered_are_named_in_order(library: Library) -> None:
+async def test_servers_not_covered_are_named_in_order(setup: RetrievalSetup) -> None:
     """With their state; ready but not listed yet is `unlisted`, a disabled one is not missed, of others nothing."""
-    library.servers = [FakeUpstream(name) for name in ("zeta", "beta", "eta", "alpha", "delta", "gamma")]
-    for server, state in zip(library.servers, list(ServerState), strict=False):
+    setup.servers = [FakeUpstream(name) for name in ("zeta", "beta", "eta", "alpha", "delta", "gamma")]
+    for server, state in zip(setup.servers, list(ServerState), strict=False):
         server.move(state)
-    assert [status.state.value for status in library.statuses()] == [
+    assert [status.state.value for status in setup.statuses()] == [
         "disconnected", "connecting", "authenticating", "ready", "error", "needs_env",
     ]  # fmt: skip
-    library.servers += [FakeUpstream("theta"), FakeUpstream("off")]
-    library.servers[-1].move(ServerState.DISABLED)
-    library.parts.visible.reconfigure({server.status.name: config(server.status.name) for server in library.servers})
-    assert (await library.ask())["not_covered"] == [
+    setup.servers += [FakeUpstream("theta"), FakeUpstream("off")]
+    setup.servers[-1].move(ServerState.DISABLED)
+    setup.parts.visible.reconfigure({server.status.name: config(server.status.name) for server in setup.servers})
+    assert (await setup.ask())["not_covered"] == [
         {"server": "beta", "state": "connecting"},
         {"server": "delta", "state": "error"},
         {"server": "eta", "state": "authenticating"},
@@ -270,49 +270,49 @@ async def test_servers_not_covered_are_named_in_order(library: Library) -> None:
     ],
 )
 async def test_a_server_that_is_asked_for_by_name_is_said_to_be_out_of_use(
-    library: Library, state: ServerState, words: str
+    setup: RetrievalSetup, state: ServerState, words: str
 ) -> None:
     """In not_covered with its state, and in a sentence; who asks for others is not bothered with it."""
-    library.servers[0].move(state)
-    answer = await library.ask(servers=("beta",))
+    setup.servers[0].move(state)
+    answer = await setup.ask(servers=("beta",))
     assert answer["not_covered"] == [{"server": "beta", "state": state.value}]
     assert words in answer["hint"]
-    assert words not in (await library.ask(servers=("alpha",)))["hint"]
-    assert words not in (await library.ask())["hint"]
+    assert words not in (await setup.ask(servers=("alpha",)))["hint"]
+    assert words not in (await setup.ask())["hint"]
 
 
 async def test_what_is_degraded_is_said_with_every_answer(parts: Parts) -> None:
     """The settings' reasons, and the index while it is loading."""
     await parts.sync("alpha", TOOLS)
-    library = Library(parts, degraded=("no embedder",))
-    library.retrieval.loading_s = 0
-    assert (await library.ask())["degraded"] == ["no embedder"]
-    library.facts.loaded.clear()
-    assert (await library.ask())["degraded"] == ["no embedder", "the stored index is still loading"]
+    setup = RetrievalSetup(parts, degraded=("no embedder",))
+    setup.retrieval.loading_s = 0
+    assert (await setup.ask())["degraded"] == ["no embedder"]
+    setup.facts.loaded.clear()
+    assert (await setup.ask())["degraded"] == ["no embedder", "the stored index is still loading"]
 
 
-async def test_a_search_waits_for_the_index_that_is_being_loaded(library: Library) -> None:
+async def test_a_search_waits_for_the_index_that_is_being_loaded(setup: RetrievalSetup) -> None:
     """An answer from an empty index would tell the agent that nothing fits."""
-    library.facts.loaded.clear()
+    setup.facts.loaded.clear()
     with anyio.fail_after(20):
         async with asyncio.TaskGroup() as group:
-            asking = group.create_task(library.ask())
+            asking = group.create_task(setup.ask())
             await anyio.wait_all_tasks_blocked()
             assert not asking.done()
-            library.facts.loaded.set()
+            setup.facts.loaded.set()
     answer = asking.result()
     assert (answer["total"], answer["degraded"]) == (3, [])
 
 
-async def test_before_the_first_listing_there_is_no_age(library: Library) -> None:
+async def test_before_the_first_listing_there_is_no_age(setup: RetrievalSetup) -> None:
     """Null, not zero."""
-    library.facts.age = None
-    assert (await library.ask())["index_age_s"] is None
+    setup.facts.age = None
+    assert (await setup.ask())["index_age_s"] is None
 
 
-async def test_tokens_are_estimated_from_bytes(library: Library, parts: Parts) -> None:
+async def test_tokens_are_estimated_from_bytes(setup: RetrievalSetup, parts: Parts) -> None:
     """UTF-8 bytes of compact JSON, four to a token: the catalog's and this answer's, and it says that it guesses."""
-    answer = await library.ask()
+    answer = await setup.ask()
     size_bytes = sum(len(record.raw) for record in parts.visible.records())
     tokens = answer.pop("tokens")
     assert tokens["catalog"] == estimate_tokens(size_bytes) == size_bytes // 4 > 0
@@ -320,15 +320,15 @@ async def test_tokens_are_estimated_from_bytes(library: Library, parts: Parts) -
     assert tokens["is_estimate"] is True
 
 
-async def test_catalog_tokens_follow_catalog_and_configuration(library: Library, parts: Parts) -> None:
+async def test_catalog_tokens_follow_catalog_and_configuration(setup: RetrievalSetup, parts: Parts) -> None:
     """Hidden tools cost nothing, so nothing is spared by hiding them."""
-    before = library.retrieval.catalog_tokens()
+    before = setup.retrieval.catalog_tokens()
     await parts.sync("beta", [definition("more", "x" * 4000)])
-    assert library.retrieval.catalog_tokens() > before + 900
+    assert setup.retrieval.catalog_tokens() > before + 900
     parts.visible.reconfigure({"alpha": config("alpha")})
-    assert library.retrieval.catalog_tokens() == before
+    assert setup.retrieval.catalog_tokens() == before
     parts.visible.reconfigure({})
-    assert library.retrieval.catalog_tokens() == 0
+    assert setup.retrieval.catalog_tokens() == 0
 
 
 async def test_a_full_answer_stops_at_its_cap_but_shows_the_first(parts: Parts) -> None:
@@ -337,7 +337,7 @@ async def test_a_full_answer_stops_at_its_cap_but_shows_the_first(parts: Parts) 
         schema = {"type": "object", "properties": {f"p{'x' * size}": {"type": "string"}}}
         lifts = [definition(f"lift_{what}", f"Lift {what}.", inputSchema=schema) for what in ("box", "car", "pen")]
         await parts.sync("alpha", lifts)
-        answer = await Library(parts).ask("lift", limit=3, detail="full")
+        answer = await RetrievalSetup(parts).ask("lift", limit=3, detail="full")
         assert len(answer["tools"]) == shown
         assert ("More tools fit than could be sent" in answer["hint"]) == (shown == 1)
 
@@ -347,60 +347,60 @@ async def test_a_compact_answer_stops_at_its_cap(parts: Parts) -> None:
     schema = {"type": "object", "properties": {f"p{'x' * 5000}": {"type": "string"}}}
     words = ("box", "car", "pen", "cup", "sofa", "lamp", "desk", "bike", "book", "door")
     await parts.sync("alpha", [definition(f"lift_{word}", f"Lift the {word}.", inputSchema=schema) for word in words])
-    answer = await Library(parts).ask("lift", limit=10, servers=("alpha",))
+    answer = await RetrievalSetup(parts).ask("lift", limit=10, servers=("alpha",))
     assert 1 < len(answer["tools"]) < len(words)
     assert answer["tokens"]["sent"] < COMPACT_CAP_TOKENS + 500
     assert "More tools fit than could be sent" in answer["hint"]
 
 
-async def test_stale_tools_are_marked_and_explained(library: Library) -> None:
+async def test_stale_tools_are_marked_and_explained(setup: RetrievalSetup) -> None:
     """They come from the last session."""
-    library.facts.fresh.remove("alpha")
-    answer = await library.ask()
+    setup.facts.fresh.remove("alpha")
+    answer = await setup.ask()
     assert answer["tools"]
     assert all(tool["stale"] for tool in answer["tools"])
     assert "Stale tools" in answer["hint"]
-    library.facts.fresh.add("alpha")
-    answer = await library.ask()
+    setup.facts.fresh.add("alpha")
+    answer = await setup.ask()
     assert not any(tool["stale"] for tool in answer["tools"])
     assert "Stale" not in answer["hint"]
 
 
-async def test_a_tool_whose_definition_changed_is_described_anew(library: Library, parts: Parts) -> None:
+async def test_a_tool_whose_definition_changed_is_described_anew(setup: RetrievalSetup, parts: Parts) -> None:
     """What an answer says of a tool is remembered for as long as the tool stays as it is, whoever changed an answer."""
-    before = (await library.ask("paint wall", limit=1))["tools"][0]
+    before = (await setup.ask("paint wall", limit=1))["tools"][0]
     before["description"] = "Scribbled over."
-    again = (await library.ask("paint wall", limit=1))["tools"][0]
+    again = (await setup.ask("paint wall", limit=1))["tools"][0]
     assert again["description"] == "Paint a wall in a colour."
     painted = definition("paint_wall", "Paint a wall with a brush. Slowly.", hints=READ)
     await parts.sync("alpha", [painted, *TOOLS[1:]])
-    after = (await library.ask("paint wall", limit=1))["tools"][0]
+    after = (await setup.ask("paint wall", limit=1))["tools"][0]
     assert (after["description"], after["call_with"]) == ("Paint a wall with a brush.", "call_tool_read")
     assert after["digest"] != again["digest"]
 
 
-async def test_the_hint_says_what_to_do_next(library: Library, parts: Parts) -> None:
+async def test_the_hint_says_what_to_do_next(setup: RetrievalSetup, parts: Parts) -> None:
     """One for each way an answer can be."""
-    assert "describe_tool has the full schema" in (await library.ask())["hint"]
-    assert "describe_tool" not in (await library.ask(detail="full"))["hint"]
-    answer = await library.ask("xylophone tuning")
+    assert "describe_tool has the full schema" in (await setup.ask())["hint"]
+    assert "describe_tool" not in (await setup.ask(detail="full"))["hint"]
+    answer = await setup.ask("xylophone tuning")
     assert answer["tools"] == []
     assert answer["hint"].startswith("Nothing fits.")
-    answer = await library.ask(servers=("beta",))
+    answer = await setup.ask(servers=("beta",))
     assert (answer["total"], answer["hint"]) == (0, "No tools match these filters.")
-    library.servers[0].move(ServerState.ERROR)
-    answer = await library.ask(servers=("beta",))
+    setup.servers[0].move(ServerState.ERROR)
+    answer = await setup.ask(servers=("beta",))
     assert answer["hint"].startswith(
         "No tools match these filters. not_covered names servers whose tools may be missing. Server 'beta' has failed"
     )
-    library.servers[0].move(ServerState.READY)
+    setup.servers[0].move(ServerState.READY)
     await parts.sync("alpha", [])
-    library.servers[0].move(ServerState.CONNECTING)
-    answer = await library.ask()
+    setup.servers[0].move(ServerState.CONNECTING)
+    answer = await setup.ask()
     assert answer["total"] == 0
     assert answer["hint"].startswith("No tools are known yet. Some servers are still connecting")
-    library.servers[0].move(ServerState.READY)
-    assert (await library.ask())["hint"] == "No server offers any tools."
+    setup.servers[0].move(ServerState.READY)
+    assert (await setup.ask())["hint"] == "No server offers any tools."
 
 
 async def test_at_most_three_near_misses_are_named_where_nothing_fits(parts: Parts) -> None:
@@ -409,22 +409,22 @@ async def test_at_most_three_near_misses_are_named_where_nothing_fits(parts: Par
     fillers = [definition(f"task_{number}", f"Do task number {number}.") for number in range(400)]
     kettles = [definition(f"{word}_can", f"Heat water, the {word} way.") for word in words]
     await parts.sync("alpha", fillers + kettles)
-    answer = await Library(parts).ask("water entanglement telescope grant quantum review")
+    answer = await RetrievalSetup(parts).ask("water entanglement telescope grant quantum review")
     assert answer["tools"] == []
     assert [set(miss) for miss in answer["near_misses"]] == [{"name", "score"}] * 3
     assert all(miss["name"].endswith("_can") and 0 < miss["score"] < 1 for miss in answer["near_misses"])
 
 
-async def test_reasons_are_given_when_they_are_asked_for(library: Library) -> None:
+async def test_reasons_are_given_when_they_are_asked_for(setup: RetrievalSetup) -> None:
     """For people; an agent would only pay for them."""
-    assert all("why" not in tool for tool in (await library.ask())["tools"])
-    assert all(tool["why"] for tool in (await library.ask(explain=True))["tools"])
+    assert all("why" not in tool for tool in (await setup.ask())["tools"])
+    assert all(tool["why"] for tool in (await setup.ask(explain=True))["tools"])
 
 
 async def test_tools_that_say_the_same_are_named_behind_the_one_that_is_sent(parts: Parts) -> None:
     """The agent learns of them without paying for their definitions; ten at most."""
     await parts.sync("alpha", [definition(f"boil_water_{number}", "Boil water.") for number in range(20)])
-    [tool] = (await Library(parts).ask("boil water"))["tools"]
+    [tool] = (await RetrievalSetup(parts).ask("boil water"))["tools"]
     assert (tool["name"], tool["clones"][0], len(tool["clones"])) == ("alpha:boil_water_0", "alpha:boil_water_1", 10)
 
 
@@ -432,29 +432,29 @@ async def test_what_was_left_out_is_named_with_the_reason_when_it_is_asked_for(p
     """For people; an agent would only pay for it."""
     words = ("box", "car", "pen", "cup", "sofa", "lamp", "desk", "bike")
     await parts.sync("alpha", [definition(f"lift_{word}", f"Lift the {word}.") for word in words])
-    library = Library(parts)
-    assert "left_out" not in await library.ask("lift", limit=2)
-    left_out = (await library.ask("lift", limit=2, explain=True))["left_out"]
+    setup = RetrievalSetup(parts)
+    assert "left_out" not in await setup.ask("lift", limit=2)
+    left_out = (await setup.ask("lift", limit=2, explain=True))["left_out"]
     assert {row["reason"] for row in left_out} == {"beyond the limit"}
     assert {row["name"] for row in left_out} < {f"alpha:lift_{word}" for word in words}
 
 
-async def test_reasons_do_not_count_as_sent(library: Library) -> None:
+async def test_reasons_do_not_count_as_sent(setup: RetrievalSetup) -> None:
     """The tokens are those of the answer that an agent gets."""
-    assert (await library.ask(explain=True))["tokens"] == (await library.ask())["tokens"]
+    assert (await setup.ask(explain=True))["tokens"] == (await setup.ask())["tokens"]
 
 
-async def test_a_search_is_written_down(library: Library, parts: Parts) -> None:
+async def test_a_search_is_written_down(setup: RetrievalSetup, parts: Parts) -> None:
     """Query, what was found, and whether anything was."""
-    await library.ask("alpha:paint_wall", limit=1, principal="ann")
-    await library.ask("xylophone " * 200)
+    await setup.ask("alpha:paint_wall", limit=1, principal="ann")
+    await setup.ask("xylophone " * 200)
     found, empty = parts.notebook.lines
     assert (found.kind, found.principal, found.subject, found.outcome) == ("search", "ann", "alpha:paint_wall", "ok")
     assert found.detail == {"tools": ["alpha:paint_wall"]}
     assert (empty.outcome, len(empty.subject)) == ("empty", 500)
 
 
-class Shelf:
+class RecordingRegistry:
     """A registry that keeps what it is given."""
 
     def __init__(self) -> None:
@@ -475,12 +475,12 @@ class Shelf:
     ],
 )
 async def test_tools_that_are_now_in_the_callers_list_are_named_in_the_hint(
-    library: Library, new: tuple[str, ...], words: str
+    setup: RetrievalSetup, new: tuple[str, ...], words: str
 ) -> None:
     """An agent need not guess that they can be called like any other."""
-    shelf = Shelf()
-    shelf.new = new
-    hint = (await library.ask(registry=shelf))["hint"]
+    recording = RecordingRegistry()
+    recording.new = new
+    hint = (await setup.ask(registry=recording))["hint"]
     assert words in hint and ("your own list" in hint) == bool(new)
 
     def note_called(self, record: ToolRecord) -> None:
@@ -491,7 +491,7 @@ async def test_what_the_answer_has_no_room_for_is_not_registered(parts: Parts) -
     """A toolset serves exactly the tools of its answer, and nothing enters a list that was not told of."""
     schema = {"type": "object", "properties": {f"part_{number}" * 20: {"type": "string"} for number in range(40)}}
     await parts.sync("alpha", [definition(f"paint_{number}", "Paint it.", inputSchema=schema) for number in range(9)])
-    library, shelf = Library(parts), Shelf()
-    answer = await library.ask("paint", 9, detail="full", registry=shelf)
+    setup, recording = RetrievalSetup(parts), RecordingRegistry()
+    answer = await setup.ask("paint", 9, detail="full", registry=recording)
     assert 0 < len(answer["tools"]) < 9
-    assert shelf.given == names(answer)
+    assert recording.given == names(answer)

@@ -44,7 +44,7 @@ class Ticker:
         await self._event.wait()
 
 
-class Stage:
+class PassthroughSetup:
     """The fake server alpha, passed through."""
 
     def __init__(self, parts: Parts) -> None:
@@ -65,108 +65,110 @@ class Stage:
 
 
 @pytest.fixture
-def stage(parts: Parts) -> Stage:
-    return Stage(parts)
+def setup(parts: Parts) -> PassthroughSetup:
+    return PassthroughSetup(parts)
 
 
-async def test_definitions_are_the_servers_own_objects(stage: Stage) -> None:
+async def test_definitions_are_the_servers_own_objects(setup: PassthroughSetup) -> None:
     """Unknown members included; of other servers nothing, and nothing of the gateway's."""
     whole = definition("a", odd=[1], _meta={"k": None}, outputSchema={"type": "object"})
-    await stage.parts.sync("beta", [definition("foreign")])
-    await stage.change(whole, definition("b"))
-    assert stage.offer.definitions("modern") == stage.offer.definitions("handshake") == [whole, definition("b")]
-    assert [stage.offer.has(name) for name in ("a", "b", "foreign", "alpha:a", "retrieve_tools")] == [1, 1, 0, 0, 0]
-    assert stage.offer.input_schema("a") == {"type": "object"}
-    assert stage.offer.input_schema("foreign") is None
+    await setup.parts.sync("beta", [definition("foreign")])
+    await setup.change(whole, definition("b"))
+    assert setup.offer.definitions("modern") == setup.offer.definitions("handshake") == [whole, definition("b")]
+    assert [setup.offer.has(name) for name in ("a", "b", "foreign", "alpha:a", "retrieve_tools")] == [1, 1, 0, 0, 0]
+    assert setup.offer.input_schema("a") == {"type": "object"}
+    assert setup.offer.input_schema("foreign") is None
 
 
 @pytest.mark.parametrize("schema", [{"type": "array"}, {"anyOf": [{"type": "object"}]}, True, None, {}])
-async def test_an_output_schema_that_is_no_object_stays_out_of_the_older_list(stage: Stage, schema: Any) -> None:
+async def test_an_output_schema_that_is_no_object_stays_out_of_the_older_list(
+    setup: PassthroughSetup, schema: Any
+) -> None:
     """Clients of that era refuse the whole list for it; the modern list keeps it."""
-    await stage.change(definition("a", outputSchema=schema))
-    assert stage.offer.definitions("handshake") == [definition("a")]
-    assert stage.offer.definitions("modern") == [definition("a", outputSchema=schema)]
+    await setup.change(definition("a", outputSchema=schema))
+    assert setup.offer.definitions("handshake") == [definition("a")]
+    assert setup.offer.definitions("modern") == [definition("a", outputSchema=schema)]
 
 
-async def test_the_configuration_still_says_what_is_shown(stage: Stage) -> None:
+async def test_the_configuration_still_says_what_is_shown(setup: PassthroughSetup) -> None:
     """A tool that it leaves out is neither listed nor known."""
-    await stage.change(definition("a"), definition("b"))
-    assert stage.offer.has("b")
+    await setup.change(definition("a"), definition("b"))
+    assert setup.offer.has("b")
     excluding = config("alpha", tools=ToolFilter(exclude=("b",)))
-    stage.parts.visible.reconfigure({"alpha": excluding})
-    assert [tool["name"] for tool in stage.offer.definitions("modern")] == ["a"]
-    assert not stage.offer.has("b")
+    setup.parts.visible.reconfigure({"alpha": excluding})
+    assert [tool["name"] for tool in setup.offer.definitions("modern")] == ["a"]
+    assert not setup.offer.has("b")
 
 
-async def test_arguments_go_to_the_server_as_they_are(stage: Stage) -> None:
+async def test_arguments_go_to_the_server_as_they_are(setup: PassthroughSetup) -> None:
     """It judges them itself; the call is written down like any other."""
-    await stage.change(definition("a", inputSchema=NEEDS_N))
-    assert (await stage.offer.call("a", {"n": "three"}, CALLER)).text == b'{"content":[]}'
+    await setup.change(definition("a", inputSchema=NEEDS_N))
+    assert (await setup.offer.call("a", {"n": "three"}, CALLER)).text == b'{"content":[]}'
     params = {"name": "a", "arguments": {"n": "three"}, "_meta": {"example.org/a": 1}}
-    assert stage.alpha.sent == [("tools/call", params)]
-    (line,) = stage.parts.notebook.lines
+    assert setup.alpha.sent == [("tools/call", params)]
+    (line,) = setup.parts.notebook.lines
     assert (line.subject, line.outcome, line.principal) == ("alpha:a", "ok", "ann")
 
 
 @pytest.mark.parametrize("data", [None, {"lamp": [3, None]}, "text"])
-async def test_a_json_rpc_error_of_the_server_stays_one(stage: Stage, data: Any) -> None:
+async def test_a_json_rpc_error_of_the_server_stays_one(setup: PassthroughSetup, data: Any) -> None:
     """With code, message and data."""
-    await stage.change(definition("a"))
-    stage.alpha.answer = rpc_error("alpha", "tools/call", -32021, "no", data)
+    await setup.change(definition("a"))
+    setup.alpha.answer = rpc_error("alpha", "tools/call", -32021, "no", data)
     with pytest.raises(MCPError) as caught:
-        await stage.offer.call("a", {}, CALLER)
+        await setup.offer.call("a", {}, CALLER)
     assert (caught.value.error.code, caught.value.error.message, caught.value.error.data) == (-32021, "no", data)
 
 
-async def test_a_server_that_cannot_be_reached_is_no_json_rpc_error(stage: Stage) -> None:
+async def test_a_server_that_cannot_be_reached_is_no_json_rpc_error(setup: PassthroughSetup) -> None:
     """That is the gateway's own answer, and tells whether the call may have run."""
-    await stage.change(definition("a"))
-    stage.alpha.answer = UpstreamError("Server 'alpha' is gone.", delivery="unknown")
+    await setup.change(definition("a"))
+    setup.alpha.answer = UpstreamError("Server 'alpha' is gone.", delivery="unknown")
     with pytest.raises(UpstreamError, match="gone"):
-        await stage.offer.call("a", {}, CALLER)
+        await setup.offer.call("a", {}, CALLER)
 
 
-async def test_tools_with_arguments_in_headers_are_known(stage: Stage) -> None:
+async def test_tools_with_arguments_in_headers_are_known(setup: PassthroughSetup) -> None:
     """The fast path leaves their calls to the SDK."""
-    await stage.change(definition("a", inputSchema=IN_HEADER), definition("b", inputSchema=NEEDS_N))
-    assert [stage.offer.demands_headers(name) for name in ("a", "b", "c")] == [True, False, False]
+    await setup.change(definition("a", inputSchema=IN_HEADER), definition("b", inputSchema=NEEDS_N))
+    assert [setup.offer.demands_headers(name) for name in ("a", "b", "c")] == [True, False, False]
 
 
-async def test_a_first_list_is_waited_for(stage: Stage) -> None:
+async def test_a_first_list_is_waited_for(setup: PassthroughSetup) -> None:
     """Until the server was listed, or has failed; what is stored is shown without waiting."""
-    stage.is_listed = False
+    setup.is_listed = False
     with anyio.fail_after(20):
-        waiting = asyncio.ensure_future(stage.offer.wait_listed())
-        await stage.ticker.waiting.wait()
+        waiting = asyncio.ensure_future(setup.offer.wait_listed())
+        await setup.ticker.waiting.wait()
         assert not waiting.done()
-        await stage.change(definition("a"))
+        await setup.change(definition("a"))
         await waiting
-        await stage.offer.wait_listed()
+        await setup.offer.wait_listed()
 
 
-async def test_a_server_without_tools_is_not_waited_for(stage: Stage) -> None:
+async def test_a_server_without_tools_is_not_waited_for(setup: PassthroughSetup) -> None:
     """An empty list is one too."""
     with anyio.fail_after(20):
-        await stage.offer.wait_listed()
-    assert stage.offer.definitions("modern") == []
+        await setup.offer.wait_listed()
+    assert setup.offer.definitions("modern") == []
 
 
-async def test_each_change_of_a_shown_list_is_told_once(stage: Stage) -> None:
+async def test_each_change_of_a_shown_list_is_told_once(setup: PassthroughSetup) -> None:
     """The first fill, before anybody saw a list, and news that change nothing are not."""
     told: list[str] = []
 
     async def tell() -> None:
         told.append("changed")
 
-    audience = Audience(stage.offer, tell, on_told=lambda: told.append("noted"))
-    await stage.change(definition("a"))
+    audience = Audience(setup.offer, tell, on_told=lambda: told.append("noted"))
+    await setup.change(definition("a"))
     await audience.refresh()
     assert told == []
     audience.note_shown()
     for count, tools in enumerate(([definition("a"), definition("b")], [definition("a", "Other words.")]), 1):
-        await stage.change(*tools)
+        await setup.change(*tools)
         await audience.refresh()
-        await stage.parts.sync("beta", [definition(f"foreign_{count}")])
+        await setup.parts.sync("beta", [definition(f"foreign_{count}")])
         await audience.refresh()
         assert told == ["noted", "changed"] * count
 

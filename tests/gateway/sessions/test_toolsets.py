@@ -37,12 +37,14 @@ async def parts(tmp_path: Path) -> AsyncIterator[Parts]:
         yield opened
 
 
-class Wall(HandClock):
+class WallClock(HandClock):
     """Seconds since the epoch."""
 
 
-def opened(parts: Parts, wall: Wall | None = None) -> Toolsets:
-    return Toolsets(parts.catalog, lambda profile, reach: parts.visible, NO_CALLS, parts.clock, wall or Wall())
+def opened(parts: Parts, wall_clock: WallClock | None = None) -> Toolsets:
+    return Toolsets(
+        parts.catalog, lambda profile, reach: parts.visible, NO_CALLS, parts.clock, wall_clock or WallClock()
+    )
 
 
 def tools(parts: Parts, *names: str) -> list[ToolRecord]:
@@ -142,16 +144,16 @@ async def test_a_toolset_is_its_principals_alone_for_an_hour(parts: Parts) -> No
 @pytest.mark.parametrize("jump_s", [DAY_S, -DAY_S])
 async def test_a_wall_clock_that_jumps_a_day_changes_nothing(parts: Parts, jump_s: float) -> None:
     """Where it was made; elsewhere it lives for an hour at most, whatever the clock says."""
-    wall = Wall()
-    toolsets = opened(parts, wall)
+    wall_clock = WallClock()
+    toolsets = opened(parts, wall_clock)
     handle = await made(toolsets, tools(parts, "one"))
-    wall.now_s += jump_s
+    wall_clock.now_s += jump_s
     await made(toolsets, tools(parts, "two"))
     parts.clock.now_s += HOUR_S / 2
     assert await listed(toolsets, handle) == ["alpha__one"]
     parts.clock.now_s += HOUR_S / 2
     assert not await toolsets.serves(handle)
-    elsewhere = opened(parts, wall)
+    elsewhere = opened(parts, wall_clock)
     if await elsewhere.serves(handle):
         parts.clock.now_s += HOUR_S
         assert not await elsewhere.serves(handle)

@@ -36,7 +36,7 @@ BROKEN = UpstreamError("It said no.", delivery="executed")
 LOST = UpstreamError("It went away.", delivery="unknown")
 
 
-class Library:
+class ContentSetup:
     """The server alpha, its shelves, and who asks for what is on them."""
 
     def __init__(self, catalog: Catalog, *, is_cleaned: bool = False) -> None:
@@ -80,34 +80,34 @@ class Library:
 
 
 @asynccontextmanager
-async def opened(directory: Path, **options: Any) -> AsyncIterator[Library]:
+async def opened(directory: Path, **options: Any) -> AsyncIterator[ContentSetup]:
     async with Catalog.open(directory, name_limit=60) as catalog:
-        library = Library(catalog, **options)
+        setup = ContentSetup(catalog, **options)
         try:
-            yield library
+            yield setup
         finally:
-            await library.sync.close()
+            await setup.sync.close()
 
 
 async def test_a_kind_that_cannot_be_listed_leaves_the_others(tmp_path: Path) -> None:
     """Whichever it is; its own last list stays."""
-    async with opened(tmp_path) as library:
-        await library.listed(prompts=[{"name": "greet"}], resources=[PLAN])
-        await library.listed(prompts=BROKEN, resources=[], templates=[ANY])
-        assert library.seen("prompts") == {"greet"}
-        assert library.seen("resources") == set()
-        assert not library.catalog.snapshot.withheld.keys() - {ToolKey("alpha:templates", ANY["uriTemplate"])}
+    async with opened(tmp_path) as setup:
+        await setup.listed(prompts=[{"name": "greet"}], resources=[PLAN])
+        await setup.listed(prompts=BROKEN, resources=[], templates=[ANY])
+        assert setup.seen("prompts") == {"greet"}
+        assert setup.seen("resources") == set()
+        assert not setup.catalog.snapshot.withheld.keys() - {ToolKey("alpha:templates", ANY["uriTemplate"])}
 
 
 async def test_a_first_list_that_fails_is_not_agreed_to_later(tmp_path: Path) -> None:
     """A server whose tools are known cannot choose a later day for what is trusted unseen."""
-    async with opened(tmp_path) as library:
-        await library.catalog.sync("alpha", [definition("look")])
-        await library.listed(prompts=[{"name": "greet"}], resources=BROKEN)
-        await library.listed(prompts=[{"name": "greet"}], resources=[PLAN])
-        assert library.seen("prompts") == {"greet"}
-        assert library.seen("resources") == set()
-        assert ToolKey("alpha:resources", PLAN["uri"]) in library.catalog.snapshot.withheld
+    async with opened(tmp_path) as setup:
+        await setup.catalog.sync("alpha", [definition("look")])
+        await setup.listed(prompts=[{"name": "greet"}], resources=BROKEN)
+        await setup.listed(prompts=[{"name": "greet"}], resources=[PLAN])
+        assert setup.seen("prompts") == {"greet"}
+        assert setup.seen("resources") == set()
+        assert ToolKey("alpha:resources", PLAN["uri"]) in setup.catalog.snapshot.withheld
 
 
 @pytest.mark.parametrize("failure", [BROKEN, LOST], ids=["refused", "lost"])
@@ -115,70 +115,70 @@ async def test_a_first_list_that_fails_before_the_tools_are_known_is_not_agreed_
     tmp_path: Path, failure: UpstreamError
 ) -> None:
     """Otherwise a server gains a list that is trusted unseen by failing the first one in time."""
-    async with opened(tmp_path) as library:
-        await library.listed(resources=failure)
-        await library.catalog.sync("alpha", [definition("look")])
-        await library.listed(resources=[PLAN])
-        assert library.seen("resources") == set()
-        assert ToolKey("alpha:resources", PLAN["uri"]) in library.catalog.snapshot.withheld
+    async with opened(tmp_path) as setup:
+        await setup.listed(resources=failure)
+        await setup.catalog.sync("alpha", [definition("look")])
+        await setup.listed(resources=[PLAN])
+        assert setup.seen("resources") == set()
+        assert ToolKey("alpha:resources", PLAN["uri"]) in setup.catalog.snapshot.withheld
 
 
 async def test_a_first_list_that_a_server_refuses_is_its_first_one_even_if_the_gateway_ends_at_once(
     tmp_path: Path,
 ) -> None:
     """It answered, and what it answered is on record."""
-    async with opened(tmp_path) as library:
-        await library.listed(resources=BROKEN)
-    async with opened(tmp_path) as library:
-        await library.catalog.sync("alpha", [definition("look")])
-        await library.listed(resources=[PLAN])
-        assert library.seen("resources") == set()
+    async with opened(tmp_path) as setup:
+        await setup.listed(resources=BROKEN)
+    async with opened(tmp_path) as setup:
+        await setup.catalog.sync("alpha", [definition("look")])
+        await setup.listed(resources=[PLAN])
+        assert setup.seen("resources") == set()
 
 
 async def test_a_connection_that_breaks_before_anything_is_known_costs_no_first_list(tmp_path: Path) -> None:
     """The next one is where the server is heard first, with its tools."""
-    async with opened(tmp_path) as library:
-        await library.listed(prompts=[{"name": "greet"}], resources=LOST)
-        await library.listed(prompts=[{"name": "greet"}], resources=[PLAN])
-        assert library.seen("resources") == {PLAN["uri"]}
+    async with opened(tmp_path) as setup:
+        await setup.listed(prompts=[{"name": "greet"}], resources=LOST)
+        await setup.listed(prompts=[{"name": "greet"}], resources=[PLAN])
+        assert setup.seen("resources") == {PLAN["uri"]}
 
 
 async def test_the_first_lists_of_a_known_server_that_was_never_asked_are_trusted(tmp_path: Path) -> None:
     """As in a catalog that is older than its shelves."""
-    async with opened(tmp_path) as library:
-        await library.catalog.sync("alpha", [definition("look")])
-        await library.listed(resources=[PLAN])
-        assert library.seen("resources") == {PLAN["uri"]}
+    async with opened(tmp_path) as setup:
+        await setup.catalog.sync("alpha", [definition("look")])
+        await setup.listed(resources=[PLAN])
+        assert setup.seen("resources") == {PLAN["uri"]}
 
 
 async def test_what_is_forgotten_is_not_taken_for_listed(tmp_path: Path) -> None:
     """A server of the same name that comes later is another one."""
-    async with opened(tmp_path) as library:
-        await library.listed(resources=[PLAN])
-        assert repr(library.lists) == "<ListState, 1 servers fresh>"
-        library.sync.forget(())
-        assert repr(library.lists) == "<ListState, 0 servers fresh>"
+    async with opened(tmp_path) as setup:
+        await setup.listed(resources=[PLAN])
+        assert repr(setup.lists) == "<ListState, 1 servers fresh>"
+        setup.sync.forget(())
+        assert repr(setup.lists) == "<ListState, 0 servers fresh>"
 
 
 async def test_a_first_list_is_waited_for_until_it_is_there_or_has_failed_and_no_longer_than_allowed(
     tmp_path: Path,
 ) -> None:
     """A server that connects for ever, or not at all, is not waited for any longer."""
-    async with opened(tmp_path) as library:
-        library.alpha.contents = {"resources": [PLAN]}
-        library.sync.status_changed(library.alpha.move(ServerState.CONNECTING))
+    async with opened(tmp_path) as setup:
+        setup.alpha.contents = {"resources": [PLAN]}
+        setup.sync.status_changed(setup.alpha.move(ServerState.CONNECTING))
         with anyio.fail_after(10):
-            await library.lists.wait_known(["alpha"], "resources", limit_s=0)
-            assert library.seen("resources") == set()
-            waiting = asyncio.ensure_future(library.lists.wait_known(["alpha"], "resources", limit_s=3600))
-            library.sync.status_changed(library.alpha.move(ServerState.READY))
+            await setup.lists.wait_known(["alpha"], "resources", limit_s=0)
+            assert setup.seen("resources") == set()
+            waiting = asyncio.ensure_future(setup.lists.wait_known(["alpha"], "resources", limit_s=3600))
+            setup.sync.status_changed(setup.alpha.move(ServerState.READY))
             await waiting
-            assert library.seen("resources") == {PLAN["uri"]}
-    async with opened(tmp_path / "other") as library:
-        library.sync.status_changed(library.alpha.move(ServerState.CONNECTING))
+            assert setup.seen("resources") == {PLAN["uri"]}
+    async with opened(tmp_path / "other") as setup:
+        setup.sync.status_changed(setup.alpha.move(ServerState.CONNECTING))
         with anyio.fail_after(10):
-            waiting = asyncio.ensure_future(library.lists.wait_known(["alpha"], "resources", limit_s=3600))
-            library.sync.status_changed(library.alpha.move(ServerState.ERROR))
+            waiting = asyncio.ensure_future(setup.lists.wait_known(["alpha"], "resources", limit_s=3600))
+            setup.sync.status_changed(setup.alpha.move(ServerState.ERROR))
             await waiting
 
 
@@ -201,99 +201,99 @@ SPELLINGS = (
 @pytest.mark.parametrize("uri", SPELLINGS)
 async def test_what_is_withheld_is_so_under_every_spelling(uri: str, templates: list[Any], tmp_path: Path) -> None:
     """A server may take them all for one; what it lists beside it can be read."""
-    async with opened(tmp_path) as library:
-        await library.listed(resources=[PLAN], templates=templates)
-        await library.listed(resources=[PLAN, KEYS], templates=templates)
+    async with opened(tmp_path) as setup:
+        await setup.listed(resources=[PLAN], templates=templates)
+        await setup.listed(resources=[PLAN, KEYS], templates=templates)
         with pytest.raises(QuarantinedError, match="new and waits"):
-            await library.read(uri)
-        assert library.alpha.sent == []
-        await library.read(PLAN["uri"])
+            await setup.read(uri)
+        assert setup.alpha.sent == []
+        await setup.read(PLAN["uri"])
         if templates:
-            await library.read("file:///srv/other")
+            await setup.read("file:///srv/other")
         else:
             with pytest.raises(QuarantinedError, match="does not list this resource"):
-                await library.read("file:///srv/other")
-        assert len(library.alpha.sent) == 1 + len(templates)
+                await setup.read("file:///srv/other")
+        assert len(setup.alpha.sent) == 1 + len(templates)
 
 
 async def test_a_withheld_template_is_not_read_through_a_wider_one(tmp_path: Path) -> None:
     """Nor is a URI of it that is spelled otherwise."""
-    async with opened(tmp_path) as library:
-        await library.listed(templates=[ANY])
-        await library.listed(templates=[ANY, {"uriTemplate": "file:///srv/secret/{name}", "name": "narrow"}])
+    async with opened(tmp_path) as setup:
+        await setup.listed(templates=[ANY])
+        await setup.listed(templates=[ANY, {"uriTemplate": "file:///srv/secret/{name}", "name": "narrow"}])
         for uri in ("file:///srv/secret/keys", "file:///srv/x/../%73ecret/keys"):
             with pytest.raises(QuarantinedError):
-                await library.read(uri)
-        await library.read("file:///srv/other")
-        assert [params["uri"] for _, params in library.alpha.sent] == ["file:///srv/other"]
+                await setup.read(uri)
+        await setup.read("file:///srv/other")
+        assert [params["uri"] for _, params in setup.alpha.sent] == ["file:///srv/other"]
 
 
 async def test_without_anything_withheld_an_unlisted_uri_is_read(tmp_path: Path) -> None:
     """Servers need not list all they have."""
-    async with opened(tmp_path) as library:
-        await library.listed(resources=[PLAN])
-        await library.read("file:///srv/other")
-        assert len(library.alpha.sent) == 1
+    async with opened(tmp_path) as setup:
+        await setup.listed(resources=[PLAN])
+        await setup.read("file:///srv/other")
+        assert len(setup.alpha.sent) == 1
 
 
 @pytest.mark.parametrize("uri", [PLAN["uri"], "file:///srv/other", "file:///elsewhere"])
 async def test_what_is_withheld_while_a_request_waited_is_not_asked_for(uri: str, tmp_path: Path) -> None:
     """Listed, of a template, or neither."""
-    async with opened(tmp_path) as library:
-        await library.listed(resources=[PLAN], templates=[ANY])
-        library.alpha.move(ServerState.CONNECTING)
+    async with opened(tmp_path) as setup:
+        await setup.listed(resources=[PLAN], templates=[ANY])
+        setup.alpha.move(ServerState.CONNECTING)
         with anyio.fail_after(10):
-            reading = asyncio.ensure_future(library.read(uri))
-            await library.alpha.awaited.wait()
-            await library.catalog.block(ToolKey("alpha:resources", PLAN["uri"]), "tester")
-            await library.catalog.block(ToolKey("alpha:templates", ANY["uriTemplate"]), "tester")
-            await library.catalog.refresh()
-            library.alpha.move(ServerState.READY)
+            reading = asyncio.ensure_future(setup.read(uri))
+            await setup.alpha.awaited.wait()
+            await setup.catalog.block(ToolKey("alpha:resources", PLAN["uri"]), "tester")
+            await setup.catalog.block(ToolKey("alpha:templates", ANY["uriTemplate"]), "tester")
+            await setup.catalog.refresh()
+            setup.alpha.move(ServerState.READY)
             with pytest.raises(ProxyError) as caught:
                 await reading
         assert (caught.value.error_code, caught.value.delivery) == ("quarantined", "not_sent")
-        assert library.alpha.sent == []
+        assert setup.alpha.sent == []
 
 
 async def test_what_changed_or_left_while_a_request_waited_is_not_asked_for(tmp_path: Path) -> None:
     """It was found by a definition that is not the present one."""
     for number, (later, code) in enumerate((([PLAN | {"name": "b"}], "quarantined"), ([], "quarantined"))):
-        async with opened(tmp_path / str(number)) as library:
-            await library.listed(resources=[PLAN])
-            library.alpha.move(ServerState.CONNECTING)
+        async with opened(tmp_path / str(number)) as setup:
+            await setup.listed(resources=[PLAN])
+            setup.alpha.move(ServerState.CONNECTING)
             with anyio.fail_after(10):
-                reading = asyncio.ensure_future(library.read(PLAN["uri"]))
-                await library.alpha.awaited.wait()
-                await library.listed(resources=later)
+                reading = asyncio.ensure_future(setup.read(PLAN["uri"]))
+                await setup.alpha.awaited.wait()
+                await setup.listed(resources=later)
                 with pytest.raises(ProxyError) as caught:
                     await reading
             assert caught.value.error_code == code
-            assert library.alpha.sent == []
+            assert setup.alpha.sent == []
 
 
 async def test_answers_are_cleaned_where_the_settings_ask_for_it(tmp_path: Path) -> None:
     """Of any length; a clean one, and every one without the setting, passes byte for byte."""
     for text in ("\x1b[31mred", "\x1b[31mred" + "d" * 70_000):
         for is_cleaned in (True, False):
-            async with opened(tmp_path, is_cleaned=is_cleaned) as library:
-                await library.listed(resources=[PLAN])
-                library.alpha.answer = json.dumps({"contents": [{"uri": PLAN["uri"], "text": text}]}).encode()
-                shown = (await library.read(PLAN["uri"]))["contents"][0]["text"]
+            async with opened(tmp_path, is_cleaned=is_cleaned) as setup:
+                await setup.listed(resources=[PLAN])
+                setup.alpha.answer = json.dumps({"contents": [{"uri": PLAN["uri"], "text": text}]}).encode()
+                shown = (await setup.read(PLAN["uri"]))["contents"][0]["text"]
                 assert shown == (text.removeprefix("\x1b[31m") if is_cleaned else text)
 
 
 @pytest.mark.parametrize("named", [PLAN["uri"], "plan://another"])
 async def test_the_error_of_a_resource_names_it_as_it_was_asked_for(tmp_path: Path, named: str) -> None:
     """A URI of the server's own would lead nowhere; what names something else stays."""
-    async with opened(tmp_path) as library:
-        await library.listed(resources=[PLAN])
-        library.alpha.answer = rpc_error("alpha", "resources/read", -32602, "not found", {"uri": named, "n": 1})
-        target = library.contents.resource(PLAN["uri"])
+    async with opened(tmp_path) as setup:
+        await setup.listed(resources=[PLAN])
+        setup.alpha.answer = rpc_error("alpha", "resources/read", -32602, "not found", {"uri": named, "n": 1})
+        target = setup.contents.resource(PLAN["uri"])
         ask = ContentRequest(
             "resources/read", target, {"uri": target.name}, {}, Caller("ann", {}, None), uri="mcpproxy://alpha/x"
         )
         with pytest.raises(UpstreamError) as caught:
-            await library.asks.ask(ask)
+            await setup.asks.ask(ask)
         expected = "mcpproxy://alpha/x" if named == PLAN["uri"] else named
         assert caught.value.answer is not None
         assert caught.value.answer.data == {"uri": expected, "n": 1}

@@ -61,7 +61,7 @@ class Waiting(FakeUpstream):
         return UpstreamError(f"Server '{self.name}' is not ready ({self.status.state}): {self.status.error}")
 
 
-class Scene:
+class PresenceSetup:
     """Alpha, listed, and beta, which has listed nothing."""
 
     def __init__(self, parts: Parts, wait_s: float = 0.0) -> None:
@@ -87,9 +87,9 @@ async def test_a_server_that_failed_before_its_first_list_is_named_with_its_stat
 ) -> None:
     """Not "no tool has that name", and no tool of another server is suggested."""
     await parts.sync("alpha", [definition("execute_query")])
-    scene = Scene(parts)
-    scene.beta.move(state, error="It ended with exit code 2.")
-    error = await scene.error(name)
+    setup = PresenceSetup(parts)
+    setup.beta.move(state, error="It ended with exit code 2.")
+    error = await setup.error(name)
     assert isinstance(error, UpstreamError)
     assert str(error) == f"Server 'beta' is not ready ({state}): It ended with exit code 2."
 
@@ -98,37 +98,37 @@ async def test_a_server_that_failed_before_its_first_list_is_named_with_its_stat
 async def test_a_server_that_is_still_connecting_is_named_with_a_time_to_try_again(
     parts: Parts, state: ServerState
 ) -> None:
-    scene = Scene(parts)
-    scene.beta.move(state)
-    error = await scene.error("beta:query")
+    setup = PresenceSetup(parts)
+    setup.beta.move(state)
+    error = await setup.error("beta:query")
     assert (error.data, error.retry_after_s, error.delivery) == ({"state": state.value}, 2.0, "not_sent")
     assert "still connecting" in error.message
 
 
 async def test_a_list_that_arrives_meanwhile_answers(parts: Parts) -> None:
     """The first call after a start needs no second one."""
-    scene = Scene(parts, wait_s=30.0)
-    scene.beta.move(ServerState.CONNECTING)
+    setup = PresenceSetup(parts, wait_s=30.0)
+    setup.beta.move(ServerState.CONNECTING)
     with anyio.fail_after(20):
         async with anyio.create_task_group() as tasks:
 
             async def list_late() -> None:
-                await scene.beta.awaited.wait()
-                scene.beta.move(ServerState.READY)
+                await setup.beta.awaited.wait()
+                setup.beta.move(ServerState.READY)
                 await parts.sync("beta", [definition("query")])
-                scene.lists.listed("beta")
+                setup.lists.listed("beta")
 
             tasks.start_soon(list_late)
-            record = await scene.visible.require("beta:query")
+            record = await setup.visible.require("beta:query")
     assert str(record.key) == "beta:query"
-    assert isinstance(await scene.error("beta:qurey"), ToolNotFoundError)
+    assert isinstance(await setup.error("beta:qurey"), ToolNotFoundError)
 
 
 async def test_a_connected_server_without_a_list_says_whether_one_is_on_its_way(parts: Parts) -> None:
-    scene = Scene(parts)
-    assert "has not listed its tools yet" in (await scene.error("beta:query")).message
-    scene.lists.failed.add("beta")
-    failed = await scene.error("beta:query")
+    setup = PresenceSetup(parts)
+    assert "has not listed its tools yet" in (await setup.error("beta:query")).message
+    setup.lists.failed.add("beta")
+    failed = await setup.error("beta:query")
     assert "cannot be listed" in failed.message
     assert failed.data == {"state": "unlisted"}
 
@@ -136,51 +136,51 @@ async def test_a_connected_server_without_a_list_says_whether_one_is_on_its_way(
 async def test_of_a_server_with_a_list_of_old_other_names_are_suggested(parts: Parts) -> None:
     """And its state is said beside them: the tool may be new."""
     await parts.sync("beta", [definition("query")])
-    scene = Scene(parts)
-    scene.beta.move(ServerState.ERROR, error="It is down.")
-    error = await scene.error("beta:qurey")
+    setup = PresenceSetup(parts)
+    setup.beta.move(ServerState.ERROR, error="It is down.")
+    error = await setup.error("beta:qurey")
     assert isinstance(error, ToolNotFoundError)
     assert "beta:query" in error.hint and "It is down." in error.hint
 
 
 @pytest.mark.parametrize("name", ["beta:query", "beta__query"])
 async def test_a_disabled_server_is_named_by_each_form_of_a_tools_name(parts: Parts, name: str) -> None:
-    scene = Scene(parts)
-    scene.visible.reconfigure({"alpha": config("alpha"), "beta": config("beta", disabled=True)})
-    assert (await scene.error(name)).error_code == "server_disabled"
+    setup = PresenceSetup(parts)
+    setup.visible.reconfigure({"alpha": config("alpha"), "beta": config("beta", disabled=True)})
+    assert (await setup.error(name)).error_code == "server_disabled"
 
 
 @pytest.mark.parametrize("name", ["beta:query", "beta__query"])
 async def test_who_may_not_see_a_server_learns_nothing_of_its_state(parts: Parts, name: str) -> None:
     """By token, by profile, by a filter of its entry: the answer is that for a server that does not exist."""
-    scene = Scene(parts)
-    scene.beta.move(ServerState.ERROR, error="It is down.")
+    setup = PresenceSetup(parts)
+    setup.beta.move(ServerState.ERROR, error="It is down.")
     servers = {name: config(name) for name in ("alpha", "beta")}
     filtered = servers | {"beta": config("beta", tools=ToolFilter(exclude=("query",)))}
 
     async def seen_by(visible: CatalogView) -> str:
-        error = await scene.error(name, visible)
-        other = await scene.error(name.replace("beta", "zeta"), visible)
+        error = await setup.error(name, visible)
+        other = await setup.error(name.replace("beta", "zeta"), visible)
         assert isinstance(error, ToolNotFoundError)
         assert (error.hint, error.data, error.error_code) == (other.hint, other.data, other.error_code)
         return str(error)
 
-    token = NarrowedView(scene.visible, Reach(frozenset({"alpha"})), {}.get)
+    token = NarrowedView(setup.visible, Reach(frozenset({"alpha"})), {}.get)
     assert "down" not in await seen_by(token)
-    held = NarrowedView(scene.visible, Reach(profile="work"), {"work": Profile("work", tools=("look",))}.get)
+    held = NarrowedView(setup.visible, Reach(profile="work"), {"work": Profile("work", tools=("look",))}.get)
     assert "down" not in await seen_by(held)
-    scene.visible.reconfigure(servers, Profile("work", servers=("alpha",)))
-    assert "down" not in await seen_by(scene.visible)
-    scene.visible.reconfigure(filtered)
-    assert "down" not in await seen_by(scene.visible)
-    assert scene.lists.waited == []
+    setup.visible.reconfigure(servers, Profile("work", servers=("alpha",)))
+    assert "down" not in await seen_by(setup.visible)
+    setup.visible.reconfigure(filtered)
+    assert "down" not in await seen_by(setup.visible)
+    assert setup.lists.waited == []
 
 
 async def test_nobody_waits_for_a_server_whose_list_is_known(parts: Parts) -> None:
     """A wrong name at a healthy server is answered at once."""
     await parts.sync("alpha", [definition("look")])
-    scene = Scene(parts, wait_s=1000.0)
+    setup = PresenceSetup(parts, wait_s=1000.0)
     with anyio.fail_after(20):
-        assert isinstance(await scene.error("alpha:lok"), ToolNotFoundError)
-        assert isinstance(await scene.error("nobody:lok"), ToolNotFoundError)
-    assert scene.lists.waited == []
+        assert isinstance(await setup.error("alpha:lok"), ToolNotFoundError)
+        assert isinstance(await setup.error("nobody:lok"), ToolNotFoundError)
+    assert setup.lists.waited == []

@@ -18,7 +18,7 @@ KEPT = SignIn(
 )
 
 
-class Ring:
+class FakeKeyring:
     """A keyring: what it holds, and whether it can be asked."""
 
     def __init__(self, *, is_there: bool = True, keeps: bool = True) -> None:
@@ -38,8 +38,8 @@ class Ring:
             self.held[name] = value
 
 
-def store_in(folder: Path, ring: Ring) -> SignInStore:
-    return SignInStore(folder, SignInKey(folder, ring.get, ring.put))
+def store_in(folder: Path, keyring: FakeKeyring) -> SignInStore:
+    return SignInStore(folder, SignInKey(folder, keyring.get, keyring.put))
 
 
 @pytest.fixture
@@ -52,32 +52,34 @@ def files(folder: Path) -> list[Path]:
 
 
 @pytest.mark.parametrize(
-    "ring", [Ring(), Ring(is_there=False), Ring(keeps=False)], ids=["keyring", "none", "forgetful"]
+    "keyring",
+    [FakeKeyring(), FakeKeyring(is_there=False), FakeKeyring(keeps=False)],
+    ids=["keyring", "none", "forgetful"],
 )
-def test_a_sign_in_is_kept_encrypted_and_for_the_owner_alone(folder: Path, ring: Ring) -> None:
+def test_a_sign_in_is_kept_encrypted_and_for_the_owner_alone(folder: Path, keyring: FakeKeyring) -> None:
     """With and without a keyring: it comes back whole, no file shows a token, no file is open to others."""
-    ring.held.clear()
-    store_in(folder, ring).write("web", URL, KEPT)
-    assert store_in(folder, ring).read("web", URL) == KEPT
+    keyring.held.clear()
+    store_in(folder, keyring).write("web", URL, KEPT)
+    assert store_in(folder, keyring).read("web", URL) == KEPT
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     for path in files(folder):
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
         assert b"canary" not in path.read_bytes()
-    assert (folder / "key").exists() != bool(ring.held)
+    assert (folder / "key").exists() != bool(keyring.held)
 
 
 def test_a_key_file_is_kept_to_when_a_keyring_appears(folder: Path) -> None:
     """What was stored without a desktop stays readable without one."""
-    store_in(folder, Ring(is_there=False)).write("web", URL, KEPT)
-    ring = Ring()
-    store_in(folder, ring).write("other", URL, KEPT)
-    assert ring.held == {}
-    assert store_in(folder, Ring(is_there=False)).read("other", URL) == KEPT
+    store_in(folder, FakeKeyring(is_there=False)).write("web", URL, KEPT)
+    keyring = FakeKeyring()
+    store_in(folder, keyring).write("other", URL, KEPT)
+    assert keyring.held == {}
+    assert store_in(folder, FakeKeyring(is_there=False)).read("other", URL) == KEPT
 
 
 def test_there_is_nothing_to_read_before_somebody_signed_in(folder: Path) -> None:
     """None, without a folder being made; the other server and the other address have none either."""
-    store = store_in(folder, Ring())
+    store = store_in(folder, FakeKeyring())
     assert (store.read("web", URL), store.stamp("web", URL), store.remove("web", URL)) == (None, None, False)
     assert not folder.exists()
     store.write("web", URL, KEPT)
@@ -136,7 +138,7 @@ BREAKS = {
 @pytest.mark.parametrize("damage", BREAKS, ids=lambda damage: damage.__name__)
 def test_a_file_that_is_not_as_we_left_it_asks_for_a_new_sign_in(folder: Path, damage: object) -> None:
     """Whatever happened to it, the message says what, and a new sign-in repairs it where it can be repaired."""
-    store = store_in(folder, Ring(is_there=False))
+    store = store_in(folder, FakeKeyring(is_there=False))
     store.write("web", URL, KEPT)
     assert callable(damage)
     damage(folder)
@@ -150,7 +152,7 @@ def test_a_file_that_is_not_as_we_left_it_asks_for_a_new_sign_in(folder: Path, d
 @pytest.mark.parametrize("damage", [break_mode, break_text, break_link, break_key], ids=lambda damage: damage.__name__)
 def test_a_new_sign_in_replaces_a_broken_file(folder: Path, damage: object) -> None:
     """The next one is written over it."""
-    store = store_in(folder, Ring(is_there=False))
+    store = store_in(folder, FakeKeyring(is_there=False))
     store.write("web", URL, KEPT)
     assert callable(damage)
     damage(folder)
@@ -160,7 +162,7 @@ def test_a_new_sign_in_replaces_a_broken_file(folder: Path, damage: object) -> N
 
 def test_a_file_of_another_server_cannot_be_used(folder: Path) -> None:
     """A sign-in that is moved to another server's place is not sent there."""
-    store = store_in(folder, Ring())
+    store = store_in(folder, FakeKeyring())
     store.write("web", URL, KEPT)
     moved = record(folder)
     moved.rename(store._path("evil", "https://evil.example/mcp"))
@@ -170,14 +172,14 @@ def test_a_file_of_another_server_cannot_be_used(folder: Path) -> None:
 
 def test_a_lost_keyring_asks_for_a_new_sign_in(folder: Path) -> None:
     """Locked, or without our entry: the message says so."""
-    ring = Ring()
-    store = store_in(folder, ring)
+    keyring = FakeKeyring()
+    store = store_in(folder, keyring)
     store.write("web", URL, KEPT)
-    ring.is_there = False
+    keyring.is_there = False
     with pytest.raises(UpstreamAuthError, match="its key is in the system's keyring"):
         store.read("web", URL)
-    ring.is_there = True
-    ring.held.clear()
+    keyring.is_there = True
+    keyring.held.clear()
     with pytest.raises(UpstreamAuthError, match="no longer in the system's keyring"):
         store.read("web", URL)
 
@@ -185,7 +187,7 @@ def test_a_lost_keyring_asks_for_a_new_sign_in(folder: Path) -> None:
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     """The error names the place."""
     (tmp_path / "file").write_text("")
-    store = store_in(tmp_path / "file" / "sign-ins", Ring())
+    store = store_in(tmp_path / "file" / "sign-ins", FakeKeyring())
     with pytest.raises(ConfigError, match="cannot be stored under"):
         store.write("web", URL, KEPT)
 
