@@ -104,6 +104,13 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
         yield opened
 
 
+@pytest.fixture(scope="module")
+async def unchanged(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World]:
+    """One for all tests of requests that change nothing."""
+    async with opened_world(tmp_path_factory.mktemp("unchanged"), SERVERS) as opened:
+        yield opened
+
+
 @pytest.mark.requirement("manage-listed")
 async def test_the_tool_is_listed_where_the_user_asks_for_it(world: World, tmp_path: Path) -> None:
     """In both eras, within its budget, and not at all by default."""
@@ -360,12 +367,12 @@ async def test_no_argument_of_any_tool_and_no_body_starts_a_process(tmp_path: Pa
     ],
 )
 async def test_the_network_is_let_in_by_host_origin_and_the_operators_token(
-    world: World, method: str, path: str, headers: dict[str, str], status: int
+    unchanged: World, method: str, path: str, headers: dict[str, str], status: int
 ) -> None:
     """Every refusal is JSON that says what to do; no page elsewhere is ever let in."""
-    token = world.operator.headers["authorization"].partition(" ")[2]
+    token = unchanged.operator.headers["authorization"].partition(" ")[2]
     sent = {name: value.replace("TOKEN", token) for name, value in headers.items()}
-    reply = await world.web.request(method, path, headers=sent)
+    reply = await unchanged.web.request(method, path, headers=sent)
     assert reply.status_code == status, reply.text
     assert not [name for name in reply.headers if name.startswith("access-control")]
     assert (status == 401) == ("www-authenticate" in reply.headers)
@@ -386,10 +393,10 @@ async def test_the_network_is_let_in_by_host_origin_and_the_operators_token(
     ],
 )
 async def test_a_method_that_a_path_has_not_is_refused_with_those_it_has(
-    world: World, method: str, path: str, allowed: str
+    unchanged: World, method: str, path: str, allowed: str
 ) -> None:
     """A change of `servers/mine/enable` is not one of a server of that name."""
-    reply = await world.operator.request(method, path)
+    reply = await unchanged.operator.request(method, path)
     assert (reply.status_code, reply.headers["allow"]) == (405, allowed)
     assert reply.json()["error"]["code"] == "http_method_not_allowed"
 
@@ -399,26 +406,28 @@ async def test_a_method_that_a_path_has_not_is_refused_with_those_it_has(
     ("method", "path", "status"),
     [("POST", "servers/", 405), ("POST", "call/", 404), ("GET", "config/", 404), ("GET", "../../openapi.json/", 404)],
 )
-async def test_a_slash_too_many_is_told_and_not_redirected(world: World, method: str, path: str, status: int) -> None:
+async def test_a_slash_too_many_is_told_and_not_redirected(
+    unchanged: World, method: str, path: str, status: int
+) -> None:
     """A redirect may lose the body or the token."""
-    for client in (world.operator, world.web):
+    for client in (unchanged.operator, unchanged.web):
         reply = await client.request(method, str(client.base_url.join(path)), json={} if method == "POST" else None)
         assert (reply.status_code, reply.json()["error"]["hint"]) == (status, "Leave out the slash at its end.")
 
 
 @pytest.mark.requirement("rest-network")
 @pytest.mark.parametrize("query", ["q=a&detail=long", "q=a&read_only=yes", "q=a&why=1", "q=a&limit=0", "q=", ""])
-async def test_a_word_that_a_search_does_not_know_is_an_error(world: World, query: str) -> None:
+async def test_a_word_that_a_search_does_not_know_is_an_error(unchanged: World, query: str) -> None:
     """And not taken for another one."""
-    reply = await world.operator.get(f"search?{query}")
+    reply = await unchanged.operator.get(f"search?{query}")
     assert (reply.status_code, reply.json()["error"]["code"]) == (400, "invalid_request")
 
 
 @pytest.mark.requirement("rest-network")
 @pytest.mark.parametrize("body", [b'{"name": "\xff"}', b"\xff\xfe", b"[" * 100_000, b'{"name": 1}', b""])
-async def test_a_body_that_cannot_be_read_is_the_callers_fault(world: World, body: bytes) -> None:
+async def test_a_body_that_cannot_be_read_is_the_callers_fault(unchanged: World, body: bytes) -> None:
     """Bytes that are no UTF-8 included: 400, and what to do."""
-    for client in (world.operator, world.user):
+    for client in (unchanged.operator, unchanged.user):
         reply = await client.post("servers", content=body, headers={"content-type": "application/json"})
         assert (reply.status_code, reply.json()["error"]["code"]) == (400, "invalid_request")
 
@@ -454,21 +463,21 @@ async def test_a_misspelt_field_is_refused_and_nothing_done(world: World) -> Non
     ],
 )
 async def test_a_misspelt_parameter_is_refused_and_nothing_done(
-    world: World, method: str, path: str, known: str
+    unchanged: World, method: str, path: str, known: str
 ) -> None:
     """Without the one that was meant, more would be done than was asked for."""
-    reply = await world.operator.request(method, path)
+    reply = await unchanged.operator.request(method, path)
     assert (reply.status_code, reply.json()["error"]["hint"]) == (400, f"It takes: {known}.")
-    assert list(world.stored()) == list(SERVERS)
+    assert list(unchanged.stored()) == list(SERVERS)
 
 
 @pytest.mark.requirement("rest-network")
 @pytest.mark.parametrize(
     "path", ["servers/mine/logs?lines=", "search?q=a&limit=", "activity?limit=", "activity?after="]
 )
-async def test_a_number_of_any_length_is_answered(world: World, path: str) -> None:
+async def test_a_number_of_any_length_is_answered(unchanged: World, path: str) -> None:
     """Also one with more digits than are ever read."""
-    reply = await world.operator.get(path + "9" * 5_000)
+    reply = await unchanged.operator.get(path + "9" * 5_000)
     assert (reply.status_code, reply.json()["error"]["code"]) == (400, "invalid_request")
 
 
