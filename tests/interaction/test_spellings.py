@@ -199,6 +199,15 @@ async def test_a_call_spelt_otherwise_answers_as_the_plain_one(name: str, row: i
     assert await answer(liberal, name, rows[row]) == expected
 
 
+async def test_no_servers_in_any_spelling_are_all_servers(liberal: tuple[Agent, str]) -> None:
+    """Two of the frameworks fill a list that was left out with null."""
+    everywhere = {"query": QUERY["query"]}
+    expected = await answer(liberal, "retrieve_tools", everywhere)
+    assert not expected.get("isError"), expected
+    for none in (None, "", [], "[]"):
+        assert await answer(liberal, "retrieve_tools", everywhere | {"servers": none}) == expected, none
+
+
 @pytest.mark.parametrize("name", ["call_tool_write", "proxy-call"])
 async def test_what_is_passed_on_is_as_it_was_sent(name: str, liberal: tuple[Agent, str]) -> None:
     """Null, empty texts and JSON in texts mean something to the server."""

@@ -348,3 +348,10 @@ def test_unknown_variables_are_named_with_the_likely_one_and_without_their_value
         "MCPPROXY_ZZZ is not a setting. It has no effect.",
         "mcpproxy_port is not a setting. Did you mean MCPPROXY_PORT?",
     ]
+
+
+@pytest.mark.parametrize("name", ["clean_results", "fence_results"])
+def test_what_a_passed_through_server_is_spared_is_said_where_it_is_set(name: str) -> None:
+    """`--passthrough` never cleans or fences."""
+    (setting,) = [each for each in all_settings() if each.name == name]
+    assert "--passthrough changes nothing" in setting.help

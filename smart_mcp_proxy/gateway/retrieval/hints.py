@@ -45,6 +45,7 @@ def hint_of(
     knows_tools: bool,
     named: Collection[str] = (),
     kept_back: str = "",
+    oauth: Collection[str] = (),
 ) -> str:
     """One to six sentences.
 
@@ -57,6 +58,7 @@ def hint_of(
         knows_tools: Whether there are any tools at all.
         named: The servers that alone were asked for.
         kept_back: Why a tool that was asked for by name is not found, as a sentence.
+        oauth: The servers that a user can sign in to.
     """
     hint = f"{kept_back} " if kept_back else ""
     hint += _hint(answer, was_capped=was_capped, detail=detail, knows_tools=knows_tools)
@@ -65,7 +67,7 @@ def hint_of(
     longest = max(map(len, queries))
     if longest > QUERY_LIMIT_CHARS:
         hint += f" Only the first {QUERY_LIMIT_CHARS:,} of {longest:,} characters of the query were read."
-    return hint + _named_hint(answer["not_covered"], named) + _wait_hint(answer["not_covered"])
+    return hint + _named_hint(answer["not_covered"], named) + _wait_hint(answer["not_covered"], oauth)
 
 
 def _named_hint(not_covered: Sequence[Mapping[str, str]], named: Collection[str]) -> str:
@@ -100,7 +102,7 @@ def _empty_hint(*, knows_tools: bool, may_come: bool) -> str:
     return "No tools are known yet." if may_come else "No server offers any tools."
 
 
-def _wait_hint(not_covered: Sequence[Mapping[str, str]]) -> str:
+def _wait_hint(not_covered: Sequence[Mapping[str, str]], oauth: Collection[str]) -> str:
     """Hint while servers connect: an early search would take the next best tool."""
     states = {row["state"] for row in not_covered}
     hint = ""
@@ -110,7 +112,9 @@ def _wait_hint(not_covered: Sequence[Mapping[str, str]]) -> str:
         hint = " Some servers are not connected yet (see not_covered): if the right tool is missing, search again soon."
     if states & _FOR_THE_USER:
         hint += " Quarantined tools wait for the user, who sees them with: mcpproxy approve --list"
-    signed_out = [row["server"] for row in not_covered if row["state"] == ServerState.NEEDS_AUTH]
-    if signed_out:
+    shut_out = [row["server"] for row in not_covered if row["state"] == ServerState.NEEDS_AUTH]
+    if signed_out := [name for name in shut_out if name in oauth]:
         hint += f" {', '.join(signed_out)}: the user has to sign in: mcpproxy server login {shell_word(signed_out[0])}"
+    if refused := [name for name in shut_out if name not in oauth]:
+        hint += f" {', '.join(refused)}: refuses the configured credentials; the user sees why with: mcpproxy doctor"
     return hint

@@ -288,6 +288,7 @@ class Retrieval:
             knows_tools=bool(self._visible.records()),
             named=question.servers,
             kept_back=self._visible.kept_back(question.query),
+            oauth=[name for name, config in self._visible.servers.items() if config.oauth is not None],
         )
         # Reasons are for people: an agent is never sent any.
         plain = (

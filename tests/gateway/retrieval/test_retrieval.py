@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import anyio
@@ -279,6 +280,24 @@ async def test_a_server_that_is_asked_for_by_name_is_said_to_be_out_of_use(
     assert words in answer["hint"]
     assert words not in (await setup.ask(servers=("alpha",)))["hint"]
     assert words not in (await setup.ask())["hint"]
+
+
+@pytest.mark.parametrize(
+    ("oauth", "words"),
+    [
+        ({}, "the user has to sign in: mcpproxy server login beta"),
+        (None, "beta: refuses the configured credentials; the user sees why with: mcpproxy doctor"),
+    ],
+)
+async def test_only_where_a_sign_in_is_possible_the_hint_names_its_command(
+    setup: RetrievalSetup, oauth: Any, words: str
+) -> None:
+    """A server that is sent a fixed token has nothing to sign in to."""
+    beta = setup.servers[0]
+    beta.config = replace(beta.config, oauth=oauth)
+    setup.parts.visible.reconfigure({**setup.parts.visible.servers, "beta": beta.config})
+    beta.move(ServerState.NEEDS_AUTH)
+    assert (await setup.ask())["hint"].endswith(words)
 
 
 async def test_what_is_degraded_is_said_with_every_answer(parts: Parts) -> None:

@@ -1,11 +1,15 @@
 """The fast path of the common call on one connection: who answers what, in which order, what a leaving client ends."""
 
 import asyncio
+import json
 from collections.abc import Callable, Mapping
+from types import SimpleNamespace
 from typing import Any, cast
 
 import anyio
 import pytest
+from mcp.shared.exceptions import MCPError
+from mcp_types.jsonrpc import MISSING_REQUIRED_CLIENT_CAPABILITY
 from protocol_wire import Wire
 from starlette.types import Receive, Scope, Send
 from uvicorn import Config
@@ -239,6 +243,21 @@ async def test_a_result_without_a_word_before_it_is_one_body() -> None:
     await wire.sent()
     protocol.connection_lost(None)
     assert b"content-type: application/json" in wire.text and b"chunked" not in wire.text
+
+
+@pytest.mark.parametrize(("era", "status"), [("modern", 400), ("handshake", 200)])
+async def test_a_capability_that_a_client_lacks_has_the_status_of_its_era(era: Any, status: int) -> None:
+    """The stateless revision gives some protocol errors an HTTP status."""
+
+    class Lacking:
+        async def answer(self, *_: object) -> Pieces:
+            raise MCPError(MISSING_REQUIRED_CLIENT_CAPABILITY, "needs sampling")
+
+    call: Any = SimpleNamespace(id=7)
+    who: Any = SimpleNamespace(id="local")
+    found, reply = await TakenCall(call, who, cast(Any, Lacking()), None, era).answer(None)
+    assert found == status
+    assert json.loads(b"".join(reply))["error"]["code"] == MISSING_REQUIRED_CLIENT_CAPABILITY
 
 
 async def test_a_word_before_the_result_makes_the_reply_a_stream() -> None:
