@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smart_mcp_proxy.models import Document
-from smart_mcp_proxy.search.text import content_words
+from smart_mcp_proxy.search.text import content_words, split_literals
 
 __all__ = ["TEXT_LIMIT_CHARS", "Embedder", "ViewEmbedder", "text_hash", "text_of"]
 
@@ -91,7 +91,7 @@ class ViewEmbedder:
 
     def embed_query(self, text: str) -> NDArray[np.float32]:
         """The vector of a query, of unit length, shape (dimension,)."""
-        words = content_words(text)
+        words = content_words(split_literals(text)[0]) or content_words(text)
         if self._embed_queries is None or not words or words == text:
             return self._embedder.embed_query(text)
         rows = self._embed_queries([text, words])

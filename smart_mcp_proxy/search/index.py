@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from smart_mcp_proxy.models import Document, Hit
-from smart_mcp_proxy.search.engine import Engine
+from smart_mcp_proxy.search.engine import Engine, Fit
 from smart_mcp_proxy.search.likeness import Likeness, likeness_of
 from smart_mcp_proxy.search.naming import NameTable
 from smart_mcp_proxy.search.ranking import Selection, Tools, annotated, interleave, near_top, plain_first, select
@@ -41,6 +41,7 @@ class Answer(msgspec.Struct, frozen=True):
             `why["left_out"]`.
         degraded: Why the ranking is worse than it should be at present; usually empty.
         unanswered: Where something fits: the queries that nothing does, as far as they were read.
+        is_sure: Whether a hit fits one of the queries surely, or there is none: else each of them only may.
     """
 
     hits: tuple[Hit, ...] = ()
@@ -49,6 +50,7 @@ class Answer(msgspec.Struct, frozen=True):
     left_out: tuple[Hit, ...] = ()
     degraded: tuple[str, ...] = ()
     unanswered: tuple[str, ...] = ()
+    is_sure: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +64,12 @@ class _State:
 
 
 class _Ranking(msgspec.Struct, frozen=True):
-    """One query's part of an answer: hits that fit, best first, and the best that do not."""
+    """One query's part of an answer: hits that fit (surely, or else they only may), best first, and the best others."""
 
     query: str
     fitting: list[Hit]
     others: list[Hit]
+    is_sure: bool
 
 
 class SearchIndex:
@@ -202,7 +205,8 @@ def _rank(state: _State, query: str, depth: int, allowed: Set[int] | None, tools
     named = state.names.exact(query, state.documents, allowed)
     likenesses = state.likenesses
     ranked = [hit for hit in state.engine.rank(query, depth, allowed) if hit.id in likenesses]
-    is_answer = bool(ranked) and state.engine.fits(query, ranked[0].id, allowed)
+    fit = state.engine.fit(query, ranked[0].id, allowed) if ranked else Fit.NO
+    is_answer = fit is not Fit.NO
     fitting, others = near_top(ranked) if is_answer else ([], ranked)
     # Only praise above moves anything, and what comes after those that fit is looked at by people only.
     if explain or not is_answer or any([likenesses[hit.id].praise for hit in fitting]):  # noqa: C419  (a generator is dearer)
@@ -212,7 +216,8 @@ def _rank(state: _State, query: str, depth: int, allowed: Set[int] | None, tools
         exact = [Hit(id, 1.0, {"exact": name}) for id, name in sorted(named.items())]
         fitting = exact + [hit for hit in fitting if hit.id not in named]
         others = [hit for hit in others if hit.id not in named]
-    return _Ranking(query, fitting, others[: _NEAR_MISSES * _DEEPER])
+        fit = Fit.YES
+    return _Ranking(query, fitting, others[: _NEAR_MISSES * _DEEPER], is_sure=fit is Fit.YES)
 
 
 def _is_flooded(ranking: _Ranking, tools: Tools) -> bool:
@@ -231,7 +236,8 @@ def _answer(chosen: Selection, rankings: Sequence[_Ranking], total: int, problem
         best = sorted(others, key=lambda hit: (-hit.score, hit.id))[:_NEAR_MISSES]
         near = tuple(annotated(hit, left_out="does not fit well enough") for hit in best)
     unanswered = tuple([ranking.query for ranking in rankings if chosen.kept and not ranking.fitting])
-    return Answer(tuple(chosen.kept), near, total, degraded=(problem,) if problem else (), unanswered=unanswered)
+    is_sure = not chosen.kept or any(ranking.is_sure and ranking.fitting for ranking in rankings)
+    return Answer(tuple(chosen.kept), near, total, (), (problem,) if problem else (), unanswered, is_sure)
 
 
 def _explained(

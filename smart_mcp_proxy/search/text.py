@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import snowballstemmer
 
-__all__ = ["QUERY_LIMIT_CHARS", "content_words", "terms"]
+__all__ = ["QUERY_LIMIT_CHARS", "content_words", "split_literals", "terms"]
 
 QUERY_LIMIT_CHARS = 4_000
 """What is read of a query: about 600 words, several times the longest task an agent was seen to send."""
@@ -31,6 +31,20 @@ _STOP_WORDS = frozenset(
 
 _ENDING = re.compile(r"(?<=[^\W\d_])(?:['\u2019](?:s|re|ll|ve|d|m)|n['\u2019]t)\b", re.IGNORECASE)
 """What an apostrophe adds to a word; as terms of their own, the s of `what's` would meet S3."""
+
+_LITERAL = re.compile(
+    r"""
+    "[^"\n]+" | \u201c[^\u201d\n]+\u201d | \u00ab[^\u00bb\n]+\u00bb | `[^`\n]+`   # quoted text
+    | (?<!\w)['\u2018][^'\u2019\n]+['\u2019](?!\w)                            # single quotes, but no apostrophe
+    | (?:\b[a-z][a-z\d+.-]{0,15}://|\bwww\.)[^\s"'<>]+                           # URL
+    | (?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)+                            # mail address
+    | (?<![\w.~/])(?:~|\.{1,2})?(?:/[\w.@+-]+)+/? | \b[a-z]:\\[^\s"']*       # path
+    | (?<![\w.-])[$\u20ac\u00a3]?\d[\d.,:/-]*%?(?![\w-])                     # number, amount, date, time
+    | (?<![^\W_])(?:0x[\da-f]{4,}|(?=\w{6})\w*(?:\d\w*){4}|(?=\w{6})\w*\d[a-z]+\d\w*)(?:-\w+)*   # id
+    """,
+    re.IGNORECASE | re.VERBOSE,
+)
+"""What a query hands to a tool and does not ask for."""
 
 _WORD = re.compile(r"[\w'\u2019-]+")
 _RUN = re.compile(r"[^\W_]+")
@@ -62,6 +76,24 @@ def terms(text: str, limit_chars: int = QUERY_LIMIT_CHARS) -> list[str]:
     for run in _RUN.findall(folded):
         found += _terms_of_run(run[:_RUN_LIMIT_CHARS])
     return found
+
+
+def split_literals(text: str, limit_chars: int = QUERY_LIMIT_CHARS) -> tuple[str, str]:
+    """The part of a query that says what is needed, and its literals, which only say for what.
+
+    Literals are quoted text, ids, URLs, mail addresses, paths and numbers.
+
+    Args:
+        text: Any text.
+        limit_chars: The rest of a longer text is not read.
+    """
+    literals: list[str] = []
+
+    def cut(match: re.Match[str]) -> str:
+        literals.append(match[0])
+        return " "
+
+    return _LITERAL.sub(cut, text[:limit_chars]), " ".join(literals)
 
 
 def content_words(text: str) -> str:

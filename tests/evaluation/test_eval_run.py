@@ -85,7 +85,7 @@ async def test_tokens_count_what_is_sent() -> None:
 
 async def test_raw_is_the_engine_without_a_floor() -> None:
     """A word in common is enough for the engine; an answer leaves out what is far below the best."""
-    asked = [query("create an issue in a repository for a city", "github:create_issue")]
+    asked = [query("create a new issue in the repository of the city", "github:create_issue")]
     (product,) = (await run_queries(BM25, asked, pool(*TOOLS), silent)).outcomes
     (raw,) = (await run_queries(BM25, asked, pool(*TOOLS), silent, is_raw=True)).outcomes
     assert product.shown == ("github:create_issue",)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from snowballstemmer.english_stemmer import EnglishStemmer
 
-from smart_mcp_proxy.search.text import QUERY_LIMIT_CHARS, content_words, terms
+from smart_mcp_proxy.search.text import QUERY_LIMIT_CHARS, content_words, split_literals, terms
 
 
 @pytest.mark.parametrize(
@@ -84,3 +84,57 @@ def test_words_have_the_same_stem_with_and_without_the_stemmer_in_c() -> None:
     assert type(fast) is not type(plain)
     assert len(words) > 3_000
     assert {word: fast.stemWord(word) for word in words} == {word: plain.stemWord(word) for word in words}
+
+
+@pytest.mark.parametrize(
+    "literal",
+    [
+        "1234567890",
+        "'/root/pdf/WebArena.pdf'",
+        "https://example.com/a?b=1",
+        "bob.b@example.co.uk",
+        '"My Report"',
+        "`x y`",
+        "~/notes/a.md",
+        "550e8400-e29b-41d4-a716-446655440000",
+        "dQw4w9WgXcQ",
+        "192.168.1.1",
+        "2026-11-25",
+        "10:30",
+        "$500",
+        "C:\\Users\\me",
+    ],
+)
+def test_a_literal_is_no_part_of_what_is_needed(literal: str) -> None:
+    """Nothing else is lost with it."""
+    plain, literals = split_literals(f"Get what belongs to {literal} for me")
+    assert (plain.split(), literals) == (["Get", "what", "belongs", "to", "for", "me"], literal)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "S3 and EC2",
+        "base64, mp3, k8s, GPT-4",
+        "what's in it, don't ask",
+        "TCP/IP and/or read/write",
+        "the 2FA of a 3D web3",
+    ],
+)
+def test_names_with_digits_and_apostrophes_are_no_literals(query: str) -> None:
+    """They name what is needed."""
+    assert split_literals(query) == (query, "")
+
+
+@given(st.text(max_size=300))
+def test_a_text_is_split_without_loss(text: str) -> None:
+    """Whatever it is: the literals are pieces of it, and no more is cut than they are."""
+    plain, literals = split_literals(text)
+    assert len(plain) <= len(text) + 1 and all(piece in text for piece in literals.split(" "))
+
+
+@pytest.mark.parametrize("unit", ["a", "1a", '"', "'a ", "/a", "a-", "a.b@", "0x", "1-", "a:/"])
+def test_literals_are_looked_for_in_linear_work(unit: str) -> None:
+    """Of a long text the first 4,000 characters are read, and no pattern looks twice at all of them."""
+    plain, literals = split_literals(unit * 100_000)
+    assert len(plain) + len(literals) <= 3 * QUERY_LIMIT_CHARS

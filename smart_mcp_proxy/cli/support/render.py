@@ -83,6 +83,8 @@ def search_remarks(answer: Mapping[str, Any], *, is_stored: bool) -> list[str]:
         remarks.append(answer["hint"])
         if near := ", ".join(f"{miss['name']} ({miss['score']:.2f})" for miss in answer["near_misses"]):
             remarks.append(f"Closest: {near}")
+    if answer.get("confidence") == "low":
+        remarks.append("It is not certain that one of these fits.")
     remarks += [
         f"Left out: {tool['name']} ({tool['score']:.2f}), {tool['reason']}" for tool in answer.get("left_out", ())
     ]

@@ -7,7 +7,7 @@ from smart_mcp_proxy.models import ServerState
 from smart_mcp_proxy.names import shell_word
 from smart_mcp_proxy.search.text import QUERY_LIMIT_CHARS
 
-__all__ = ["PARTLY_QUARANTINED", "hint_of", "shortened"]
+__all__ = ["PARTLY_QUARANTINED", "hint_of", "shortened", "sign_in_hint"]
 
 PARTLY_QUARANTINED = "partly_quarantined"
 """State of a server in `not_covered` some of whose tools wait for the user."""
@@ -45,7 +45,6 @@ def hint_of(
     knows_tools: bool,
     named: Collection[str] = (),
     kept_back: str = "",
-    oauth: Collection[str] = (),
 ) -> str:
     """One to six sentences.
 
@@ -58,7 +57,6 @@ def hint_of(
         knows_tools: Whether there are any tools at all.
         named: The servers that alone were asked for.
         kept_back: Why a tool that was asked for by name is not found, as a sentence.
-        oauth: The servers that a user can sign in to.
     """
     hint = f"{kept_back} " if kept_back else ""
     hint += _hint(answer, was_capped=was_capped, detail=detail, knows_tools=knows_tools)
@@ -67,7 +65,7 @@ def hint_of(
     longest = max(map(len, queries))
     if longest > QUERY_LIMIT_CHARS:
         hint += f" Only the first {QUERY_LIMIT_CHARS:,} of {longest:,} characters of the query were read."
-    return hint + _named_hint(answer["not_covered"], named) + _wait_hint(answer["not_covered"], oauth)
+    return hint + _named_hint(answer["not_covered"], named) + _wait_hint(answer["not_covered"])
 
 
 def _named_hint(not_covered: Sequence[Mapping[str, str]], named: Collection[str]) -> str:
@@ -82,6 +80,8 @@ def _hint(answer: Mapping[str, Any], *, was_capped: bool, detail: str, knows_too
     if not answer["tools"]:
         return "Nothing fits. Say it in other words, or search for one step of the task at a time."
     hint = "Call a tool with the one named in call_with, by name."
+    if answer.get("confidence") == "low":
+        hint = f"It is not certain that one of these fits: compare before you call, or search in other words. {hint}"
     if new := answer["newly_registered"]:
         names = f"{', '.join(new[:_NAMES])}{' and more' if len(new) > _NAMES else ''}"
         hint += f" Now in your own list of tools as well, to be called directly: {names}."
@@ -102,7 +102,7 @@ def _empty_hint(*, knows_tools: bool, may_come: bool) -> str:
     return "No tools are known yet." if may_come else "No server offers any tools."
 
 
-def _wait_hint(not_covered: Sequence[Mapping[str, str]], oauth: Collection[str]) -> str:
+def _wait_hint(not_covered: Sequence[Mapping[str, str]]) -> str:
     """Hint while servers connect: an early search would take the next best tool."""
     states = {row["state"] for row in not_covered}
     hint = ""
@@ -112,6 +112,17 @@ def _wait_hint(not_covered: Sequence[Mapping[str, str]], oauth: Collection[str])
         hint = " Some servers are not connected yet (see not_covered): if the right tool is missing, search again soon."
     if states & _FOR_THE_USER:
         hint += " Quarantined tools wait for the user, who sees them with: mcpproxy approve --list"
+    return hint
+
+
+def sign_in_hint(not_covered: Sequence[Mapping[str, str]], oauth: Collection[str]) -> str:
+    """Hint about servers that let nobody in, as a further sentence for each kind; empty if there are none.
+
+    Args:
+        not_covered: As in the answer.
+        oauth: The servers that a user can sign in to.
+    """
+    hint = ""
     shut_out = [row["server"] for row in not_covered if row["state"] == ServerState.NEEDS_AUTH]
     if signed_out := [name for name in shut_out if name in oauth]:
         hint += f" {', '.join(signed_out)}: the user has to sign in: mcpproxy server login {shell_word(signed_out[0])}"

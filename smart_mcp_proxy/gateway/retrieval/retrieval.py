@@ -15,7 +15,7 @@ from smart_mcp_proxy.gateway.activity.recorder import Recorder
 from smart_mcp_proxy.gateway.indexing.index_sync import IndexSync
 from smart_mcp_proxy.gateway.indexing.learning import Learning
 from smart_mcp_proxy.gateway.indexing.list_state import ListState
-from smart_mcp_proxy.gateway.retrieval.hints import PARTLY_QUARANTINED, hint_of, shortened
+from smart_mcp_proxy.gateway.retrieval.hints import PARTLY_QUARANTINED, hint_of, shortened, sign_in_hint
 from smart_mcp_proxy.gateway.retrieval.signature import first_sentence, signature_of
 from smart_mcp_proxy.gateway.shared.agent_tools import Registered, Registry
 from smart_mcp_proxy.gateway.visibility.visibility import NOT_COVERED, CatalogView
@@ -279,6 +279,8 @@ class Retrieval:
             "not_covered": not_covered,
             "degraded": self._reasons(found),
         }
+        if not found.is_sure:
+            answer["confidence"] = "low"
         answer["hint"] = hint_of(
             answer,
             (question.query, *question.more_queries),
@@ -288,8 +290,9 @@ class Retrieval:
             knows_tools=bool(self._visible.records()),
             named=question.servers,
             kept_back=self._visible.kept_back(question.query),
-            oauth=[name for name, config in self._visible.servers.items() if config.oauth is not None],
         )
+        oauth = [name for name, config in self._visible.servers.items() if config.oauth is not None]
+        answer["hint"] += sign_in_hint(not_covered, oauth)
         # Reasons are for people: an agent is never sent any.
         plain = (
             answer | {"tools": [{key: part for key, part in tool.items() if key != "why"} for tool in tools]}

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from smart_mcp_proxy.errors import EmbeddingError
 from smart_mcp_proxy.models import Document, Hit
 from smart_mcp_proxy.search.embedding import Embedder, text_of
-from smart_mcp_proxy.search.engine import LexicalEngine, Scores
+from smart_mcp_proxy.search.engine import Fit, LexicalEngine, Scores
 from smart_mcp_proxy.search.text import terms
 from smart_mcp_proxy.search.vectors.vectors import VectorIndex
 
@@ -23,16 +23,12 @@ __all__ = ["FusedEngine"]
 _CANDIDATES = 100
 """How deep words and vectors rank for a fusion; 200 changed recall@5 by at most 0.004 on five query sets."""
 
-_LEAST_SHARE, _SHARE_OF_FITNESS, _FITNESS_CAP = 0.15, 0.2, 2.0
-"""The words' share of a fused score: 0.15 where they fit nothing, 0.35 where their best hit just fits, 0.55 where it
-fits twice as well. Against 0.35 for all queries that gained up to 0.009 of recall@5 and of nDCG@5 on four query sets,
-and lost on none; the other way round, 0.15 where they fit best, all four lost 0.01 to 0.02."""
+_COSINES_PER_NAT = 0.05
+"""What a nat of evidence by words counts beside a cosine. From 0.03 to 0.05 recall@5 of three query sets moves by 0.008
+at most. Against a share of the query's own weight, requests of 30 to 60 words gained 0.05, and one set lost 0.005."""
 
-_SPREAD = 0.7
-"""The power that brings the mix of cosine and words to the spread of a lexical score, on which the relative cut was
-set: a cosine of 0 is not the worst there is, and tools beside the right one rarely have all of its words as well. So
-a tool with 0.7 of the best score has 0.6 of the best mix; below that, three query sets hold no right answer that a
-page of 5 had room for, and at 0.7 of the mix two of them lose 0.001 and 0.006 of recall@5."""
+_STEEPNESS = 1.5
+"""A value of 1, a cosine of 0.6 and 10 nats, scores 0.78."""
 
 _CROWD = 20
 _CROWD_PER_SERVER = 5
@@ -49,6 +45,9 @@ _FLOOR = 1.58
 """What all these must reach together. Measured with real queries: of two sets that the tools cannot answer, 61 % get an
 empty answer, of a third one 32 %; three sets that they can answer lose 0.014, 0.014 and 0.013 of recall@5. The weights
 are round numbers on a plateau: a lead of 2 to 3, words of 0.66 to 0.9 and a length of 0.05 to 0.15 are within 0.01."""
+
+_LOWER_FLOOR = 1.3
+"""From here on a hit may be an answer."""
 
 _REST_S = 30.0
 """How long an embedder that failed is left alone, in which time words answer at once."""
@@ -80,10 +79,11 @@ class _Candidates:
 class FusedEngine:
     """Ranks by the cosine of query and tool, fused with the score of the words where `is_lexical_used`.
 
-    A fused score is `((1 - share) * cosine + share * words) ** 0.7`, all in [0, 1]; the share of the words is the
-    larger the better they fit. Cosine and words rate a right answer alike, about 0.7 in the middle, so a tool that has
-    no vector yet stands in the ranking with its words alone. Sums were measured to rank better than reciprocal ranks,
-    which trust a weak ranking as much as a strong one. The power changes no order, only how far the scores are apart.
+    The value of a tool is its cosine and 0.05 times its evidence by words, a BM25F sum in nats, which is not put in
+    relation to the query: the more of a request a tool answers, the more it counts. The score is
+    `1 - exp(-1.5 * value)`, in [0, 1); so what has 0.7 of the best score has about half of the best value. A tool that
+    has no vector yet stands in with its words. Sums were measured to rank better than reciprocal ranks, which trust a
+    weak ranking as much as a strong one.
 
     Where the embedder fails, words alone rank, `problem` says so, and it is left alone for 30 seconds.
 
@@ -152,13 +152,13 @@ class FusedEngine:
         if found.vector is None:
             return found.words.hits()[:depth]
         ids, cosines, by_words = self._side_by_side(found, found.vector)
-        scores = self._fused(cosines, by_words, found.fitness)
+        scores = self._fused(cosines, by_words, found.words.weight)
         order = np.argsort(-scores, kind="stable")
         best = zip(ids[order].tolist(), scores[order].tolist(), strict=True)
         return list(islice((Hit(id, score) for id, score in best if score and id in found.documents), depth))
 
-    def fits(self, query: str, id: int, allowed: Set[int] | None = None) -> bool:
-        """Return whether a best hit is an answer: cosine, lead, words and length reach 1.58.
+    def fit(self, query: str, id: int, allowed: Set[int] | None = None) -> Fit:
+        """How well a best hit fits: cosine, lead, words and length together, against two floors.
 
         Cosine and lead are those of the nearest tool, and words are judged by their own best hit: the two need not
         agree on it for the query to be answered. What many tools are as near to is the frame of the request and not
@@ -166,32 +166,32 @@ class FusedEngine:
         """
         found = self._found(query, allowed)
         if id not in found.documents:
-            return False
+            return Fit.NO
         # The first vectors may have come since it was looked for any.
         if found.vector is None or not len(found.cosines) or id not in self._vectors:
-            return self._lexical.fits(query, id, allowed)
+            return self._lexical.fit(query, id, allowed)
         nearest = max(0.0, float(found.cosines[0]))
         length = math.log1p(len(set(terms(query))))
 
-        def is_enough(crowd: float) -> bool:
+        def fit(crowd: float) -> Fit:
             lead = nearest - crowd
             evidence = nearest + _LEAD_WEIGHT * lead + _FITNESS_WEIGHT * found.fitness + _LENGTH_WEIGHT * length
-            return evidence >= _FLOOR
+            return Fit((evidence >= _LOWER_FLOOR) + (evidence >= _FLOOR))
 
         # The crowd is no nearer than the tool in its place, whichever servers fill the places before it.
         highest = max(0.0, float(found.cosines[_CROWD - 1])) if len(found.cosines) >= _CROWD else 0.0
-        return is_enough(highest) or is_enough(_crowd(found, self._servers))
+        at_least = fit(highest)
+        return at_least if at_least is Fit.YES else fit(_crowd(found, self._servers))
 
     def explain(
         self, query: str, ids: Collection[int], allowed: Set[int] | None = None
     ) -> Mapping[int, Mapping[str, Any]]:
         """`matched`: query terms found, by field; `lexical` and `vector`: the separate scores.
 
-        `lexical` is there where words count, `vector` where there is one, and where both are, `lexical_share` says
-        how much of the score is the words'. Unknown ids are left out.
+        `lexical` is there where words count, `vector` where there is one, and where both are, `evidence` says what the
+        words weigh, in nats. Unknown ids are left out.
         """
         found, matched = self._found(query, allowed), self._lexical.explain(query, ids)
-        share = round(self._lexical_share(found.fitness), 2)
         why = {}
         for id, cosine in zip(ids, self._cosines(found.vector, ids), strict=True):
             if id not in matched:
@@ -202,7 +202,7 @@ class FusedEngine:
             if not math.isnan(cosine):
                 told["vector"] = round(cosine, 3)
             if self._is_lexical_used and not math.isnan(cosine):
-                told["lexical_share"] = share
+                told["evidence"] = round(found.words.weight * told["lexical"] ** 3, 1)
         return why
 
     def _found(self, query: str, allowed: Set[int] | None) -> _Candidates:
@@ -211,9 +211,6 @@ class FusedEngine:
         if last is not None and last.key == (query, allowed) and last.documents is self._documents:
             return last
         return self._candidates(query, _CANDIDATES, allowed)
-
-    def _lexical_share(self, fitness: float) -> float:
-        return _LEAST_SHARE + _SHARE_OF_FITNESS * min(fitness, _FITNESS_CAP) if self._is_lexical_used else 0.0
 
     def _candidates(self, query: str, depth: int, allowed: Set[int] | None) -> _Candidates:
         documents, words = self._documents, self._lexical.scores(query, depth, allowed)
@@ -248,14 +245,12 @@ class FusedEngine:
         cosines: list[float] = self._vectors.cosines(vector, np.array(list(ids), np.int64)).tolist()
         return cosines
 
-    def _fused(
-        self, cosines: NDArray[np.float64], by_words: NDArray[np.float64], fitness: float
-    ) -> NDArray[np.float64]:
+    def _fused(self, cosines: NDArray[np.float64], by_words: NDArray[np.float64], weight: float) -> NDArray[np.float64]:
         """Scores in [0, 1]; `cosines` are NaN where there is no vector."""
-        share = self._lexical_share(fitness)
-        meaning = np.minimum(np.maximum(cosines, 0.0), 1.0)
-        mixed = (1 - share) * meaning + share * by_words
-        scores: NDArray[np.float64] = np.where(np.isnan(meaning), by_words, mixed) ** _SPREAD
+        # Cosine and the root of the share rate a right answer alike, about 0.7 in the middle.
+        meaning = np.where(np.isnan(cosines), by_words**1.5, np.minimum(np.maximum(cosines, 0.0), 1.0))
+        evidence = weight * by_words**3 if self._is_lexical_used else 0.0
+        scores: NDArray[np.float64] = -np.expm1(-_STEEPNESS * (meaning + _COSINES_PER_NAT * evidence))
         return scores
 
     def _embedded(self, query: str) -> NDArray[np.float32] | None:

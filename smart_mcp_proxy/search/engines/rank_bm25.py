@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from smart_mcp_proxy.errors import MissingExtraError
 from smart_mcp_proxy.models import Document, Hit
-from smart_mcp_proxy.search.engine import Scores
+from smart_mcp_proxy.search.engine import Fit, Scores, fit_of
 from smart_mcp_proxy.search.text import terms
 
 __all__ = ["RankBm25Engine"]
@@ -75,7 +75,7 @@ class RankBm25Engine:
     """Ranks with rank-bm25 over all words of a definition, split as the builtin engine splits them.
 
     Every search visits every tool, and the first one after a change builds the whole model anew. A hit's score is the
-    square root of its sum's share in the most that the query's terms could add up to.
+    cube root of its sum's share in the most that the query's terms could add up to.
 
     Raises:
         MissingExtraError: rank-bm25 is not installed.
@@ -120,17 +120,17 @@ class RankBm25Engine:
         weights = corpus.weigh(query)
         if not weights or corpus.model is None:
             return Scores(np.empty(0, np.int64), np.empty(0))
-        scores = np.sqrt(corpus.sums(weights))
+        scores = np.cbrt(corpus.sums(weights))
         rows = np.flatnonzero(scores)
         order = rows[np.lexsort((corpus.ids[rows], -scores[rows]))]
         if allowed is not None:
             order = order[[id in allowed for id in corpus.ids[order].tolist()]]
         order = order[:depth]
-        return Scores(corpus.ids[order], scores[order])
+        return Scores(corpus.ids[order], scores[order], sum(weights.values()))
 
-    def fits(self, query: str, id: int, allowed: Set[int] | None = None) -> bool:
-        """Whether a best hit is good enough to be an answer, see `fitness`."""
-        return self.fitness(query, id, allowed) >= 1
+    def fit(self, query: str, id: int, allowed: Set[int] | None = None) -> Fit:
+        """How well a best hit fits, see `fitness`."""
+        return fit_of(self.fitness(query, id, allowed))
 
     def fitness(self, query: str, id: int, allowed: Set[int] | None = None) -> float:
         """Fitness of a hit: evidence and coverage together; 1 is enough.

@@ -424,14 +424,24 @@ async def test_the_hint_says_what_to_do_next(setup: RetrievalSetup, parts: Parts
 
 async def test_at_most_three_near_misses_are_named_where_nothing_fits(parts: Parts) -> None:
     """With name and score, so that the agent can judge."""
-    words = ["copper", "silver", "golden", "iron", "wooden"]
-    fillers = [definition(f"task_{number}", f"Do task number {number}.") for number in range(400)]
-    kettles = [definition(f"{word}_can", f"Heat water, the {word} way.") for word in words]
-    await parts.sync("alpha", fillers + kettles)
-    answer = await RetrievalSetup(parts).ask("water entanglement telescope grant quantum review")
+    await parts.sync("alpha", [definition(f"task_{number}", f"Do task number {number}.") for number in range(400)])
+    answer = await RetrievalSetup(parts).ask("a number of telescopes whose mirrors are entangled")
     assert answer["tools"] == []
     assert [set(miss) for miss in answer["near_misses"]] == [{"name", "score"}] * 3
-    assert all(miss["name"].endswith("_can") and 0 < miss["score"] < 1 for miss in answer["near_misses"])
+    assert all(miss["name"].startswith("alpha:task_") and 0 < miss["score"] < 1 for miss in answer["near_misses"])
+
+
+async def test_tools_that_may_fit_are_shown_with_a_word_of_caution(parts: Parts) -> None:
+    """Between the two floors the agent judges; a sure answer says nothing of it."""
+    fillers = [definition(f"task_{number}", f"Do task number {number}.") for number in range(400)]
+    await parts.sync("alpha", [*fillers, definition("boil_kettle", "Heat water.")])
+    setup = RetrievalSetup(parts)
+    unsure = await setup.ask("water entanglement telescope grant quantum review")
+    assert [tool["name"] for tool in unsure["tools"]] == ["alpha:boil_kettle"]
+    assert unsure["confidence"] == "low" and unsure["hint"].startswith("It is not certain that one of these fits")
+    sure = await setup.ask("heat water")
+    assert "confidence" not in sure and sure["hint"].startswith("Call a tool")
+    assert "confidence" not in await setup.ask("water entanglement", more_queries=("heat water",))
 
 
 async def test_reasons_are_given_when_they_are_asked_for(setup: RetrievalSetup) -> None:

@@ -4,12 +4,15 @@ import threading
 from dataclasses import replace
 from itertools import pairwise
 
+import pytest
 from growth import calls_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from smart_mcp_proxy.models import Document
+from smart_mcp_proxy.search.engine import Fit, fit_of
 from smart_mcp_proxy.search.engines.bm25f import Bm25fEngine
+from smart_mcp_proxy.search.engines.variants import synonym_worth
 
 WEATHER = Document(1, "meteo", "get_forecast", "", "Weather forecast for a city.", (("city", "Name of the city"),))
 ISSUE = Document(2, "github", "create_issue", "", "Open a new issue in a repository.", (("title", "Issue title"),))
@@ -70,7 +73,7 @@ def test_text_that_no_tool_knows_finds_nothing() -> None:
     engine = engine_of(ALL)
     assert [ids(engine, query) for query in ("", "  ", "what is the", "🎉", "zzyzx")] == [[]] * 5
     assert Bm25fEngine().rank("issue", 5, None) == []
-    assert not Bm25fEngine().fits("issue", 1)
+    assert not Bm25fEngine().fit("issue", 1)
     assert Bm25fEngine().explain("issue", [1]) == {}
 
 
@@ -142,16 +145,16 @@ FILLER = [Document(n, f"s{n}", f"tool_{n}", "", f"Get a list of items number {n}
 def test_a_best_hit_fits_if_it_covers_the_query_or_stands_out() -> None:
     """A common word out of a long request for something else is no answer."""
     engine = engine_of([*FILLER, *ALL])
-    assert engine.fits("weather forecast", WEATHER.id)
-    assert engine.fits("what is the weather forecast for Paris tomorrow", WEATHER.id)
-    assert not engine.fits("get me a recipe for sourdough bread with walnuts and honey", 100)
+    assert engine.fit("weather forecast", WEATHER.id) is Fit.YES
+    assert engine.fit("what is the weather forecast for Paris tomorrow", WEATHER.id) is Fit.YES
+    assert engine.fit("get me a recipe for sourdough bread with walnuts and honey", 100) is Fit.NO
 
 
 def test_a_server_that_floods_the_catalog_does_not_make_the_honest_tool_unfit() -> None:
     """Hundreds of tools that match as well are one server's; the honest one still stands out from the others."""
     flood = [replace(WEATHER, id=number, server="evil", name=f"forecast_{number}") for number in range(1000, 1400)]
     engine = engine_of([*flood, *FILLER, *ALL])
-    assert engine.fits("weather forecast", WEATHER.id)
+    assert engine.fit("weather forecast", WEATHER.id) is Fit.YES
 
 
 def test_a_hit_stands_out_among_the_allowed_tools_only() -> None:
@@ -159,8 +162,8 @@ def test_a_hit_stands_out_among_the_allowed_tools_only() -> None:
     same = [replace(ISSUES, id=number, server=f"forge{number}") for number in range(1000, 1100)]
     engine = engine_of([*same, *ALL])
     query = "list all the open issues of the repository that mention a memory leak"
-    assert not engine.fits(query, ISSUES.id)
-    assert engine.fits(query, ISSUES.id, {ISSUES.id})
+    assert engine.fit(query, ISSUES.id) is not Fit.YES
+    assert engine.fit(query, ISSUES.id, {ISSUES.id}) is Fit.YES
 
 
 def test_a_judgement_depends_on_the_tools_there_are_and_not_on_what_was_asked_before() -> None:
@@ -273,7 +276,7 @@ def test_an_explanation_names_the_matched_terms_by_field_and_the_score() -> None
 def test_a_hit_fits_exactly_where_its_fitness_says_so() -> None:
     """Whether the crowd has to be looked for or not, and whether one server, some or many make it up."""
     queries = ("create issue", "weather forecast for a city", "read the content of a file", "issue", "no such words")
-    seen: set[bool] = set()
+    seen: set[Fit] = set()
     for servers in (1, 3, 40):
         crowd = [
             replace(ALL[at % len(ALL)], id=100 + at, server=f"s{at % servers}", description=f"Tool for an issue, {at}")
@@ -282,9 +285,9 @@ def test_a_hit_fits_exactly_where_its_fitness_says_so() -> None:
         engine = engine_of([*crowd, *ALL])
         for query in queries:
             for id in (*(document.id for document in ALL), 100, 150):
-                seen.add(engine.fits(query, id))
-                assert engine.fits(query, id) == (engine.fitness(query, id) >= 1)
-    assert seen == {True, False}
+                seen.add(engine.fit(query, id))
+                assert engine.fit(query, id) is fit_of(engine.fitness(query, id))
+    assert seen == set(Fit)
 
 
 def test_what_is_remembered_of_a_word_is_the_same_in_every_neighbourhood() -> None:
@@ -296,3 +299,37 @@ def test_what_is_remembered_of_a_word_is_the_same_in_every_neighbourhood() -> No
         assert engine.rank(query, 100, None) == engine_of(documents).rank(query, 100, None)
     assert disk.id in ids(engine, "file system", 100)
     assert disk.id not in ids(engine, "file", 100)
+
+
+def test_a_literal_is_no_need_that_a_tool_fails_to_meet() -> None:
+    """Ids, addresses and quoted text are for the tool to take; they count where they name a tool or a server."""
+    engine = engine_of([*FILLER, *ALL])
+    [bare] = engine.rank("weather forecast for a city", 1, None)
+    query = 'weather forecast for a city "Ouagadougou" 1234567890 https://example.com/x ann@example.com /tmp/a/b.txt'
+    [hit] = engine.rank(query, 1, None)
+    assert (hit.id, hit.score) == (bare.id, bare.score)
+    assert engine.fit(query, WEATHER.id) is Fit.YES
+    twins = [replace(ISSUE, id=900, server="gitea"), ISSUE]
+    assert ids(engine_of([*FILLER, *twins]), 'create an issue in "gitea"')[0] == 900
+    assert ids(engine, '"create issue"')[0] == ISSUE.id  # nothing but a literal is taken at its word
+
+
+def test_synonyms_count_less_in_a_long_request() -> None:
+    """It has other words, and meets synonyms by chance."""
+    assert [synonym_worth(terms) for terms in (0, 1, 8, 9, 16, 17, 64)] == [0.5, 0.5, 0.5, 0.25, 0.25, 0.125, 0.0625]
+    tool = replace(FILE, id=900, name="erase", description="")
+    engine = engine_of([*FILLER, tool])
+    [short], [long] = (engine.rank(f"delete{rest}", 1, None) for rest in ("", " abc def ghi jkl mno pqr stu vwx yza"))
+    assert short.id == long.id == 900
+    assert long.score / short.score < (1 / 10) ** (1 / 3)
+
+
+def test_a_word_that_is_repeated_counts_more_and_not_as_often() -> None:
+    """A request of several parts says what all of them are about more than once."""
+    red, blue = (replace(FILE, id=id, name=name, description="") for id, name in ((900, "crimson"), (901, "azure")))
+    engine = engine_of([*FILLER, red, blue])
+    once = engine.scores("crimson azure", 2, None)
+    often = engine.scores("crimson azure crimson crimson azure crimson", 2, None)
+    sums = [scores.weight * scores.scores**3 for scores in (once, often)]
+    assert sums[0][0] == pytest.approx(sums[0][1], rel=0.2)
+    assert often.ids[0] == 900 and sums[1][0] == pytest.approx(2 * sums[0][0], rel=0.2)

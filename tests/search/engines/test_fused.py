@@ -1,7 +1,8 @@
 """How meaning and words rank together, and what happens where one of them is missing."""
 
+import math
 import zlib
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 from smart_mcp_proxy.errors import EmbeddingError
 from smart_mcp_proxy.models import Document
 from smart_mcp_proxy.search.embedding import ViewEmbedder, text_of
+from smart_mcp_proxy.search.engine import Fit
 from smart_mcp_proxy.search.engines.bm25f import Bm25fEngine
 from smart_mcp_proxy.search.engines.fused import FusedEngine
 from smart_mcp_proxy.search.index import SearchIndex
@@ -119,25 +121,15 @@ def test_words_decide_between_tools_of_the_same_meaning() -> None:
     assert World([gripe, issue], is_lexical_used=False).ids("create gripe") == [issue.id, gripe.id]
 
 
-class JudgedWords(Bm25fEngine):
-    """Ranks by words, and is told how well they fit."""
-
-    def __init__(self, fitness: float) -> None:
-        super().__init__()
-        self._told = fitness
-
-    def fitness(self, query: str, id: int, allowed: Set[int] | None = None) -> float:
-        return self._told
-
-
-@pytest.mark.parametrize(("fitness", "first"), [(0.0, WEATHER), (2.0, ISSUE), (9.0, ISSUE)])
-def test_words_count_the_more_the_better_they_fit(fitness: float, first: Document) -> None:
-    """Of a tool that says the query and one that means it, the former stands first where words are to be trusted."""
+def test_words_count_by_what_they_tell_however_long_the_request_is() -> None:
+    """A tool that says the rare words of a request stands above the one that means its frame."""
     vectors, embedder = VectorIndex(WordEmbedder.dimension), WordEmbedder()
-    engine = FusedEngine(JudgedWords(fitness), vectors, embedder, is_lexical_used=True)
+    engine = FusedEngine(Bm25fEngine(), vectors, embedder, is_lexical_used=True)
     engine.update([WEATHER, ISSUE], [])
-    vectors.update([WEATHER.id, ISSUE.id], embedder.embed(["new issue today", "tea"]))
-    assert engine.rank("new issue", 10, None)[0].id == first.id
+    vectors.update([WEATHER.id, ISSUE.id], embedder.embed(["tea tea tea new", "tea"]))
+    assert engine.rank("thunder", 10, None)[0].id == WEATHER.id
+    for request in ("create a new issue", "when all of that is done, at last, create a new issue for us"):
+        assert engine.rank(request, 10, None)[0].id == ISSUE.id
 
 
 @pytest.mark.parametrize("is_lexical_used", [True, False])
@@ -157,7 +149,7 @@ def test_tools_without_a_vector_rank_as_words_rank_them(is_lexical_used: bool) -
     by_words = lexical.rank("read or delete a file", 10, None)
     hits = World(without_vector=ALL, is_lexical_used=is_lexical_used).engine.rank("read or delete a file", 10, None)
     assert [hit.id for hit in hits] == [hit.id for hit in by_words]
-    assert [hit.score for hit in hits] == pytest.approx([hit.score**0.7 for hit in by_words])
+    assert all(0 < hit.score < 1 for hit in hits)
 
 
 @pytest.mark.parametrize("is_lexical_used", [True, False])
@@ -165,7 +157,7 @@ def test_a_tool_without_a_vector_is_found_by_its_words(is_lexical_used: bool) ->
     """And stands where its words put it, above tools that mean something else."""
     world = World(without_vector=[ISSUE], is_lexical_used=is_lexical_used)
     assert world.ids("create issue")[0] == ISSUE.id
-    assert world.engine.fits("create issue", ISSUE.id)
+    assert world.engine.fit("create issue", ISSUE.id)
     assert "lexical" in world.engine.explain("create issue", [ISSUE.id])[ISSUE.id]
 
 
@@ -184,7 +176,7 @@ def test_a_removed_tool_is_gone_even_if_its_vector_comes_back() -> None:
     assert ISSUE.id not in world.vectors
     world.embed([ISSUE])
     assert ISSUE.id not in world.ids("create issue")
-    assert not world.engine.fits("create issue", ISSUE.id)
+    assert not world.engine.fit("create issue", ISSUE.id)
     assert len(world.engine) == 3
 
 
@@ -205,7 +197,7 @@ def test_words_alone_rank_while_the_embedder_fails() -> None:
     lexical.update(ALL, [])
     assert world.engine.rank("read file", 10, None) == lexical.rank("read file", 10, None)
     assert world.engine.problem == "words alone rank, the query was not embedded: The service does not answer."
-    assert world.engine.fits("read file", FILE.id)
+    assert world.engine.fit("read file", FILE.id)
     assert "vector" not in world.engine.explain("read file", [FILE.id])[FILE.id]
     assert "lexical" not in World(is_lexical_used=False).engine.explain("read file", [FILE.id])[FILE.id]
     world.clock.now_s += 29.9
@@ -235,9 +227,9 @@ def test_a_best_hit_fits_by_its_meaning_or_by_its_words_together() -> None:
     filler = [Document(n, f"s{n}", f"tool_{n}", "", f"Get a list of items number {n}.") for n in range(100, 300)]
     world = World([*filler, *ALL])
     for query in ("weather forecast", "thunder forecast for a city", "read file"):
-        assert world.engine.fits(query, world.ids(query)[0]), query
+        assert world.engine.fit(query, world.ids(query)[0]) is Fit.YES, query
     for query in ("sourdough bread recipe with walnuts and honey", "translate get poem", "zxqv"):
-        assert not any(world.engine.fits(query, id) for id in world.ids(query)[:1]), query
+        assert not any(world.engine.fit(query, id) for id in world.ids(query)[:1]), query
 
 
 def test_a_hit_that_was_ranked_before_the_first_vectors_came_is_judged_by_its_words() -> None:
@@ -246,7 +238,7 @@ def test_a_hit_that_was_ranked_before_the_first_vectors_came_is_judged_by_its_wo
         world = World(without_vector=ALL)
         best = world.ids(query)[0]
         world.embed(ALL)
-        assert world.engine.fits(query, best) is is_answer
+        assert bool(world.engine.fit(query, best)) is is_answer
 
 
 def test_what_many_servers_are_as_near_to_is_no_answer() -> None:
@@ -254,14 +246,14 @@ def test_what_many_servers_are_as_near_to_is_no_answer() -> None:
     near = Document(50, "meteo", "thunder", "", "Tomorrow.")
     query = "thunder weather omen of tomorrow and after"
     alone = World([near, *ALL]).engine
-    assert alone.fits(query, near.id)
+    assert alone.fit(query, near.id) is Fit.YES
     crowd = [replace(near, id=number, server=f"s{number}") for number in range(100, 140)]
     among_crowd = World([near, *crowd, *ALL]).engine
-    assert not among_crowd.fits(query, near.id)
-    assert among_crowd.fits(query, near.id, {near.id, *(document.id for document in ALL)})
+    assert among_crowd.fit(query, near.id) is not Fit.YES
+    assert among_crowd.fit(query, near.id, {near.id, *(document.id for document in ALL)}) is Fit.YES
     others = [Document(n, f"s{n}", f"tool_{n}", "", f"Number {n}.") for n in range(200, 240)]
     flood = [replace(document, server="flood") for document in crowd]
-    assert World([near, *flood, *others, *ALL]).engine.fits(query, near.id)
+    assert World([near, *flood, *others, *ALL]).engine.fit(query, near.id) is Fit.YES
 
 
 def test_an_explanation_tells_what_words_and_meaning_score() -> None:
@@ -272,9 +264,9 @@ def test_an_explanation_tells_what_words_and_meaning_score() -> None:
     assert why["matched"]["name"] == ["forecast"]
     assert 0 < why["lexical"] < 1
     assert 0 < why["vector"] < 1
-    share = why["lexical_share"]
-    assert 0.15 <= share <= 0.55
-    assert hit.score == pytest.approx(((1 - share) * why["vector"] + share * why["lexical"]) ** 0.7, abs=0.01)
+    assert why["evidence"] > 0
+    value = why["vector"] + 0.05 * why["evidence"]
+    assert hit.score == pytest.approx(1 - math.exp(-1.5 * value), abs=0.01)
 
 
 def test_an_explanation_goes_by_what_the_tool_was_ranked_among() -> None:
@@ -284,9 +276,8 @@ def test_an_explanation_goes_by_what_the_tool_was_ranked_among() -> None:
     world = World([*ALL, *filler])
     why = world.engine.explain(query, [FILE.id], allowed)[FILE.id]
     [hit] = [hit for hit in world.engine.rank(query, 10, allowed) if hit.id == FILE.id]
-    share = why["lexical_share"]
-    assert hit.score == pytest.approx(((1 - share) * why["vector"] + share * why["lexical"]) ** 0.7, abs=0.01)
-    assert share < world.engine.explain(query, [FILE.id])[FILE.id]["lexical_share"]
+    value = why["vector"] + 0.05 * why["evidence"]
+    assert hit.score == pytest.approx(1 - math.exp(-1.5 * value), abs=0.01)
 
 
 @pytest.mark.parametrize(("more", "most"), [([], 1), (["weather forecast for a city", "open issue"], 6)])
@@ -300,7 +291,7 @@ def test_all_explanations_of_an_answer_together_search_once_more_for_each_query_
     index.update([*ALL, *twins])
     world.embed([*ALL, *twins])
     answer = index.search("read or delete a file", limit=6, more_queries=more, explain=True)
-    assert len(answer.hits) > 1 and all("lexical_share" in hit.why for hit in answer.hits)
+    assert len(answer.hits) > 1 and all("evidence" in hit.why for hit in answer.hits)
     assert len(world.embedder.asked) <= most
 
 
@@ -317,6 +308,6 @@ def test_exact_names_stay_first_with_vectors_alone() -> None:
 def test_nothing_is_found_where_there_is_nothing() -> None:
     """Neither tools nor words nor vectors."""
     assert World([]).ids("anything") == []
-    assert not World([]).engine.fits("anything", 1)
+    assert not World([]).engine.fit("anything", 1)
     assert World().engine.explain("anything", [99]) == {}
     assert World(without_vector=ALL).ids("thunder") == []

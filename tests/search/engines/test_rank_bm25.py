@@ -55,10 +55,10 @@ def test_a_catalog_of_one_tool_can_be_searched() -> None:
 def test_a_best_hit_fits_if_it_has_the_querys_words() -> None:
     """A common word out of a long request for something else is no answer."""
     engine = engine_of(*FILLER, WEATHER, ISSUE)
-    assert engine.fits("weather forecast", 1)
-    assert not engine.fits("reserve a list of places at a sushi restaurant for eleven vegetarian guests on Friday", 100)
-    assert not engine.fits("weather forecast", 999)
-    assert not engine.fits("", 1)
+    assert engine.fit("weather forecast", 1)
+    assert not engine.fit("reserve a list of places at a sushi restaurant for eleven vegetarian guests on Friday", 100)
+    assert not engine.fit("weather forecast", 999)
+    assert not engine.fit("", 1)
 
 
 def test_it_serves_behind_the_index() -> None:
