@@ -13,7 +13,7 @@ from smart_mcp_proxy.search.engine import Engine, Fit
 from smart_mcp_proxy.search.likeness import Likeness, likeness_of
 from smart_mcp_proxy.search.naming import NameTable
 from smart_mcp_proxy.search.ranking import Selection, Tools, annotated, interleave, near_top, plain_first, select
-from smart_mcp_proxy.search.text import QUERY_LIMIT_CHARS
+from smart_mcp_proxy.search.text import QUERY_LIMIT_CHARS, terms
 
 __all__ = ["Answer", "SearchIndex"]
 
@@ -25,6 +25,10 @@ _INSTANT_TOOLS = 20_000
 _INSTANT_CHARS = 200
 """Up to here a search by words took 0.35 ms, and 2 ms where all of its words are new and misspelt; handing it over and
 back takes 0.2 ms and more."""
+
+_NAMED_ALIKE = 5
+_NEARLY = 0.95
+"""The score of a tool whose name the query nearly is: above what usual words reach, below an exact name."""
 
 _NEAR_MISSES = 3
 """Source: contract.md, "Results and errors"."""
@@ -64,7 +68,7 @@ class _State:
 
 
 class _Ranking(msgspec.Struct, frozen=True):
-    """One query's part of an answer: hits that fit (surely, or else they only may), best first, and the best others."""
+    """One query's part of an answer: hits that fit, or only may, best first, and the best others."""
 
     query: str
     fitting: list[Hit]
@@ -212,12 +216,29 @@ def _rank(state: _State, query: str, depth: int, allowed: Set[int] | None, tools
     if explain or not is_answer or any([likenesses[hit.id].praise for hit in fitting]):  # noqa: C419  (a generator is dearer)
         ranked = plain_first(ranked, tools)  # the scores stay in their places
         fitting, others = ranked[: len(fitting)], ranked[len(fitting) :]
-    if named:
-        exact = [Hit(id, 1.0, {"exact": name}) for id, name in sorted(named.items())]
-        fitting = exact + [hit for hit in fitting if hit.id not in named]
-        others = [hit for hit in others if hit.id not in named]
+    by_name = [Hit(id, 1.0, {"exact": name}) for id, name in sorted(named.items())] or _alike(
+        state, query, ranked, allowed
+    )
+    if by_name:
+        ids = {hit.id for hit in by_name}
+        fitting = by_name + [hit for hit in fitting if hit.id not in ids]
+        others = [hit for hit in others if hit.id not in ids]
         fit = Fit.YES
     return _Ranking(query, fitting, others[: _NEAR_MISSES * _DEEPER], is_sure=fit is Fit.YES)
+
+
+def _alike(state: _State, query: str, ranked: Sequence[Hit], allowed: Set[int] | None) -> list[Hit]:
+    """Tools that the query names in another spelling; or nearly, where no name found has all its words."""
+    if spelt := state.names.spelt_otherwise(query, allowed):
+        return [Hit(id, 1.0, {"named": "in another spelling"}) for id in sorted(spelt)]
+    if len(query.split()) != 1:
+        return []
+    words = set(terms(query))
+    found = [state.documents[hit.id] for hit in ranked[:_NAMED_ALIKE]]
+    if words and any(words <= set(terms(f"{document.server} {document.name}")) for document in found):
+        return []
+    near = state.names.nearly_named(query, state.documents, allowed)
+    return [Hit(id, _NEARLY - at / 1_000, {"named": "nearly"}) for at, id in enumerate(near)]
 
 
 def _is_flooded(ranking: _Ranking, tools: Tools) -> bool:

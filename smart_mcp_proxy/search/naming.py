@@ -1,8 +1,9 @@
 """Tools by name: exact names inside a query, and the nearest names to one that does not exist."""
 
 import re
+from bisect import bisect_left
 from collections.abc import Collection, Container, Iterable, Mapping, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from itertools import pairwise
 
@@ -10,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smart_mcp_proxy.models import Document, ToolKey
-from smart_mcp_proxy.search.text import QUERY_LIMIT_CHARS
+from smart_mcp_proxy.search.text import QUERY_LIMIT_CHARS, is_one_slip
 
 __all__ = ["NameTable"]
 
@@ -30,6 +31,13 @@ _QUERY_PIECE = re.compile(r"""[^\s,;'"`()\[\]{}<>]+""")
 _TRAILING = ".:!?"
 _LOOKS_LIKE_NAME = re.compile(r"_|[A-Z](?<=[a-z0-9].)|[:./-](?<=\w.)(?=\w)")
 """Each way begins with the rare character: the words of a sentence are passed over at once."""
+
+_SHORTEST_PART = 4
+"""Fewer letters are the beginning of too many names."""
+_PREFIXED = 24
+"""So many names with one beginning are looked at, the shortest first."""
+_SLIP_LETTERS = 5
+"""Shorter names have too many neighbours at one letter's distance."""
 
 _WORD = re.compile(r"[^\W_]+")
 _SERVER_WORDS = 4
@@ -85,6 +93,8 @@ class NameTable:
 
     Attributes:
         folded: Ids by lower-cased canonical, listed and bare name.
+        joined: Ids by the letters and digits of bare and canonical name, lower-cased.
+        in_order: The keys of `joined`, sorted; filled when first asked for.
         letters: What nearest names are found by.
         ids_of: Ids by server.
         by_words: Servers by their lower-cased words.
@@ -92,25 +102,31 @@ class NameTable:
     """
 
     folded: Mapping[str, tuple[int, ...]]
+    joined: Mapping[str, tuple[int, ...]]
     letters: _Letters
     ids_of: Mapping[str, frozenset[int]]
     by_words: Mapping[str, frozenset[str]]
     first_words: Set[str]
+    in_order: list[str] = field(default_factory=list)
 
     @classmethod
     def empty(cls) -> "NameTable":
         """The table of no tools."""
-        return cls({}, _Letters.of(()), {}, {}, frozenset())
+        return cls({}, {}, _Letters.of(()), {}, {}, frozenset())
 
     def changed(self, gone: Collection[Document], new: Collection[Document]) -> "NameTable":
         """The table without `gone`, with `new`."""
-        folded = dict(self.folded)
+        folded, joined = dict(self.folded), dict(self.joined)
         for document in gone:
             for name in _folded_names(document):
                 _forget(folded, name, document.id)
+            for name in _joined_names(document):
+                _forget(joined, name, document.id)
         for document in new:
             for name in _folded_names(document):
                 _remember(folded, name, document.id)
+            for name in _joined_names(document):
+                _remember(joined, name, document.id)
         ids_of = _regrouped(self.ids_of, gone, new)
         by_words = dict(self.by_words)
         for server in self.ids_of.keys() ^ ids_of.keys():
@@ -118,7 +134,7 @@ class NameTable:
             if servers := by_words.pop(words, frozenset()) ^ {server}:
                 by_words[words] = servers
         letters = self.letters.changed([document.id for document in gone], new)
-        return NameTable(folded, letters, ids_of, by_words, {words.partition(" ")[0] for words in by_words})
+        return NameTable(folded, joined, letters, ids_of, by_words, {words.partition(" ")[0] for words in by_words})
 
     def exact(self, query: str, documents: Mapping[int, Document], allowed: Container[int] | None) -> dict[int, str]:
         """Ids whose name the query is or contains, with the name as the query wrote it.
@@ -145,6 +161,35 @@ class NameTable:
             for id in first_of.values():
                 found.setdefault(id, name)
         return found
+
+    def spelt_otherwise(self, query: str, allowed: Container[int] | None) -> list[int]:
+        """Ids of the tools that the whole query names, whatever case and separators, with or without server."""
+        return self._allowed([_joined(query)], allowed)
+
+    def nearly_named(self, query: str, documents: Mapping[int, Document], allowed: Container[int] | None) -> list[int]:
+        """Ids of tools whose name begins with the query, shortest first; else those one slip away from it.
+
+        Only for a query of a single word.
+        """
+        if len(query.split()) != 1 or len(wanted := _joined(query)) < _SHORTEST_PART:
+            return []
+        if len(self.in_order) != len(self.joined):
+            self.in_order[:] = sorted(self.joined)
+        start = bisect_left(self.in_order, wanted)
+        end = bisect_left(self.in_order, f"{wanted}\U0010ffff", start)
+        beginning = sorted(self.in_order[start:end], key=lambda name: (len(name), name))
+        if found := self._allowed(beginning[:_PREFIXED], allowed):
+            return found
+        if len(wanted) < _SLIP_LETTERS:
+            return []
+        near = [id for id in self._candidates(_spoken_form(query), None) if id in documents]
+        close = [id for id in near if any(is_one_slip(wanted, name) for name in _joined_names(documents[id]))]
+        return [id for id in close if allowed is None or id in allowed]
+
+    def _allowed(self, names: Iterable[str], allowed: Container[int] | None) -> list[int]:
+        """The allowed ids of joined names, in their order."""
+        ids = dict.fromkeys(id for name in names for id in self.joined.get(name, ()))
+        return [id for id in ids if allowed is None or id in allowed]
 
     def servers_in(self, query: str) -> set[str]:
         """The servers that the query names, whatever the case and the separators between the words."""
@@ -190,6 +235,15 @@ def _names(document: Document) -> set[str]:
 
 def _folded_names(document: Document) -> set[str]:
     return {name.lower() for name in _names(document)}
+
+
+def _joined_names(document: Document) -> set[str]:
+    return {_joined(document.name), _joined(f"{document.server}{document.name}")} - {""}
+
+
+def _joined(name: str) -> str:
+    """The letters and digits of a name, without case."""
+    return "".join(_WORD.findall(name[: 2 * _NAME_LIMIT_CHARS].lower()))
 
 
 def _spoken(document: Document) -> tuple[str, str]:

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import snowballstemmer
 
-__all__ = ["QUERY_LIMIT_CHARS", "content_words", "split_literals", "terms"]
+__all__ = ["QUERY_LIMIT_CHARS", "content_words", "is_one_slip", "split_literals", "terms"]
 
 QUERY_LIMIT_CHARS = 4_000
 """What is read of a query: about 600 words, several times the longest task an agent was seen to send."""
@@ -100,6 +100,18 @@ def content_words(text: str) -> str:
     """The words of a query that name a thing or an action, as they are written; empty if there are none."""
     words = _WORD.findall(text[:QUERY_LIMIT_CHARS])
     return " ".join(word for word in words if word.lower() not in _STOP_WORDS)
+
+
+def is_one_slip(a: str, b: str) -> bool:
+    """Whether one letter inserted, left out, changed, or swapped with its neighbour turns `a` into `b`."""
+    if len(a) > len(b):
+        a, b = b, a
+    start = next((at for at, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), len(a))
+    if len(a) < len(b):
+        return len(b) - len(a) == 1 and a[start:] == b[start + 1 :]
+    if a[start + 1 :] == b[start + 1 :]:
+        return True
+    return a[start : start + 2] == b[start : start + 2][::-1] and a[start + 2 :] == b[start + 2 :]
 
 
 @lru_cache(maxsize=_CACHE_LIMIT)

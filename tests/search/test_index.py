@@ -48,6 +48,35 @@ def test_an_exact_name_comes_first_in_every_form(index: SearchIndex, query: str)
     assert answer.hits[0].why["exact"] == query
 
 
+@pytest.mark.parametrize(
+    "query", ["createIssue", "CreateIssue", "createissue", "create-issue", "create issue", "CREATE.ISSUE"]
+)
+def test_a_name_is_found_in_any_spelling(index: SearchIndex, query: str) -> None:
+    """Marked as such, above what only resembles it; with the server's name in front it means that server's tool."""
+    answer = index.search(query, limit=5, explain=True)
+    assert set(ids(answer)[:2]) == {1, 3}
+    assert {hit.why.get("named", "exactly") for hit in answer.hits[:2]} <= {"in another spelling", "exactly"}
+    assert ids(index.search(f"GitHub {query}", limit=1)) == [1]
+    assert 1 not in ids(index.search(query, limit=5, allowed={3}))
+
+
+@pytest.mark.parametrize(
+    ("query", "how"), [("create_iss", "nearly"), ("createIssu", "nearly"), ("craete_issue", "nearly")]
+)
+def test_the_beginning_of_a_name_or_one_slip_in_it_finds_it(index: SearchIndex, query: str, how: str) -> None:
+    """After exact names, and only where no name that was found has all words of the query."""
+    answer = index.search(query, limit=5, explain=True)
+    assert set(ids(answer)[:2]) == {1, 3}
+    assert all(hit.why["named"] == how and hit.score < 1 for hit in answer.hits[:2])
+
+
+def test_a_word_that_names_of_found_tools_hold_is_no_beginning(index: SearchIndex) -> None:
+    """`issue` means what has to do with issues, not what begins with it."""
+    index.update([Document(90, "odd", "issuer_register", "", "Keep a register.")])
+    assert ids(index.search("issue", limit=5))[0] != 90
+    assert ids(index.search("cre", limit=5)) == []
+
+
 def test_a_bare_name_means_every_tool_of_that_name(index: SearchIndex) -> None:
     """Two servers have a `create_issue`; both come before anything that only resembles it."""
     assert ids(index.search("create_issue", limit=5))[:2] == [1, 3]
@@ -235,7 +264,7 @@ def test_an_engine_that_ranks_worse_than_it_should_says_so_in_every_answer() -> 
 
 def test_what_matched_is_worked_out_only_if_asked_for(index: SearchIndex) -> None:
     """It costs more than the search itself."""
-    answer = index.search("create issue", limit=1)
+    answer = index.search("create an issue", limit=1)
     assert (dict(answer.hits[0].why), answer.left_out) == ({}, ())
 
 

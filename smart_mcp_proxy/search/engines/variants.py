@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smart_mcp_proxy.search.engines.thesaurus import same_in_meaning
+from smart_mcp_proxy.search.text import is_one_slip
 
 __all__ = ["COMPOUND", "Variant", "Vocabulary", "joined", "synonym_worth"]
 
@@ -82,7 +83,7 @@ class Vocabulary:
         # One slip changes the length by at most one and the set of letters by at most two.
         is_near = np.abs(near.lengths - len(term)) <= 1
         is_near &= np.bitwise_count(near.sets ^ _letter_set(term)) <= 2
-        return [near.terms[at] for at in np.flatnonzero(is_near) if _is_one_slip(term, near.terms[at])]
+        return [near.terms[at] for at in np.flatnonzero(is_near) if is_one_slip(term, near.terms[at])]
 
 
 def synonym_worth(terms: int) -> float:
@@ -96,18 +97,6 @@ def joined(first: str, second: str) -> tuple[str, ...]:
     compound = first + second
     # The stemmer drops a final e from longer words only.
     return (compound, compound[:-1]) if compound.endswith("e") else (compound,)
-
-
-def _is_one_slip(a: str, b: str) -> bool:
-    """Whether one letter inserted, left out, changed, or swapped with its neighbour turns `a` into `b`."""
-    if len(a) > len(b):
-        a, b = b, a
-    start = next((at for at, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), len(a))
-    if len(a) < len(b):
-        return len(b) - len(a) == 1 and a[start:] == b[start + 1 :]
-    if a[start + 1 :] == b[start + 1 :]:
-        return True
-    return a[start : start + 2] == b[start : start + 2][::-1] and a[start + 2 :] == b[start + 2 :]
 
 
 def _parts(term: str, known: Container[str]) -> Iterable[tuple[str, str]]:
