@@ -252,7 +252,9 @@ async def agent_at(
 async def over_sse(base: str) -> AsyncIterator[Agent]:
     """An agent over the older transport of two endpoints, which knows the handshake era only."""
     async with AsyncExitStack() as stack:
-        client = await stack.enter_async_context(plain_client(base_url=base, timeout=30))
+        # The stream may be silent for as long as other tests run.
+        waits = httpx2.Timeout(30, read=None)
+        client = await stack.enter_async_context(plain_client(base_url=base, timeout=waits))
         events = events_of(await stack.enter_async_context(client.stream("GET", "/sse")))
         name, messages_path = await anext(events)
         assert name == "endpoint"
