@@ -5,7 +5,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 TESTS = Path(__file__).parent
-CLOCKS = {"time.monotonic", "time.perf_counter", "time.process_time", "time.thread_time", "time.time"}
+CLOCKS = {
+    *("time.monotonic", "time.perf_counter", "time.process_time", "time.thread_time", "time.time"),
+    "asyncio.get_running_loop().time",
+}
 SLOW_TIERS = {"pytest.mark.long", "pytest.mark.soak", "pytest.mark.clients", "pytest.mark.agents"}
 
 

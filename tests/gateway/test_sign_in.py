@@ -50,6 +50,7 @@ async def reached(gateway: Gateway, *states: ServerState) -> None:
             await gateway.changes.wait()
 
 
+@pytest.mark.long
 async def test_a_login_is_picked_up_by_the_running_gateway_and_a_logout_too(tmp_path: Path, server: Guarded) -> None:
     """Without a restart, within seconds; before it nothing was sent, after the logout the tools stay discoverable."""
     async with open_gateway(Settings(data_dir=tmp_path), {"web": server.config()}, environ={}) as gateway:

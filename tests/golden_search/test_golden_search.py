@@ -97,6 +97,12 @@ async def test_words_alone_find_what_they_can() -> None:
     summary = summarize(await run_queries(System("BM25", Settings()), golden_queries(), golden_pool(), silent))
     assert lost(summary, LEXICAL) == {}
     assert share_of_empty(summary) >= LEXICAL_EMPTY
+
+
+@pytest.mark.long
+async def test_words_alone_answer_at_once() -> None:
+    """The default engine, in the middle of all queries."""
+    summary = summarize(await run_queries(System("BM25", Settings()), golden_queries(), golden_pool(), silent))
     assert summary.p50_ms < P50_MS
 
 

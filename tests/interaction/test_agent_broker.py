@@ -503,6 +503,7 @@ async def test_a_stream_that_breaks_ends_with_an_error(broker: Broker) -> None:
 
 @pytest.mark.requirement("broker-stream-end")
 @pytest.mark.parametrize("tool", ["hang", "silent"])
+@pytest.mark.long
 async def test_a_caller_that_leaves_ends_it_at_the_server(broker: Broker, tool: str) -> None:
     """Within a second, in the middle of a stream or before anything was said; the next request is served."""
     upstream = broker.upstream
