@@ -77,7 +77,7 @@ class Engine(Protocol):
         """
 
     def fit(self, query: str, id: int, allowed: Set[int] | None = None) -> Fit:
-        """How well the query's best hit fits it; `NO` for an unknown id.
+        """Fit of the query's best hit; `NO` for an unknown id.
 
         Args:
             query: Any text.

@@ -229,7 +229,7 @@ def _rank(state: _State, query: str, depth: int, allowed: Set[int] | None, tools
 
 def _alike(state: _State, query: str, ranked: Sequence[Hit], allowed: Set[int] | None) -> list[Hit]:
     """Tools that the query names in another spelling; or nearly, where no name found has all its words."""
-    if spelt := state.names.spelt_otherwise(query, allowed):
+    if spelt := state.names.spelt_otherwise(query, state.documents, allowed):
         return [Hit(id, 1.0, {"named": "in another spelling"}) for id in sorted(spelt)]
     if len(query.split()) != 1:
         return []

@@ -2,10 +2,10 @@
 
 import re
 from bisect import bisect_left
-from collections.abc import Collection, Container, Iterable, Mapping, Set
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
-from itertools import pairwise
+from itertools import islice, pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,7 +35,7 @@ _LOOKS_LIKE_NAME = re.compile(r"_|[A-Z](?<=[a-z0-9].)|[:./-](?<=\w.)(?=\w)")
 _SHORTEST_PART = 4
 """Fewer letters are the beginning of too many names."""
 _PREFIXED = 24
-"""So many names with one beginning are looked at, the shortest first."""
+"""Most tools that are found by the beginning of their names, the shortest first."""
 _SLIP_LETTERS = 5
 """Shorter names have too many neighbours at one letter's distance."""
 
@@ -155,18 +155,19 @@ class NameTable:
                 continue  # as nearly always
             ids = [id for id in spelt if id in documents and (allowed is None or id in allowed)]
             as_written = [id for id in ids if name in _names(documents[id])]
-            first_of: dict[str, int] = {}
-            for id in sorted(as_written or ids):
-                first_of.setdefault(documents[id].server, id)
-            for id in first_of.values():
+            for id in _one_of_each_server(as_written or ids, documents):
                 found.setdefault(id, name)
         return found
 
-    def spelt_otherwise(self, query: str, allowed: Container[int] | None) -> list[int]:
-        """Ids of the tools that the whole query names, whatever case and separators, with or without server."""
-        return self._allowed([_joined(query)], allowed)
+    def spelt_otherwise(self, query: str, documents: Mapping[int, Document], allowed: Set[int] | None) -> list[int]:
+        """Ids of the tools that the whole query names, whatever case and separators, with or without server.
 
-    def nearly_named(self, query: str, documents: Mapping[int, Document], allowed: Container[int] | None) -> list[int]:
+        One of each server, as in `exact`: many spellings of one name are no way to fill an answer.
+        """
+        ids = self._ids_of_joined([_joined(query)], allowed)
+        return _one_of_each_server([id for id in ids if id in documents], documents)
+
+    def nearly_named(self, query: str, documents: Mapping[int, Document], allowed: Set[int] | None) -> list[int]:
         """Ids of tools whose name begins with the query, shortest first; else those one slip away from it.
 
         Only for a query of a single word.
@@ -178,18 +179,21 @@ class NameTable:
         start = bisect_left(self.in_order, wanted)
         end = bisect_left(self.in_order, f"{wanted}\U0010ffff", start)
         beginning = sorted(self.in_order[start:end], key=lambda name: (len(name), name))
-        if found := self._allowed(beginning[:_PREFIXED], allowed):
+        if found := list(islice(self._ids_of_joined(beginning, allowed), _PREFIXED)):
             return found
         if len(wanted) < _SLIP_LETTERS:
             return []
-        near = [id for id in self._candidates(_spoken_form(query), None) if id in documents]
-        close = [id for id in near if any(is_one_slip(wanted, name) for name in _joined_names(documents[id]))]
-        return [id for id in close if allowed is None or id in allowed]
+        near = [id for id in self._candidates(_spoken_form(query), allowed) if id in documents]
+        return [id for id in near if any(is_one_slip(wanted, name) for name in _joined_names(documents[id]))]
 
-    def _allowed(self, names: Iterable[str], allowed: Container[int] | None) -> list[int]:
-        """The allowed ids of joined names, in their order."""
-        ids = dict.fromkeys(id for name in names for id in self.joined.get(name, ()))
-        return [id for id in ids if allowed is None or id in allowed]
+    def _ids_of_joined(self, names: Iterable[str], allowed: Set[int] | None) -> Iterator[int]:
+        """The allowed ids of joined names, each once, in their order."""
+        seen: set[int] = set()
+        for name in names:
+            for id in self.joined.get(name, ()):
+                if id not in seen and (allowed is None or id in allowed):
+                    seen.add(id)
+                    yield id
 
     def servers_in(self, query: str) -> set[str]:
         """The servers that the query names, whatever the case and the separators between the words."""
@@ -235,6 +239,14 @@ def _names(document: Document) -> set[str]:
 
 def _folded_names(document: Document) -> set[str]:
     return {name.lower() for name in _names(document)}
+
+
+def _one_of_each_server(ids: Iterable[int], documents: Mapping[int, Document]) -> list[int]:
+    """The tool of each server that was indexed first."""
+    first_of: dict[str, int] = {}
+    for id in sorted(ids):
+        first_of.setdefault(documents[id].server, id)
+    return list(first_of.values())
 
 
 def _joined_names(document: Document) -> set[str]:

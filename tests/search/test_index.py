@@ -70,6 +70,17 @@ def test_the_beginning_of_a_name_or_one_slip_in_it_finds_it(index: SearchIndex, 
     assert all(hit.why["named"] == how and hit.score < 1 for hit in answer.hits[:2])
 
 
+def test_many_spellings_of_one_name_are_no_way_to_fill_an_answer(index: SearchIndex) -> None:
+    """Each server has one tool of a name, however often it spells it; what a caller may not see takes no place."""
+    names = ("create__issue", "CREATE_ISSUE", "createIssue", "create.issue", "CreateIssue")
+    index.update([Document(200 + at, "evil", name, "", "Anything.") for at, name in enumerate(names)])
+    first = index.search("create-issue", limit=5).hits
+    assert [hit.id for hit in first if hit.score == 1.0] == [1, 3, 200]
+    index.update([Document(300 + at, "evil", f"zeppelin{at}", "", "Anything.") for at in range(60)])
+    index.update([Document(400, "honest", "zeppelin_flight_plan", "", "Anything.")])
+    assert [hit.id for hit in index.search("zeppeli", limit=5, allowed={400}).hits] == [400]
+
+
 def test_a_word_that_names_of_found_tools_hold_is_no_beginning(index: SearchIndex) -> None:
     """`issue` means what has to do with issues, not what begins with it."""
     index.update([Document(90, "odd", "issuer_register", "", "Keep a register.")])

@@ -291,7 +291,8 @@ class Retrieval:
             named=question.servers,
             kept_back=self._visible.kept_back(question.query),
         )
-        oauth = [name for name, config in self._visible.servers.items() if config.oauth is not None]
+        servers = self._visible.servers
+        oauth = [row["server"] for row in not_covered if servers[row["server"]].oauth is not None]
         answer["hint"] += sign_in_hint(not_covered, oauth)
         # Reasons are for people: an agent is never sent any.
         plain = (

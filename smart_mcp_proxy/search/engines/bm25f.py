@@ -151,9 +151,9 @@ class _State:
         A query of literals alone is taken as it stands.
         """
         plain, literals = split_literals(query)
-        words = terms(plain) if literals else terms(query)
-        if not literals or not words:
-            return words or terms(query), []
+        words = terms(plain) if literals else []
+        if not words:
+            return terms(query), []
         return words, [term for term in terms(literals) if self._is_name(term)]
 
     def _is_name(self, term: str) -> bool:
@@ -278,7 +278,7 @@ class Bm25fEngine:
         return Scores(state.ids[rows], np.cbrt(sums[rows] / total) if total else sums[rows], total)
 
     def fit(self, query: str, id: int, allowed: Set[int] | None = None) -> Fit:
-        """How well a best hit fits, see `fitness`."""
+        """Fit of a best hit, see `fitness`."""
         state = self._state
         if id not in state.row_of:
             return Fit.NO

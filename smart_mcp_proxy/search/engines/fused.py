@@ -158,7 +158,7 @@ class FusedEngine:
         return list(islice((Hit(id, score) for id, score in best if score and id in found.documents), depth))
 
     def fit(self, query: str, id: int, allowed: Set[int] | None = None) -> Fit:
-        """How well a best hit fits: cosine, lead, words and length together, against two floors.
+        """Fit of a best hit: cosine, lead, words and length together, against two floors.
 
         Cosine and lead are those of the nearest tool, and words are judged by their own best hit: the two need not
         agree on it for the query to be answered. What many tools are as near to is the frame of the request and not

@@ -129,7 +129,7 @@ class RankBm25Engine:
         return Scores(corpus.ids[order], scores[order], sum(weights.values()))
 
     def fit(self, query: str, id: int, allowed: Set[int] | None = None) -> Fit:
-        """How well a best hit fits, see `fitness`."""
+        """Fit of a best hit, see `fitness`."""
         return fit_of(self.fitness(query, id, allowed))
 
     def fitness(self, query: str, id: int, allowed: Set[int] | None = None) -> float:
