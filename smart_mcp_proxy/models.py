@@ -154,6 +154,7 @@ class Document:
         parameters: Pairs of parameter name and parameter description (may be empty).
         listed_name: The other form in which an agent may write the exact name.
         examples: Questions that this tool answered before.
+        is_destructive: Whether it is marked as destroying or overwriting something.
     """
 
     id: int
@@ -164,6 +165,7 @@ class Document:
     parameters: tuple[tuple[str, str], ...] = ()
     listed_name: str = ""
     examples: tuple[str, ...] = ()
+    is_destructive: bool = False
 
 
 class Hit(msgspec.Struct, frozen=True):

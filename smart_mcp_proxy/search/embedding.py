@@ -23,6 +23,11 @@ _SENTENCE_END = re.compile(r"(?<=[.!?])\s")
 _SHORTEST_SENTENCE_CHARS = 20
 """A full stop before that ends an abbreviation or a heading."""
 
+_REQUEST_PARTS = 6
+"""Sentences of a request that are looked at by themselves; of 764 requests of 30 to 60 words none has more."""
+_PART_WORDS = 3
+"""A shorter sentence asks for nothing."""
+
 _NEXT_VIEW = "\f"
 _WORD_EDGE = re.compile(r"[\W_]+|(?<=[a-z0-9])(?=[A-Z])")
 
@@ -46,7 +51,7 @@ class Embedder(Protocol):
         """
 
     def embed_query(self, text: str) -> NDArray[np.float32]:
-        """The vector of a query, of unit length, shape (dimension,).
+        """The vector of a query, of unit length, shape (dimension,); or of its parts, a row each, shape (n, dimension).
 
         Raises:
             EmbeddingError: As above; a query does not wait for retries as long as indexing does.
@@ -57,6 +62,7 @@ class ViewEmbedder:
     """Embedder that averages the vectors of a text's views.
 
     Of a tool, so that no part is drowned by a long description; of a query, so that its subject outweighs its wording.
+    A request of several sentences is embedded as a whole and sentence by sentence, for each may need another tool.
 
     Args:
         embedder: Embeds each view.
@@ -90,14 +96,27 @@ class ViewEmbedder:
         return means
 
     def embed_query(self, text: str) -> NDArray[np.float32]:
-        """The vector of a query, of unit length, shape (dimension,)."""
-        words = content_words(split_literals(text)[0]) or content_words(text)
-        if self._embed_queries is None or not words or words == text:
+        """The vector of a query, of unit length, shape (dimension,); of several sentences, a row each (n, dimension).
+
+        The first row is that of the whole.
+        """
+        if self._embed_queries is None:
             return self._embedder.embed_query(text)
-        rows = self._embed_queries([text, words])
-        both: NDArray[np.float32] = rows.sum(axis=0)
-        length = np.linalg.norm(both)
-        return both / length if length else rows[0]
+        parts = [text, *_sentences(text)]
+        views = [(part, content_words(split_literals(part)[0]) or content_words(part) or part) for part in parts]
+        texts = list(dict.fromkeys(view for pair in views for view in pair))
+        rows = self._embed_queries(texts)
+        wholes = rows[[texts.index(whole) for whole, _ in views]]
+        both = wholes + rows[[texts.index(words) for _, words in views]]
+        lengths = np.linalg.norm(both, axis=1, keepdims=True)
+        means: NDArray[np.float32] = np.where(lengths > 0, both / np.where(lengths > 0, lengths, 1), wholes)
+        return means if len(parts) > 1 else means[0]
+
+
+def _sentences(text: str) -> list[str]:
+    """The sentences of a request that has several; else none."""
+    found = [part for part in _SENTENCE_END.split(text) if len(part.split()) >= _PART_WORDS]
+    return found[:_REQUEST_PARTS] if len(found) > 1 else []
 
 
 def text_of(document: Document) -> str:

@@ -4,15 +4,27 @@ import threading
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any
 
 import msgspec
 
 from smart_mcp_proxy.models import Document, Hit
 from smart_mcp_proxy.search.engine import Engine, Fit
+from smart_mcp_proxy.search.languages import language_of
 from smart_mcp_proxy.search.likeness import Likeness, likeness_of
 from smart_mcp_proxy.search.naming import NameTable
-from smart_mcp_proxy.search.ranking import Selection, Tools, annotated, interleave, near_top, plain_first, select
+from smart_mcp_proxy.search.negation import read_request
+from smart_mcp_proxy.search.ranking import (
+    Selection,
+    Tools,
+    annotated,
+    harmless_first,
+    interleave,
+    near_top,
+    plain_first,
+    select,
+)
 from smart_mcp_proxy.search.text import QUERY_LIMIT_CHARS, terms
 
 __all__ = ["Answer", "SearchIndex"]
@@ -30,6 +42,11 @@ _NAMED_ALIKE = 5
 _NEARLY = 0.95
 """The score of a tool whose name the query nearly is: above what usual words reach, below an exact name."""
 
+_READ_DEFINITIONS = 200
+"""So many definitions say which language they are in; reading them takes 10 ms."""
+_FOREIGN_WORDS = 3
+"""A request of so many words, none of which is in what was found, is in another language; fewer may be names."""
+
 _NEAR_MISSES = 3
 """Source: contract.md, "Results and errors"."""
 
@@ -46,6 +63,8 @@ class Answer(msgspec.Struct, frozen=True):
         degraded: Why the ranking is worse than it should be at present; usually empty.
         unanswered: Where something fits: the queries that nothing does, as far as they were read.
         is_sure: Whether a hit fits one of the queries surely, or there is none: else each of them only may.
+        language: That of the definitions, by its English name, where a query that nothing surely fits seems to be in
+            another one.
     """
 
     hits: tuple[Hit, ...] = ()
@@ -55,6 +74,7 @@ class Answer(msgspec.Struct, frozen=True):
     degraded: tuple[str, ...] = ()
     unanswered: tuple[str, ...] = ()
     is_sure: bool = True
+    language: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +88,15 @@ class _State:
 
 
 class _Ranking(msgspec.Struct, frozen=True):
-    """One query's part of an answer: hits that fit, or only may, best first, and the best others."""
+    """One query's part of an answer: hits that fit, or only may, best first, and the best others.
+
+    Attributes:
+        query: As it was asked.
+        wanted: What was ranked by: the query without what it forbids.
+    """
 
     query: str
+    wanted: str
     fitting: list[Hit]
     others: list[Hit]
     is_sure: bool
@@ -186,7 +212,9 @@ class SearchIndex:
             if is_all or (len(chosen.kept) >= limit and not any(_is_flooded(ranking, tools) for ranking in rankings)):
                 break
             depth *= _DEEPER
-        answer = _answer(chosen, rankings, self._total(state, allowed), state.engine.problem)
+        answer = _answer(chosen, rankings, tools, self._total(state, allowed), state.engine.problem)
+        if language := _other_language(state, rankings):
+            answer = msgspec.structs.replace(answer, language=language)
         return _explained(answer, chosen, rankings, state.engine, allowed) if explain else answer
 
     def _total(self, state: _State, allowed: Set[int] | None) -> int:
@@ -208,29 +236,33 @@ class SearchIndex:
 def _rank(state: _State, query: str, depth: int, allowed: Set[int] | None, tools: Tools, *, explain: bool) -> _Ranking:
     named = state.names.exact(query, state.documents, allowed)
     likenesses = state.likenesses
-    ranked = [hit for hit in state.engine.rank(query, depth, allowed) if hit.id in likenesses]
-    fit = state.engine.fit(query, ranked[0].id, allowed) if ranked else Fit.NO
+    wanted, forbids_destruction = read_request(query)
+    ranked = [hit for hit in state.engine.rank(wanted, depth, allowed) if hit.id in likenesses]
+    ranked.sort(key=tools.order)
+    if forbids_destruction:
+        ranked = harmless_first(ranked, tools)
+    fit = state.engine.fit(wanted, ranked[0].id, allowed) if ranked else Fit.NO
     is_answer = fit is not Fit.NO
-    fitting, others = near_top(ranked) if is_answer else ([], ranked)
+    fitting, others = near_top(ranked, tools) if is_answer else ([], ranked)
     # Only praise above moves anything, and what comes after those that fit is looked at by people only.
-    if explain or not is_answer or any([likenesses[hit.id].praise for hit in fitting]):  # noqa: C419  (a generator is dearer)
+    is_praised = explain or not is_answer or any([likenesses[hit.id].praise for hit in fitting])  # noqa: C419  (a generator is dearer)
+    if is_praised and not forbids_destruction:
         ranked = plain_first(ranked, tools)  # the scores stay in their places
         fitting, others = ranked[: len(fitting)], ranked[len(fitting) :]
-    by_name = [Hit(id, 1.0, {"exact": name}) for id, name in sorted(named.items())] or _alike(
-        state, query, ranked, allowed
-    )
+    by_name = [Hit(id, 1.0, {"exact": name}) for id, name in named.items()] or _alike(state, query, ranked, allowed)
+    by_name.sort(key=tools.order)
     if by_name:
         ids = {hit.id for hit in by_name}
         fitting = by_name + [hit for hit in fitting if hit.id not in ids]
         others = [hit for hit in others if hit.id not in ids]
         fit = Fit.YES
-    return _Ranking(query, fitting, others[: _NEAR_MISSES * _DEEPER], is_sure=fit is Fit.YES)
+    return _Ranking(query, wanted, fitting, others[: _NEAR_MISSES * _DEEPER], is_sure=fit is Fit.YES)
 
 
 def _alike(state: _State, query: str, ranked: Sequence[Hit], allowed: Set[int] | None) -> list[Hit]:
     """Tools that the query names in another spelling; or nearly, where no name found has all its words."""
     if spelt := state.names.spelt_otherwise(query, state.documents, allowed):
-        return [Hit(id, 1.0, {"named": "in another spelling"}) for id in sorted(spelt)]
+        return [Hit(id, 1.0, {"named": "in another spelling"}) for id in spelt]
     if len(query.split()) != 1:
         return []
     words = set(terms(query))
@@ -250,28 +282,49 @@ def _is_flooded(ranking: _Ranking, tools: Tools) -> bool:
     return max(count.values(), default=0) > half
 
 
-def _answer(chosen: Selection, rankings: Sequence[_Ranking], total: int, problem: str | None) -> Answer:
+def _answer(chosen: Selection, rankings: Sequence[_Ranking], tools: Tools, total: int, problem: str | None) -> Answer:
     near: tuple[Hit, ...] = ()
     if not chosen.kept:
         others = interleave([ranking.others for ranking in rankings])
-        best = sorted(others, key=lambda hit: (-hit.score, hit.id))[:_NEAR_MISSES]
+        best = sorted(others, key=tools.order)[:_NEAR_MISSES]
         near = tuple(annotated(hit, left_out="does not fit well enough") for hit in best)
     unanswered = tuple([ranking.query for ranking in rankings if chosen.kept and not ranking.fitting])
     is_sure = not chosen.kept or any(ranking.is_sure and ranking.fitting for ranking in rankings)
     return Answer(tuple(chosen.kept), near, total, (), (problem,) if problem else (), unanswered, is_sure)
 
 
+def _other_language(state: _State, rankings: Sequence[_Ranking]) -> str | None:
+    """The language of the definitions, if a query that nothing surely fits is in another one."""
+    for ranking in rankings:
+        words = len(set(terms(ranking.wanted)))
+        if not words or (ranking.is_sure and ranking.query.isascii()):
+            continue
+        spoken = language_of([ranking.query])
+        if spoken is None:
+            near = [hit.id for hit in (*ranking.fitting, *ranking.others)[:_NAMED_ALIKE]]
+            matched = [why["matched"] for why in state.engine.explain(ranking.wanted, near).values()]
+            if words < _FOREIGN_WORDS or any(matched):
+                continue
+        step = len(state.documents) // _READ_DEFINITIONS + 1
+        written = language_of(document.description for document in islice(state.documents.values(), 0, None, step))
+        if written is not None and written != spoken:
+            return written
+    return None
+
+
 def _explained(
     answer: Answer, chosen: Selection, rankings: Sequence[_Ranking], engine: Engine, allowed: Set[int] | None
 ) -> Answer:
     """The answer with what matched in each hit, and what was left out."""
-    ranked = [(hit, ranking.query) for ranking in rankings for hit in (*ranking.fitting, *ranking.others)]
+    ranked = [(hit, ranking.wanted) for ranking in rankings for hit in (*ranking.fitting, *ranking.others)]
     asked = {hit.id: query for hit, query in sorted(ranked, key=lambda pair: pair[0].score)}  # the best one stays
     kept = {hit.id for hit in answer.hits}
     if kept:
         for hit in interleave([ranking.others for ranking in rankings]):
             if hit.id not in kept:
-                chosen.leave_out(hit, "scores less than 0.7 of the best, or nothing fits its query")
+                chosen.leave_out(
+                    hit, "scores less than 0.7 of the best (0.5 for its server's tools), or nothing fits its query"
+                )
 
     why: dict[int, Mapping[str, Any]] = {}
     for query in dict.fromkeys(asked.values()):

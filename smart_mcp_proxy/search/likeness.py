@@ -82,6 +82,7 @@ class Likeness:
         words: The description's words as a set of bits, without stop words and praise.
         size: How many bits of `words` are set.
         praise: How often name and description praise it.
+        order: A checksum of the words of `plain_name` in the order in which the name has them.
     """
 
     server: str
@@ -91,13 +92,15 @@ class Likeness:
     words: int
     size: int
     praise: int
+    order: int
 
 
 def likeness_of(document: Document) -> Likeness:
     """Features of a tool; case, order, repeats and punctuation do not count."""
-    named = sorted(set(_unpraised(" ".join(_NAME_WORD.findall(document.name)).lower()).split()))
-    named = [word for word in named if not word.isdigit()]
+    in_order = dict.fromkeys(_unpraised(" ".join(_NAME_WORD.findall(document.name)).lower()).split())
+    named = sorted(word for word in in_order if not word.isdigit())
     plain = [word for word in named if word not in _PRAISE]
+    order = crc32(" ".join(word for word in in_order if word in plain).encode("utf-8", "surrogatepass"))
     described = _WORD.findall(_unpraised((document.description or document.title)[:_READ_CHARS].lower()))
     words = 0
     for word in set(described) - _STOP_WORDS - _PRAISE:
@@ -105,7 +108,7 @@ def likeness_of(document: Document) -> Likeness:
     praise = len(named) - len(plain) + sum(word in _PRAISE for word in described)
     bare = [word for word in plain if word not in _FAINT_PRAISE] if praise else plain
     name, plain_name, bare_name = (" ".join(part) or document.name for part in (named, plain, bare))
-    return Likeness(document.server, name, plain_name, bare_name, words, words.bit_count(), praise)
+    return Likeness(document.server, name, plain_name, bare_name, words, words.bit_count(), praise, order)
 
 
 def _unpraised(text: str) -> str:
@@ -116,9 +119,9 @@ def _unpraised(text: str) -> str:
 def is_clone(a: Likeness, b: Likeness, *, is_one_server: bool) -> bool:
     """Whether two tools say the same, words of praise and numbers in the names aside.
 
-    `create_x` and `delete_x` never do, however alike they are described.
+    `create_x` and `delete_x` never do, however alike they are described; nor do `a_to_b` and `b_to_a` of one server.
     """
-    if a.plain_name != b.plain_name:
+    if a.plain_name != b.plain_name or (is_one_server and a.order != b.order):
         return False
     share = _NUMBERED_SHARE if is_one_server and a.name == b.name else _CLONE_SHARE
     common = (a.words & b.words).bit_count()

@@ -141,7 +141,7 @@ class NameTable:
 
         The whole query may be any name. A part of it must look like one (`read_file`, `readFile`, `github:search`):
         a tool called `search` is not meant whenever the word is used. Other letter case counts only where no name
-        is written that way. One name means one tool of a server at most, the one indexed first: spellings that differ
+        is written that way. One name means one tool of a server at most, the first in order: spellings that differ
         in case alone are no way to be asked for fifty times.
         """
         whole = query[:QUERY_LIMIT_CHARS].strip()
@@ -242,9 +242,9 @@ def _folded_names(document: Document) -> set[str]:
 
 
 def _one_of_each_server(ids: Iterable[int], documents: Mapping[int, Document]) -> list[int]:
-    """The tool of each server that was indexed first."""
+    """The tool of each server whose name is the first in order."""
     first_of: dict[str, int] = {}
-    for id in sorted(ids):
+    for id in sorted(ids, key=lambda id: documents[id].name):
         first_of.setdefault(documents[id].server, id)
     return list(first_of.values())
 

@@ -60,7 +60,7 @@ def test_a_name_means_one_tool_of_a_server_however_many_spellings_it_has() -> No
     documents = {n: Document(n, "flood", name) for n, name in enumerate(spellings, 1)}
     documents |= {9: Document(9, "other", "CREATE ISSUE")}
     table = table_of(documents)
-    assert table.exact("create issue", documents, None) == {1: "create issue", 9: "create issue"}
+    assert table.exact("create issue", documents, None) == {2: "create issue", 9: "create issue"}
     assert table.exact("create Issue", documents, None) == {3: "create Issue"}
     assert table.exact("create issue", documents, {2, 3}) == {2: "create issue"}
 

@@ -104,18 +104,22 @@ def test_an_exact_name_is_kept_however_many_clones_it_has() -> None:
     assert len(select(hits, tools(documents), 5).kept) == 4
 
 
-def test_equal_scores_are_ordered_by_id() -> None:
-    """The same tools give the same answer, whatever the order they came in."""
+def test_equal_scores_are_ordered_by_name() -> None:
+    """The same tools give the same answer, whatever the order they came in; a rounding error does not count."""
     documents = of_server("a", 1, 4)
-    hits = [Hit(id, 0.5) for id in (3, 1, 4, 2)]
-    assert [hit.id for hit in select(hits, tools(documents), 4).kept] == [1, 2, 3, 4]
+    hits = [Hit(3, 0.5000001), Hit(1, 0.5), Hit(4, 0.5), Hit(2, 0.5)]
+    kept = [documents[hit.id].name for hit in select(hits, tools(documents), 4).kept]
+    assert kept == sorted(kept)
 
 
 def test_hits_far_below_the_best_are_cut() -> None:
-    """0.7 of the best score is the line, itself included."""
-    fitting, rest = near_top([Hit(1, 1.0), Hit(2, 0.7), Hit(3, 0.699)])
-    assert ([hit.id for hit in fitting], [hit.id for hit in rest]) == ([1, 2], [3])
-    assert near_top([]) == ([], [])
+    """0.7 of the best score is the line, itself included; 0.5 for tools of the best one's server."""
+    known = tools(of_server("a", 1, 3) | of_server("b", 4, 3))
+    ranked = [Hit(1, 1.0), Hit(4, 0.7), Hit(5, 0.699), Hit(2, 0.5), Hit(6, 0.4), Hit(3, 0.4)]
+    fitting, rest = near_top(ranked, known)
+    assert [hit.id for hit in fitting] == [1, 4, 2]
+    assert [hit.id for hit in rest] == [5, 6, 3]
+    assert near_top([], known) == ([], [])
 
 
 def test_several_rankings_share_the_places() -> None:

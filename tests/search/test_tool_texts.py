@@ -83,6 +83,17 @@ def test_a_vector_is_the_mean_of_the_views() -> None:
     assert embedder.embed_query("c").tolist() == [0, 0, 1]
 
 
+def test_a_request_of_several_sentences_is_embedded_sentence_by_sentence_too() -> None:
+    """The whole first; what is too short to ask for anything has no row."""
+    inner = LetterEmbedder()
+    embedder = ViewEmbedder(inner, inner.embed)
+    rows = embedder.embed_query("a b c. Then b b b! Thanks. And c c c?")
+    alone = [embedder.embed_query(text) for text in ("a b c.", "Then b b b!", "And c c c?")]
+    assert rows.shape == (4, 3)
+    assert rows[1:] == pytest.approx(np.array(alone))
+    assert embedder.embed_query("a b c. Thanks.").shape == (3,)
+
+
 def test_a_querys_vector_is_the_mean_of_the_whole_and_its_content_words() -> None:
     """Both are embedded in one call, and only where the words are not the whole or nothing."""
     inner = LetterEmbedder()

@@ -33,6 +33,7 @@ def document_of(record: ToolRecord, *, has_examples: bool = False) -> Document:
         parameters=parameters,
         listed_name=record.listed_name,
         examples=record.examples if has_examples else (),
+        is_destructive=record.annotations.get("destructiveHint") is True,
     )
 
 

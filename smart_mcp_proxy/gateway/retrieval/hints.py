@@ -7,7 +7,7 @@ from smart_mcp_proxy.models import ServerState
 from smart_mcp_proxy.names import shell_word
 from smart_mcp_proxy.search.text import QUERY_LIMIT_CHARS
 
-__all__ = ["PARTLY_QUARANTINED", "hint_of", "shortened", "sign_in_hint"]
+__all__ = ["PARTLY_QUARANTINED", "hint_of", "language_hint", "shortened", "sign_in_hint"]
 
 PARTLY_QUARANTINED = "partly_quarantined"
 """State of a server in `not_covered` some of whose tools wait for the user."""
@@ -113,6 +113,11 @@ def _wait_hint(not_covered: Sequence[Mapping[str, str]]) -> str:
     if states & _FOR_THE_USER:
         hint += " Quarantined tools wait for the user, who sees them with: mcpproxy approve --list"
     return hint
+
+
+def language_hint(language: str | None) -> str:
+    """Hint where a query is in another language than the definitions, as a further sentence; else empty."""
+    return f" The definitions are in {language}: search in that language." if language else ""
 
 
 def sign_in_hint(not_covered: Sequence[Mapping[str, str]], oauth: Collection[str]) -> str:

@@ -15,7 +15,7 @@ from smart_mcp_proxy.gateway.activity.recorder import Recorder
 from smart_mcp_proxy.gateway.indexing.index_sync import IndexSync
 from smart_mcp_proxy.gateway.indexing.learning import Learning
 from smart_mcp_proxy.gateway.indexing.list_state import ListState
-from smart_mcp_proxy.gateway.retrieval.hints import PARTLY_QUARANTINED, hint_of, shortened, sign_in_hint
+from smart_mcp_proxy.gateway.retrieval.hints import PARTLY_QUARANTINED, hint_of, language_hint, shortened, sign_in_hint
 from smart_mcp_proxy.gateway.retrieval.signature import first_sentence, signature_of
 from smart_mcp_proxy.gateway.shared.agent_tools import Registered, Registry
 from smart_mcp_proxy.gateway.visibility.visibility import NOT_COVERED, CatalogView
@@ -293,7 +293,7 @@ class Retrieval:
         )
         servers = self._visible.servers
         oauth = [row["server"] for row in not_covered if servers[row["server"]].oauth is not None]
-        answer["hint"] += sign_in_hint(not_covered, oauth)
+        answer["hint"] += language_hint(found.language) + sign_in_hint(not_covered, oauth)
         # Reasons are for people: an agent is never sent any.
         plain = (
             answer | {"tools": [{key: part for key, part in tool.items() if key != "why"} for tool in tools]}

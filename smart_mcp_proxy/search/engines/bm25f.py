@@ -17,7 +17,7 @@ from smart_mcp_proxy.search.engines.background import USUAL_TOOLS, usual_count
 from smart_mcp_proxy.search.engines.fields import terms_by_field
 from smart_mcp_proxy.search.engines.postings import Postings, append, drop, in_both, place
 from smart_mcp_proxy.search.engines.top import top_rows
-from smart_mcp_proxy.search.engines.variants import COMPOUND, Variant, Vocabulary, joined, synonym_worth
+from smart_mcp_proxy.search.engines.variants import COMPOUND, SYNONYM_TERMS, Variant, Vocabulary, joined
 from smart_mcp_proxy.search.text import split_literals, terms
 
 __all__ = ["Bm25fEngine"]
@@ -102,7 +102,7 @@ class _State:
         vocabulary: The terms of the postings.
         server_of: The number of the row's server, int32; of free rows, whatever it was.
         servers: How many there are.
-        matches: By a synonym's worth and query term, what it was found to match; a cache.
+        matches: By whether synonyms count and query term, what it was found to match; a cache.
     """
 
     documents: Mapping[int, Document]
@@ -112,7 +112,7 @@ class _State:
     vocabulary: Vocabulary
     server_of: NDArray[np.int32]
     servers: int
-    matches: dict[tuple[float | str, ...], _Match] = field(default_factory=dict)
+    matches: dict[tuple[bool | str, ...], _Match] = field(default_factory=dict)
 
     def rarity(self, term: str) -> float:
         """The idf of a term, > 0, in the catalog together with the usual tools: small catalogs know few words."""
@@ -124,15 +124,15 @@ class _State:
         """Score each row for the query."""
         words, names = self.terms_of(query)
         counts = Counter(words)
-        synonym = synonym_worth(len(counts))
-        matches = {term: self._match(term, synonym) for term in counts}
+        has_synonyms = len(counts) <= SYNONYM_TERMS
+        matches = {term: self._match(term, has_synonyms) for term in counts}
         for term, compounds in _compounds(words, self.postings).items():
-            matches[term] = self._match(term, synonym, compounds)
+            matches[term] = self._match(term, has_synonyms, compounds)
         weighed = [(match, math.sqrt(counts[term])) for term, match in matches.items()]
         need = total = sum([match.weight * repeats for match, repeats in weighed])
         for term in names:
             if term not in matches:
-                match = matches[term] = self._match(term, synonym)
+                match = matches[term] = self._match(term, has_synonyms)
                 weighed.append((match, 1.0))
                 total += match.weight
         sums = np.zeros(len(self.ids), np.float32)
@@ -163,12 +163,12 @@ class _State:
         documents = (self.documents.get(id) for id in self.ids[postings.rows[:_LOOKED_AT]].tolist())
         return any(term in terms(f"{each.name} {each.server}") for each in documents if each is not None)
 
-    def _match(self, term: str, synonym: float, compounds: Sequence[str] = ()) -> _Match:
+    def _match(self, term: str, has_synonyms: bool, compounds: Sequence[str] = ()) -> _Match:
         """Match a term, its variants, and compounds with its neighbours; once until the next change."""
-        key: tuple[float | str, ...] = (synonym, term, *compounds)
+        key: tuple[bool | str, ...] = (has_synonyms, term, *compounds)
         if (known := self.matches.get(key)) is not None:
             return known
-        variants = self.vocabulary.variants(term, synonym)
+        variants = self.vocabulary.variants(term, has_synonyms=has_synonyms)
         variants += [Variant((compound,), COMPOUND) for compound in compounds]
         match = self._matched(term, variants)
         # There are few dense ones, unless each is remembered with all its neighbours.
@@ -214,8 +214,8 @@ def _compounds(words: Sequence[str], known: Container[str]) -> dict[str, list[st
 class Bm25fEngine:
     """Ranks by BM25F, `sum(idf * tf / (k1 + tf))` with `tf` weighted over the fields.
 
-    A query's word is also met by its synonyms, by a compound written otherwise, and where no tool knows it by a word
-    one slip of the pen away, each at a discount.
+    A query's word is also met by a compound written otherwise, in a short query by its synonyms, and where no tool
+    knows it by a word one slip of the pen away, each at a discount.
 
     A word that is repeated counts as the square root of its number. Literals count where they name a tool or server.
 
@@ -330,8 +330,10 @@ class Bm25fEngine:
         state = self._state
         words, names = state.terms_of(query)
         compounds = [compound for found in _compounds(words, state.postings).values() for compound in found]
-        variants = [name for term in words for names, _ in state.vocabulary.variants(term) for name in names]
-        wanted = list(dict.fromkeys((*words, *names, *compounds, *variants)))
+        has_synonyms = len(set(words)) <= SYNONYM_TERMS
+        variants = [state.vocabulary.variants(term, has_synonyms=has_synonyms) for term in words]
+        others = [name for found in variants for names, _ in found for name in names]
+        wanted = list(dict.fromkeys((*words, *names, *compounds, *others)))
         scores = {hit.id: hit.score for hit in self.rank(query, max(1, len(ids)), frozenset(ids))}
         return {
             id: {"matched": _matched(wanted, state.documents[id]), "lexical": round(scores.get(id, 0.0), 3)}

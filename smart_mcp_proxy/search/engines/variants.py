@@ -1,6 +1,5 @@
 """Variants of query words in a catalog: synonyms, compounds, slips of the pen."""
 
-import math
 from collections.abc import Container, Iterable, Mapping, Set
 from copy import copy
 from typing import NamedTuple
@@ -11,15 +10,15 @@ from numpy.typing import NDArray
 from smart_mcp_proxy.search.engines.thesaurus import same_in_meaning
 from smart_mcp_proxy.search.text import is_one_slip
 
-__all__ = ["COMPOUND", "Variant", "Vocabulary", "joined", "synonym_worth"]
+__all__ = ["COMPOUND", "SYNONYM_TERMS", "Variant", "Vocabulary", "joined"]
 
 _SYNONYM = 0.5
 """What a match by synonym counts: half, so that the tool that says the very word comes first."""
 
-_FEW_TERMS = 8
-"""With each doubling of the terms beyond these a synonym counts half as much: a long request has other words that tell
-its tool apart, and meets synonyms by chance. Against half for all, queries of 30 to 60 words gained 0.03 of recall@5,
-and shorter ones 0.01 (with `Bm25fEngine`'s repeated words)."""
+SYNONYM_TERMS = 8
+"""Queries of more terms are not met by synonyms: a long request has other words that tell its tool apart, and meets
+synonyms by chance. Against half as much with each doubling of the terms, recall@5 of three query sets gained 0.003 to
+0.006."""
 
 COMPOUND = 0.8
 """What `file system` counts for `filesystem` and the other way round: nearly the same, but not always."""
@@ -68,9 +67,10 @@ class Vocabulary:
         following._by_initial = _with_terms(kept, (term for term in known if term not in self._known))
         return following
 
-    def variants(self, term: str, synonym: float = _SYNONYM) -> list[Variant]:
-        """Variants of `term`: synonyms always; parts of a compound, else a slip, if it is unknown."""
-        found = [Variant((other,), synonym) for other in same_in_meaning(term) if other in self._known]
+    def variants(self, term: str, *, has_synonyms: bool = True) -> list[Variant]:
+        """Variants of `term`: synonyms if wanted; parts of a compound, else a slip, if it is unknown."""
+        others = same_in_meaning(term) if has_synonyms else ()
+        found = [Variant((other,), _SYNONYM) for other in others if other in self._known]
         if term not in self._known:
             found += [Variant(parts, COMPOUND) for parts in _parts(term, self._known)]
             found = found or [Variant((other,), _SLIP) for other in self._one_slip_away(term)]
@@ -84,12 +84,6 @@ class Vocabulary:
         is_near = np.abs(near.lengths - len(term)) <= 1
         is_near &= np.bitwise_count(near.sets ^ _letter_set(term)) <= 2
         return [near.terms[at] for at in np.flatnonzero(is_near) if is_one_slip(term, near.terms[at])]
-
-
-def synonym_worth(terms: int) -> float:
-    """Worth of a match by synonym in a query of so many different terms, in (0, 0.5]."""
-    doublings = max(0, math.ceil(math.log2(max(1, terms) / _FEW_TERMS)))
-    return math.ldexp(_SYNONYM, -doublings)
 
 
 def joined(first: str, second: str) -> tuple[str, ...]:

@@ -1,0 +1,63 @@
+"""The language of queries and definitions, as far as scripts and function words tell it."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+__all__ = ["language_of"]
+
+_READ_CHARS: Final = 1_000
+_SCRIPTS: Final = (
+    ("Japanese", re.compile(r"[\u3040-\u30ff]")),
+    ("Korean", re.compile(r"[\uac00-\ud7af\u1100-\u11ff]")),
+    ("Chinese", re.compile(r"[\u4e00-\u9fff]")),
+    ("Russian or another language in Cyrillic", re.compile(r"[\u0400-\u04ff]")),
+    ("Greek", re.compile(r"[\u0370-\u03ff]")),
+    ("Arabic or another language in its script", re.compile(r"[\u0600-\u06ff]")),
+    ("Hebrew", re.compile(r"[\u0590-\u05ff]")),
+    ("Hindi or another language in Devanagari", re.compile(r"[\u0900-\u097f]")),
+    ("Thai", re.compile(r"[\u0e00-\u0e7f]")),
+)
+"""Japanese first: it has Chinese characters, too."""
+
+_FUNCTION_WORDS: Final[Mapping[str, frozenset[str]]] = {
+    language: frozenset(words.split())
+    for language, words in {
+        "English": "the of to and is are not do with for from that this which by be my an in on it what how can all as",
+        "German": "der die das und ist nicht mit f\u00fcr von den dem ein eine einen einer mir ich im zum zur alle auf",
+        "French": "le la les des est et une un pour dans avec sur du mes moi aux que qui ce cette tous toutes",
+        "Spanish": "el la los las una un y de del en para con por que mis todos todas este esta al como",
+        "Italian": "il lo gli le una di e del della nel per con che mi tutti tutte questo dei delle un",
+        "Portuguese": "os uma um e da dos das na para com por que meu minha todos todas este em",
+        "Dutch": "de het een en van met voor op mijn alle dat die naar zijn aan uit bij ook",
+    }.items()
+}
+"""Frequent words that name nothing. Some are in several languages: what counts is which has the most."""
+
+_WORD: Final = re.compile(r"[^\W\d_]+")
+_LEAST_WORDS: Final = 2
+"""One function word may be a name, a unit or a slip."""
+
+
+def language_of(texts: Iterable[str]) -> str | None:
+    """The English name of the language that most of the texts are in; None where nothing tells it.
+
+    Args:
+        texts: Of each, the first 1,000 characters are read.
+    """
+    votes = Counter(found for text in texts if (found := _language(text[:_READ_CHARS])))
+    return max(votes, key=lambda name: votes[name]) if votes else None
+
+
+def _language(text: str) -> str | None:
+    letters = sum(map(len, _WORD.findall(text)))
+    for name, script in _SCRIPTS:
+        found = len(script.findall(text))
+        if found and 3 * found >= letters:
+            return name
+    words = [word.lower() for word in _WORD.findall(text)]
+    counts = {name: sum(word in known for word in words) for name, known in _FUNCTION_WORDS.items()}
+    best = max(counts.values())
+    leading = [name for name, count in counts.items() if count == best]
+    return leading[0] if best >= _LEAST_WORDS and len(leading) == 1 else None
