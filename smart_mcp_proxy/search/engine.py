@@ -9,13 +9,15 @@ from numpy.typing import NDArray
 
 from smart_mcp_proxy.models import Document, Hit
 
-__all__ = ["LOWER_FLOOR", "Engine", "Fit", "LexicalEngine", "Scores", "fit_of"]
+__all__ = ["LOWER_FLOOR", "UPPER_FLOOR", "Engine", "Fit", "LexicalEngine", "Scores", "fit_of"]
 
 
 LOWER_FLOOR = 0.7
-"""The fitness by words from which a hit may be an answer. Between it and 1, agents judge better than a threshold: the
+"""The fitness from which a hit may be an answer. Between it and 1, agents judge better than a threshold: the
 floors of 1 alone left 3 to 13 % of three sets of answerable queries empty, this one 0.3 to 3 %, at 0.001 to 0.009 of
 recall@5."""
+UPPER_FLOOR = 1.0
+"""The fitness from which a hit surely is one: the unit of fitness."""
 
 
 class Fit(IntEnum):
@@ -85,6 +87,9 @@ class Engine(Protocol):
             allowed: As in `rank`: what the hit has to stand out from.
         """
 
+    def fitness(self, query: str, id: int, allowed: Set[int] | None = None) -> float:
+        """Fitness of a hit for the query, 0 or more: from 1 on it fits, from 0.7 on it may; 0 for an unknown id."""
+
     def explain(
         self, query: str, ids: Collection[int], allowed: Set[int] | None = None
     ) -> Mapping[int, Mapping[str, Any]]:
@@ -100,8 +105,8 @@ class Engine(Protocol):
 
 
 def fit_of(fitness: float) -> Fit:
-    """The fit of a hit with this fitness by words."""
-    return Fit((fitness >= LOWER_FLOOR) + (fitness >= 1))
+    """The fit of a hit with this fitness."""
+    return Fit((fitness >= LOWER_FLOOR) + (fitness >= UPPER_FLOOR))
 
 
 class LexicalEngine(Engine, Protocol):
@@ -112,6 +117,3 @@ class LexicalEngine(Engine, Protocol):
 
     def scores(self, query: str, depth: int, allowed: Set[int] | None) -> Scores:
         """Rank like `rank`, as arrays: a search that only compares hits makes no objects."""
-
-    def fitness(self, query: str, id: int, allowed: Set[int] | None = None) -> float:
-        """Fitness of a hit for the query, 0 or more: from 1 on it fits, from 0.7 on it may; 0 for an unknown id."""

@@ -181,6 +181,7 @@ class SearchIndex:
         allowed: Set[int] | None = None,
         servers: Collection[str] = (),
         explain: bool = False,
+        watched: int | None = None,
     ) -> Answer:
         """The tools that fit `query` or one of `more_queries`: exact names first, then by score.
 
@@ -193,6 +194,7 @@ class SearchIndex:
             allowed: Ids that may appear anywhere in the answer, a set that does not change any more; None for all.
             servers: Only tools of these; empty for all.
             explain: Whether hits say what matched, and the answer what was left out.
+            watched: A tool that is named there, if it was left out, however many others were.
         """
         state = self._state
         names = state.names
@@ -207,7 +209,8 @@ class SearchIndex:
         depth = max(_DEPTH, 2 * limit)
         while True:
             rankings = [_rank(state, text, depth, allowed, tools, explain=explain) for text in queries]
-            chosen = select(interleave([ranking.fitting for ranking in rankings]), tools, limit, explain=explain)
+            fitting = interleave([ranking.fitting for ranking in rankings])
+            chosen = select(fitting, tools, limit, explain=explain, watched=watched)
             is_all = all([ranking.others or len(ranking.fitting) < depth for ranking in rankings])  # noqa: C419  (as below)
             if is_all or (len(chosen.kept) >= limit and not any(_is_flooded(ranking, tools) for ranking in rankings)):
                 break
@@ -323,7 +326,9 @@ def _explained(
         for hit in interleave([ranking.others for ranking in rankings]):
             if hit.id not in kept:
                 chosen.leave_out(
-                    hit, "scores less than 0.7 of the best (0.5 for its server's tools), or nothing fits its query"
+                    hit,
+                    "scores less than 0.7 of the best (0.5 for its server's tools), or nothing fits its query",
+                    "cut",
                 )
 
     why: dict[int, Mapping[str, Any]] = {}

@@ -13,6 +13,7 @@ from smart_mcp_proxy.search.likeness import Likeness, is_clone, is_embellished, 
 
 __all__ = [
     "RELATIVE_CUT",
+    "SIBLING_CUT",
     "Selection",
     "Tools",
     "annotated",
@@ -26,7 +27,7 @@ __all__ = [
 RELATIVE_CUT = 0.7
 """Share of the best score below which a hit is left out. Source: contract.md, "Search"."""
 
-_SIBLING_CUT = 0.5
+SIBLING_CUT = 0.5
 """The same for tools of the best one's server. Between 0.3 and 0.6 recall@5 of three query sets moves by 0.001."""
 
 _PER_SERVER = 5
@@ -94,16 +95,18 @@ class Selection:
         kept: The answer.
         left_out: Up to 20 others, if `explain`.
         explain: Whether anybody wants to know what was left out.
+        watched: A tool that is named among those left out, however many there are.
     """
 
     explain: bool = True
+    watched: int | None = None
     kept: list[Hit] = field(default_factory=list)
     left_out: list[Hit] = field(default_factory=list)
 
-    def leave_out(self, hit: Hit, reason: str) -> None:
+    def leave_out(self, hit: Hit, reason: str, verdict: str = "left_out") -> None:
         """Names a hit that is not in the answer, unless nobody asks or enough are named already."""
-        if self.explain and len(self.left_out) < _LEFT_OUT_LIMIT:
-            self.left_out.append(annotated(hit, left_out=reason))
+        if self.explain and (len(self.left_out) < _LEFT_OUT_LIMIT or hit.id == self.watched):
+            self.left_out.append(annotated(hit, left_out=reason, verdict=verdict))
 
 
 def annotated(hit: Hit, **facts: Any) -> Hit:
@@ -119,7 +122,7 @@ def near_top(ranked: Sequence[Hit], tools: Tools) -> tuple[list[Hit], list[Hit]]
     best = ranked[0].score if ranked else 0.0
     cut = bisect_right(ranked, -RELATIVE_CUT * best, key=lambda hit: -hit.score)
     near, far = list(ranked[:cut]), list(ranked[cut:])
-    reach = bisect_right(far, -_SIBLING_CUT * best, key=lambda hit: -hit.score)
+    reach = bisect_right(far, -SIBLING_CUT * best, key=lambda hit: -hit.score)
     if not reach:
         return near, far
     server = tools.server(ranked[0])
@@ -179,7 +182,9 @@ def interleave(rankings: Sequence[Sequence[Hit]]) -> list[Hit]:
     return list(best.values())
 
 
-def select(ranked: Sequence[Hit], tools: Tools, limit: int, *, explain: bool = True) -> Selection:
+def select(
+    ranked: Sequence[Hit], tools: Tools, limit: int, *, explain: bool = True, watched: int | None = None
+) -> Selection:
     """The first `limit` tools of a ranking that say something of their own and leave other servers room.
 
     - Clones of a tool kept are named in its `why["clones"]`; a clone on a second server is kept as well.
@@ -196,8 +201,9 @@ def select(ranked: Sequence[Hit], tools: Tools, limit: int, *, explain: bool = T
         tools: Has every id in `ranked`.
         limit: At least 1.
         explain: Whether to name what was left out.
+        watched: A tool to name there in any case.
     """
-    result = Selection(explain)
+    result = Selection(explain, watched)
     front, waiting, clones = _seated(ranked, tools, limit, result)
     page, more = _shared(front[:_FIRST_PLACES], [*front[_FIRST_PLACES:], *waiting], tools)
     room = len(front) - len(page)
@@ -208,7 +214,7 @@ def select(ranked: Sequence[Hit], tools: Tools, limit: int, *, explain: bool = T
         annotated(hit, clones=list(map(tools.name, clones[hit.id]))) if hit.id in clones else hit for hit in kept
     ]
     for hit in more[room + late :] if explain else ():
-        result.leave_out(hit, "beyond the limit")
+        result.leave_out(hit, "beyond the limit", "limit")
     return result
 
 
@@ -235,13 +241,13 @@ def _seated(
         if group and (twin := _twin(hit, mine, group)):
             clones.setdefault(twin.id, []).append(hit)
             if result.explain:
-                result.leave_out(hit, f"says the same as {tools.name(twin)}")
+                result.leave_out(hit, f"says the same as {tools.name(twin)}", "clone")
         elif is_free and len(front) < places:
             per_server[server] = taken + 1
             front.append(hit)
             group.append((hit, mine))
         elif not is_free and limit <= _CAPPED_PLACES:
-            result.leave_out(hit, f"{_PER_SERVER} tools of its server are above it")
+            result.leave_out(hit, f"{_PER_SERVER} tools of its server are above it", "server_cap")
         elif len(waiting) < enough:
             waiting.append(hit)
             group.append((hit, mine))

@@ -424,6 +424,19 @@ async def test_a_word_that_a_search_does_not_know_is_an_error(unchanged: World, 
 
 
 @pytest.mark.requirement("rest-network")
+async def test_a_search_tells_an_operator_why_a_tool_is_not_in_its_answer(world: World) -> None:
+    """The verdict that decides, a sentence, and the server's state; a profile that is not there is an error."""
+    told = (await world.operator.get("search?q=dig&why_not=mine:dig")).json()
+    assert (told["name"], told["verdict"]) == ("mine:dig", "server_disabled")
+    assert told["reason"].startswith("Server 'mine' is disabled.")
+    assert told["server"] == {"name": "mine", "state": "disabled"}
+    assert told["rank"] is told["score"] is told["top"] is None
+    for query, status in {"q=dig&profile=none": 400, "q=dig&why_not=": 404, "why_not=mine:dig": 400}.items():
+        assert (await world.operator.get(f"search?{query}")).status_code == status
+    assert (await world.web.get("search?q=dig&why_not=mine:dig")).status_code == 401
+
+
+@pytest.mark.requirement("rest-network")
 @pytest.mark.parametrize("body", [b'{"name": "\xff"}', b"\xff\xfe", b"[" * 100_000, b'{"name": 1}', b""])
 async def test_a_body_that_cannot_be_read_is_the_callers_fault(unchanged: World, body: bytes) -> None:
     """Bytes that are no UTF-8 included: 400, and what to do."""
@@ -458,7 +471,7 @@ async def test_a_misspelt_field_is_refused_and_nothing_done(world: World) -> Non
         ("DELETE", "servers/mine?revison=x", "revision"),
         ("POST", "servers/mine/disable?dry_run=1", "revision"),
         ("DELETE", "examples?tol=mine:x", "tool, question"),
-        ("GET", "search?q=a&servers=mine", "q, limit, detail, server, read_only, why"),
+        ("GET", "search?q=a&servers=mine", "q, limit, detail, server, read_only, why, profile, why_not"),
         ("GET", "servers?all=1", "none"),
     ],
 )

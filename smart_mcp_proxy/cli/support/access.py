@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from smart_mcp_proxy.cli.support.api import Api, open_running, read_servers
-from smart_mcp_proxy.servers import ServerConfig
+from smart_mcp_proxy.cli.support.api import Api, open_running, read_config
+from smart_mcp_proxy.servers import Profile, ServerConfig
 from smart_mcp_proxy.settings import Settings
 
 if TYPE_CHECKING:
@@ -41,10 +41,13 @@ async def open_api(
         if running is not None:
             yield running
             return
+    profiles: Mapping[str, Profile] = {}
     if servers is None:
-        servers = await read_servers(settings)
+        file = await read_config(settings)
+        servers, profiles = file.servers, file.profiles
     # Here and not above: importing the gateway takes a second, and a running one answers in a tenth of that.
     from smart_mcp_proxy.cli.support.local_gateway import open_own
 
-    async with open_own(settings, servers, is_stored_enough=is_stored_enough, is_enough=is_enough) as api:
+    enough = {"is_stored_enough": is_stored_enough, "is_enough": is_enough}
+    async with open_own(settings, servers, profiles, **enough) as api:
         yield api

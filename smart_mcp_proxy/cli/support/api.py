@@ -12,10 +12,10 @@ from anyio import to_thread
 from smart_mcp_proxy.cli.support.output import say, warn
 from smart_mcp_proxy.errors import ConfigError, ProxyError, UpstreamError
 from smart_mcp_proxy.names import parse_canonical
-from smart_mcp_proxy.servers import ServerConfig, configured_servers
+from smart_mcp_proxy.servers import ServerConfig, ServerFile, configured_servers
 from smart_mcp_proxy.settings import Settings
 
-__all__ = ["Api", "Origin", "open_running", "read_servers", "running_gateways"]
+__all__ = ["Api", "Origin", "open_running", "read_config", "read_servers", "running_gateways"]
 
 Origin = Literal["running", "stored", "own"]
 """Who answers: a running gateway, the stored catalog alone, or a gateway of our own with connected servers."""
@@ -76,14 +76,20 @@ class Api:
         limit: int | None = None,
         detail: str = "compact",
         servers: Sequence[str] = (),
+        profile: str | None = None,
         explain: bool = False,
+        why_not: str | None = None,
     ) -> dict[str, Any]:
-        """The answer of `retrieve_tools`; with `explain`, each tool says why it was found."""
+        """The answer of `retrieve_tools`; with `explain`, each tool says why.
+
+        With `why_not`, the name of a tool, the answer is where that one stands.
+        """
         params: dict[str, Any] = {"q": query, "detail": detail, "server": list(servers)}
         if limit is not None:
             params["limit"] = limit
         if explain:
             params["why"] = "true"
+        params |= {key: name for key, name in (("profile", profile), ("why_not", why_not)) if name is not None}
         answer: dict[str, Any] = await self._ask("GET", "search", params)
         return answer
 
@@ -199,7 +205,12 @@ async def open_running(settings: Settings) -> AsyncIterator[Api | None]:
 
 
 async def read_servers(settings: Settings) -> Mapping[str, ServerConfig]:
-    """Read the configured servers; problems of single ones are printed.
+    """The servers of `read_config`."""
+    return (await read_config(settings)).servers
+
+
+async def read_config(settings: Settings) -> ServerFile:
+    """Read the configured servers and profiles; problems of single ones are printed.
 
     Raises:
         ConfigError: The configuration cannot be read, or names no usable server.
@@ -212,7 +223,7 @@ async def read_servers(settings: Settings) -> Mapping[str, ServerConfig]:
         raise error
     for problem in file.problems:
         warn(str(problem))
-    return file.servers
+    return file
 
 
 async def running_gateways(data_dir: Path) -> list[tuple[Path, dict[str, Any]]]:

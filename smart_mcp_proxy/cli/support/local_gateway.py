@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from types import MappingProxyType
 
 import httpx2
 
@@ -10,7 +11,7 @@ from smart_mcp_proxy.cli.support.one_start import start_environment
 from smart_mcp_proxy.cli.support.output import say
 from smart_mcp_proxy.cli.support.wait_ready import SETTLE_S, settle
 from smart_mcp_proxy.gateway import Gateway, open_gateway
-from smart_mcp_proxy.servers import ServerConfig
+from smart_mcp_proxy.servers import Profile, ServerConfig
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.web.rest import build_rest_app
 
@@ -29,6 +30,7 @@ async def api_of(gateway: Gateway, origin: Origin = "own") -> AsyncIterator[Api]
 async def open_own(
     settings: Settings,
     servers: Mapping[str, ServerConfig],
+    profiles: Mapping[str, Profile] = MappingProxyType({}),
     *,
     is_stored_enough: Callable[[Gateway], bool],
     is_enough: Callable[[Gateway], bool],
@@ -38,11 +40,12 @@ async def open_own(
     Args:
         settings: Its settings, except that nothing is reset: a question must not empty the catalog.
         servers: Its servers.
+        profiles: Its profiles.
         is_stored_enough: Whether the stored catalog will do; then no server is connected.
         is_enough: Whether enough servers are listed; otherwise all are waited for.
     """
     kept = settings.model_copy(update={"reset_data": False})
-    async with open_gateway(kept, servers, environ=start_environment(settings)) as gateway:
+    async with open_gateway(kept, servers, environ=start_environment(settings), profiles=profiles) as gateway:
         await gateway.index_sync.loaded.wait()
         is_stored = is_stored_enough(gateway)
         if is_stored:

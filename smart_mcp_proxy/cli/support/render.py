@@ -10,7 +10,16 @@ from smart_mcp_proxy.cli.support.output import clean, plural, table
 from smart_mcp_proxy.names import shell_word
 from smart_mcp_proxy.telemetry import printable
 
-__all__ = ["hits_table", "search_remarks", "servers_table", "state_text", "tokens_line", "tools_table", "waiting_text"]
+__all__ = [
+    "hits_table",
+    "search_remarks",
+    "servers_table",
+    "standing_rows",
+    "state_text",
+    "tokens_line",
+    "tools_table",
+    "waiting_text",
+]
 
 _STATE_STYLES = {"ready": "green", "error": "red", "needs_env": "red", "needs_auth": "yellow", "disabled": "dim"}
 _FIELD_NAMES = {"exact": "exact name", "clones": "same as"}
@@ -64,6 +73,22 @@ def hits_table(answer: Mapping[str, Any], *, is_explained: bool) -> Table:
         for place, tool in enumerate(answer["tools"], start=1)
     ]
     return table(["##", "tool", "server", "score#", "why" if is_explained else "description"], rows)
+
+
+def standing_rows(answer: Mapping[str, Any]) -> list[list[str]]:
+    """Rows of the numbers of a tool that was searched: rank, score against the cut, fitness against the floors."""
+    top, floors = answer["top"], answer["floors"]
+    if top is None:
+        return []
+    best = f"best is {printable(top['name'])} with {top['score']:.2f}"
+    numbers = {
+        "place": f"{answer['place'] or 'none'} (limit {answer['limit']})",
+        "rank": str(answer["rank"] or "none"),
+        "score": f"{answer['score']:.2f} (cut {answer['cut']:.2f}, {best})",
+        "fitness": f"{answer['fitness']:.2f} of the best (floors {floors['lower']:g} and {floors['upper']:g})",
+        "matched": _why(answer["why"]) or "nothing",
+    }
+    return [*map(list, numbers.items())]
 
 
 def tokens_line(answer: Mapping[str, Any]) -> str:

@@ -17,6 +17,7 @@ from smart_mcp_proxy.gateway.indexing.learning import Learning
 from smart_mcp_proxy.gateway.indexing.list_state import ListState
 from smart_mcp_proxy.gateway.retrieval.hints import PARTLY_QUARANTINED, hint_of, language_hint, shortened, sign_in_hint
 from smart_mcp_proxy.gateway.retrieval.signature import first_sentence, signature_of
+from smart_mcp_proxy.gateway.retrieval.standing import Inquiry
 from smart_mcp_proxy.gateway.shared.agent_tools import Registered, Registry
 from smart_mcp_proxy.gateway.visibility.visibility import NOT_COVERED, CatalogView
 from smart_mcp_proxy.models import Hit, ServerState, ServerStatus, ToolRecord
@@ -158,6 +159,15 @@ class Retrieval:
             )
         )
         return answer
+
+    async def why_not(self, question: Question, name: str) -> dict[str, Any]:
+        """Tell people where a tool stands for a question, see `Inquiry.about`; nothing is recorded."""
+        self._check(question)
+        with move_on_after(self.loading_s):
+            await self._index_sync.loaded.wait()
+        statuses = {status.name: status for status in self._statuses()}
+        inquiry = Inquiry(self._visible, self._catalog.snapshot, self._index, statuses, self._allowed, self._capped)
+        return await to_thread.run_sync(inquiry.about, question, name)
 
     def _learn(self, question: Question, sent: list[tuple[Hit, ToolRecord]]) -> None:
         """Let the calls that follow teach: not from names, nor where several queries found a tool."""

@@ -99,6 +99,10 @@ class CatalogView:
         """Whether this tool may be searched, described and called here."""
         return self._current().offers(record)
 
+    def hidden_by(self, record: ToolRecord) -> str:
+        """Name the rule that hides a listed tool here, for people; empty if it is shown."""
+        return self._current().hidden_by(record)
+
     @property
     def servers(self) -> Mapping[str, ServerConfig]:
         """The configured servers, as far as they are seen here, by name."""

@@ -29,6 +29,20 @@ class Rules(NamedTuple):
             return False
         return self._fits(config, *record.key) and policy.is_within(self.access, record.annotations)
 
+    def hidden_by(self, record: ToolRecord) -> str:
+        """Name the rule that hides a listed tool, for people; empty if it is shown."""
+        config = self.servers.get(record.key.server)
+        if config is None:
+            return "profile" if self.profile is not None else "not_configured"
+        rules = {
+            "server_quarantined": config.quarantined,
+            "server_disabled": config.disabled,
+            "excluded": not config.tools.allows(record.key.tool),
+            "profile": not self._in_profiles(*record.key),
+            "access": not policy.is_within(self.access, record.annotations),
+        }
+        return next((rule for rule, is_hiding in rules.items() if is_hiding), "")
+
     def narrowed(self, reach: Reach, held_to: Profile | None) -> "Rules":
         """Of these the part within a reach; nothing where the profile it is held to does not exist.
 

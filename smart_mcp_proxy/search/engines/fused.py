@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from smart_mcp_proxy.errors import EmbeddingError
 from smart_mcp_proxy.models import Document, Hit
 from smart_mcp_proxy.search.embedding import Embedder, text_of
-from smart_mcp_proxy.search.engine import Fit, LexicalEngine, Scores
+from smart_mcp_proxy.search.engine import LOWER_FLOOR, Fit, LexicalEngine, Scores, fit_of
 from smart_mcp_proxy.search.text import terms
 from smart_mcp_proxy.search.vectors.vectors import VectorIndex
 
@@ -169,21 +169,25 @@ class FusedEngine:
         found = self._found(query, allowed)
         if id not in found.documents:
             return Fit.NO
-        # The first vectors may have come since it was looked for any.
-        if found.vectors is None or not len(found.cosines) or id not in self._vectors:
+        if self._is_left_to_words(found, id):
             return self._lexical.fit(query, id, allowed)
-        nearest = max(0.0, float(found.cosines[0]))
-        length = math.log1p(len(set(terms(query))))
-
-        def fit(crowd: float) -> Fit:
-            lead = nearest - crowd
-            evidence = nearest + _LEAD_WEIGHT * lead + _FITNESS_WEIGHT * found.fitness + _LENGTH_WEIGHT * length
-            return Fit((evidence >= _LOWER_FLOOR) + (evidence >= _FLOOR))
-
         # The crowd is no nearer than the tool in its place, whichever servers fill the places before it.
         highest = max(0.0, float(found.cosines[_CROWD - 1])) if len(found.cosines) >= _CROWD else 0.0
-        at_least = fit(highest)
-        return at_least if at_least is Fit.YES else fit(_crowd(found, self._servers))
+        at_least = fit_of(_fitness(found, highest))
+        return at_least if at_least is Fit.YES else fit_of(_fitness(found, _crowd(found, self._servers)))
+
+    def fitness(self, query: str, id: int, allowed: Set[int] | None = None) -> float:
+        """Fitness of a best hit, see `fit`, with the two floors at 1 and at 0.7."""
+        found = self._found(query, allowed)
+        if id not in found.documents:
+            return 0.0
+        if self._is_left_to_words(found, id):
+            return self._lexical.fitness(query, id, allowed)
+        return _fitness(found, _crowd(found, self._servers))
+
+    def _is_left_to_words(self, found: _Candidates, id: int) -> bool:
+        """Whether words alone judge a hit: the first vectors may have come since it was looked for any."""
+        return found.vectors is None or not len(found.cosines) or id not in self._vectors
 
     def explain(
         self, query: str, ids: Collection[int], allowed: Set[int] | None = None
@@ -286,6 +290,15 @@ class FusedEngine:
             return None
         self._failure = ""
         return vectors
+
+
+def _fitness(found: _Candidates, crowd: float) -> float:
+    """Fitness of a query whose crowd has this cosine, see `FusedEngine.fit`."""
+    nearest = max(0.0, float(found.cosines[0]))
+    length = math.log1p(len(set(terms(found.key[0]))))
+    lead = nearest - crowd
+    evidence = nearest + _LEAD_WEIGHT * lead + _FITNESS_WEIGHT * found.fitness + _LENGTH_WEIGHT * length
+    return max(0.0, 1 - (_FLOOR - evidence) * (1 - LOWER_FLOOR) / (_FLOOR - _LOWER_FLOOR))
 
 
 def _crowd(found: _Candidates, servers: int) -> float:

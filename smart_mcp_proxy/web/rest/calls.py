@@ -9,6 +9,7 @@ from starlette.requests import Request
 from smart_mcp_proxy.errors import (
     ProxyError,
     RateLimitedError,
+    RequestError,
     ServerNotFoundError,
     ShuttingDownError,
     ToolNotFoundError,
@@ -19,7 +20,7 @@ from smart_mcp_proxy.errors import (
 )
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.gateway.retrieval.retrieval import Question
-from smart_mcp_proxy.models import CallRequest
+from smart_mcp_proxy.models import WHOLE, CallRequest
 from smart_mcp_proxy.web.rest.route import (
     COMMAND_LINE,
     Endpoint,
@@ -40,17 +41,21 @@ _SWITCH = ("false", "true")
 
 async def _search(gateway: Gateway, request: Request) -> dict[str, Any]:
     query = request.query_params
-    return await gateway.retrieval.retrieve(
-        Question(
-            query=query.get("q", ""),
-            limit=integer(request, "limit", gateway.settings.top_k, 1, MOST_TOOLS),
-            detail="full" if choice(request, "detail", _DETAILS) == "full" else "compact",
-            servers=tuple(query.getlist("server")),
-            read_only=choice(request, "read_only", _SWITCH) == "true",
-            session=COMMAND_LINE,
-            explain=choice(request, "why", _SWITCH) == "true",
-        )
+    profile, name = query.get("profile", ""), query.get("why_not")
+    surface = gateway.surfaces.at(f"p/{profile}" if profile else "", WHOLE)
+    if surface is None:
+        known = ", ".join(sorted(gateway.config.profiles())) or "none"
+        raise RequestError(f"Profile {profile[:40]!r} is not configured.", hint=f"Known: {known}.")
+    question = Question(
+        query=query.get("q", ""),
+        limit=integer(request, "limit", gateway.settings.top_k, 1, MOST_TOOLS),
+        detail="full" if choice(request, "detail", _DETAILS) == "full" else "compact",
+        servers=tuple(query.getlist("server")),
+        read_only=choice(request, "read_only", _SWITCH) == "true",
+        session=COMMAND_LINE,
+        explain=choice(request, "why", _SWITCH) == "true",
     )
+    return await (surface.retrieval.retrieve(question) if name is None else surface.retrieval.why_not(question, name))
 
 
 async def _call(gateway: Gateway, request: Request) -> bytes:
@@ -74,6 +79,14 @@ _SEARCH: Mapping[str, str | Parameter] = {
     "server": Parameter("Only this one; may be repeated.", {"type": "array", "items": {"type": "string"}}),
     "read_only": one_of("true: only tools marked read-only.", _SWITCH),
     "why": one_of("true: why each was found.", _SWITCH),
+    "profile": "As an agent of this profile sees it.",
+    "why_not": Parameter(
+        "A tool, by its canonical or listed name: the answer is where it stands instead, with what keeps it out as "
+        "verdict and reason, and the numbers. Verdicts: in_answer; not_configured, server_disabled, "
+        "server_quarantined, server_not_ready, excluded, profile; new, changed, blocked; servers, read_only, filter, "
+        "not_indexed; no_match, floor, clone, server_cap, limit, cut, size.",
+        {"type": "string", "pattern": r"\S"},
+    ),
 }
 _CALLING: tuple[type[ProxyError], ...] = (
     ToolNotFoundError,
@@ -87,7 +100,12 @@ _CALLING: tuple[type[ProxyError], ...] = (
 
 ROUTES = (
     Endpoint(
-        "GET", "/search", _search, "The answer of retrieve_tools.", query=_SEARCH, failures=(ServerNotFoundError,)
+        "GET",
+        "/search",
+        _search,
+        "The answer of retrieve_tools, or why a tool is not in it.",
+        query=_SEARCH,
+        failures=(ServerNotFoundError, ToolNotFoundError),
     ),
     Endpoint("POST", "/call", _call, "Calls a tool in the user's own name.", body=NamedCall, failures=_CALLING),
 )

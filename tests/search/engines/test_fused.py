@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from smart_mcp_proxy.errors import EmbeddingError
 from smart_mcp_proxy.models import Document
 from smart_mcp_proxy.search.embedding import ViewEmbedder, text_of
-from smart_mcp_proxy.search.engine import Fit
+from smart_mcp_proxy.search.engine import Fit, fit_of
 from smart_mcp_proxy.search.engines.bm25f import Bm25fEngine
 from smart_mcp_proxy.search.engines.fused import FusedEngine
 from smart_mcp_proxy.search.index import SearchIndex
@@ -230,6 +230,18 @@ def test_a_best_hit_fits_by_its_meaning_or_by_its_words_together() -> None:
         assert world.engine.fit(query, world.ids(query)[0]) is Fit.YES, query
     for query in ("sourdough bread recipe with walnuts and honey", "translate get poem", "zxqv"):
         assert not any(world.engine.fit(query, id) for id in world.ids(query)[:1]), query
+
+
+def test_the_fit_is_that_of_the_fitness_against_the_two_floors() -> None:
+    """With and without a vector, and for an unknown id."""
+    unseen = Document(5, "far", "unseen", "", "Open a window.")
+    engine = World([*ALL, unseen], without_vector=[unseen]).engine
+    seen = set()
+    for query in ("gripe in a repository", "open", "bake bread", "a file of thunder and bread and quantum harmony"):
+        for id in (1, 2, 5, 99):
+            assert engine.fit(query, id) is fit_of(engine.fitness(query, id))
+            seen.add(engine.fit(query, id))
+    assert len(seen) > 1
 
 
 def test_a_hit_that_was_ranked_before_the_first_vectors_came_is_judged_by_its_words() -> None:

@@ -1,19 +1,39 @@
 """`mcpproxy search`: what an agent would find."""
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
 from smart_mcp_proxy.cli.support.access import open_api
-from smart_mcp_proxy.cli.support.output import say, show, show_json
-from smart_mcp_proxy.cli.support.render import hits_table, search_remarks, tokens_line
+from smart_mcp_proxy.cli.support.output import say, show, show_json, table
+from smart_mcp_proxy.cli.support.render import hits_table, search_remarks, standing_rows, tokens_line
 from smart_mcp_proxy.cli.support.start import open_settings
+from smart_mcp_proxy.telemetry import printable
 
 if TYPE_CHECKING:
     from smart_mcp_proxy.gateway import Gateway
 
 __all__ = ["app", "has_tools"]
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """Whose view of the tools is asked for, and what is explained of it.
+
+    Attributes:
+        profile: As an agent of this profile of the server file.
+        why: Say what matched.
+        why_not: Say instead where this tool stands (SERVER:TOOL or its listed name), and what keeps it out.
+    """
+
+    profile: str | None = None
+    why: bool = False
+    why_not: str | None = None
+
+
+WHOLE_VIEW = View()
 
 app = App(
     name="search",
@@ -21,9 +41,20 @@ app = App(
 A running gateway of the same data directory answers. Without one the stored
 catalog does, and if that is empty the servers are connected first.
 
+--why-not NAME says what keeps a tool from the answer: the first of the server
+file, a profile, an approval, --server, and the steps of the search:
+  no_match    nothing of the query is in it
+  floor       nothing fits: the best tool's fitness is below the lower floor
+  cut         it scores less than 0.7 of the best tool
+  clone       a tool above it says the same
+  server_cap  5 tools of its server are above it
+  limit       it fits, but others do better; with a higher --limit it comes in
+  size        the answer has no room for it
+
 Examples:
   mcpproxy search "create an issue"
   mcpproxy search "read a file" --limit 3 --why
+  mcpproxy search "create an issue" --why-not github:create_issue
   mcpproxy search "send a message" --server slack --server mail --json""",
 )
 
@@ -41,7 +72,7 @@ async def search(
     limit: Annotated[int | None, Parameter(validator=Number(gte=1, lte=50))] = None,
     server: tuple[str, ...] = (),
     detail: Literal["compact", "full"] = "compact",
-    why: bool = False,
+    view: Annotated[View, Parameter(name="*")] = WHOLE_VIEW,
     fresh: bool = False,
     json: bool = False,
 ) -> None:
@@ -52,18 +83,31 @@ async def search(
         limit: Number of tools, 1 to 50 (MCPPROXY_TOP_K).
         server: Only tools of this server; may be repeated.
         detail: With --json: signatures and first sentences, or whole definitions.
-        why: Say what matched.
+        view: The eyes to see with, and what to say of it.
         fresh: Connect to the servers first instead of trusting the stored catalog.
-        json: Print the answer as an agent gets it.
+        json: Print the answer as an agent gets it, or where the tool stands.
     """
     stored_will_do = (lambda _: False) if fresh else has_tools
     async with open_api(open_settings(), is_stored_enough=stored_will_do) as api:
-        answer = await api.search(query, limit=limit, detail=detail, servers=server, explain=why)
+        answer = await api.search(
+            query,
+            limit=limit,
+            detail=detail,
+            servers=server,
+            profile=view.profile,
+            explain=view.why,
+            why_not=view.why_not,
+        )
     if json:
         show_json(answer)
         return
+    if view.why_not is not None:
+        show(f"{printable(answer['name'])}: {answer['verdict']}. {answer['reason']}")
+        if rows := standing_rows(answer):
+            show(table(["figure", "value"], rows))
+        return
     if answer["tools"]:
-        show(hits_table(answer, is_explained=why))
+        show(hits_table(answer, is_explained=view.why))
     for remark in search_remarks(answer, is_stored=api.origin == "stored"):
         say(remark)
     say(tokens_line(answer))
