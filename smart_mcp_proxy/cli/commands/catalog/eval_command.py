@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 from anyio import to_thread
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from smart_mcp_proxy.catalog import Catalog
-from smart_mcp_proxy.cli.commands.catalog.eval_tables import figures_json, show_figures
+from smart_mcp_proxy.catalog import ActivityFilter, Catalog, StoredActivity
+from smart_mcp_proxy.cli.commands.catalog.eval_tables import figures_json, replay_json, show_figures, show_replay
 from smart_mcp_proxy.cli.support.api import read_servers
 from smart_mcp_proxy.cli.support.failure import UsageError, next_step
 from smart_mcp_proxy.cli.support.output import console, plural, show_json, warn
@@ -25,14 +25,19 @@ from smart_mcp_proxy.evaluation import (
     Run,
     System,
     compare,
+    labelled,
+    logged_queries,
     pool_of_tools,
     prepare_vectors,
     read_queries,
     read_tools,
+    replayed,
     run_queries,
     run_unanswerable,
     summarize,
 )
+from smart_mcp_proxy.gateway.activity.activity_log import recover
+from smart_mcp_proxy.gateway.activity.records import PAGE_LIMIT
 from smart_mcp_proxy.gateway.indexing.daemon import run_in_daemon
 from smart_mcp_proxy.gateway.visibility.visibility import CatalogView
 from smart_mcp_proxy.search.embedders import open_embedder
@@ -51,7 +56,7 @@ class Choice:
     """Systems and files to evaluate.
 
     Attributes:
-        queries: File of queries.
+        queries: File of queries; None where the log alone has them.
         tools: File of tools; None for those of the data directory.
         systems: Names of the systems; none for the one that the settings ask for.
         query_sources: Only queries of these; empty for all.
@@ -59,9 +64,10 @@ class Choice:
         without_sources: No tools of these.
         rankings: File for what was found; None for none.
         is_raw: The engine alone.
+        is_replay: The queries of the activity log are asked; a file says of some which tools are right.
     """
 
-    queries: Path
+    queries: Path | None
     tools: Path | None
     systems: Sequence[str]
     query_sources: frozenset[str]
@@ -69,11 +75,12 @@ class Choice:
     without_sources: frozenset[str]
     rankings: Path | None
     is_raw: bool
+    is_replay: bool
 
     @property
     def is_whole(self) -> bool:
         """Whether all tools are searched, so that pools without right tools can be made of them."""
-        return not (self.only_sources or self.without_sources or self.is_raw)
+        return not (self.only_sources or self.without_sources or self.is_raw or self.is_replay)
 
 
 async def measure(choice: Choice, settings: Settings, *, as_json: bool) -> None:
@@ -84,22 +91,32 @@ async def measure(choice: Choice, settings: Settings, *, as_json: bool) -> None:
         ConfigError: A system needs packages that are not installed, or no tools are stored.
         EmbeddingError: An embedder failed.
     """
-    queries = await _read_queries(choice)
+    queries = await _read_queries(choice.queries, choice) if choice.queries is not None else []
     async with AsyncExitStack() as stack:
         catalog: Catalog | None = None
-        if choice.tools is None or any(_needs_vectors(chosen) for chosen in _chosen(choice, settings).values()):
+        needs_vectors = any(_needs_vectors(chosen) for chosen in _chosen(choice, settings).values())
+        if choice.tools is None or choice.is_replay or needs_vectors:
             opened = Catalog.open(settings.data_dir, name_limit=settings.tool_name_limit)
             catalog = await stack.enter_async_context(opened)
         whole = await _pool(choice, settings, catalog)
         pool = _filtered(whole, choice)
-        _warn_of_unknown(queries, pool)
         on_step = stack.enter_context(_progress())
+        if choice.is_replay and catalog is not None:
+            queries = labelled(await _logged(catalog, settings, on_step), queries)
+        _warn_of_unknown(queries, pool)
         runs = []
         for name, chosen in _chosen(choice, settings).items():
             system = await _open_system(name, chosen, catalog, pool, on_step)
             runs.append(await _run(choice, system, queries, pool, on_step))
     if choice.rankings is not None:
         _write_rankings(choice.rankings, runs)
+    if choice.is_replay:
+        replays = [replayed(runs[0], other) for other in runs[1:]]
+        if as_json:
+            show_json({"replays": [replay_json(replay, tools=len(pool.records)) for replay in replays]})
+        for replay in () if as_json else replays:
+            show_replay(replay, tools=len(pool.records))
+        return
     differences = [difference for other in runs[1:] for difference in compare(runs[0], other)]
     summaries = [summarize(run) for run in runs]
     if as_json:
@@ -116,9 +133,15 @@ async def _run(choice: Choice, system: System, queries: Sequence[LabelledQuery],
 
 
 def _chosen(choice: Choice, settings: Settings) -> Mapping[str, Settings]:
-    """The settings of each system, by its name."""
+    """The settings of each system, by its name; the first is what others are compared with."""
     own = "RANK_BM25" if settings.embedder == "BM25" and settings.bm25_engine == "rank_bm25" else settings.embedder
-    return {name: _settings_of(name, settings) for name in choice.systems or (own,)}
+    systems = choice.systems or (own,)
+    if choice.is_replay and len(systems) == 1:
+        if systems[0] == own:
+            hint = "Name another with --embedder, or two with --compare BM25,HYBRID."
+            raise UsageError(f"--replay compares {own}, the present setting, with nothing.", hint=hint)
+        systems = (own, *systems)
+    return {name: _settings_of(name, settings) for name in systems}
 
 
 def _settings_of(name: str, settings: Settings) -> Settings:
@@ -133,12 +156,26 @@ def _needs_vectors(settings: Settings) -> bool:
     return settings.embedder != "BM25"
 
 
-async def _read_queries(choice: Choice) -> list[LabelledQuery]:
-    queries = await to_thread.run_sync(_as_usage, read_queries, choice.queries)
+async def _logged(catalog: Catalog, settings: Settings, on_step: OnStep) -> list[LabelledQuery]:
+    """The queries of the activity log, with the tools that were called after them."""
+    await recover(catalog, settings.data_dir)
+    last, records = await catalog.last_activity_place(), list[StoredActivity]()
+    while found := await catalog.activity_page(ActivityFilter(), PAGE_LIMIT, after=records[-1].place if records else 0):
+        records += found
+        on_step("Reading the activity log", found[-1].place, last)
+    queries = logged_queries(record.activity for record in records)
+    if not queries:
+        with next_step("mcpproxy activity list --kind search"):
+            raise ConfigError("The activity log has no searches yet.", hint="Agents' searches are kept there.")
+    return queries
+
+
+async def _read_queries(file: Path, choice: Choice) -> list[LabelledQuery]:
+    queries = await to_thread.run_sync(_as_usage, read_queries, file)
     kept = [query for query in queries if not choice.query_sources or query.source in choice.query_sources]
     if not kept:
         raise UsageError(
-            f"{choice.queries} has no queries of the source {_listed(choice.query_sources)}.",
+            f"{file} has no queries of the source {_listed(choice.query_sources)}.",
             hint=f"Its sources: {_listed({query.source for query in queries} - {''}) or 'none'}.",
         )
     return kept

@@ -6,9 +6,9 @@ from typing import Any
 from rich.table import Table
 
 from smart_mcp_proxy.cli.support.output import clean, plural, say, show, table
-from smart_mcp_proxy.evaluation import MEASURES, Difference, Figures, NothingFits, Summary
+from smart_mcp_proxy.evaluation import MEASURES, Difference, Figures, NothingFits, Replay, Summary
 
-__all__ = ["figures_json", "show_figures"]
+__all__ = ["figures_json", "replay_json", "show_figures", "show_replay"]
 
 
 def figures_json(
@@ -46,6 +46,60 @@ def show_figures(summaries: Sequence[Summary], differences: Sequence[Difference]
     say(
         "Figures are means of the means of each source and style. Tokens are an estimate: UTF-8 bytes / 4.", style="dim"
     )
+
+
+def replay_json(replay: Replay, *, tools: int) -> dict[str, Any]:
+    """A replay as one object; `changes` has the queries with another answer."""
+    before, after = replay.recall or (None, None)
+    return {
+        "baseline": replay.baseline,
+        "system": replay.system,
+        "tools": tools,
+        "queries": replay.queries,
+        "unchanged": _rounded(replay.unchanged),
+        "overlap@5": _rounded(replay.overlap),
+        "empty": dict(zip(("before", "after"), replay.empty, strict=True)),
+        "recall@5": {"before": before and _rounded(before), "after": after and _rounded(after)},
+        "gold": dict(replay.known),
+        "changes": [
+            {**change._asdict(), "came": change.came, "went": change.went, "moved": dict(change.moved)}
+            for change in replay.changes
+        ],
+        "degraded": list(replay.problems),
+    }
+
+
+def show_replay(replay: Replay, *, tools: int) -> None:
+    """Writes the changed answers and the figures to stdout and the remarks to stderr."""
+    show(f"{replay.baseline} to {replay.system}: {_queries(replay.queries)} of the log, {plural(tools, 'tool')}")
+    if replay.changes:
+        rows = [
+            [
+                change.query,
+                f"{len(change.before)} to {len(change.after)}",
+                ", ".join(change.came),
+                ", ".join(change.went),
+                ", ".join(f"{name} {was} to {now}" for name, (was, now) in change.moved.items()),
+            ]
+            for change in replay.changes
+        ]
+        show(table(["query", "tools", "came", "went", "moved"], rows))
+    show(
+        f"Unchanged: {replay.unchanged:.1%}. Mean overlap@5: {replay.overlap:.3f}. "
+        f"Answered with nothing: {replay.empty[0]} before, {replay.empty[1]} after."
+    )
+    if replay.recall is not None:
+        by_call, by_file = replay.known["calls"], replay.known["file"]
+        show(
+            f"recall@5 of {_queries(by_call + by_file)} with a known tool ({by_call} by calls that followed, {by_file} "
+            f"by the file): {replay.recall[0]:.3f} before, {replay.recall[1]:.3f} after."
+        )
+        if by_call:
+            say(
+                "A call can only follow what was shown then: such recall favours the setting of that time.", style="dim"
+            )
+    for problem in replay.problems:
+        say(clean(problem), style="yellow")
 
 
 def _summary_json(summary: Summary) -> dict[str, Any]:

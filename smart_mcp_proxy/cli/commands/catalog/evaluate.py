@@ -30,7 +30,29 @@ class Sources:
     without_source: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Systems:
+    """Ways to rank.
+
+    Attributes:
+        embedder: BM25, RANK_BM25, HF, OPENAI or HYBRID (MCPPROXY_EMBEDDER).
+        compare: Several of them, as in BM25,HYBRID: what each gains over the first.
+    """
+
+    embedder: str | None = None
+    compare: str | None = None
+
+    def names(self) -> tuple[str, ...]:
+        """The systems that are named; none for the one of the settings."""
+        if self.embedder and self.compare:
+            raise UsageError("--embedder and --compare are both given.", hint="Name all systems in --compare.")
+        if self.compare:
+            return _names(self.compare)
+        return (_system("--embedder", self.embedder),) if self.embedder else ()
+
+
 ALL_SOURCES = Sources()
+OWN_SYSTEM = Systems()
 
 app = App(
     name="eval",
@@ -49,7 +71,16 @@ Where tools and queries carry sources, the queries of each are also asked
 where their right tools are not, and "empty" is the share of them that was
 rightly answered with nothing.
 
+--replay needs no QUERIES: it asks what agents asked, as the activity log has it
+(secrets masked, cut to 500 characters, each query once, without the filters and
+limit of that time), of the present setting and of the one in --embedder, or of
+those in --compare. It shows which tools come, go and move. Right is a tool that
+a search had found and the same session called within ten minutes, with success;
+such a tool was shown then, so its recall favours the setting of that time.
+QUERIES says better what is right, for logged queries with the same text.
+
 Examples:
+  mcpproxy eval --replay --embedder HYBRID
   mcpproxy eval queries.jsonl
   mcpproxy eval queries.jsonl --tools tools.jsonl --compare BM25,HYBRID
   mcpproxy eval queries.jsonl --tools tools.jsonl --only-source acme
@@ -59,12 +90,12 @@ Examples:
 
 @app.default
 async def evaluate(
-    queries: Path,
+    queries: Path | None = None,
     /,
     *,
     tools: Path | None = None,
-    embedder: str | None = None,
-    compare: str | None = None,
+    systems: Annotated[Systems, Parameter(name="*")] = OWN_SYSTEM,
+    replay: bool = False,
     sources: Annotated[Sources, Parameter(name="*")] = ALL_SOURCES,
     rankings: Path | None = None,
     raw: bool = False,
@@ -73,18 +104,18 @@ async def evaluate(
     """Measure how good the answers are.
 
     Args:
-        queries: Queries with their right tools.
+        queries: Queries with their right tools; with --replay, right tools of logged queries.
         tools: Search these instead of the tools in the data directory.
-        embedder: BM25, RANK_BM25, HF, OPENAI or HYBRID (MCPPROXY_EMBEDDER).
-        compare: Several of them, as in BM25,HYBRID: what each gains over the first.
+        systems: What ranks.
+        replay: Ask the queries of the activity log instead, and show how the answers of another system differ.
         sources: What is left of both files.
         rankings: Write what was found for each query to this file.
         raw: Measure the engine alone: no exact names first, no floor, no cut.
         json: Print the figures as one object.
     """
-    if embedder and compare:
-        raise UsageError("--embedder and --compare are both given.", hint="Name all systems in --compare.")
-    names = _names(compare) if compare else (_system("--embedder", embedder),) if embedder else ()
+    names = systems.names()
+    if queries is None and not replay:
+        raise UsageError("QUERIES is missing.", hint="Name a file of queries, or ask those of the log with --replay.")
     settings = open_settings()
     # Here and not above: a mistyped option is answered without waiting for the gateway.
     from smart_mcp_proxy.cli.commands.catalog.eval_command import Choice, measure
@@ -99,6 +130,7 @@ async def evaluate(
             without_sources=frozenset(sources.without_source),
             rankings=rankings,
             is_raw=raw,
+            is_replay=replay,
         ),
         settings,
         as_json=json,

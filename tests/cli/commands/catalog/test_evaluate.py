@@ -128,9 +128,59 @@ def test_the_tools_of_the_data_directory_are_measured_without_a_file(run: Run, h
     assert done.json["systems"][0]["servers"] == {"queries": 1, "hit@1": 1.0, "hit@5": 1.0, "empty": 0.0}
 
 
+@pytest.fixture
+def used(run: Run, home: Path) -> Path:
+    """A data directory in whose log a tool was searched, called, and searched for in vain."""
+    (home / "mcp_config.json").write_text(json.dumps(some_servers("todo")))
+    for query in ("add a task", "bake bread", "list my tasks"):
+        assert run("search", query).status == 0
+    assert run("call", "todo:list_tasks").status == 0
+    return home
+
+
+def test_the_queries_of_the_log_show_what_another_system_changes(run: Run, used: Path) -> None:
+    """Each once; the tool that was called after its search is right. Nothing is added to the log."""
+    for _ in range(2):
+        done = run("eval", "--replay", "--embedder", "rank_bm25", "--json")
+        assert (done.status, done.err) == (0, "")
+    (replay,) = done.json["replays"]
+    assert (replay["baseline"], replay["system"], replay["queries"]) == ("BM25", "RANK_BM25", 3)
+    assert replay["gold"] == {"calls": 1, "file": 0}
+    assert replay["recall@5"] == {"before": 1.0, "after": 1.0}
+    assert replay["empty"]["before"] == 1
+    changed = {change["query"]: change for change in replay["changes"]}
+    assert replay["unchanged"] == pytest.approx(1 - len(changed) / 3, abs=1e-4)
+    assert changed and "bake bread" not in changed
+    for change in changed.values():
+        assert {*change["came"]} == {*change["after"]} - {*change["before"]}
+        assert {*change["went"]} == {*change["before"]} - {*change["after"]}
+
+
+def test_a_replay_is_a_table_with_its_figures_for_people(run: Run, used: Path) -> None:
+    """A file says which tools are right, the note says why calls alone flatter; rankings are written as ever."""
+    label = {"id": "q", "query": "add a task", "gold": ["todo:add_task"]}
+    words = ("eval", write(used / "queries.jsonl", [label]), "--replay", "--rankings", "out.jsonl")
+    done = run(*words, "--compare", "BM25,RANK_BM25")
+    assert done.status == 0
+    assert done.out.startswith("BM25 to RANK_BM25: 3 queries of the log, ")
+    assert "recall@5 of 2 queries with a known tool (1 by calls that followed, 1 by the file): 1.000 before" in done.out
+    assert "favours the setting of that time" in done.err
+    assert len((used / "out.jsonl").read_text("utf-8").splitlines()) == 6
+
+
+def test_a_log_without_searches_is_2_with_the_next_step(run: Run, home: Path, files: tuple[str, ...]) -> None:
+    """Whatever tools are given."""
+    done = run("eval", "--replay", "--embedder", "RANK_BM25", *files[1:])
+    assert (done.status, done.next_command) == (2, "mcpproxy activity list --kind search")
+    assert "has no searches yet" in done.err
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
+        ([], "QUERIES is missing."),
+        (["--replay"], "--replay compares BM25, the present setting, with nothing."),
+        (["--replay", "--embedder", "bm25"], "--replay compares BM25, the present setting, with nothing."),
         (["nowhere.jsonl"], "nowhere.jsonl cannot be read: No such file or directory."),
         (["broken.jsonl"], "broken.jsonl:2: not JSON: Expecting value at character 1."),
         (["queries.jsonl", "--tools", "broken.jsonl"], "broken.jsonl:1: no 'server'."),
