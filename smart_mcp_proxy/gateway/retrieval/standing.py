@@ -32,7 +32,6 @@ _HIDDEN = {
     "server_disabled": "Server '{0}' is disabled. Enable it with: mcpproxy server enable {1}",
     "excluded": "The \"tools\" of server '{0}' in the server file leave it out.",
     "profile": "It is not in this profile.",
-    "access": "The token that asks reaches no tool that does as much.",
 }
 
 

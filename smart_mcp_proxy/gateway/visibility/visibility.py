@@ -100,7 +100,7 @@ class CatalogView:
         return self._current().offers(record)
 
     def hidden_by(self, record: ToolRecord) -> str:
-        """Name the rule that hides a listed tool here, for people; empty if it is shown."""
+        """Name the rule of the server file that hides a listed tool here, for people; empty if none does."""
         return self._current().hidden_by(record)
 
     @property

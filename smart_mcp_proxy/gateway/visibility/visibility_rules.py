@@ -30,7 +30,7 @@ class Rules(NamedTuple):
         return self._fits(config, *record.key) and policy.is_within(self.access, record.annotations)
 
     def hidden_by(self, record: ToolRecord) -> str:
-        """Name the rule that hides a listed tool, for people; empty if it is shown."""
+        """Name the rule of the server file that hides a listed tool, for people; empty if none does."""
         config = self.servers.get(record.key.server)
         if config is None:
             return "profile" if self.profile is not None else "not_configured"
@@ -39,7 +39,6 @@ class Rules(NamedTuple):
             "server_disabled": config.disabled,
             "excluded": not config.tools.allows(record.key.tool),
             "profile": not self._in_profiles(*record.key),
-            "access": not policy.is_within(self.access, record.annotations),
         }
         return next((rule for rule, is_hiding in rules.items() if is_hiding), "")
 
