@@ -22,6 +22,7 @@ __all__ = [
     "Era",
     "Hit",
     "Intent",
+    "ItemKind",
     "OnMessage",
     "OnProgress",
     "Principal",
@@ -46,6 +47,9 @@ Era = Literal["handshake", "modern"]
 
 ContentKind = Literal["prompts", "resources", "templates"]
 """What servers list besides tools; templates are those of resources."""
+
+ItemKind = Literal["tool", "prompt", "resource", "resource_template"]
+"""What a search finds."""
 
 CallVariant = Literal["read", "write", "destructive"]
 """Which of the three call tools was used, that is, what the agent's user may have agreed to beforehand."""
@@ -143,7 +147,7 @@ Review = Callable[[Submission], bool]
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A tool for the search room.
+    """A tool, or one of the other kinds, for the search room.
 
     Attributes:
         id: The catalog's id of the tool.
@@ -155,6 +159,7 @@ class Document:
         listed_name: The other form in which an agent may write the exact name.
         examples: Questions that this tool answered before.
         is_destructive: Whether it is marked as destroying or overwriting something.
+        kind: What it is; one name may stand for one of each.
     """
 
     id: int
@@ -166,6 +171,7 @@ class Document:
     listed_name: str = ""
     examples: tuple[str, ...] = ()
     is_destructive: bool = False
+    kind: ItemKind = "tool"
 
 
 class Hit(msgspec.Struct, frozen=True):

@@ -11,7 +11,8 @@ from anyio import to_thread
 from smart_mcp_proxy.evaluation.files import LabelledQuery
 from smart_mcp_proxy.evaluation.pool import Pool
 from smart_mcp_proxy.evaluation.systems import OnStep, System
-from smart_mcp_proxy.gateway.retrieval.retrieval import estimate_tokens, summary_of
+from smart_mcp_proxy.gateway.retrieval.retrieval import estimate_tokens
+from smart_mcp_proxy.gateway.retrieval.summaries import summary_of
 from smart_mcp_proxy.models import Hit, ToolRecord
 from smart_mcp_proxy.search import Answer, SearchIndex
 

@@ -30,6 +30,7 @@ from smart_mcp_proxy.gateway.parts import (
     open_requests,
     open_upstreams,
 )
+from smart_mcp_proxy.gateway.retrieval.kinds import KindSearch
 from smart_mcp_proxy.gateway.retrieval.retrieval import Retrieval
 from smart_mcp_proxy.gateway.sessions.contents_changes import ContentsChanges
 from smart_mcp_proxy.gateway.sessions.toolsets import Toolsets
@@ -144,6 +145,13 @@ def _assemble(
 def _tool_parts(
     base: Base, upstreams: Upstreams, lists: Lists, requests: Requests, admin: Admin, view: CatalogView
 ) -> ToolParts:
+    kinds = KindSearch(
+        requests.content_lookup.on(view),
+        requests.kind_index,
+        lists.content_lists,
+        base.settings.proxy_tool,
+        is_degraded=base.settings.embedder != "BM25",
+    )
     retrieval = Retrieval(
         view,
         base.catalog,
@@ -153,6 +161,7 @@ def _tool_parts(
         base.recorder,
         admin.condition.degraded,
         learning=lists.learning,
+        kinds=kinds,
     )
     return ToolParts(
         settings=base.settings,

@@ -30,6 +30,7 @@ from smart_mcp_proxy.gateway.indexing.list_state import ListState
 from smart_mcp_proxy.gateway.indexing.list_sync import CONTENTS, TOOLS, ListSync
 from smart_mcp_proxy.gateway.reconfiguration import Reconfiguration
 from smart_mcp_proxy.gateway.results.outputs import Outputs
+from smart_mcp_proxy.gateway.retrieval.kind_index import KindIndex
 from smart_mcp_proxy.gateway.sandbox import Sandbox
 from smart_mcp_proxy.gateway.sessions.agent import Agent
 from smart_mcp_proxy.gateway.sessions.content_handlers import ContentHandlers
@@ -196,6 +197,7 @@ class Requests:
     calls: Calls
     asks: ContentRequests
     content_lookup: ContentLookup
+    kind_index: KindIndex
     contents: ContentHandlers
     subscriptions: Subscriptions
 
@@ -218,7 +220,9 @@ def open_requests(base: Base, upstreams: Upstreams, lists: Lists, stack: AsyncEx
     upstreams.resource_updated.subscribe(subscriptions.updated)
     upstreams.status_changed.subscribe(subscriptions.connection_changed)
     contents = ContentHandlers(lookup, lists.content_lists, fleet, asks, subscriptions)
-    return Requests(outputs, inputs, clients, calls, asks, lookup, contents, subscriptions)
+    index = SearchIndex(lexical_engine(base.usable))
+    kinds = KindIndex(base.catalog, index, views.whole, lookup.on(views.whole), uses_examples=settings.learn)
+    return Requests(outputs, inputs, clients, calls, asks, lookup, kinds, contents, subscriptions)
 
 
 @dataclass(frozen=True)

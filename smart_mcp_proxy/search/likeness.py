@@ -77,7 +77,7 @@ class Likeness:
     Attributes:
         server: Whose tool it is.
         name: The words of its name, sorted, without numbers.
-        plain_name: The same without words of praise.
+        plain_name: The same without words of praise, and behind its kind where that is another than tool.
         bare_name: The same without faint praise either, if the tool is praised.
         words: The description's words as a set of bits, without stop words and praise.
         size: How many bits of `words` are set.
@@ -108,6 +108,8 @@ def likeness_of(document: Document) -> Likeness:
     praise = len(named) - len(plain) + sum(word in _PRAISE for word in described)
     bare = [word for word in plain if word not in _FAINT_PRAISE] if praise else plain
     name, plain_name, bare_name = (" ".join(part) or document.name for part in (named, plain, bare))
+    if document.kind != "tool":  # a tool and a prompt of one name are no clones
+        plain_name, bare_name = f"{document.kind}/{plain_name}", f"{document.kind}/{bare_name}"
     return Likeness(document.server, name, plain_name, bare_name, words, words.bit_count(), praise, order)
 
 

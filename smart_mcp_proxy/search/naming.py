@@ -242,10 +242,10 @@ def _folded_names(document: Document) -> set[str]:
 
 
 def _one_of_each_server(ids: Iterable[int], documents: Mapping[int, Document]) -> list[int]:
-    """The tool of each server whose name is the first in order."""
-    first_of: dict[str, int] = {}
+    """The tool of each server whose name is the first in order; and the first of each other kind."""
+    first_of: dict[tuple[str, str], int] = {}
     for id in sorted(ids, key=lambda id: documents[id].name):
-        first_of.setdefault(documents[id].server, id)
+        first_of.setdefault((documents[id].server, documents[id].kind), id)
     return list(first_of.values())
 
 

@@ -73,9 +73,9 @@ class Tools(msgspec.Struct, frozen=True):
         return self.likenesses[hit.id].server
 
     def name(self, hit: Hit) -> str:
-        """The canonical name of a hit's tool."""
+        """The canonical name of a hit's tool; the name or URI of what is no tool, as agents use it."""
         document = self.documents[hit.id]
-        return str(ToolKey(document.server, document.name))
+        return str(ToolKey(document.server, document.name)) if document.kind == "tool" else document.listed_name
 
     def order(self, hit: Hit) -> tuple[float, str, str]:
         """Sort key: the best score first, equal ones by name, whenever they were indexed."""

@@ -73,6 +73,7 @@ def test_a_summary_is_what_the_command_says_itself(name: str) -> None:
         (["search"], "QUERY", "mcpproxy search --help"),
         (["search", "x", "--limit", "51"], "51", "mcpproxy search --help"),
         (["search", "x", "--detail", "most"], '"compact", "full"', "mcpproxy search --help"),
+        (["search", "x", "--types", "tool,promt"], "--types names 'promt'", "mcpproxy search --help"),
         (["serve", "--port", "x"], '"x"', "mcpproxy serve --help"),
         (["call", "a:b", "novalue"], "'novalue' is not an argument", "mcpproxy call --help"),
         (["call", "a:b", "a=1", "a=2"], "'a' is given twice", "mcpproxy call --help"),

@@ -55,6 +55,8 @@ RETRIEVE: list[Row] = [
     QUERY | {"more_queries": None},
     QUERY | {"more_queries": ""},
     QUERY | {"more_queries": "[]", "toolset": None},
+    QUERY | {"types": None},
+    QUERY | {"types": "tool"},
     QUERY | dict.fromkeys(("limit", "detail", "read_only", "more_queries", "toolset")),
     QUERY | dict.fromkeys(("limit", "detail", "read_only", "more_queries", "toolset"), ""),
 ]

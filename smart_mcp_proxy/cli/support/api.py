@@ -78,13 +78,14 @@ class Api:
         servers: Sequence[str] = (),
         profile: str | None = None,
         explain: bool = False,
+        types: Sequence[str] = (),
         why_not: str | None = None,
     ) -> dict[str, Any]:
-        """The answer of `retrieve_tools`; with `explain`, each tool says why.
+        """The answer of `retrieve_tools`; with `explain`, each tool says why it was found.
 
         With `why_not`, the name of a tool, the answer is where that one stands.
         """
-        params: dict[str, Any] = {"q": query, "detail": detail, "server": list(servers)}
+        params: dict[str, Any] = {"q": query, "detail": detail, "server": list(servers), "types": list(types)}
         if limit is not None:
             params["limit"] = limit
         if explain:

@@ -11,6 +11,7 @@ from smart_mcp_proxy.names import shell_word
 from smart_mcp_proxy.telemetry import printable
 
 __all__ = [
+    "found_table",
     "hits_table",
     "search_remarks",
     "servers_table",
@@ -22,6 +23,7 @@ __all__ = [
 ]
 
 _STATE_STYLES = {"ready": "green", "error": "red", "needs_env": "red", "needs_auth": "yellow", "disabled": "dim"}
+_USED_BY = ("name", "uri", "uri_template")
 _FIELD_NAMES = {"exact": "exact name", "clones": "same as"}
 
 
@@ -91,6 +93,21 @@ def standing_rows(answer: Mapping[str, Any]) -> list[list[str]]:
     return [*map(list, numbers.items())]
 
 
+def found_table(answer: Mapping[str, Any], *, is_explained: bool) -> Table:
+    """Table of a search's hits of all types, best first, with reasons or descriptions."""
+    rows = [
+        [
+            str(place),
+            entry["kind"],
+            printable(next(entry[member] for member in _USED_BY if member in entry)),
+            f"{entry['score']:.2f}",
+            _why(entry["why"]) if is_explained else entry["description"] or entry.get("title", ""),
+        ]
+        for place, entry in enumerate(answer["found"], start=1)
+    ]
+    return table(["##", "type", "name or URI", "score#", "why" if is_explained else "description"], rows)
+
+
 def tokens_line(answer: Mapping[str, Any]) -> str:
     """Tokens that the answer saves against listing every tool."""
     catalog, sent = answer["tokens"]["catalog"], answer["tokens"]["sent"]
@@ -104,11 +121,13 @@ def tokens_line(answer: Mapping[str, Any]) -> str:
 def search_remarks(answer: Mapping[str, Any], *, is_stored: bool) -> list[str]:
     """Remarks on an answer: nothing found, servers left out, a worse engine than asked for."""
     remarks = []
-    if not answer["tools"]:
+    if answer.get("found") == []:
+        remarks.append("Nothing of these types fits.")
+    elif not answer["tools"] and "found" not in answer:
         remarks.append(answer["hint"])
         if near := ", ".join(f"{miss['name']} ({miss['score']:.2f})" for miss in answer["near_misses"]):
             remarks.append(f"Closest: {near}")
-    if answer.get("confidence") == "low":
+    if answer.get("found_confidence" if "found" in answer else "confidence") == "low":
         remarks.append("It is not certain that one of these fits.")
     remarks += [
         f"Left out: {tool['name']} ({tool['score']:.2f}), {tool['reason']}" for tool in answer.get("left_out", ())

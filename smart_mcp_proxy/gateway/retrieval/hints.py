@@ -77,6 +77,8 @@ def _named_hint(not_covered: Sequence[Mapping[str, str]], named: Collection[str]
 def _hint(answer: Mapping[str, Any], *, was_capped: bool, detail: str, knows_tools: bool) -> str:
     if not answer["total"]:
         return _empty_hint(knows_tools=knows_tools, may_come=bool(answer["not_covered"]))
+    if not answer["tools"] and answer.get("found"):
+        return "No tool fits."
     if not answer["tools"]:
         return "Nothing fits. Say it in other words, or search for one step of the task at a time."
     hint = "Call a tool with the one named in call_with, by name."

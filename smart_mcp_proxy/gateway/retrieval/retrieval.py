@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Set
-from functools import lru_cache
 from typing import Any, Literal
 
 import msgspec
@@ -16,15 +15,16 @@ from smart_mcp_proxy.gateway.indexing.index_sync import IndexSync
 from smart_mcp_proxy.gateway.indexing.learning import Learning
 from smart_mcp_proxy.gateway.indexing.list_state import ListState
 from smart_mcp_proxy.gateway.retrieval.hints import PARTLY_QUARANTINED, hint_of, language_hint, shortened, sign_in_hint
-from smart_mcp_proxy.gateway.retrieval.signature import first_sentence, signature_of
+from smart_mcp_proxy.gateway.retrieval.kinds import Found, KindSearch, found_hint, others_than_tools
 from smart_mcp_proxy.gateway.retrieval.standing import Inquiry
+from smart_mcp_proxy.gateway.retrieval.summaries import heading, summary_of, ways_to_call
 from smart_mcp_proxy.gateway.shared.agent_tools import Registered, Registry
 from smart_mcp_proxy.gateway.visibility.visibility import NOT_COVERED, CatalogView
 from smart_mcp_proxy.models import Hit, ServerState, ServerStatus, ToolRecord
 from smart_mcp_proxy.search import Answer
 from smart_mcp_proxy.telemetry import Activity
 
-__all__ = ["Question", "Retrieval", "estimate_tokens", "summary_of"]
+__all__ = ["Question", "Retrieval", "estimate_tokens"]
 
 BYTES_PER_TOKEN = 4
 """The usual rule of thumb; exact counts need a model's own tokenizer. Source: contract.md."""
@@ -38,8 +38,6 @@ QUERY_LIMIT_CHARS = 500
 """Of a query in the activity log."""
 TOP_K_LIMIT = 50
 MORE_QUERIES_LIMIT = 4
-SHORT_FORMS_LIMIT = 2_048
-"""Definitions whose first sentence and signature are remembered, about 1 MB; popular tools come up in every search."""
 SUMMARIES_LIMIT = 512
 """Tools whose compact form is remembered, about 0.4 MB; of a toolset or a token there are as many again."""
 
@@ -64,6 +62,7 @@ class Question(msgspec.Struct, frozen=True):
         explain: Whether each tool says why it was found.
         registry: Where the tools found are registered; None where none are.
         toolset: A toolset to extend.
+        types: Kinds to find; others than tools come with all asked kinds in a ranking of their own.
     """
 
     query: str
@@ -77,6 +76,7 @@ class Question(msgspec.Struct, frozen=True):
     explain: bool = False
     registry: Registry | None = None
     toolset: str | None = None
+    types: tuple[str, ...] = ()
 
 
 class Retrieval:
@@ -91,6 +91,7 @@ class Retrieval:
         recorder: Gets one activity record per search.
         degraded: Tells why answers are worse than the settings ask for.
         learning: Told of searches; None where nothing is learned.
+        kinds: Finds more than tools; None where tools are all that is asked for.
 
     Attributes:
         loading_s: Longest wait for an index that is still being loaded.
@@ -98,7 +99,7 @@ class Retrieval:
 
     loading_s = LOADING_S
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  (each is another part of the gateway)
         self,
         visible: CatalogView,
         catalog: Catalog,
@@ -109,6 +110,7 @@ class Retrieval:
         degraded: Callable[[], Iterable[str]] = tuple,
         *,
         learning: Learning | None = None,
+        kinds: KindSearch | None = None,
     ) -> None:
         self._visible = visible
         self._catalog = catalog
@@ -119,6 +121,7 @@ class Retrieval:
         self._recorder = recorder
         self._degraded = degraded
         self._learning = learning
+        self._kinds = kinds
         self._summaries: dict[int, tuple[ToolRecord, dict[str, Any]]] = {}
         """By tool id, each with the record that it is of."""
         self._catalog_tokens = 0
@@ -135,23 +138,27 @@ class Retrieval:
         self._check(question)
         with move_on_after(self.loading_s):  # what is not loaded yet would be missing from the answer
             await self._index_sync.loaded.wait()
+        kinds = self._kinds if others_than_tools(question.types) else None
+        if kinds is not None:
+            await kinds.wait_listed([each.name for each in self._statuses() if each.state is ServerState.READY])
         # As of now: what is listed during the search was not searched.
-        not_covered = self.not_covered(question.servers)
+        not_covered = self.not_covered(question.servers, kinds)
         found = await self._search(question)
+        others = None if kinds is None else await self._others(question, kinds)
         shown = [(hit, record) for hit in found.hits if (record := self._visible.by_id(hit.id)) is not None]
         tools, was_capped = self._capped(question, shown)
         sent = shown[: len(tools)]  # what the answer has no room for is registered nowhere either
         registered = Registered()
         if question.registry is not None:
             registered = await question.registry.register(sent, question.toolset, question.principal)
-        answer = self._answer(question, found, tools, registered, not_covered, was_capped=was_capped)
+        answer = self._answer(question, found, tools, registered, not_covered, others, was_capped=was_capped)
         self._learn(question, sent)
         self._recorder.record(
             Activity(
                 kind="search",
                 principal=question.principal,
                 subject=policy.masked(question.query, QUERY_LIMIT_CHARS),
-                outcome="ok" if shown else "empty",
+                outcome="ok" if shown or answer.get("found") else "empty",
                 duration_ms=(time.monotonic() - started) * 1000,
                 at_s=time.time(),
                 detail={"tools": [tool["name"] for tool in answer["tools"]], **_changes(registered)},
@@ -180,12 +187,12 @@ class Retrieval:
         """The whole definition of one tool, with how to call it."""
         definition = msgspec.json.decode(record.raw)
         described = {
-            **_head(record),
+            **heading(record),
             "title": definition.get("title"),
             "description": definition.get("description") or "",
             "input_schema": definition.get("inputSchema"),
             "output_schema": definition.get("outputSchema"),
-            **_tail(record, is_stale=self._is_stale(record)),
+            **ways_to_call(record, is_stale=self._is_stale(record)),
         }
         return {key: value for key, value in described.items() if value is not None}
 
@@ -207,7 +214,7 @@ class Retrieval:
             self._counted = (snapshot, servers)
         return self._catalog_tokens
 
-    def not_covered(self, named: Collection[str] = ()) -> list[dict[str, str]]:
+    def not_covered(self, named: Collection[str] = (), kinds: KindSearch | None = None) -> list[dict[str, str]]:
         """The servers whose tools may be missing or out of date, by name and state.
 
         Disabled servers are among them where they were asked for by name. A server that is connected but not listed
@@ -215,13 +222,14 @@ class Retrieval:
         of them.
         """
         servers, waiting = self._visible.servers, self._visible.waiting()
+        lists = [self._lists] if kinds is None else [self._lists, kinds.lists]
         rows = []
         for status in self._statuses():
             if status.name not in servers:
                 continue
             if status.state in NOT_COVERED or (status.state is ServerState.DISABLED and status.name in named):
                 rows.append({"server": status.name, "state": status.state.value})
-            elif status.state is ServerState.READY and not self._lists.is_fresh(status.name):
+            elif status.state is ServerState.READY and not all(each.is_fresh(status.name) for each in lists):
                 rows.append({"server": status.name, "state": "unlisted"})
             elif status.name in waiting:
                 rows.append({"server": status.name, "state": PARTLY_QUARANTINED})
@@ -238,6 +246,7 @@ class Retrieval:
             raise RequestError(
                 f"more_queries has {len(question.more_queries)} entries.", hint=f"Use at most {MORE_QUERIES_LIMIT}."
             )
+        others_than_tools(question.types)
         self._visible.require_servers(list(question.servers))
 
     def _allowed(self, question: Question) -> Set[int] | None:
@@ -263,6 +272,21 @@ class Retrieval:
             return work()
         return await to_thread.run_sync(work)
 
+    async def _others(self, question: Question, kinds: KindSearch) -> Found:
+        """Entries of all asked types."""
+        allowed = self._allowed(question)
+        tools = {each.id: each for each in self._visible.records() if allowed is None or each.id in allowed}
+        return await kinds.find(
+            question.query,
+            question.types,
+            tools,
+            self.summarize,
+            limit=question.limit,
+            more_queries=question.more_queries,
+            servers=question.servers,
+            explain=question.explain,
+        )
+
     def _answer(
         self,
         question: Question,
@@ -270,6 +294,7 @@ class Retrieval:
         tools: list[dict[str, Any]],
         registered: Registered,
         not_covered: list[dict[str, str]],
+        others: Found | None,
         *,
         was_capped: bool,
     ) -> dict[str, Any]:
@@ -291,6 +316,9 @@ class Retrieval:
         }
         if not found.is_sure:
             answer["confidence"] = "low"
+        if others is not None:
+            answer |= others.members()
+            answer["degraded"] += others.degraded
         answer["hint"] = hint_of(
             answer,
             (question.query, *question.more_queries),
@@ -303,13 +331,11 @@ class Retrieval:
         )
         servers = self._visible.servers
         oauth = [row["server"] for row in not_covered if servers[row["server"]].oauth is not None]
+        answer["hint"] += found_hint(others) if others is not None else ""
         answer["hint"] += language_hint(found.language) + sign_in_hint(not_covered, oauth)
         # Reasons are for people: an agent is never sent any.
-        plain = (
-            answer | {"tools": [{key: part for key, part in tool.items() if key != "why"} for tool in tools]}
-            if question.explain
-            else answer
-        )
+        shown = ("tools", "found") if others is not None else ("tools",)
+        plain = answer | {name: _unexplained(answer[name]) for name in shown} if question.explain else answer
         sent = estimate_tokens(len(msgspec.json.encode(plain)))
         answer["tokens"] = {"catalog": self.catalog_tokens(), "sent": sent, "is_estimate": True}
         if question.explain:
@@ -344,44 +370,16 @@ class Retrieval:
         return not self._lists.is_fresh(record.key.server)
 
 
+def _unexplained(entries: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    return [{key: part for key, part in entry.items() if key != "why"} for entry in entries]
+
+
 def _changes(registered: Registered) -> dict[str, Any]:
     """Changes to the caller's list that the activity log keeps of a search."""
     changes = {"registered": list(registered.newly_registered), "evicted": list(registered.evicted)}
     return {key: names for key, names in changes.items() if names}
 
 
-def summary_of(record: ToolRecord, *, is_stale: bool) -> dict[str, Any]:
-    """One tool as a compact answer holds it: how to call it, its first sentence and its signature."""
-    description, signature = _short_form(record.raw)
-    return {
-        **_head(record),
-        "description": description,
-        "signature": signature,
-        **_tail(record, is_stale=is_stale),
-    }
-
-
-@lru_cache(maxsize=SHORT_FORMS_LIMIT)
-def _short_form(raw: bytes) -> tuple[str, str]:
-    """The first sentence and the signature of a definition."""
-    definition: Mapping[str, Any] = msgspec.json.decode(raw)
-    text = str(definition.get("description") or definition.get("title") or "")
-    return first_sentence(text), signature_of(definition.get("inputSchema"))
-
-
 def _reason(hit: Hit, record: ToolRecord) -> dict[str, Any]:
     """Why a tool that ranked well is not in the answer."""
     return {"name": str(record.key), "score": round(hit.score, 3), "reason": hit.why["left_out"]}
-
-
-def _head(record: ToolRecord) -> dict[str, Any]:
-    return {"name": str(record.key), "listed_name": record.listed_name, "server": record.key.server}
-
-
-def _tail(record: ToolRecord, *, is_stale: bool) -> dict[str, Any]:
-    return {
-        "annotations": dict(record.annotations),
-        "call_with": f"call_tool_{policy.call_with(record.annotations)}",
-        "digest": record.digest,
-        "stale": is_stale,
-    }

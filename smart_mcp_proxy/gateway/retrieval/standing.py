@@ -77,7 +77,7 @@ class Inquiry:
         if record.id not in self.index.documents:
             return told
         if obstacle is not None:  # the numbers are then those without it
-            question, allowed = msgspec.structs.replace(question, servers=(), read_only=False), None
+            question, allowed = msgspec.structs.replace(question, servers=(), read_only=False, types=()), None
         searched = self._searched(question, record, allowed)
         if obstacle is not None:
             reason = f"{obstacle.reason} Without that: {searched['reason']}"

@@ -4,6 +4,7 @@ from smart_mcp_proxy.catalog import Catalog
 from smart_mcp_proxy.errors import RequestError
 from smart_mcp_proxy.gateway.visibility.contents import Contents, Target
 from smart_mcp_proxy.gateway.visibility.views import Views
+from smart_mcp_proxy.gateway.visibility.visibility import CatalogView
 from smart_mcp_proxy.models import Principal
 
 __all__ = ["ContentLookup"]
@@ -28,8 +29,10 @@ class ContentLookup:
     def at(self, path: str, who: Principal) -> Contents | None:
         """Contents at a path on behalf of a principal; None where the place has tools alone; a look-up."""
         view = self._views.at(path, who.reach)
-        if view is None:
-            return None
+        return None if view is None else self.on(view)
+
+    def on(self, view: CatalogView) -> Contents:
+        """Contents that a view shows; the same object as long as the view lives."""
         return view.once((Contents, self.passed), lambda: Contents(self._catalog, view, self._name_limit, self.passed))
 
     def find(self, path: str, who: Principal, uri: str) -> Target:

@@ -8,6 +8,7 @@ from smart_mcp_proxy.errors import RequestError
 from smart_mcp_proxy.gateway.results.results import structured_result
 from smart_mcp_proxy.gateway.retrieval.retrieval import MORE_QUERIES_LIMIT, TOP_K_LIMIT, Question, Retrieval
 from smart_mcp_proxy.gateway.shared.agent_tools import AgentTool, Arguments, Caller
+from smart_mcp_proxy.models import ItemKind
 from smart_mcp_proxy.raw_result import RawResult
 
 __all__ = ["RetrieveTools"]
@@ -29,6 +30,7 @@ class RetrieveArguments(Arguments):
             default_factory=list,  # a default would be copied deep for every call
         ),
     ]
+    types: Annotated[list[ItemKind], Field(description="Find these, in found[]", default_factory=list)]
     toolset: Annotated[str, Field(description="Handle of a toolset to extend with what is found")] = ""
 
 
@@ -86,5 +88,6 @@ class RetrieveTools(AgentTool[RetrieveArguments]):
             session=caller.session,
             registry=caller.registry,
             toolset=arguments.toolset or None,
+            types=tuple(arguments.types),
         )
         return structured_result(await self._retrieval.retrieve(question))

@@ -113,9 +113,13 @@ class Contents:
         if state.snapshot is not snapshot or state.rules is not rules:
             state = self._state = _State(snapshot, rules, {})
         if kind not in state.items:
-            known = {item.record.id: item for item in self._known.get(kind, {}).values()}
-            state.items[kind] = self._known[kind] = _by_shown(self._seen(snapshot, kind, known))
+            state.items[kind] = self._known[kind] = _by_shown(self.every(kind))
         return state.items[kind]
+
+    def every(self, kind: ContentKind) -> Iterator[Item]:
+        """All items of one kind, those too whose web URI another server has listed before."""
+        known = {item.record.id: item for item in self._known.get(kind, {}).values()}
+        return self._seen(self._catalog.snapshot, kind, known)
 
     def page(self, kind: ContentKind, cursor: str | None) -> tuple[list[Mapping[str, Any]], str | None]:
         """One page of definitions, and what leads to the next one; None where it is the last.

@@ -19,6 +19,7 @@ __all__ = [
     "is_web",
     "match",
     "split_gateway_uri",
+    "variables",
 ]
 
 SCHEME = "mcpproxy://"
@@ -57,6 +58,15 @@ def gateway_template(server: str, template: str) -> str:
     parts, expressions = _EXPRESSION.split(template), _EXPRESSION.findall(template)
     encoded = [quote(part, safe="") for part in parts]
     return f"{SCHEME}{quote(server, safe='')}/{_joined(encoded, expressions)}"
+
+
+def variables(template: str) -> list[str]:
+    """The names that a template's expressions stand for, each once, in order.
+
+    Source: RFC 6570, 2.3: an operator, names apart by commas, and behind a name `*` or `:` and a length.
+    """
+    names = (name for each in _EXPRESSION.findall(template) for name in each.strip("{}+#./;?&").split(","))
+    return [*dict.fromkeys(name.partition(":")[0].rstrip("*") for name in names if name)]
 
 
 def split_gateway_uri(uri: str) -> tuple[str, str] | None:

@@ -19,6 +19,7 @@ from smart_mcp_proxy.errors import (
     UpstreamTimeoutError,
 )
 from smart_mcp_proxy.gateway import Gateway
+from smart_mcp_proxy.gateway.retrieval.kinds import ITEM_KINDS
 from smart_mcp_proxy.gateway.retrieval.retrieval import Question
 from smart_mcp_proxy.models import WHOLE, CallRequest
 from smart_mcp_proxy.web.rest.route import (
@@ -54,6 +55,7 @@ async def _search(gateway: Gateway, request: Request) -> dict[str, Any]:
         read_only=choice(request, "read_only", _SWITCH) == "true",
         session=COMMAND_LINE,
         explain=choice(request, "why", _SWITCH) == "true",
+        types=tuple(query.getlist("types")),
     )
     return await (surface.retrieval.retrieve(question) if name is None else surface.retrieval.why_not(question, name))
 
@@ -79,6 +81,9 @@ _SEARCH: Mapping[str, str | Parameter] = {
     "server": Parameter("Only this one; may be repeated.", {"type": "array", "items": {"type": "string"}}),
     "read_only": one_of("true: only tools marked read-only.", _SWITCH),
     "why": one_of("true: why each was found.", _SWITCH),
+    "types": Parameter(
+        "Find these, in found beside tools; may be repeated.", {"type": "array", "items": {"enum": list(ITEM_KINDS)}}
+    ),
     "profile": "As an agent of this profile sees it.",
     "why_not": Parameter(
         "A tool, by its canonical or listed name: the answer is where it stands instead, with what keeps it out as "

@@ -10,6 +10,7 @@ from smart_mcp_proxy.gateway.visibility.uri_templates import (
     gateway_uri,
     match,
     split_gateway_uri,
+    variables,
 )
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=40)
@@ -61,3 +62,16 @@ def test_a_template_fits_or_not(template: str, uri: str, values: tuple[str, ...]
 def test_a_template_of_many_expressions_is_matched_without_going_back() -> None:
     """A server cannot hold the gateway up with one: a matcher that goes back would not end within a lifetime."""
     assert match("{a}x" * 2_000 + "y", "x" * 20_000) is None
+
+
+@pytest.mark.parametrize(
+    ("template", "names"),
+    [
+        ("file:///{path}", ["path"]),
+        ("x://{+path}/{#part}{.ext}{/a,b}{;c}{?d,e*}{&f:3}{d}", ["path", "part", "ext", "a", "b", "c", "d", "e", "f"]),
+        ("x://{}/{a", []),
+    ],
+)
+def test_the_variables_of_a_template_are_named_once_without_operators(template: str, names: list[str]) -> None:
+    """In the order of their first expressions."""
+    assert variables(template) == names

@@ -1,15 +1,17 @@
 """`mcpproxy search`: what an agent would find."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
 from smart_mcp_proxy.cli.support.access import open_api
+from smart_mcp_proxy.cli.support.failure import UsageError
 from smart_mcp_proxy.cli.support.output import say, show, show_json, table
-from smart_mcp_proxy.cli.support.render import hits_table, search_remarks, standing_rows, tokens_line
+from smart_mcp_proxy.cli.support.render import found_table, hits_table, search_remarks, standing_rows, tokens_line
 from smart_mcp_proxy.cli.support.start import open_settings
+from smart_mcp_proxy.models import ItemKind
 from smart_mcp_proxy.telemetry import printable
 
 if TYPE_CHECKING:
@@ -55,6 +57,7 @@ Examples:
   mcpproxy search "create an issue"
   mcpproxy search "read a file" --limit 3 --why
   mcpproxy search "create an issue" --why-not github:create_issue
+  mcpproxy search "review a change" --types prompt,resource
   mcpproxy search "send a message" --server slack --server mail --json""",
 )
 
@@ -71,6 +74,7 @@ async def search(
     *,
     limit: Annotated[int | None, Parameter(validator=Number(gte=1, lte=50))] = None,
     server: tuple[str, ...] = (),
+    types: str = "",
     detail: Literal["compact", "full"] = "compact",
     view: Annotated[View, Parameter(name="*")] = WHOLE_VIEW,
     fresh: bool = False,
@@ -82,11 +86,13 @@ async def search(
         query: What the tool should do, in words, or its name.
         limit: Number of tools, 1 to 50 (MCPPROXY_TOP_K).
         server: Only tools of this server; may be repeated.
+        types: What to find, separated by commas: tool, prompt, resource, resource_template (tools).
         detail: With --json: signatures and first sentences, or whole definitions.
         view: The eyes to see with, and what to say of it.
         fresh: Connect to the servers first instead of trusting the stored catalog.
         json: Print the answer as an agent gets it, or where the tool stands.
     """
+    asked = _types(types)
     stored_will_do = (lambda _: False) if fresh else has_tools
     async with open_api(open_settings(), is_stored_enough=stored_will_do) as api:
         answer = await api.search(
@@ -96,6 +102,7 @@ async def search(
             servers=server,
             profile=view.profile,
             explain=view.why,
+            types=asked,
             why_not=view.why_not,
         )
     if json:
@@ -106,8 +113,22 @@ async def search(
         if rows := standing_rows(answer):
             show(table(["figure", "value"], rows))
         return
-    if answer["tools"]:
+    if answer.get("found"):
+        show(found_table(answer, is_explained=view.why))
+    elif answer["tools"] and "found" not in answer:
         show(hits_table(answer, is_explained=view.why))
     for remark in search_remarks(answer, is_stored=api.origin == "stored"):
         say(remark)
     say(tokens_line(answer))
+
+
+def _types(text: str) -> list[str]:
+    """The types named in a text.
+
+    Raises:
+        UsageError: One of them is none.
+    """
+    named = [part.strip() for part in text.split(",") if part.strip()]
+    if unknown := [name for name in named if name not in get_args(ItemKind)]:
+        raise UsageError(f"--types names {unknown[0][:40]!r}.", hint=f"Known: {', '.join(get_args(ItemKind))}.")
+    return named

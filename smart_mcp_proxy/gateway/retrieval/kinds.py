@@ -1,0 +1,181 @@
+"""Search over more than tools: what fits of prompts, resources and templates, and how it is used."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, get_args
+
+import msgspec
+from anyio import to_thread
+
+from smart_mcp_proxy.errors import RequestError
+from smart_mcp_proxy.gateway.indexing.list_state import ListState
+from smart_mcp_proxy.gateway.retrieval.kind_index import CONTENT_KINDS, KindIndex
+from smart_mcp_proxy.gateway.retrieval.signature import first_sentence
+from smart_mcp_proxy.gateway.visibility.contents import Contents, Item
+from smart_mcp_proxy.gateway.visibility.uri_templates import variables
+from smart_mcp_proxy.models import Hit, ItemKind, ToolRecord
+
+__all__ = ["ITEM_KINDS", "Found", "KindSearch", "found_hint", "others_than_tools"]
+
+ITEM_KINDS: Final[tuple[ItemKind, ...]] = get_args(ItemKind)
+CAP_BYTES = 8_000
+"""Of `found`, as much as of the tools: 2,000 tokens of four bytes."""
+CLONES_LIMIT = 10
+SHOWN_CHARS = 80
+BY_WORDS = "found is ranked by words alone"
+
+_MEMBERS: Final[Mapping[ItemKind, str]] = {"prompt": "name", "resource": "uri", "resource_template": "uri_template"}
+"""The member of an entry that holds what agents use it by."""
+
+
+class Found(msgspec.Struct, frozen=True):
+    """Entries of all kinds that were asked for, in one ranking.
+
+    Attributes:
+        entries: Best first, as they are sent.
+        is_sure: Whether one of them fits surely, or there is none.
+        was_capped: Whether more were left out for their size.
+        degraded: Why the ranking is worse than the settings ask for.
+    """
+
+    entries: Sequence[Mapping[str, Any]]
+    is_sure: bool
+    was_capped: bool
+    degraded: tuple[str, ...]
+
+    def members(self) -> dict[str, Any]:
+        """The members that they add to an answer."""
+        return {"found": self.entries} | ({} if self.is_sure else {"found_confidence": "low"})
+
+
+class KindSearch:
+    """Finds tools, prompts, resources and templates that one part of the catalog shows.
+
+    Args:
+        contents: Prompts, resources and templates that may be found.
+        index: Ranks them.
+        lists: Know whether they are stale.
+        proxy_tool: Name of the `proxy` tool; None where there is none.
+        is_degraded: Whether the settings ask for vectors as well.
+    """
+
+    def __init__(
+        self,
+        contents: Contents,
+        index: KindIndex,
+        lists: ListState,
+        proxy_tool: str | None,
+        *,
+        is_degraded: bool,
+    ) -> None:
+        self.lists = lists
+        self._contents = contents
+        self._index = index
+        self._proxy_tool = proxy_tool
+        self._degraded = (BY_WORDS,) if is_degraded else ()
+
+    async def wait_listed(self, connected: Collection[str]) -> None:
+        """Waits for the very first lists of servers that are connected, at most 5 s: these are on their way."""
+        servers = [server for server in self._contents.servers if server in connected]
+        await self.lists.wait_known(servers, *CONTENT_KINDS.values())
+
+    async def find(
+        self,
+        query: str,
+        types: Collection[str],
+        tools: Mapping[int, ToolRecord],
+        summarize: Callable[[ToolRecord], dict[str, Any]],
+        **bounds: Any,
+    ) -> Found:
+        """Entries of these types that fit.
+
+        Args:
+            query: As asked.
+            types: Some of `ITEM_KINDS`.
+            tools: Those that may be found, by id.
+            summarize: A tool in a few words.
+            bounds: Further parts of the question, as `SearchIndex.search` takes them.
+        """
+        allowed: dict[int, tuple[ItemKind, Item]] = {
+            item.record.id: (kind, item)
+            for kind, listed in CONTENT_KINDS.items()
+            if kind in types
+            for item in self._contents.of(listed).values()
+        }
+        ids = allowed.keys() | (tools.keys() if "tool" in types else ())
+        answer = await to_thread.run_sync(partial(self._index.search, query, allowed=ids, **bounds))
+        entries: list[dict[str, Any]] = []
+        used = 0
+        for hit in answer.hits:
+            entry = self._entry(*allowed[hit.id]) if hit.id in allowed else _tool(summarize(tools[hit.id]))
+            entry |= _facts(hit, is_explained=bounds.get("explain", False))
+            used += len(msgspec.json.encode(entry))
+            if entries and used > CAP_BYTES:
+                break
+            entries.append(entry)
+        was_capped = len(entries) < len(answer.hits)
+        return Found(entries, answer.is_sure, was_capped, (*self._degraded, *answer.degraded))
+
+    def _entry(self, kind: ItemKind, item: Item) -> dict[str, Any]:
+        """A prompt, a resource or a template, with all that it takes to use it."""
+        definition, member = item.definition, _MEMBERS[kind]
+        title = definition.get("title") or (definition.get("name") if kind != "prompt" else None)
+        entry: dict[str, Any] = {"kind": kind, member: item.shown, "server": item.server}
+        if isinstance(title, str) and title:
+            entry["title"] = title
+        entry["description"] = first_sentence(str(definition.get("description") or ""))
+        if kind == "prompt":
+            entry["arguments"] = _arguments(definition)
+        elif kind == "resource_template":
+            entry["variables"] = variables(item.shown)
+        use: dict[str, Any] = {"request": "prompts/get" if kind == "prompt" else "resources/read"}
+        if self._proxy_tool is not None:
+            type_ = "prompt" if kind == "prompt" else "resource"
+            use |= {"tool": self._proxy_tool, "args": {"action": "call", "type": type_, "path": item.shown}}
+        return entry | {"use": use, "stale": not self.lists.is_fresh(item.server)}
+
+
+def others_than_tools(types: Collection[str]) -> bool:
+    """Whether these types are asked for beside or instead of tools.
+
+    Raises:
+        RequestError: One of them is none.
+    """
+    for type_ in types:
+        if type_ not in ITEM_KINDS:
+            raise RequestError(f"types has {type_[:SHOWN_CHARS]!r}.", hint=f"Known: {', '.join(ITEM_KINDS)}.")
+    return bool(set(types) - {"tool"})
+
+
+def found_hint(found: Found) -> str:
+    """Further sentences of an answer's hint: how to use the entries."""
+    if not found.entries:
+        return " Nothing of the other types fits: found is empty."
+    hint = " found has all asked types in one ranking; use says by which request or tool each is used"
+    if any(entry["kind"] == "resource_template" for entry in found.entries):
+        hint += ", a template with its variables filled in"
+    hint += "." if found.is_sure else ". It is not certain that one of them fits."
+    return hint + (" More fits than could be sent in found; ask more precisely." if found.was_capped else "")
+
+
+def _facts(hit: Hit, *, is_explained: bool) -> dict[str, Any]:
+    facts: dict[str, Any] = {"score": round(hit.score, 3)}
+    if "clones" in hit.why:
+        facts["clones"] = hit.why["clones"][:CLONES_LIMIT]
+    return facts | ({"why": dict(hit.why)} if is_explained else {})
+
+
+def _tool(summary: Mapping[str, Any]) -> dict[str, Any]:
+    told = {name: summary[name] for name in ("name", "server", "description", "signature")}
+    return {"kind": "tool", **told, "use": {"tool": summary["call_with"]}, "stale": summary["stale"]}
+
+
+def _arguments(definition: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": argument["name"],
+            "description": first_sentence(str(argument.get("description") or "")),
+            "required": argument.get("required") is True,
+        }
+        for argument in definition.get("arguments") or ()
+    ]
