@@ -75,6 +75,9 @@ async def test_tools_are_found_by_meaning(data_dir: Path, embedder: str, engine:
         assert answer["tools"][0]["name"] == "up:get_forecast"
         assert answer["degraded"] == list(gateway.status().degraded) == []
         assert gateway.status().embedded == (len(gateway.index), len(gateway.index))
+        of_all_kinds = await gateway.retrieval.retrieve(Question("get the forecast", 3, types=("tool", "prompt")))
+        assert [entry["name"] for entry in of_all_kinds["found"]] == ["up:get_forecast"]
+        assert of_all_kinds["degraded"] == ["found is ranked by words alone"]
     assert (data_dir / "tools.faiss").exists()
 
 
