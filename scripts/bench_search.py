@@ -22,7 +22,7 @@ from typing import Any
 
 from bench.gateway_search import measure_gateway
 from bench.report import aligned
-from bench.search_candidates import CANDIDATES, PEERS
+from bench.search_candidates import CANDIDATES, PEERS, WITH_MINILM
 from bench.search_data import grow, judge, name_of, read_queries, read_rows, write_rows
 from bench.targets import TargetError
 from bench.wire import BadReplyError
@@ -40,8 +40,8 @@ GROWTH_QUERIES_S = 15.0
 """How long a candidate is asked at each size; the slow ones get through fewer queries."""
 
 CHILD_S = 600.0
-TOO_SLOW = {"smart-mcp-proxy 0.3.1": 10_000}
-"""Most tools that a candidate is given: this one compares each new text with all earlier ones."""
+TOO_SLOW = {"smart-mcp-proxy 0.3.1": 10_000, WITH_MINILM: 5_000}
+"""Most tools that a candidate is given: one compares each new text with all earlier ones, the other embeds."""
 
 NO_QUALITY = frozenset({"faiss flat, 384 random", "ours, HYBRID without encoder"})
 

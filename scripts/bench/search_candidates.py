@@ -14,7 +14,9 @@ import numpy as np
 
 from bench.search_data import parameters_of
 
-__all__ = ["CANDIDATES", "PEERS", "Candidate"]
+__all__ = ["CANDIDATES", "PEERS", "WITH_MINILM", "Candidate"]
+
+WITH_MINILM = "HYBRID with MiniLM, tools embedded"
 
 Row = Mapping[str, Any]
 
@@ -62,33 +64,50 @@ class OurEngine:
         return [hit.id for hit in self._engine.rank(query, limit, None)]
 
 
-class OurHybrid:
-    """The product path of HYBRID without its encoder: random vectors of MiniLM's size, every query has one at once."""
+class RandomVectors:
+    """Embedder that costs nothing: random vectors of MiniLM's size, and for a query one of those made before."""
 
     id, dimension = "random:384", 384
 
-    def __init__(self, rows: Iterable[Row]) -> None:
+    def embed(self, texts: Sequence[str]) -> Any:
+        rows = np.random.default_rng(7).standard_normal((len(texts), self.dimension), np.float32)
+        self._made = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+        return self._made
+
+    def embed_query(self, text: str) -> Any:
+        return self._made[len(text) % len(self._made)]
+
+
+def _minilm() -> Any:
+    from smart_mcp_proxy.search.embedders import open_embedder
+    from smart_mcp_proxy.settings import Settings
+
+    return open_embedder(Settings(embedder="HF"), {})
+
+
+class OurHybrid:
+    """The product path of HYBRID; tools are embedded as they are added."""
+
+    def __init__(self, rows: Iterable[Row], embedder: Any) -> None:
         from smart_mcp_proxy.search import Bm25fEngine, SearchIndex
         from smart_mcp_proxy.search.engines.fused import FusedEngine
         from smart_mcp_proxy.search.vectors.vectors import VectorIndex
 
         documents = [_document(place, row) for place, row in enumerate(rows)]
-        self._vectors = VectorIndex(self.dimension)
-        self._near = self.embed([document.description[:80] for document in documents])
-        self._vectors.update([document.id for document in documents], self._near)
-        self._index = SearchIndex(FusedEngine(Bm25fEngine(), self._vectors, self, is_lexical_used=True))
-        self._index.update(documents)
-
-    def embed(self, texts: Sequence[str]) -> Any:
-        rows = np.random.default_rng(7).standard_normal((len(texts), self.dimension), np.float32)
-        return rows / np.linalg.norm(rows, axis=1, keepdims=True)
-
-    def embed_query(self, text: str) -> Any:
-        return self._near[len(text) % len(self._near)]
+        self._embedder = embedder
+        self._vectors = VectorIndex(embedder.dimension)
+        self._index = SearchIndex(FusedEngine(Bm25fEngine(), self._vectors, embedder, is_lexical_used=True))
+        self._add(documents)
 
     def change(self, rows: Mapping[int, Row]) -> None:
-        self._index.update(_document(place, row) for place, row in rows.items())
-        self._vectors.update(list(rows), self.embed(list(map(str, rows))))
+        self._add([_document(place, row) for place, row in rows.items()])
+
+    def _add(self, documents: Sequence[Any]) -> None:
+        from smart_mcp_proxy.search.embedding import text_of
+
+        vectors = self._embedder.embed(list(map(text_of, documents)))
+        self._vectors.update([document.id for document in documents], vectors)
+        self._index.update(documents)
 
     def find(self, query: str, limit: int) -> Sequence[int]:
         return [hit.id for hit in self._index.search(query, limit=limit).hits]
@@ -272,7 +291,8 @@ def _plain_schema(row: Row) -> dict[str, Any]:
 CANDIDATES: Mapping[str, Callable[[Iterable[Row]], Candidate]] = {
     "ours, product path": lambda rows: OurIndex(rows, "bm25f"),
     "ours, engine alone": OurEngine,
-    "ours, HYBRID without encoder": OurHybrid,
+    "ours, HYBRID without encoder": lambda rows: OurHybrid(rows, RandomVectors()),
+    WITH_MINILM: lambda rows: OurHybrid(rows, _minilm()),
     "rank_bm25 on our words, product path": lambda rows: OurIndex(rows, "rank_bm25"),
     "rank_bm25, split at spaces": lambda rows: Rebuilt(rows, _rank_bm25),
     "bm25s, its tokenizer": lambda rows: Rebuilt(rows, _bm25s),

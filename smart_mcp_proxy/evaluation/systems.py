@@ -1,5 +1,6 @@
 """The systems that an evaluation compares: the gateway's own engines, filled with the tools of a pool."""
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -12,7 +13,7 @@ from smart_mcp_proxy.evaluation.pool import Pool
 from smart_mcp_proxy.gateway.engines import lexical_engine, vector_engine
 from smart_mcp_proxy.models import Document
 from smart_mcp_proxy.search import Engine, SearchIndex
-from smart_mcp_proxy.search.embedding import Embedder, text_hash, text_of
+from smart_mcp_proxy.search.embedding import Embedder, pace_of, text_hash, text_of
 from smart_mcp_proxy.search.vectors.links import from_bytes, to_bytes
 from smart_mcp_proxy.search.vectors.vectors import VectorIndex
 from smart_mcp_proxy.settings import Settings
@@ -80,11 +81,14 @@ async def prepare_vectors(
     decoded = {key: from_bytes(data, embedder.dimension) for key, data in stored.items()}
     found = {key: vector for key, vector in decoded.items() if vector is not None}
     missing = [key for key in texts if key not in found]
+    began_s = time.monotonic()
     for start in range(0, len(missing), EMBEDDED_TOGETHER):
         keys = missing[start : start + EMBEDDED_TOGETHER]
         made = await to_thread.run_sync(embedder.embed, [texts[key] for key in keys])
         vectors = dict(zip(keys, made, strict=True))
         await catalog.store_vectors(embedder.id, {key: to_bytes(vector) for key, vector in vectors.items()})
         found |= vectors
-        on_step("Embedding tools", start + len(keys), len(missing))
+        done = start + len(keys)
+        pace = pace_of(done, time.monotonic() - began_s, len(missing) - done)
+        on_step(f"Embedding tools {pace}", done, len(missing))
     return found

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from smart_mcp_proxy.models import Document
 from smart_mcp_proxy.search.text import content_words, split_literals
 
-__all__ = ["TEXT_LIMIT_CHARS", "Embedder", "ViewEmbedder", "text_hash", "text_of"]
+__all__ = ["TEXT_LIMIT_CHARS", "Embedder", "ViewEmbedder", "pace_of", "text_hash", "text_of"]
 
 TEXT_LIMIT_CHARS = 4_000
 """What is embedded of one view of a tool; encoders read 256 to 8,192 tokens, and what matters stands first."""
@@ -132,6 +132,15 @@ def text_of(document: Document) -> str:
     if document.examples:
         views.append("; ".join(document.examples))
     return _NEXT_VIEW.join(view.replace(_NEXT_VIEW, " ")[:TEXT_LIMIT_CHARS] for view in views)
+
+
+def pace_of(done: int, took_s: float, left: int) -> str:
+    """Rate of embedding and how long the rest takes: `60/s, about 2 min left`; empty while nothing is known."""
+    if not done or took_s <= 0:
+        return ""
+    rate, left_s = done / took_s, left * took_s / done
+    shown = f"{rate:,.0f}/s" if rate >= 1 else f"{rate:.1f}/s"
+    return f"{shown}, about {f'{left_s:.0f} s' if left_s < 60 else f'{left_s / 60:,.0f} min'} left"
 
 
 def text_hash(text: str) -> str:

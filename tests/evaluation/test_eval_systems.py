@@ -1,6 +1,7 @@
 """The systems that an evaluation compares: what they are filled with, and that no vector is made twice."""
 
 import hashlib
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -75,12 +76,17 @@ async def test_vectors_are_made_once_and_kept_in_the_data_directory(tmp_path: Pa
     """A second evaluation embeds only what is new, and gets the same vectors."""
     embedder = WordHashes()
     steps: list[tuple[int, int]] = []
+    labels: list[str] = []
+
+    def on_step(label: str, done: int, total: int) -> None:
+        labels.append(label)
+        steps.append((done, total))
+
     async with Catalog.open(tmp_path, name_limit=60) as catalog:
-        first = await prepare_vectors(
-            catalog, embedder, some_tools(70), lambda label, done, total: steps.append((done, total))
-        )
+        first = await prepare_vectors(catalog, embedder, some_tools(70), on_step)
     assert len(embedder.embedded) == len(first) == 70
     assert steps == [(32, 70), (64, 70), (70, 70)]
+    assert all(re.fullmatch(r"Embedding tools [\d,]+/s, about \d+ s left", label) for label in labels)
     async with Catalog.open(tmp_path, name_limit=60) as catalog:
         second = await prepare_vectors(catalog, embedder, some_tools(71), silent)
     assert len(embedder.embedded) == 71

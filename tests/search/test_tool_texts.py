@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from smart_mcp_proxy.models import Document
-from smart_mcp_proxy.search.embedding import TEXT_LIMIT_CHARS, ViewEmbedder, text_hash, text_of
+from smart_mcp_proxy.search.embedding import TEXT_LIMIT_CHARS, ViewEmbedder, pace_of, text_hash, text_of
 
 
 class LetterEmbedder:
@@ -121,3 +121,20 @@ def test_all_views_are_embedded_together() -> None:
     inner = LetterEmbedder()
     ViewEmbedder(inner).embed(["a\fb", "c"])
     assert inner.seen == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize(
+    ("done", "took_s", "left", "pace"),
+    [
+        (0, 0.0, 5_000, ""),
+        (1_200, 20.0, 3_800, "60/s, about 1 min left"),
+        (1_200, 20.0, 1_200, "60/s, about 20 s left"),
+        (40_000, 10.0, 0, "4,000/s, about 0 s left"),
+        (1, 4.0, 1_000, "0.2/s, about 67 min left"),
+    ],
+)
+def test_the_pace_of_embedding_is_a_rate_and_the_time_that_is_left(
+    done: int, took_s: float, left: int, pace: str
+) -> None:
+    """Nothing is said before anything is done."""
+    assert pace_of(done, took_s, left) == pace

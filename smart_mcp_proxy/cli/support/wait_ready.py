@@ -59,7 +59,8 @@ async def show_embedding(gateway: Gateway) -> None:
         while _is_embedding(gateway, embedding):
             if embedding.progress is not None:
                 done, total = embedding.progress
-                progress.update(task, description="Embedding tools", completed=done, total=total)
+                label = f"Embedding tools {embedding.pace}".rstrip()
+                progress.update(task, description=label, completed=done, total=total)
             await asyncio.sleep(_LOOK_S)
 
 

@@ -17,7 +17,7 @@ from smart_mcp_proxy.gateway.indexing.index_sync import IndexSync
 from smart_mcp_proxy.gateway.indexing.vector_fill import VectorFill, Wanted
 from smart_mcp_proxy.models import Document
 from smart_mcp_proxy.search import Engine
-from smart_mcp_proxy.search.embedding import Embedder, text_hash, text_of
+from smart_mcp_proxy.search.embedding import Embedder, pace_of, text_hash, text_of
 from smart_mcp_proxy.search.vectors.links import VectorLinks
 from smart_mcp_proxy.search.vectors.sidecar import SIDECAR_NAME, load, save
 from smart_mcp_proxy.search.vectors.vectors import VectorIndex
@@ -155,6 +155,11 @@ class Embedding:
         return max(0, total - self._missing), total
 
     @property
+    def pace(self) -> str:
+        """Rate of embedding and how long the rest takes; empty while nothing is known."""
+        return pace_of(self._work.fill.made, self._work.fill.making_s, self._missing) if self._work else ""
+
+    @property
     def degraded(self) -> tuple[str, ...]:
         """Why searches are worse than the settings ask for, as far as vectors are the reason."""
         if self._stopped:
@@ -168,7 +173,8 @@ class Embedding:
         if not self._missing and (self.is_ranking or not total):
             return ""
         others = "the others are found by their words" if self.is_ranking else self._meanwhile
-        return f"embedding tools: {done} of {total}, {others} until then"
+        parts = (f"{done:,} of {total:,}", self.pace, f"{others} until then")
+        return f"embedding tools: {', '.join(filter(None, parts))}"
 
     @property
     def _meanwhile(self) -> str:

@@ -75,6 +75,7 @@ class VectorFill:
         self._was_lost = False
         self.found = 0
         self.made = 0
+        self.making_s = 0.0
         self.idle = asyncio.Event()
         self.idle.set()
 
@@ -166,6 +167,7 @@ class VectorFill:
         await self._link(batch, vectors)
         self.made += len(vectors)
         took_s = self._clock() - began
+        self.making_s += took_s
         if took_s < _QUICK_S:
             self._batch = min(_LARGEST_BATCH, 2 * self._batch)
         elif took_s > _SLOW_S:

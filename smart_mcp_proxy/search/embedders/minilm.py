@@ -1,20 +1,27 @@
-"""Edge of the extra `minilm`: all-MiniLM-L6-v2 and models built like it, without torch."""
+"""Edge of the extra `minilm`: all-MiniLM-L6-v2 and models built like it on ONNX runtime, without torch."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from smart_mcp_proxy.errors import EmbeddingError
-from smart_mcp_proxy.search.embedders.bert import BertEncoder
+from smart_mcp_proxy.search.embedders.bert import bert_model
 from smart_mcp_proxy.search.embedders.recipe import read_recipe
 from smart_mcp_proxy.search.embedders.snapshot import WEIGHTS, damaged, verified_revision
-from smart_mcp_proxy.search.embedders.tensors import read_tensors
+from smart_mcp_proxy.search.embedders.tensors import find_tensors
 from smart_mcp_proxy.search.embedders.texts import encodable
 
 __all__ = ["MiniLmEmbedder"]
+
+_BATCH_TOKENS = 512
+"""Texts are run together up to this many tokens, padding included: larger batches leave the cache (measured), and a
+search that waits for the cores behind one batch waits for a short one."""
+_FATAL = 4
+"""Severity from which on ONNX runtime logs to stderr; what it raises says the same."""
 
 
 class MiniLmEmbedder:
@@ -29,30 +36,37 @@ class MiniLmEmbedder:
     """
 
     def __init__(self, folder: Path, model: str) -> None:
+        # ONNX runtime reports its use to its maker and keeps files in the home directory, unless this stands in the
+        # environment before its import. It goes into the process's own one; servers are started with a chosen part.
+        os.putenv("ORT_DISABLE_TELEMETRY", "1")
         # Imported on use: optional dependencies.
-        from threadpoolctl import threadpool_limits
+        import onnxruntime
         from tokenizers import Tokenizer
 
-        # For the whole process: the threads of a BLAS spin while they wait for each other, and where the cores are
-        # busy a query of 12 ms takes 400 (measured). `embed` spreads whole batches over cores instead.
-        threadpool_limits(1, user_api="blas")
-        recipe = read_recipe(folder)
+        self._recipe = read_recipe(folder)
         revision = verified_revision(folder, model)
+        file = (folder / WEIGHTS).resolve()  # a link in the hub's cache
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = 1  # `embed` spreads whole batches over cores instead
+        options.enable_mem_pattern = False  # it remembers a plan for each shape of a batch
+        options.log_severity_level = _FATAL
+        options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(file.parent))
+        tensors = find_tensors(folder / WEIGHTS)
         try:
-            self._encoder = BertEncoder(read_tensors(folder / WEIGHTS), recipe.shape)
-            self._encoder.encode([[0]])  # says whether the shapes fit, and brings the file into memory
-        except (KeyError, ValueError, IndexError, ZeroDivisionError) as exc:
+            graph = bert_model(tensors, self._recipe.shape, file.name)
+            self._session = onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+            self.dimension: int = self._run([[0]]).shape[1]  # says whether the shapes fit
+        except Exception as exc:  # the library raises nothing more precise
             raise damaged(folder / WEIGHTS, f"it does not hold the model of config.json: {exc}") from exc
         try:
             self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-        except Exception as exc:  # the library raises nothing more precise
+        except Exception as exc:  # likewise
             raise damaged(folder / "tokenizer.json", str(exc)) from exc
-        if self._tokenizer.get_vocab_size() > self._encoder.vocabulary_size:
+        words = next(tensor for name, tensor in tensors.items() if name.endswith("word_embeddings.weight"))
+        if self._tokenizer.get_vocab_size() > words.shape[0]:
             raise damaged(folder / "tokenizer.json", "it knows more tokens than the model")
         self._tokenizer.no_padding()
-        self._tokenizer.enable_truncation(recipe.max_tokens)
-        self._recipe = recipe
-        self.dimension = self._encoder.dimension
+        self._tokenizer.enable_truncation(self._recipe.max_tokens)
         self.id = f"hf:{model}:{revision}:{self.dimension}"
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
@@ -69,12 +83,51 @@ class MiniLmEmbedder:
         return self._encode([self._recipe.query_prompt + text for text in texts])
 
     def _encode(self, texts: Sequence[str], threads: int = 1) -> NDArray[np.float32]:
+        """The vectors of texts in their order; `threads` batches are computed at the same time."""
         # One by one: the tokenizer's batches start threads of their own, which then warn at every fork.
         sequences = [self._tokenizer.encode(encodable(text)).ids for text in texts]
-        vectors = self._encoder.encode(sequences, threads)
+        vectors = np.empty((len(texts), self.dimension), np.float32)
+        batches = list(_batches(sequences))
+
+        def run(batch: Sequence[int]) -> None:
+            vectors[batch] = self._run([sequences[at] for at in batch])
+
+        if threads == 1:
+            for batch in batches:
+                run(batch)
+        else:
+            with ThreadPoolExecutor(threads) as pool:
+                list(pool.map(run, batches))  # raises what one of them raised
+        vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
         if not np.isfinite(vectors).all():
             raise EmbeddingError("The model answers numbers that are not finite.", hint="Install its files again.")
         return vectors
+
+    def _run(self, sequences: Sequence[Sequence[int]]) -> NDArray[np.float32]:
+        """The pooled vectors of token sequences, of any length, in one batch."""
+        tokens = np.zeros((len(sequences), max(map(len, sequences))), np.int32)
+        mask = np.zeros_like(tokens)
+        for row, sequence in enumerate(sequences):
+            tokens[row, : len(sequence)] = sequence
+            mask[row, : len(sequence)] = 1
+        pool = mask[:, np.newaxis].astype(np.float32)
+        if self._recipe.shape.pooling == "cls":
+            pool[:, :, 1:] = 0
+        (pooled,) = self._session.run(["pooled"], {"tokens": tokens, "mask": mask, "pool": pool})
+        vectors: NDArray[np.float32] = pooled[:, 0]
+        return vectors
+
+
+def _batches(sequences: Sequence[Sequence[int]]) -> Iterator[list[int]]:
+    """The places of sequences, sorted by length and cut so that no batch has more tokens than it may, or is one."""
+    batch: list[int] = []
+    for at in sorted(range(len(sequences)), key=lambda at: len(sequences[at])):
+        if batch and (len(batch) + 1) * len(sequences[at]) > _BATCH_TOKENS:
+            yield batch
+            batch = []
+        batch.append(at)
+    if batch:
+        yield batch
 
 
 def _indexing_threads() -> int:

@@ -1,55 +1,68 @@
-"""Reads a file in the safetensors format without copying it.
+"""Finds the tensors in a file in the safetensors format.
 
 Source: github.com/huggingface/safetensors, Format: 8 bytes of length, a JSON header, then the tensors' bytes.
 """
 
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
-import numpy as np
-from numpy.typing import NDArray
 
 from smart_mcp_proxy.search.embedders.snapshot import damaged
 
-__all__ = ["read_tensors"]
+__all__ = ["Tensor", "find_tensors"]
 
 _LENGTH_BYTES = 8
-_DTYPES = {"F32": "<f4", "F16": "<f2"}
+_ITEM_BYTES = {"F32": 4, "F16": 2}
 
 
-class _Tensor(msgspec.Struct):
+class Tensor(NamedTuple):
+    """Where a tensor lies in its file.
+
+    Attributes:
+        dtype: F32 or F16, little endian.
+        shape: Rows first.
+        offset: Of its first byte in the file.
+        size_bytes: Of all of it.
+    """
+
     dtype: str
-    shape: list[int]
+    shape: tuple[int, ...]
+    offset: int
+    size_bytes: int
+
+
+class _Entry(msgspec.Struct):
+    """A tensor in the header."""
+
+    dtype: str
+    shape: tuple[int, ...]
     data_offsets: tuple[int, int]
 
 
-def read_tensors(file: Path) -> dict[str, NDArray[np.float32]]:
+def find_tensors(file: Path) -> dict[str, Tensor]:
     """The floating-point tensors of a file by name.
-
-    Those in single precision lie in the mapped file, so that many processes share one copy in memory.
 
     Raises:
         EmbeddingError: It is no such file, or shorter than it says.
     """
     try:
-        data = np.asarray(np.memmap(file, np.uint8, "r"))  # a plain array: the subclass would slow down every step
-        start = _LENGTH_BYTES + int.from_bytes(data[:_LENGTH_BYTES].tobytes(), "little")
-        if start > len(data):
-            raise ValueError("it is shorter than its header")
-        header = msgspec.json.decode(data[_LENGTH_BYTES:start].tobytes(), type=dict[str, Any])
+        with file.open("rb") as data:
+            start = _LENGTH_BYTES + int.from_bytes(data.read(_LENGTH_BYTES), "little")
+            size = file.stat().st_size
+            if start > size:
+                raise ValueError("it is shorter than its header")
+            header = msgspec.json.decode(data.read(start - _LENGTH_BYTES), type=dict[str, Any])
         header.pop("__metadata__", None)
-        tensors = msgspec.convert(header, dict[str, _Tensor])
-        body = data[start:]
-        return {name: _view(body, tensor) for name, tensor in tensors.items() if tensor.dtype in _DTYPES}
-    except (OSError, ValueError, OverflowError) as exc:
+        entries = msgspec.convert(header, dict[str, _Entry])
+        return {name: _tensor(entry, start, size) for name, entry in entries.items() if entry.dtype in _ITEM_BYTES}
+    except (OSError, ValueError) as exc:
         raise damaged(file, str(exc)) from exc
 
 
-def _view(body: NDArray[np.uint8], tensor: _Tensor) -> NDArray[np.float32]:
-    start, stop = tensor.data_offsets
-    size = np.dtype(_DTYPES[tensor.dtype]).itemsize * prod(tensor.shape)
-    if not 0 <= start <= stop <= len(body) or stop - start != size:
+def _tensor(entry: _Entry, start: int, file_bytes: int) -> Tensor:
+    begin, end = entry.data_offsets
+    if not 0 <= begin <= end <= file_bytes - start or end - begin != _ITEM_BYTES[entry.dtype] * prod(entry.shape):
         raise ValueError("a tensor lies outside of the file")
-    return body[start:stop].view(_DTYPES[tensor.dtype]).reshape(tensor.shape).astype(np.float32, copy=False)
+    return Tensor(entry.dtype, entry.shape, start + begin, end - begin)

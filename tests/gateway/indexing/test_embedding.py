@@ -369,7 +369,7 @@ async def test_the_end_does_not_wait_for_ever(tmp_path: Path, embedder: WordEmbe
 async def test_the_log_tells_of_progress(
     tmp_path: Path, embedder: WordEmbedder, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A line now and then, and one at the end with counts and seconds."""
+    """A line now and then with the rate and the time left, and one at the end with counts and seconds."""
     clock = HandClock()
     inner = embedder.embed
 
@@ -387,3 +387,4 @@ async def test_the_log_tells_of_progress(
     assert "60 tools embedded in" in lines[-2]
     progress = [line for line in lines if line.startswith("embedding tools: ")]
     assert 2 <= len(progress) < len(embedder.texts) / 2
+    assert progress[0] == "embedding tools: 16 of 60, 4/s, about 11 s left, words alone rank until then"

@@ -1,18 +1,23 @@
-"""The forward pass in numpy: its functions, and that it does not matter what is computed together."""
+"""The encoder as an ONNX model: it computes what a plain forward pass does, whatever is computed together."""
 
-import math
+import json
+from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from embedding_fakes import replace_file
+from numpy.typing import NDArray
+from plain_bert import reference_vectors, write_weights
+from tokenizers import Tokenizer
 
-from smart_mcp_proxy.search.embedders.bert import BertEncoder, BertShape, Pooling, gelu
+from smart_mcp_proxy.errors import EmbeddingError
+from smart_mcp_proxy.search.embedders.minilm import MiniLmEmbedder
 
-WIDTH, HEADS, WORDS, POSITIONS = 8, 2, 50, 40
+WIDTH, HEADS, LAYERS, WORDS, POSITIONS = 8, 2, 2, 30_522, 64
+TEXTS = ["file the one", "one the file", "", *("many words " * count for count in (70, 1, 12, 3, 25))]
 
 
-def random_weights(layers: int, prefix: str = "") -> dict[str, np.ndarray[tuple[int, ...], np.dtype[np.float32]]]:
+def random_weights(prefix: str = "", dtype: type[np.floating] = np.float32) -> dict[str, NDArray[np.floating]]:
     """The tensors of a small model, always the same."""
     random = np.random.default_rng(7)
     shapes: dict[str, tuple[int, ...]] = {
@@ -22,7 +27,7 @@ def random_weights(layers: int, prefix: str = "") -> dict[str, np.ndarray[tuple[
         "embeddings.LayerNorm.weight": (WIDTH,),
         "embeddings.LayerNorm.bias": (WIDTH,),
     }
-    for at in range(layers):
+    for at in range(LAYERS):
         for name, outputs, inputs in (
             ("attention.self.query", WIDTH, WIDTH),
             ("attention.self.key", WIDTH, WIDTH),
@@ -36,62 +41,56 @@ def random_weights(layers: int, prefix: str = "") -> dict[str, np.ndarray[tuple[
         for name in ("attention.output.LayerNorm", "output.LayerNorm"):
             shapes[f"encoder.layer.{at}.{name}.weight"] = (WIDTH,)
             shapes[f"encoder.layer.{at}.{name}.bias"] = (WIDTH,)
-    return {prefix + name: random.standard_normal(shape, np.float32) * 0.5 for name, shape in shapes.items()}
+    return {prefix + name: (random.standard_normal(shape) * 0.5).astype(dtype) for name, shape in shapes.items()}
 
 
-def small(pooling: Pooling = "mean", prefix: str = "") -> BertEncoder:
-    """A model of two layers and two heads."""
-    return BertEncoder(random_weights(2, prefix), BertShape(2, HEADS, 1e-12, pooling))
+@pytest.fixture
+def small_model(copied_files: Path) -> Path:
+    """MiniLM's tokenizer with a small model of random weights."""
+    config = json.loads((copied_files / "config.json").read_text())
+    config |= {"num_hidden_layers": LAYERS, "num_attention_heads": HEADS, "max_position_embeddings": POSITIONS}
+    replace_file(copied_files / "config.json", json.dumps(config))
+    (copied_files / "model.safetensors").unlink()
+    write_weights(copied_files / "model.safetensors", random_weights())
+    return copied_files
 
 
-sequences = st.lists(st.lists(st.integers(0, WORDS - 1), min_size=1, max_size=POSITIONS), max_size=12)
+def tokens_of(folder: Path, texts: list[str]) -> list[list[int]]:
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    tokenizer.no_padding()
+    tokenizer.enable_truncation(POSITIONS)
+    return [tokenizer.encode(text).ids for text in texts]
 
 
-def test_gelu_is_x_times_the_normal_distribution_function() -> None:
-    """Within 1e-6 of the exact value, and beyond 8 within what single precision can tell."""
-    x = np.linspace(-40, 40, 160_001, dtype=np.float32).reshape(-1, 1)
-    exact = np.array([value * 0.5 * math.erfc(-value / math.sqrt(2)) for value in x[:, 0].tolist()])
-    assert np.abs(gelu(x.copy())[:, 0] - exact).max() <= 4e-6
-    near = np.abs(x[:, 0]) <= 8
-    assert np.abs(gelu(x.copy())[near, 0] - exact[near]).max() <= 1e-6
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize("prefix", ["", "bert."])
+@pytest.mark.parametrize("pooling", ["mean", "cls"])
+def test_vectors_are_those_of_a_plain_forward_pass(
+    small_model: Path, pooling: str, prefix: str, dtype: type[np.floating]
+) -> None:
+    """For both ways to pool, to name tensors and to store numbers: no component differs by more than 1e-6."""
+    write_weights(small_model / "model.safetensors", random_weights(prefix, dtype))
+    replace_file(small_model / "1_Pooling/config.json", json.dumps({"pooling_mode": pooling}))
+    vectors = MiniLmEmbedder(small_model, str(small_model)).embed(TEXTS)
+    plain = reference_vectors(small_model, tokens_of(small_model, TEXTS), pooling)
+    assert np.abs(vectors - plain).max() <= 1e-6
 
 
-@given(sequences)
-def test_a_vector_does_not_depend_on_what_is_encoded_with_it(tokens: list[list[int]]) -> None:
-    """Every sequence of a batch has the vector it has alone, in its place, of unit length."""
-    encoder = small()
-    vectors = encoder.encode(tokens)
-    assert vectors.shape == (len(tokens), WIDTH)
-    for vector, sequence in zip(vectors, tokens, strict=True):
-        np.testing.assert_allclose(vector, encoder.encode([sequence])[0], atol=1e-5)
-        assert np.linalg.norm(vector) == pytest.approx(1, abs=1e-5)
+def test_a_vector_does_not_depend_on_what_is_embedded_with_it(small_model: Path) -> None:
+    """Every text of several batches, long and short ones mixed, has the vector it has alone, in its place."""
+    embedder = MiniLmEmbedder(small_model, str(small_model))
+    texts = [f"{at} {'word ' * (at * 37 % 61)}" for at in range(120)]
+    vectors = embedder.embed(texts)
+    assert vectors.shape == (len(texts), WIDTH)
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-6)
+    alone = np.array([embedder.embed([text])[0] for text in texts])
+    assert np.abs(vectors - alone).max() <= 1e-6
 
 
-def test_more_than_one_batch_is_put_together_in_the_order_given() -> None:
-    """5,000 tokens in sequences of all lengths, shuffled."""
-    encoder = small()
-    random = np.random.default_rng(1)
-    tokens = [random.integers(0, WORDS, random.integers(1, POSITIONS)).tolist() for _ in range(250)]
-    vectors = encoder.encode(tokens)
-    for at in (0, 100, 249):
-        np.testing.assert_allclose(vectors[at], encoder.encode([tokens[at]])[0], atol=1e-5)
-
-
-def test_the_order_of_tokens_and_the_kind_of_pooling_matter() -> None:
-    """Positions are added, and the first token's vector is not the mean."""
-    one, other = small().encode([[1, 2, 3], [3, 2, 1]])
-    assert np.abs(one - other).max() > 1e-3
-    assert np.abs(one - small("cls").encode([[1, 2, 3]])[0]).max() > 1e-3
-
-
-def test_weights_may_carry_the_prefix_of_the_whole_model() -> None:
-    """Some files name their tensors `bert.embeddings...`."""
-    np.testing.assert_array_equal(small(prefix="bert.").encode([[1, 2]]), small().encode([[1, 2]]))
-
-
-def test_a_missing_tensor_is_named() -> None:
+def test_a_missing_tensor_is_named(small_model: Path) -> None:
     """Not guessed."""
-    weights = random_weights(2)
+    weights = random_weights()
     del weights["encoder.layer.1.output.dense.bias"]
-    with pytest.raises(KeyError, match=r"encoder\.layer\.1\.output\.dense\.bias"):
-        BertEncoder(weights, BertShape(2, HEADS, 1e-12, "mean"))
+    write_weights(small_model / "model.safetensors", weights)
+    with pytest.raises(EmbeddingError, match=r"encoder\.layer\.1\.output\.dense\.bias"):
+        MiniLmEmbedder(small_model, str(small_model))

@@ -1,18 +1,19 @@
 """MiniLM without torch: the vectors are those of sentence-transformers, for any text."""
 
 import json
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
 from embedding_fakes import replace_file
+from plain_bert import reference_vectors
+from tokenizers import Tokenizer
 
 from smart_mcp_proxy.errors import EmbeddingError
-from smart_mcp_proxy.search.embedders.bert import BertEncoder
 from smart_mcp_proxy.search.embedders.minilm import MiniLmEmbedder
-from smart_mcp_proxy.search.embedders.recipe import read_recipe
-from smart_mcp_proxy.search.embedders.tensors import read_tensors
 
 MODEL = "sentence-transformers/all-MiniLM-L6-v2"
 PLACES = [0, 1, 2, 100, 200, 383]
@@ -85,12 +86,24 @@ def test_many_threads_may_ask_at_once(minilm: MiniLmEmbedder) -> None:
     np.testing.assert_allclose(asked, minilm.embed(texts), atol=1e-5)
 
 
-def test_many_batches_on_several_threads_keep_their_order(model_files: Path) -> None:
+def test_many_batches_on_several_threads_keep_their_order(
+    minilm: MiniLmEmbedder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As on a machine with many cores."""
-    recipe = read_recipe(model_files)
-    encoder = BertEncoder(read_tensors(model_files / "model.safetensors"), recipe.shape)
-    sequences = [[101, 2000 + at, *[2005] * (at % 90), 102] for at in range(60)]
-    np.testing.assert_allclose(encoder.encode(sequences, threads=3), encoder.encode(sequences), atol=1e-5)
+    texts = [f"tool number {at}{' and another' * (at % 40)}" for at in range(60)]
+    one_thread = minilm.embed(texts)
+    monkeypatch.setattr("os.cpu_count", lambda: 6)
+    assert np.abs(minilm.embed(texts) - one_thread).max() <= 1e-6
+
+
+def test_vectors_are_those_of_a_plain_forward_pass(minilm: MiniLmEmbedder, model_files: Path) -> None:
+    """To 1e-6, as were those that earlier versions stored under the same id."""
+    tokenizer = Tokenizer.from_file(str(model_files / "tokenizer.json"))
+    tokenizer.no_padding()
+    tokenizer.enable_truncation(64)
+    texts = [text[:200] for text in FROM_TORCH]
+    plain = reference_vectors(model_files, [tokenizer.encode(text).ids for text in texts])
+    assert np.abs(minilm.embed(texts) - plain).max() <= 1e-6
 
 
 def test_the_id_names_model_weights_and_dimension(minilm: MiniLmEmbedder) -> None:
@@ -158,3 +171,17 @@ def test_a_tokenizer_of_another_model_is_refused(copied_files: Path) -> None:
     replace_file(copied_files / "tokenizer.json", json.dumps(tokenizer))
     with pytest.raises(EmbeddingError, match="more tokens than the model"):
         MiniLmEmbedder(copied_files, str(copied_files))
+
+
+def test_the_runtime_reports_nothing_and_leaves_no_file(model_files: Path, tmp_path: Path) -> None:
+    """Releases from 1.30 on keep a device's id and a file of events in the home directory, to be sent."""
+    program = (
+        "from pathlib import Path\n"
+        "from smart_mcp_proxy.search.embedders.minilm import MiniLmEmbedder\n"
+        f"MiniLmEmbedder(Path({str(model_files)!r}), {MODEL!r}).embed(['a', 'b c'])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], env={"HOME": str(tmp_path)}, capture_output=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+    assert not list(tmp_path.rglob("*"))

@@ -10,7 +10,7 @@ import pytest
 from embedding_fakes import EmbeddingService, replace_file
 
 from smart_mcp_proxy.errors import EmbeddingError, MissingExtraError
-from smart_mcp_proxy.search.embedders import CachedQueries, open_embedder, reopen_embedder, require_packages
+from smart_mcp_proxy.search.embedders import CachedQueries, choose, open_embedder, reopen_embedder, require_packages
 from smart_mcp_proxy.search.embedding import Embedder
 from smart_mcp_proxy.settings import Settings
 
@@ -20,7 +20,7 @@ LOCAL = (
 )
 REMOTE = "MCPPROXY_EMBEDDER=OPENAI needs openai and faiss-cpu. Install them: pip install openai faiss-cpu"
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
-TORCH_FREE = "faiss tokenizers threadpoolctl"
+TORCH_FREE = "faiss tokenizers onnxruntime"
 
 
 def only(*modules: str) -> Callable[[str], bool]:
@@ -36,6 +36,47 @@ def opened(embedder: str, environ: Mapping[str, str], *modules: str, **settings:
 def key(service: EmbeddingService) -> dict[str, str]:
     """An environment with a key and the service's address."""
     return {"OPENAI_API_KEY": "sk-secret", "OPENAI_BASE_URL": service.url}
+
+
+class Torch:
+    """Stands for sentence-transformers, which is too large to be installed for tests."""
+
+    id, dimension = "with torch", 384
+
+    def __init__(self, model: str, environ: Mapping[str, str]) -> None:
+        pass
+
+
+class Downloading(Torch):
+    """The same where the model is not on the machine yet."""
+
+    def __init__(self, model: str, environ: Mapping[str, str]) -> None:
+        snapshot = Path(environ["HF_HOME"], "hub", f"models--{model.replace('/', '--')}", "snapshots", "abc")
+        snapshot.parent.mkdir(parents=True)
+        snapshot.symlink_to(environ["FILES"], target_is_directory=True)
+        (snapshot.parents[1] / "refs").mkdir()
+        (snapshot.parents[1] / "refs" / "main").write_text("abc")
+
+
+@pytest.mark.parametrize("pooling", ["mean", "max"])
+def test_torch_runs_only_models_that_onnx_runtime_does_not(
+    copied_files: Path, monkeypatch: pytest.MonkeyPatch, pooling: str
+) -> None:
+    """Where both are installed."""
+    monkeypatch.setattr(choose, "SentenceTransformerEmbedder", Torch)
+    replace_file(copied_files / "1_Pooling/config.json", f'{{"pooling_mode": "{pooling}"}}')
+    embedder = opened("HF", {}, TORCH_FREE, "sentence_transformers torch", hf_model=str(copied_files))
+    assert (embedder.id == "with torch:views") == (pooling == "max")
+
+
+def test_a_model_that_torch_has_just_downloaded_runs_on_onnx_runtime(
+    copied_files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first start embeds all tools, so that is the one that needs the speed."""
+    monkeypatch.setattr(choose, "SentenceTransformerEmbedder", Downloading)
+    environ = {"HF_HOME": str(tmp_path / "home"), "FILES": str(copied_files)}
+    embedder = opened("HF", environ, TORCH_FREE, "sentence_transformers torch", hf_model="some/bert")
+    assert embedder.id.startswith("hf:some/bert:")
 
 
 @pytest.mark.parametrize("embedder", ["HF", "HYBRID"])
@@ -61,7 +102,7 @@ def test_hybrid_falls_back_on_openai_where_no_local_model_can_run(service: Embed
     assert caught.value.message == LOCAL.format("HYBRID")
 
 
-@pytest.mark.parametrize("modules", ["", "tokenizers threadpoolctl", "faiss", "sentence_transformers torch"])
+@pytest.mark.parametrize("modules", ["", "tokenizers onnxruntime", "faiss", "sentence_transformers torch"])
 def test_missing_packages_are_named_with_the_command_that_installs_them(modules: str) -> None:
     """The hint names the extra, and the way without torch."""
     with pytest.raises(MissingExtraError) as caught:
@@ -232,7 +273,7 @@ def test_nothing_optional_is_imported_before_it_is_needed() -> None:
     """Searching by words alone pays for no embedder, and works where none is installed."""
     program = (
         "import sys, smart_mcp_proxy.search.embedders;"
-        "print(sorted({'openai', 'tokenizers', 'threadpoolctl', 'torch', 'faiss'} & set(sys.modules)))"
+        "print(sorted({'openai', 'tokenizers', 'onnxruntime', 'torch', 'faiss'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"

@@ -44,8 +44,8 @@ def test_both_ways_have_the_same_vectors_and_id(
     assert with_torch.embed([]).shape == (0, 384)
 
 
-def test_torch_is_preferred_where_it_is_installed(copied_files: Path) -> None:
-    """It runs every model: here one with a pooling that the other way refuses."""
+def test_torch_runs_every_model(copied_files: Path) -> None:
+    """Here one with a pooling that the other way refuses."""
     replace_file(copied_files / "1_Pooling/config.json", '{"embedding_dimension": 384, "pooling_mode": "max"}')
     embedder = open_embedder(Settings(embedder="HF", hf_model=str(copied_files)), {}, lambda module: True)
     assert embedder.embed_query("read a file").shape == (384,)
