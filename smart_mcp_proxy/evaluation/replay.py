@@ -1,4 +1,4 @@
-"""Logged queries asked again: how another system's answers differ, and whether they have what was called then."""
+"""Logged queries asked again of another system, whose answers are compared."""
 
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
@@ -40,7 +40,7 @@ class Change(NamedTuple):
 
     @property
     def moved(self) -> Mapping[str, tuple[int, int]]:
-        """Places, from 1, of tools that have another one in the later answer."""
+        """Places, from 1, of tools that moved to a different one in the later answer."""
         places = {name: (place, self.after.index(name) + 1) for place, name in enumerate(self.before, 1)
                   if name in self.after}  # fmt: skip
         return {name: pair for name, pair in places.items() if pair[0] != pair[1]}
@@ -107,7 +107,7 @@ def logged_queries(records: Iterable[Activity]) -> list[LabelledQuery]:
 
 
 def labelled(queries: Iterable[LabelledQuery], labels: Iterable[LabelledQuery]) -> list[LabelledQuery]:
-    """Logged queries with the right tools of a file, where it has them: they say more than one agent's calls."""
+    """Logged queries with the right tools of a file, which say more than one agent's calls."""
     known = {policy.masked(label.text, QUERY_LIMIT_CHARS): label.gold for label in labels if label.gold}
     return [
         replace(query, gold=known[query.text], style=BY_FILE) if query.text in known else query for query in queries

@@ -51,7 +51,7 @@ class Embedder(Protocol):
         """
 
     def embed_query(self, text: str) -> NDArray[np.float32]:
-        """The vector of a query, of unit length, shape (dimension,); or of its parts, a row each, shape (n, dimension).
+        """The vector of a query, of unit length, shape (dimension,), or a row for each part of it.
 
         Raises:
             EmbeddingError: As above; a query does not wait for retries as long as indexing does.
@@ -96,7 +96,7 @@ class ViewEmbedder:
         return means
 
     def embed_query(self, text: str) -> NDArray[np.float32]:
-        """The vector of a query, of unit length, shape (dimension,); of several sentences, a row each (n, dimension).
+        """The vector of a query, shape (dimension,), or a row for the whole and each of its sentences.
 
         The first row is that of the whole.
         """
@@ -135,7 +135,7 @@ def text_of(document: Document) -> str:
 
 
 def pace_of(done: int, took_s: float, left: int) -> str:
-    """Rate of embedding and how long the rest takes: `60/s, about 2 min left`; empty while nothing is known."""
+    """Rate of embedding and time for the rest: `60/s, about 2 min left`; empty while nothing is known."""
     if not done or took_s <= 0:
         return ""
     rate, left_s = done / took_s, left * took_s / done

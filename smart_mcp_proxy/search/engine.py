@@ -88,7 +88,7 @@ class Engine(Protocol):
         """
 
     def fitness(self, query: str, id: int, allowed: Set[int] | None = None) -> float:
-        """Fitness of a hit for the query, 0 or more: from 1 on it fits, from 0.7 on it may; 0 for an unknown id."""
+        """Fitness of a hit, 0 or more: from 1 on it fits, from 0.7 on it may; 0 for an unknown id."""
 
     def explain(
         self, query: str, ids: Collection[int], allowed: Set[int] | None = None

@@ -297,7 +297,7 @@ def _answer(chosen: Selection, rankings: Sequence[_Ranking], tools: Tools, total
 
 
 def _other_language(state: _State, rankings: Sequence[_Ranking]) -> str | None:
-    """The language of the definitions, if a query that nothing surely fits is in another one."""
+    """The language of the definitions, if a query that nothing surely fits is not in it."""
     for ranking in rankings:
         words = len(set(terms(ranking.wanted)))
         if not words or (ranking.is_sure and ranking.query.isascii()):

@@ -19,7 +19,7 @@ _CHANGING: Final = re.findall(
 
 
 def _forms(verbs: list[str], endings: str) -> str:
-    """A pattern of verbs with one of these endings, a final e or y dropped and a last consonant doubled for it."""
+    """A pattern of verbs with one of these endings; a final e or y is dropped for it."""
     return "|".join(
         rf"{verb[:-1]}(?:{endings})" if verb.endswith(("e", "y")) else rf"{verb}{verb[-1]}?(?:{endings})"
         for verb in verbs

@@ -1,4 +1,4 @@
-"""Standing of one tool for a query: its place, its numbers, and the step that keeps it out. For people."""
+"""Standing of one tool for a query: place, numbers, and the step that keeps it out."""
 
 from collections.abc import Mapping, Set
 from typing import Any
@@ -9,7 +9,7 @@ from smart_mcp_proxy.models import Hit, ToolKey
 from smart_mcp_proxy.search.engine import LOWER_FLOOR, Fit
 from smart_mcp_proxy.search.index import Answer, SearchIndex
 from smart_mcp_proxy.search.negation import read_request
-from smart_mcp_proxy.search.ranking import RELATIVE_CUT, SIBLING_CUT
+from smart_mcp_proxy.search.ranking import RELATIVE_CUT, SIBLING_CUT, Tools
 
 __all__ = ["Standing", "standing_of"]
 
@@ -62,7 +62,8 @@ def standing_of(
     """
     engine, documents, query = index.engine, index.documents, read_request(query).text
     for depth in (_DEPTH, max(_DEPTH, len(documents))):
-        ranked = [hit for hit in engine.rank(query, depth, allowed) if hit.id in documents]
+        hits = [hit for hit in engine.rank(query, depth, allowed) if hit.id in documents]
+        ranked = sorted(hits, key=Tools(documents, {}).order)
         rank = next((rank for rank, hit in enumerate(ranked, 1) if hit.id == id), None)
         if rank is not None:
             break

@@ -78,7 +78,7 @@ def hits_table(answer: Mapping[str, Any], *, is_explained: bool) -> Table:
 
 
 def standing_rows(answer: Mapping[str, Any]) -> list[list[str]]:
-    """Rows of the numbers of a tool that was searched: rank, score against the cut, fitness against the floors."""
+    """Rows of a searched tool's numbers: rank, score against the cut, fitness against the floors."""
     top, floors = answer["top"], answer["floors"]
     if top is None:
         return []

@@ -39,7 +39,7 @@ def document_of(record: ToolRecord, *, has_examples: bool = False) -> Document:
 
 
 def content_document_of(record: ToolRecord, kind: ItemKind, shown: str) -> Document:
-    """Return the search document of a prompt, a resource or a template; the words of a URI are among its own.
+    """Return the search document of a prompt, a resource or a template, the words of a URI included.
 
     Args:
         record: As the catalog holds it.

@@ -107,7 +107,7 @@ class ListState:
         return upstream.status.state in (*_COMING, ServerState.DISCONNECTED) and server not in self._failed
 
     async def wait_known(self, servers: Collection[str], *kinds: ContentKind, limit_s: float = FIRST_LIST_S) -> bool:
-        """Waits for the first lists of servers of which nobody knows yet if they have any, at most `limit_s` in all.
+        """Waits for the first lists of servers that have not listed yet, at most `limit_s` in all.
 
         Returns:
             Whether there was any to wait for.

@@ -1,4 +1,4 @@
-"""Standing of one tool for a question, from the configuration to the answer: the first thing that keeps it out."""
+"""Standing of one tool for a question: the first thing, from the configuration on, that keeps it out."""
 
 from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass

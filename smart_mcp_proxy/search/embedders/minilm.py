@@ -1,4 +1,4 @@
-"""Edge of the extra `minilm`: all-MiniLM-L6-v2 and models built like it on ONNX runtime, without torch."""
+"""Edge of the extra `minilm`: all-MiniLM-L6-v2 and models built like it, on ONNX runtime."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -36,8 +36,8 @@ class MiniLmEmbedder:
     """
 
     def __init__(self, folder: Path, model: str) -> None:
-        # ONNX runtime reports its use to its maker and keeps files in the home directory, unless this stands in the
-        # environment before its import. It goes into the process's own one; servers are started with a chosen part.
+        # Newer releases than the extra installs report their use to their maker and keep files in the home directory,
+        # unless this stands in the environment before the import; servers are started with a chosen part of it.
         os.putenv("ORT_DISABLE_TELEMETRY", "1")
         # Imported on use: optional dependencies.
         import onnxruntime
@@ -119,7 +119,7 @@ class MiniLmEmbedder:
 
 
 def _batches(sequences: Sequence[Sequence[int]]) -> Iterator[list[int]]:
-    """The places of sequences, sorted by length and cut so that no batch has more tokens than it may, or is one."""
+    """The places of sequences by length, in batches of as many tokens as one may have, or of one sequence."""
     batch: list[int] = []
     for at in sorted(range(len(sequences)), key=lambda at: len(sequences[at])):
         if batch and (len(batch) + 1) * len(sequences[at]) > _BATCH_TOKENS:

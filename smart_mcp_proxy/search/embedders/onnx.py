@@ -39,7 +39,7 @@ def node(
 
 
 def external_weight(name: str, dtype: DType, shape: Sequence[int], file: str, offset: int, size_bytes: int) -> bytes:
-    """A constant tensor whose numbers lie in `file`, in a folder that the session is told."""
+    """A constant tensor whose numbers lie in `file`, in the folder that the session has as an option."""
     where = {"location": file, "offset": str(offset), "length": str(size_bytes)}
     entries = (_message((1, key), (2, value)) for key, value in where.items())
     return _message(*_each(1, shape), (2, dtype), (8, name), *_each(13, entries), (14, _EXTERNAL))

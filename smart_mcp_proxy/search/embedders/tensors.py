@@ -18,7 +18,7 @@ _ITEM_BYTES = {"F32": 4, "F16": 2}
 
 
 class Tensor(NamedTuple):
-    """Where a tensor lies in its file.
+    """Position of a tensor in its file.
 
     Attributes:
         dtype: F32 or F16, little endian.

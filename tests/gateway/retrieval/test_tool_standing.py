@@ -54,7 +54,7 @@ async def test_a_tool_in_the_answer_has_its_place_and_the_numbers(asked: Asked) 
     assert (told["name"], told["verdict"], told["place"], told["rank"]) == ("alpha:paint_wall", "in_answer", 1, 1)
     assert told["score"] == tool["score"] == told["top"]["score"]
     assert told["top"]["name"] == "alpha:paint_wall"
-    assert told["cut"] == pytest.approx(0.7 * told["score"], abs=0.001)
+    assert told["cut"] == pytest.approx(0.5 * told["score"], abs=0.001)
     assert told["fitness"] > told["floors"]["upper"] > told["floors"]["lower"] == 0.7
     assert told["server"] == {"name": "alpha", "state": "ready"}
     assert told["why"]["matched"]["name"] == ["paint", "wall"]
@@ -99,12 +99,13 @@ async def test_a_tool_below_the_cut_is_told_by_how_much(asked: Asked) -> None:
 async def test_a_tool_beyond_the_limit_has_its_rank_however_deep(asked: Asked, parts: Parts) -> None:
     """Deeper than the search itself looked, too."""
     words = [f"{a}{b}" for a in ("bo", "ki", "lu", "me", "za", "ro", "ti") for b in ("dar", "fen", "gop", "hul")] * 5
-    tools = [definition(f"lift_{word}{n // 28}", f"Lift {word[::-1]}{n} {n}.") for n, word in enumerate(words)]
-    await parts.sync("beta", tools)
-    ranked = await asked.about("beta:lift_bodar0", "lift", limit=1)
+    names = [f"lift_{word}{'abcde'[n // 28]}" for n, word in enumerate(words)]
+    await parts.sync("beta", [definition(name, f"Lift {name[::-1]}{n} {n}.") for n, name in enumerate(names)])
+    names.sort()  # as tools of equal scores are
+    ranked = await asked.about(f"beta:{names[0]}", "lift", limit=1)
     assert ranked["verdict"] == "in_answer"
     for place in (4, 30, 140):
-        told = await asked.about(f"beta:{tools[place - 1]['name']}", "lift", limit=1)
+        told = await asked.about(f"beta:{names[place - 1]}", "lift", limit=1)
         assert (told["verdict"], told["rank"], told["limit"]) == ("limit", place, 1)
         assert f"ranks {place}" in told["reason"]
 
@@ -113,7 +114,7 @@ async def test_a_sixth_tool_of_a_server_gives_way_to_other_servers(asked: Asked,
     """The cap is named, not the limit, which leaves room."""
     await parts.sync("alpha", [definition(f"lift_{colour}", f"Lift the {colour} box.") for colour in COLOURS])
     await parts.sync("beta", [definition("lift_sofa", "Lift a sofa.")])
-    verdicts = [await asked.verdict(f"alpha:lift_{colour}", "lift", limit=10) for colour in COLOURS]
+    verdicts = [await asked.verdict(f"alpha:lift_{colour}", "lift", limit=10) for colour in sorted(COLOURS)]
     assert verdicts == ["in_answer"] * 5 + ["server_cap"] * 3
     assert await asked.verdict("beta:lift_sofa", "lift", limit=10) == "in_answer"
 
