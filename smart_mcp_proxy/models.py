@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from hashlib import blake2b
 from typing import Any, Literal, NamedTuple, Protocol
 
 import msgspec
@@ -38,6 +39,7 @@ __all__ = [
     "Trust",
     "Withheld",
     "WithheldState",
+    "mark_of",
 ]
 
 Transport = Literal["stdio", "http", "sse"]
@@ -172,6 +174,16 @@ class Document:
     examples: tuple[str, ...] = ()
     is_destructive: bool = False
     kind: ItemKind = "tool"
+
+    @property
+    def mark(self) -> bytes:
+        """Stands for all that it says: 16 bytes."""
+        return mark_of(repr(self))
+
+
+def mark_of(text: str) -> bytes:
+    """Stands for a text wherever only whether it is the same is asked: 16 bytes."""
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
 class Hit(msgspec.Struct, frozen=True):

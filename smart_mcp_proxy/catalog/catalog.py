@@ -227,8 +227,8 @@ class Catalog(Archive):
             _log.warning("the catalog was not told that this process ends: %s", exc)
 
     def _sync(self, server: str, definitions: Sequence[Mapping[str, Any]], review: Review | None) -> Diff:
-        heard = ServerList(tools.prepare(server, definitions), review)
-        self._listed[server] = {name: tool.hash for name, tool in heard.wanted.items()}
+        heard = ServerList(tools.prepare(server, definitions, self._snapshot), review)
+        self._listed[server] = {tool.key.tool: tool.hash for tool in heard.wanted.values()}
         now_s = self._clock()
         try:
             self._store(server, heard, now_s)

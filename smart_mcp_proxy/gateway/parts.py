@@ -171,7 +171,12 @@ async def open_lists(base: Base, upstreams: Upstreams, stack: AsyncExitStack) ->
         lambda profile: CatalogView(catalog, config.servers(), base.index.nearest_names, profile, presence.absence),
         config.profiles(),
     )
-    index_sync = IndexSync(catalog, base.index, views.whole.sees, base.changes, uses_examples=settings.learn)
+    index_sync = IndexSync(
+        *(catalog, base.index, views.whole.sees, base.changes),
+        uses_examples=settings.learn,
+        data_dir=settings.data_dir,
+        clock=base.clock,
+    )
     stack.push_async_callback(index_sync.close)
     review = ListReview(catalog, config.servers, settings.trust)
     tool_sync = ListSync(tool_lists, fleet, catalog, TOOLS, index_sync.catch_up, review=review)

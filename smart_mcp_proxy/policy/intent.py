@@ -31,7 +31,7 @@ _ACCESS: tuple[CallVariant, ...] = ("read", "write", "destructive")
 
 def is_within(access: CallVariant, annotations: Mapping[str, Any]) -> bool:
     """Return whether annotations allow no more than `access`; absent ones mean writing."""
-    return _ACCESS.index(call_with(annotations)) <= _ACCESS.index(access)
+    return access == _ACCESS[-1] or _ACCESS.index(call_with(annotations)) <= _ACCESS.index(access)
 
 
 def check_intent(intent: Intent) -> Decision:

@@ -2,15 +2,28 @@
 
 from collections.abc import Collection, Iterable, Mapping, Set
 from enum import IntEnum
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from smart_mcp_proxy.models import Document, Hit
 
-__all__ = ["LOWER_FLOOR", "UPPER_FLOOR", "Engine", "Fit", "LexicalEngine", "Scores", "fit_of"]
+__all__ = [
+    "LOWER_FLOOR",
+    "UPPER_FLOOR",
+    "Arrays",
+    "Engine",
+    "Fit",
+    "LexicalEngine",
+    "Scores",
+    "Storable",
+    "fit_of",
+]
 
+
+Arrays = Mapping[str, NDArray[Any]]
+"""Part of an index as it is stored, by name."""
 
 LOWER_FLOOR = 0.7
 """The fitness from which a hit may be an answer. Between it and 1, agents judge better than a threshold: the
@@ -117,3 +130,20 @@ class LexicalEngine(Engine, Protocol):
 
     def scores(self, query: str, depth: int, allowed: Set[int] | None) -> Scores:
         """Rank like `rank`, as arrays: a search that only compares hits makes no objects."""
+
+
+@runtime_checkable
+class Storable(Protocol):
+    """Engine whose work on the documents can be stored, so that the next start need not do it again."""
+
+    def stored(self, ids: NDArray[np.int64]) -> Arrays:
+        """What was made of these documents, which are all that there are, numbered in this order."""
+
+    def restore(self, arrays: Arrays, documents: Mapping[int, Document], ids: NDArray[np.int64]) -> None:
+        """Make documents searchable again, in place of all that were.
+
+        Args:
+            arrays: What was stored.
+            documents: By id, never changed afterwards.
+            ids: In the order in which they were stored; -1 for one that is not among `documents` any more.
+        """

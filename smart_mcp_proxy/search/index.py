@@ -8,11 +8,12 @@ from itertools import islice
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from smart_mcp_proxy.models import Document, Hit
-from smart_mcp_proxy.search.engine import Engine, Fit
+from smart_mcp_proxy.search.engine import Arrays, Engine, Fit, Storable
 from smart_mcp_proxy.search.languages import language_of
-from smart_mcp_proxy.search.likeness import Likeness, likeness_of
+from smart_mcp_proxy.search.likeness import Likeness, arrays_of, likeness_of, likenesses_from
 from smart_mcp_proxy.search.naming import NameTable
 from smart_mcp_proxy.search.negation import read_request
 from smart_mcp_proxy.search.ranking import (
@@ -154,6 +155,37 @@ class SearchIndex:
             names = old.names.changed(gone.values(), new.values())
             old.engine.update(new.values(), dropped - new.keys())
             self._state = _State(old.engine, documents, likenesses, names)
+
+    def stored(self) -> Arrays | None:
+        """All of it but the documents as arrays, by rising id; None if the engine cannot be stored, or is empty."""
+        with self._writing:
+            state = self._state
+            if not isinstance(state.engine, Storable) or not state.documents:
+                return None
+            ids = np.array(sorted(state.documents), np.int64)
+            engine = state.engine.stored(ids)
+        marks = b"".join([state.documents[id].mark for id in ids.tolist()])
+        return {
+            "engine": np.frombuffer(state.engine.name.encode(), np.uint8),
+            "ids": ids,
+            "marks": np.frombuffer(marks, f"V{len(marks) // len(ids)}"),
+            **engine,
+            **state.names.stored(),
+            **arrays_of(state.likenesses, ids, state.documents),
+        }
+
+    def restore(self, arrays: Arrays, documents: Mapping[int, Document]) -> None:
+        """Makes those of `documents` searchable that are stored as they are, in place of all that were."""
+        marks = dict(zip(arrays["ids"].tolist(), arrays["marks"].tolist(), strict=True))
+        known = {id: documents[id] for id, mark in marks.items() if id in documents and documents[id].mark == mark}
+        numbered = np.array([id if id in known else -1 for id in marks], np.int64)
+        with self._writing:
+            engine = self._state.engine
+            is_own = arrays["engine"].tobytes() == engine.name.encode()
+            if known and is_own and isinstance(engine, Storable):
+                engine.restore(arrays, known, numbered)
+                names = NameTable.restored(arrays, known)
+                self._state = _State(engine, known, likenesses_from(arrays, numbered, known), names)
 
     def use(self, engine: Engine, filled: Mapping[int, Document] | None = None) -> None:
         """Ranks with another engine from now on; searches before and after see one of the two, never none.

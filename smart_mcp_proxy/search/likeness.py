@@ -1,12 +1,26 @@
 """Likeness of tools by the words of names and descriptions, in constant time and memory."""
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
 from zlib import crc32
 
-from smart_mcp_proxy.models import Document
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
-__all__ = ["Likeness", "is_clone", "is_embellished", "is_like", "is_variant", "likeness_of"]
+from smart_mcp_proxy.models import Document
+from smart_mcp_proxy.search.engine import Arrays
+
+__all__ = [
+    "Likeness",
+    "arrays_of",
+    "is_clone",
+    "is_embellished",
+    "is_like",
+    "is_variant",
+    "likeness_of",
+    "likenesses_from",
+]
 
 _READ_CHARS = 2_000
 """What is read of a description; 98 of 100 real ones are shorter, and a copy shows in its beginning."""
@@ -70,8 +84,7 @@ _NAME_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[^\W\d_A-Za-z]+|\d+")
 _WORD = re.compile(r"[^\W\d_]+")
 
 
-@dataclass(frozen=True, slots=True)
-class Likeness:
+class Likeness(msgspec.Struct, frozen=True, gc=False):
     """Features of a tool that are compared.
 
     Attributes:
@@ -111,6 +124,43 @@ def likeness_of(document: Document) -> Likeness:
     if document.kind != "tool":  # a tool and a prompt of one name are no clones
         plain_name, bare_name = f"{document.kind}/{plain_name}", f"{document.kind}/{bare_name}"
     return Likeness(document.server, name, plain_name, bare_name, words, words.bit_count(), praise, order)
+
+
+def arrays_of(likenesses: Mapping[int, Likeness], ids: NDArray[np.int64], documents: Mapping[int, Document]) -> Arrays:
+    """The likenesses of these documents as arrays, for a file."""
+    lines, words, praise, order = [], [], [], []
+    for id in ids.tolist():
+        mine, name = likenesses[id], documents[id].name
+        # One that holds no words is the document's own, which may hold anything.
+        names = ["" if each == name else each for each in (mine.name, mine.plain_name, mine.bare_name)]
+        lines.append("\t".join(names if len(set(names)) > 1 else names[:1]))
+        words.append(mine.words.to_bytes(_WORD_BITS // 8, "little"))
+        praise.append(mine.praise)
+        order.append(mine.order)
+    return {
+        "alike_names": np.frombuffer("\n".join(lines).encode("utf-8", "surrogatepass"), np.uint8),
+        "alike_words": np.frombuffer(b"".join(words), np.uint8),
+        "praise": np.array(praise, np.int32),
+        "name_order": np.array(order, np.uint32),
+    }
+
+
+def likenesses_from(arrays: Arrays, ids: NDArray[np.int64], documents: Mapping[int, Document]) -> dict[int, Likeness]:
+    """The likenesses that `arrays_of` wrote; `ids` are -1 for those that are gone."""
+    lines = arrays["alike_names"].tobytes().decode("utf-8", "surrogatepass").split("\n")
+    words, width = arrays["alike_words"].tobytes(), _WORD_BITS // 8
+    found: dict[int, Likeness] = {}
+    same: dict[str, str] = {}
+    columns = (ids.tolist(), lines, arrays["praise"].tolist(), arrays["name_order"].tolist())
+    for place, (id, line, praise, order) in enumerate(zip(*columns, strict=True)):
+        if id < 0:
+            continue
+        document = documents[id]
+        name, *others = [same.setdefault(each, each) or document.name for each in line.split("\t")]
+        bits = int.from_bytes(words[place * width : (place + 1) * width], "little")
+        plain, bare = others or (name, name)
+        found[id] = Likeness(document.server, name, plain, bare, bits, bits.bit_count(), praise, order)
+    return found
 
 
 def _unpraised(text: str) -> str:

@@ -1,9 +1,8 @@
 """Tools by name: exact names inside a query, and the nearest names to one that does not exist."""
 
 import re
-from bisect import bisect_left
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Set
-from dataclasses import dataclass, field
+from collections.abc import Collection, Container, Iterable, Mapping, Set
+from dataclasses import dataclass
 from difflib import SequenceMatcher
 from itertools import islice, pairwise
 
@@ -11,6 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smart_mcp_proxy.models import Document, ToolKey
+from smart_mcp_proxy.search.engine import Arrays
+from smart_mcp_proxy.search.name_keys import NameKeys
 from smart_mcp_proxy.search.text import QUERY_LIMIT_CHARS, is_one_slip
 
 __all__ = ["NameTable"]
@@ -64,7 +65,11 @@ class _Letters:
         count = len(documents)
         bits = b"".join(_pairs(form) for document in documents for form in _spoken(document))
         pairs = np.frombuffer(bits, "<u8").reshape(count, 2, _PAIR_WORDS).transpose(1, 2, 0)
-        ids = np.fromiter((document.id for document in documents), np.int64, count)
+        return cls.over(np.fromiter((document.id for document in documents), np.int64, count), pairs)
+
+    @classmethod
+    def over(cls, ids: NDArray[np.int64], pairs: NDArray[np.uint64]) -> "_Letters":
+        """The table of these sets."""
         return cls(ids, pairs, np.bitwise_count(pairs).sum(axis=1, dtype=np.float32))
 
     def changed(self, gone: Collection[int], new: Collection[Document]) -> "_Letters":
@@ -92,49 +97,54 @@ class NameTable:
     """All names of the indexed tools. Immutable: `changed` returns the next one.
 
     Attributes:
-        folded: Ids by lower-cased canonical, listed and bare name.
-        joined: Ids by the letters and digits of bare and canonical name, lower-cased.
-        in_order: The keys of `joined`, sorted; filled when first asked for.
+        keys: Ids by the letters and digits of bare, canonical and listed name, lower-cased.
         letters: What nearest names are found by.
         ids_of: Ids by server.
         by_words: Servers by their lower-cased words.
         first_words: The first one of each of these.
     """
 
-    folded: Mapping[str, tuple[int, ...]]
-    joined: Mapping[str, tuple[int, ...]]
+    keys: NameKeys
     letters: _Letters
     ids_of: Mapping[str, frozenset[int]]
     by_words: Mapping[str, frozenset[str]]
     first_words: Set[str]
-    in_order: list[str] = field(default_factory=list)
 
     @classmethod
     def empty(cls) -> "NameTable":
         """The table of no tools."""
-        return cls({}, {}, _Letters.of(()), {}, {}, frozenset())
+        return cls(NameKeys(), _Letters.of(()), {}, {}, frozenset())
 
     def changed(self, gone: Collection[Document], new: Collection[Document]) -> "NameTable":
         """The table without `gone`, with `new`."""
-        folded, joined = dict(self.folded), dict(self.joined)
-        for document in gone:
-            for name in _folded_names(document):
-                _forget(folded, name, document.id)
-            for name in _joined_names(document):
-                _forget(joined, name, document.id)
-        for document in new:
-            for name in _folded_names(document):
-                _remember(folded, name, document.id)
-            for name in _joined_names(document):
-                _remember(joined, name, document.id)
+        letters = self.letters.changed([document.id for document in gone], new)
+        named = ((key, document.id) for document in new for key in {_joined(name) for name in _names(document)})
+        return self._regrouped(self.keys.changed(named, letters.ids), letters, gone, new)
+
+    def _regrouped(
+        self, keys: NameKeys, letters: _Letters, gone: Iterable[Document], new: Iterable[Document]
+    ) -> "NameTable":
         ids_of = _regrouped(self.ids_of, gone, new)
         by_words = dict(self.by_words)
         for server in self.ids_of.keys() ^ ids_of.keys():
             words = _spaced(server)
             if servers := by_words.pop(words, frozenset()) ^ {server}:
                 by_words[words] = servers
-        letters = self.letters.changed([document.id for document in gone], new)
-        return NameTable(folded, joined, letters, ids_of, by_words, {words.partition(" ")[0] for words in by_words})
+        return NameTable(keys, letters, ids_of, by_words, {words.partition(" ")[0] for words in by_words})
+
+    def stored(self) -> Arrays:
+        """The table as arrays, for a file."""
+        letters = self.letters
+        return {"pair_ids": letters.ids, "pairs": letters.pairs.ravel(), **self.keys.stored(letters.ids)}
+
+    @classmethod
+    def restored(cls, arrays: Arrays, documents: Mapping[int, Document]) -> "NameTable":
+        """The table that `stored` wrote, as far as it is about `documents`."""
+        ids = arrays["pair_ids"]
+        pairs = arrays["pairs"].reshape(2, _PAIR_WORDS, len(ids))
+        known = np.isin(ids, np.fromiter(documents, np.int64, len(documents)))
+        ids, pairs = ids[known], pairs[:, :, known]
+        return cls.empty()._regrouped(NameKeys.restored(arrays), _Letters.over(ids, pairs), (), documents.values())
 
     def exact(self, query: str, documents: Mapping[int, Document], allowed: Container[int] | None) -> dict[int, str]:
         """Ids whose name the query is or contains, with the name as the query wrote it.
@@ -151,11 +161,10 @@ class NameTable:
             pieces = [piece.rstrip(_TRAILING) for piece in _QUERY_PIECE.findall(whole)]
             written += [piece for piece in pieces if _LOOKS_LIKE_NAME.search(piece)]
         for name in dict.fromkeys(written):
-            if (spelt := self.folded.get(name.lower())) is None:
-                continue  # as nearly always
-            ids = [id for id in spelt if id in documents and (allowed is None or id in allowed)]
+            ids = self._ids(_joined(name), documents, allowed)
             as_written = [id for id in ids if name in _names(documents[id])]
-            for id in _one_of_each_server(as_written or ids, documents):
+            folded = as_written or [id for id in ids if name.lower() in _folded_names(documents[id])]
+            for id in _one_of_each_server(folded, documents):
                 found.setdefault(id, name)
         return found
 
@@ -164,8 +173,8 @@ class NameTable:
 
         One of each server, as in `exact`: many spellings of one name are no way to fill an answer.
         """
-        ids = self._ids_of_joined([_joined(query)], allowed)
-        return _one_of_each_server([id for id in ids if id in documents], documents)
+        wanted = _joined(query)
+        return _one_of_each_server(self._ids_of_joined(wanted, documents, allowed), documents)
 
     def nearly_named(self, query: str, documents: Mapping[int, Document], allowed: Set[int] | None) -> list[int]:
         """Ids of tools whose name begins with the query, shortest first; else those one slip away from it.
@@ -174,26 +183,20 @@ class NameTable:
         """
         if len(query.split()) != 1 or len(wanted := _joined(query)) < _SHORTEST_PART:
             return []
-        if len(self.in_order) != len(self.joined):
-            self.in_order[:] = sorted(self.joined)
-        start = bisect_left(self.in_order, wanted)
-        end = bisect_left(self.in_order, f"{wanted}\U0010ffff", start)
-        beginning = sorted(self.in_order[start:end], key=lambda name: (len(name), name))
-        if found := list(islice(self._ids_of_joined(beginning, allowed), _PREFIXED)):
+        beginning = (id for name in self.keys.beginning(wanted) for id in self._ids_of_joined(name, documents, allowed))
+        if found := list(islice(dict.fromkeys(beginning), _PREFIXED)):
             return found
         if len(wanted) < _SLIP_LETTERS:
             return []
         near = [id for id in self._candidates(_spoken_form(query), allowed) if id in documents]
         return [id for id in near if any(is_one_slip(wanted, name) for name in _joined_names(documents[id]))]
 
-    def _ids_of_joined(self, names: Iterable[str], allowed: Set[int] | None) -> Iterator[int]:
-        """The allowed ids of joined names, each once, in their order."""
-        seen: set[int] = set()
-        for name in names:
-            for id in self.joined.get(name, ()):
-                if id not in seen and (allowed is None or id in allowed):
-                    seen.add(id)
-                    yield id
+    def _ids(self, key: str, documents: Mapping[int, Document], allowed: Container[int] | None) -> list[int]:
+        return [id for id in self.keys.ids_of(key) if id in documents and (allowed is None or id in allowed)]
+
+    def _ids_of_joined(self, name: str, documents: Mapping[int, Document], allowed: Container[int] | None) -> list[int]:
+        """The allowed ids of the tools that have this joined name."""
+        return [id for id in self._ids(name, documents, allowed) if name in _joined_names(documents[id])]
 
     def servers_in(self, query: str) -> set[str]:
         """The servers that the query names, whatever the case and the separators between the words."""
@@ -250,7 +253,7 @@ def _one_of_each_server(ids: Iterable[int], documents: Mapping[int, Document]) -
 
 
 def _joined_names(document: Document) -> set[str]:
-    return {_joined(document.name), _joined(f"{document.server}{document.name}")} - {""}
+    return {_joined(document.name), _joined(f"{document.server}:{document.name}")} - {""}
 
 
 def _joined(name: str) -> str:
@@ -266,17 +269,6 @@ def _spoken(document: Document) -> tuple[str, str]:
 def _spoken_form(name: str) -> str:
     """A name without letter case, whatever stands between its words: `a:b`, `a__b` and `A.b` are one."""
     return _spaced(name[: 2 * _NAME_LIMIT_CHARS])[:_NAME_LIMIT_CHARS]
-
-
-def _remember(table: dict[str, tuple[int, ...]], name: str, id: int) -> None:
-    table[name] = (*table.get(name, ()), id)
-
-
-def _forget(table: dict[str, tuple[int, ...]], name: str, id: int) -> None:
-    if left := tuple(other for other in table.get(name, ()) if other != id):
-        table[name] = left
-    else:
-        table.pop(name, None)
 
 
 def _regrouped(

@@ -63,9 +63,14 @@ class ToolFilter:
 
     def allows(self, tool_name: str) -> bool:
         """Whether the tool passes: some include glob matches it and no exclude glob does."""
+        if self == _EVERYTHING:  # as nearly always, and asked for each tool
+            return True
         return any(fnmatch.fnmatchcase(tool_name, glob) for glob in self.include) and not any(
             fnmatch.fnmatchcase(tool_name, glob) for glob in self.exclude
         )
+
+
+_EVERYTHING = ToolFilter()
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,13 @@ def test_a_changed_table_equals_one_made_anew() -> None:
         documents |= {document.id: document for document in new}
         changed = changed.changed([old], new)
     fresh = table_of(documents)
-    assert changed.folded == fresh.folded
+    for name in {
+        form for each in documents.values() for form in (each.name, each.listed_name, f"{each.server}:{each.name}")
+    }:
+        assert changed.exact(name, documents, None) == fresh.exact(name, documents, None)
+        assert changed.spelt_otherwise(name, documents, None) == fresh.spelt_otherwise(name, documents, None)
+    for name in ("brew", "server2", "create_issue_1", "nosuch"):
+        assert changed.nearly_named(name, documents, None) == fresh.nearly_named(name, documents, None)
     assert (changed.ids_of, changed.by_words) == (fresh.ids_of, fresh.by_words)
     for name in ("brew_7", "server-2:create_isue_2", "delete_invoice_1", "zzz"):
         assert changed.nearest(name, 3, documents, None) == fresh.nearest(name, 3, documents, None)

@@ -8,7 +8,7 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, case, delete, func, insert, select, update
+from sqlalchemy import Connection, LargeBinary, bindparam, case, cast, delete, func, insert, select, update
 from sqlalchemy.dialects.sqlite import insert as upsert
 
 from smart_mcp_proxy.catalog.hashing import approval_digest, change_hash, json_text
@@ -37,8 +37,12 @@ __all__ = [
 
 _KNOWN_HINTS = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
 """Source: MCP specification, ToolAnnotations."""
+_ROWS = 1_000
+"""Tools read at a time: of what is read and thrown away again, the process keeps the memory."""
 _HINT_COMBINATIONS = 81
 """Each of the four hints is true, false or absent."""
+
+_NOTHING_KNOWN = Snapshot()
 
 _log = get_logger("catalog")
 
@@ -74,8 +78,16 @@ class _Plan:
         return bool(self.added or self.changed or self.removed)
 
 
-def prepare(server: str, definitions: Sequence[Mapping[str, Any]]) -> dict[str, PreparedTool]:
-    """Prepare a server's list by name; of equal names the first, none that UTF-8 cannot write."""
+def prepare(
+    server: str, definitions: Sequence[Mapping[str, Any]], snapshot: Snapshot = _NOTHING_KNOWN
+) -> dict[str, PreparedTool]:
+    """Prepare a server's list by name; of equal names the first, none that UTF-8 cannot write.
+
+    Args:
+        server: Configured name, or a shelf.
+        definitions: As the server sent them.
+        snapshot: A definition that it holds to the letter needs no other hash.
+    """
     prepared: dict[str, PreparedTool] = {}
     identity = identity_on(server)
     for definition in definitions:
@@ -84,20 +96,22 @@ def prepare(server: str, definitions: Sequence[Mapping[str, Any]]) -> dict[str, 
             continue
         try:
             name.encode()
-            prepared[name] = _prepared(ToolKey(server, name), definition)
+            prepared[name] = _prepared(ToolKey(server, name), definition, snapshot)
         except (TypeError, ValueError, RecursionError) as exc:
             _log.warning("tool %r of server %s is left out: its definition is not plain JSON: %s", name, server, exc)
     return prepared
 
 
-def _prepared(key: ToolKey, definition: Mapping[str, Any]) -> PreparedTool:
+def _prepared(key: ToolKey, definition: Mapping[str, Any], snapshot: Snapshot) -> PreparedTool:
+    text, known = json_text(dict(definition)), snapshot.by_key.get(key)
+    is_known = known is not None and known.raw == text.encode()
     description, annotations = definition.get("description"), definition.get("annotations")
     hints = annotations if isinstance(annotations, Mapping) else {}
     return PreparedTool(
-        key=key,
+        key=known.key if known and is_known else key,
         description=description.encode("utf-8", "replace").decode() if isinstance(description, str) else None,
-        definition=json_text(dict(definition)),
-        hash=change_hash(key.server, definition),
+        definition=text,
+        hash=known.change_hash if known and is_known else change_hash(key.server, definition),
         annotations=json_text({hint: hints[hint] for hint in _KNOWN_HINTS if isinstance(hints.get(hint), bool)}),
     )
 
@@ -218,7 +232,7 @@ def advance(connection: Connection, snapshot: Snapshot) -> Snapshot:
             tools.c.server_name,
             tools.c.name,
             tools.c.listed_name,
-            tools.c.definition,
+            cast(tools.c.definition, LargeBinary),
             tools.c.hash,
             tools.c.digest,
             tools.c.annotations,
@@ -229,10 +243,11 @@ def advance(connection: Connection, snapshot: Snapshot) -> Snapshot:
         )
         .join(approvals, is_same, isouter=True)
         .where(is_newer)
+        .execution_options(yield_per=_ROWS)
     )
     learned = by_tool_id(connection, select(tools.c.id).where(is_newer))
     records, withheld = [], []
-    for *tool, state, approved_hash, approved in rows.all():
+    for *tool, state, approved_hash, approved in rows:
         record = _record(tool, learned)
         if state == "approved" and approved_hash == record.change_hash:
             records.append(record)
@@ -257,7 +272,7 @@ def _record(row: Sequence[Any], learned: Mapping[int, tuple[str, ...]]) -> ToolR
         id=id_,
         key=ToolKey(sys.intern(server), name),
         listed_name=listed,
-        raw=definition.encode(),
+        raw=definition,
         change_hash=hash_,
         digest=digest,
         annotations=hints_in(annotations),

@@ -1,13 +1,51 @@
 """Search documents made from definitions."""
 
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import msgspec
 
-from smart_mcp_proxy.models import Document, ItemKind, ToolRecord
+from smart_mcp_proxy.models import Document, ItemKind, ToolRecord, mark_of
 from smart_mcp_proxy.names import server_of
 
 __all__ = ["content_document_of", "document_of"]
+
+_READ = 64
+"""Definitions that are kept as read: what looks at a document looks at several of its texts in turn."""
+
+
+class _Texts(NamedTuple):
+    title: str
+    description: str
+    parameters: tuple[tuple[str, str], ...]
+
+
+class _RecordDocument(Document):
+    """A document that reads its texts in the stored definition: kept once more, they would be half of the memory."""
+
+    __slots__ = ("_record",)
+
+    def __init__(self, record: ToolRecord, examples: tuple[str, ...]) -> None:
+        # Title, description and parameters are left unset, so that `__getattr__` is asked for them.
+        for name, value in (
+            ("id", record.id),
+            ("server", record.key.server),
+            ("name", record.key.tool),
+            ("listed_name", record.listed_name),
+            ("examples", examples),
+            ("is_destructive", record.annotations.get("destructiveHint") is True),
+            ("kind", "tool"),
+            ("_record", record),
+        ):
+            object.__setattr__(self, name, value)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(_texts(self._record.raw), name)
+
+    @property
+    def mark(self) -> bytes:
+        """Stands for all that it says, by the definition's hash."""
+        return mark_of("\n".join((self._record.change_hash, self.listed_name, *self.examples)))
 
 
 def document_of(record: ToolRecord, *, has_examples: bool = False) -> Document:
@@ -17,7 +55,12 @@ def document_of(record: ToolRecord, *, has_examples: bool = False) -> Document:
         record: The tool.
         has_examples: Whether questions learned from use are among them.
     """
-    definition = msgspec.json.decode(record.raw)
+    return _RecordDocument(record, record.examples if has_examples else ())
+
+
+@lru_cache(maxsize=_READ)
+def _texts(raw: bytes) -> _Texts:
+    definition = msgspec.json.decode(raw)
     schema = definition.get("inputSchema")
     properties = schema.get("properties") if isinstance(schema, dict) else None
     parameters = (
@@ -25,17 +68,7 @@ def document_of(record: ToolRecord, *, has_examples: bool = False) -> Document:
         if isinstance(properties, dict)
         else ()
     )
-    return Document(
-        id=record.id,
-        server=record.key.server,
-        name=record.key.tool,
-        title=_text(definition, "title"),
-        description=_text(definition, "description"),
-        parameters=parameters,
-        listed_name=record.listed_name,
-        examples=record.examples if has_examples else (),
-        is_destructive=record.annotations.get("destructiveHint") is True,
-    )
+    return _Texts(_text(definition, "title"), _text(definition, "description"), parameters)
 
 
 def content_document_of(record: ToolRecord, kind: ItemKind, shown: str) -> Document:

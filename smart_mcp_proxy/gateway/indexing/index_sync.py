@@ -2,15 +2,18 @@
 
 import asyncio
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
 
 from anyio import to_thread
 
 from smart_mcp_proxy.catalog import Catalog, Snapshot
 from smart_mcp_proxy.errors import CatalogError
 from smart_mcp_proxy.gateway.indexing.documents import document_of
+from smart_mcp_proxy.gateway.indexing.index_file import INDEX_NAME, load, save
 from smart_mcp_proxy.gateway.shared.changes import Changes
-from smart_mcp_proxy.models import ToolRecord
+from smart_mcp_proxy.models import Document, ToolRecord
 from smart_mcp_proxy.search import SearchIndex
 from smart_mcp_proxy.telemetry import get_logger, spawn
 
@@ -18,6 +21,8 @@ __all__ = ["FOLLOW_S", "IndexSync"]
 
 FOLLOW_S = 1.0
 """How often other processes' writes are looked for; they must be seen within 2 s."""
+SETTLE_S = 5.0
+"""The side-car is written when nothing has changed for so long."""
 
 log = get_logger("index")
 
@@ -32,6 +37,8 @@ class IndexSync:
         changes: Told when the index has changed.
         follow_s: How often other processes' writes are looked for.
         uses_examples: Whether questions learned from use are searched with.
+        data_dir: The index is stored in it for the next start; None for nowhere.
+        clock: Monotonic seconds.
     """
 
     def __init__(
@@ -43,6 +50,8 @@ class IndexSync:
         *,
         follow_s: float = FOLLOW_S,
         uses_examples: bool = False,
+        data_dir: Path | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._catalog = catalog
         self.index = index
@@ -54,6 +63,12 @@ class IndexSync:
         self._indexing = threading.Lock()
         self._brought: Snapshot | None = None
         """What the index holds the visible tools of."""
+        self._path = None if data_dir is None else data_dir / INDEX_NAME
+        self._clock = clock
+        self._stored: Mapping[int, Document] = {}
+        """What the side-car holds, or more."""
+        self._seen: tuple[Mapping[int, Document], float] = ({}, 0.0)
+        """What the index held when last looked at, and since when."""
         self._tasks: list[asyncio.Task[None]] = []
         self.loaded = asyncio.Event()
 
@@ -88,6 +103,24 @@ class IndexSync:
         if changed or self._brought is not self._catalog.snapshot:
             await self._reconcile()
 
+    async def store(self) -> None:
+        """Stores the index, once it has not changed for a while; of a disk that is full only the next start hears."""
+        documents, now_s = self.index.documents, self._clock()
+        if documents is not self._seen[0]:
+            self._seen = (documents, now_s)
+        if self._path is None or documents is self._stored or now_s - self._seen[1] < SETTLE_S:
+            return
+        try:
+            if await to_thread.run_sync(self._save, self._path):
+                self._stored = documents
+        except OSError as exc:
+            self._stored = documents  # with the next change it is tried again
+            log.warning("'%s' cannot be written: %s", INDEX_NAME, exc)
+
+    def _save(self, path: Path) -> bool:
+        arrays = self.index.stored()
+        return arrays is None or save(path, arrays)
+
     async def _load(self) -> None:
         await self._reconcile()
         self.loaded.set()
@@ -105,12 +138,23 @@ class IndexSync:
             changed = [record for id_, record in wanted.items() if self._indexed.get(id_) is not record]
             added = [document_of(record, has_examples=self._uses_examples) for record in changed]
             removed = self._indexed.keys() - wanted.keys()
+            if self._brought is None:
+                added = self._restored(added)
             if added or removed:
                 self.index.update(added, removed)
             self._indexed = wanted
             self._brought = snapshot
 
+    def _restored(self, documents: list[Document]) -> list[Document]:
+        """Those of the first documents that are not in the side-car as they are."""
+        if self._path is None or (arrays := load(self._path)) is None:
+            return documents
+        self.index.restore(arrays, {document.id: document for document in documents})
+        known = self._stored = self.index.documents
+        return [document for document in documents if document.id not in known]
+
     async def _keep_following(self) -> None:
         while True:
             await asyncio.sleep(self._follow_s)
             await self.follow()
+            await self.store()

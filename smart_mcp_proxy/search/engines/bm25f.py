@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smart_mcp_proxy.models import Document, Hit
-from smart_mcp_proxy.search.engine import Fit, Scores, fit_of
+from smart_mcp_proxy.search.engine import Arrays, Fit, Scores, fit_of
 from smart_mcp_proxy.search.engines.background import USUAL_TOOLS, usual_count
 from smart_mcp_proxy.search.engines.fields import terms_by_field
-from smart_mcp_proxy.search.engines.postings import Postings, append, drop, in_both, place
+from smart_mcp_proxy.search.engines.postings import Postings, append, drop, in_both, packed, place, unpacked
 from smart_mcp_proxy.search.engines.top import top_rows
 from smart_mcp_proxy.search.engines.variants import COMPOUND, SYNONYM_TERMS, Variant, Vocabulary, joined
 from smart_mcp_proxy.search.text import split_literals, terms
@@ -200,6 +200,11 @@ class _State:
         return _DENSE_SHARE * len(self.ids)
 
 
+def _servers(server_of: NDArray[np.int32], ids: NDArray[np.int64]) -> int:
+    """The number of servers that have a row."""
+    return int(np.count_nonzero(np.bincount(server_of[ids >= 0])))
+
+
 def _compounds(words: Sequence[str], known: Container[str]) -> dict[str, list[str]]:
     """The words of a query that make a known compound with their neighbour, with these compounds."""
     found: dict[str, list[str]] = {}
@@ -259,9 +264,24 @@ class Bm25fEngine:
             server_of = np.zeros(len(ids), np.int32)
             server_of[: len(old.ids)] = old.server_of
             server_of[[row_of[id] for id in new]] = [self._server_number(document) for document in new.values()]
-            servers = int(np.count_nonzero(np.bincount(server_of[ids >= 0])))
             vocabulary = old.vocabulary.changed(postings)
-            self._state = _State(documents, row_of, ids, postings, vocabulary, server_of, servers)
+            self._state = _State(documents, row_of, ids, postings, vocabulary, server_of, _servers(server_of, ids))
+
+    def stored(self, ids: NDArray[np.int64]) -> Arrays:
+        """What was made of these documents, which are all that there are, numbered in this order."""
+        state = self._state
+        order = np.fromiter(map(state.row_of.__getitem__, ids.tolist()), np.intp, len(ids))
+        return packed(state.postings, order, len(state.ids))
+
+    def restore(self, arrays: Arrays, documents: Mapping[int, Document], ids: NDArray[np.int64]) -> None:
+        """Make documents searchable again, in place of all that were."""
+        with self._writing:
+            postings = unpacked(arrays, ids >= 0)
+            row_of = {id: row for row, id in enumerate(ids.tolist()) if id >= 0}
+            server_of = np.zeros(len(ids), np.int32)
+            server_of[list(row_of.values())] = [self._server_number(documents[id]) for id in row_of]
+            servers = _servers(server_of, ids)
+            self._state = _State(documents, row_of, ids, postings, Vocabulary(postings), server_of, servers)
 
     def _server_number(self, document: Document) -> int:
         return self._server_numbers.setdefault(document.server, len(self._server_numbers))

@@ -7,9 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smart_mcp_proxy.models import Document
+from smart_mcp_proxy.search.engine import Arrays
 from smart_mcp_proxy.search.engines.fields import impacts
 
-__all__ = ["Postings", "append", "drop", "in_both", "place"]
+__all__ = ["Postings", "append", "drop", "in_both", "packed", "place", "unpacked"]
 
 
 class Postings(NamedTuple):
@@ -72,3 +73,43 @@ def append(postings: dict[str, Postings], documents: Iterable[Document], row_of:
             rows_array = np.concatenate((old.rows, rows_array))
             impacts_array = np.concatenate((old.impacts, impacts_array))
         postings[term] = Postings(rows_array, impacts_array)
+
+
+def packed(postings: Mapping[str, Postings], order: NDArray[np.intp], size: int) -> Arrays:
+    """The postings as a few arrays, for a file.
+
+    Args:
+        postings: By term.
+        order: The rows in use, in the order in which they are to be numbered.
+        size: How many rows there are.
+    """
+    numbers = np.zeros(size, np.int32)
+    numbers[order] = np.arange(len(order), dtype=np.int32)
+    rows, worths = [], []
+    for each in postings.values():
+        places = numbers[each.rows]
+        by_row = np.argsort(places, kind="stable")
+        rows.append(places[by_row])
+        worths.append(each.impacts[by_row])
+    return {
+        "terms": np.frombuffer("\n".join(postings).encode(), np.uint8),
+        "counts": np.array(list(map(len, rows)), np.int32),
+        "rows": np.concatenate(rows or [np.empty(0, np.int32)]),
+        "impacts": np.concatenate(worths or [np.empty(0, np.float32)]),
+    }
+
+
+def unpacked(arrays: Arrays, kept: NDArray[np.bool_]) -> dict[str, Postings]:
+    """The postings that `packed` wrote, of the rows that are `kept`; they keep their numbers."""
+    rows, worths, counts = arrays["rows"].astype(np.intp), arrays["impacts"], arrays["counts"]
+    if not kept.all():
+        is_kept = kept[rows]
+        counts = np.bincount(np.repeat(np.arange(len(counts)), counts)[is_kept], minlength=len(counts))
+        rows, worths = rows[is_kept], worths[is_kept]
+    terms = arrays["terms"].tobytes().decode()
+    found, end = {}, 0
+    for term, count in zip(terms.split("\n") if terms else (), counts.tolist(), strict=True):
+        start, end = end, end + count
+        if count:
+            found[term] = Postings(rows[start:end], worths[start:end])
+    return found

@@ -277,7 +277,7 @@ def test_an_explanation_tells_what_words_and_meaning_score() -> None:
     assert 0 < why["lexical"] < 1
     assert 0 < why["vector"] < 1
     assert why["evidence"] > 0
-    value = why["vector"] + 0.03 * why["evidence"]
+    value = why["vector"] + 0.05 * why["evidence"]
     assert hit.score == pytest.approx(1 - math.exp(-1.5 * value), abs=0.01)
 
 
@@ -288,7 +288,7 @@ def test_an_explanation_goes_by_what_the_tool_was_ranked_among() -> None:
     world = World([*ALL, *filler])
     why = world.engine.explain(query, [FILE.id], allowed)[FILE.id]
     [hit] = [hit for hit in world.engine.rank(query, 10, allowed) if hit.id == FILE.id]
-    value = why["vector"] + 0.03 * why["evidence"]
+    value = why["vector"] + 0.05 * why["evidence"]
     assert hit.score == pytest.approx(1 - math.exp(-1.5 * value), abs=0.01)
 
 

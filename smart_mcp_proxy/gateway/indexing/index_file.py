@@ -1,0 +1,86 @@
+"""The side-car `tools.index`: what the lexical index made of the tools; a cache, a broken one is ignored.
+
+SHA-256 of everything behind it | JSON of format and arrays, a line | the arrays, one after another
+"""
+
+import hashlib
+import unicodedata
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import msgspec
+import numpy as np
+
+from smart_mcp_proxy.search.engine import Arrays
+from smart_mcp_proxy.search.vectors.file_lock import held_alone
+from smart_mcp_proxy.telemetry import get_logger
+
+__all__ = ["INDEX_NAME", "load", "save"]
+
+INDEX_NAME = "tools.index"
+
+_FORMAT = f"1 {unicodedata.unidata_version} {np.dtype(np.intp).str}"
+"""Its number grows with every change of what is made of a text: terms, their worth, names, likeness."""
+
+_DIGEST_BYTES = 32
+_HEADER_LIMIT_BYTES = 64 * 1024
+
+log = get_logger("index")
+
+
+class _Header(msgspec.Struct):
+    """Names, types and lengths of the arrays, in their order."""
+
+    format: str
+    arrays: list[tuple[str, str, int]]
+
+
+def load(path: Path) -> Arrays | None:
+    """The arrays of the side-car if it is whole and of this format, else None."""
+    try:
+        with path.open("rb") as file:
+            digest = file.read(_DIGEST_BYTES)
+            if hashlib.file_digest(file, "sha256").digest() != digest:
+                raise ValueError("its checksum does not fit")
+            file.seek(_DIGEST_BYTES)
+            return dict(_read(file))
+    except (OSError, ValueError) as exc:  # msgspec's errors are ValueErrors
+        log.debug("side-car '%s' is not used: %s", path, exc)
+        return None
+
+
+def _read(file: BinaryIO) -> Iterator[tuple[str, Any]]:
+    header = msgspec.json.decode(file.readline(_HEADER_LIMIT_BYTES), type=_Header)
+    if header.format != _FORMAT:
+        raise ValueError("it has another format")
+    for name, dtype, length in header.arrays:
+        yield name, np.fromfile(file, dtype, length)
+
+
+def save(path: Path, arrays: Arrays) -> bool:
+    """Replace the side-car atomically: at any moment one of them is whole.
+
+    Returns:
+        Whether it was written; another process that is writing one now goes first.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
+    staged = path.with_name(f"{path.name}.new")
+    with held_alone(staged) as is_alone:
+        if not is_alone:
+            return False  # what a dead process left there is written over
+        with staged.open("r+b") as file:
+            file.truncate(0)
+            file.write(bytes(_DIGEST_BYTES))
+            described = [(name, array.dtype.str, len(array)) for name, array in arrays.items()]
+            file.write(msgspec.json.encode(_Header(_FORMAT, described)) + b"\n")
+            for array in arrays.values():
+                array.tofile(file)
+            file.seek(_DIGEST_BYTES)
+            digest = hashlib.file_digest(file, "sha256").digest()
+            file.seek(0)
+            file.write(digest)
+        staged.replace(path)
+    return True

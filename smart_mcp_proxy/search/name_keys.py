@@ -1,0 +1,102 @@
+"""Names in order: ids by a key, by the beginning of a key, in few bytes."""
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smart_mcp_proxy.search.engine import Arrays
+
+__all__ = ["NameKeys"]
+
+_FRESH = 512
+_FRESH_SHARE = 1 / 4
+"""So many keys, or this share of all, wait in a dictionary before they are sorted in."""
+
+_END = b"\n"
+"""Below every character of a key, which is made of letters and digits: so texts sort as keys do."""
+
+
+@dataclass(frozen=True, slots=True)
+class NameKeys:
+    """Pairs of key and id. Immutable: `changed` returns the next one.
+
+    What is gone stays in it until the next sorting: those who look up compare with the names that there are.
+
+    Attributes:
+        text: All keys in order, each ended by a line end, as UTF-8.
+        starts: Where each begins, and the end, int64.
+        ids: Whose, int64.
+        fresh: Ids by key, of what was added since.
+    """
+
+    text: bytes = b""
+    starts: memoryview = field(default_factory=lambda: np.zeros(1, np.int64).data)
+    ids: memoryview = field(default_factory=lambda: np.empty(0, np.int64).data)
+    fresh: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+
+    def changed(self, new: Iterable[tuple[str, int]], known: NDArray[np.int64]) -> "NameKeys":
+        """The table with `new`; of the rest only the `known` ids need to stay."""
+        fresh = dict(self.fresh)
+        for key, id in new:
+            fresh[key] = (*fresh.get(key, ()), id)
+        following = NameKeys(self.text, self.starts, self.ids, fresh)
+        return following._sorted(known) if len(fresh) > max(_FRESH, _FRESH_SHARE * len(self.ids)) else following
+
+    def _sorted(self, known: NDArray[np.int64]) -> "NameKeys":
+        """The same with all of it in order."""
+        kept = np.isin(self.ids, known).tolist()
+        pairs = {(key, id) for key, id, is_kept in zip(self._keys(), self.ids, kept, strict=True) if is_kept}
+        standing = set(known.tolist())
+        pairs |= {(_encoded(key), id) for key, ids in self.fresh.items() for id in ids if id in standing}
+        ordered = sorted(pairs)
+        return self._of(
+            b"".join([key + _END for key, _ in ordered]), np.array([id for _, id in ordered], np.int64), len(ordered)
+        )
+
+    @classmethod
+    def _of(cls, text: bytes, ids: NDArray[np.int64], count: int) -> "NameKeys":
+        starts = np.zeros(count + 1, np.int64)
+        starts[1:] = np.flatnonzero(np.frombuffer(text, np.uint8) == _END[0]) + 1
+        return cls(text, starts.data, ids.data)
+
+    def _keys(self) -> list[bytes]:
+        return self.text.split(_END)[:-1]
+
+    def ids_of(self, key: str) -> list[int]:
+        """The ids of a key, rising, each once; some may have other names by now."""
+        wanted = _encoded(key) + _END
+        place = bisect_left(range(len(self.ids)), wanted, key=self._key)
+        found = set(self.fresh.get(key, ()))
+        while place < len(self.ids) and self._key(place) == wanted:
+            found.add(self.ids[place])
+            place += 1
+        return sorted(found)
+
+    def _key(self, place: int) -> bytes:
+        """A key with its end."""
+        return self.text[self.starts[place] : self.starts[place + 1]]
+
+    def beginning(self, prefix: str) -> Iterator[str]:
+        """The keys that begin so, the shortest first."""
+        start = bisect_left(range(len(self.ids)), _encoded(prefix), key=self._key)
+        end = bisect_left(range(len(self.ids)), _encoded(f"{prefix}\U0010ffff"), start, key=self._key)
+        text = self.text[self.starts[start] : self.starts[end]].decode("utf-8", "surrogatepass")
+        keys = {*text.split(_END.decode())[:-1], *(key for key in self.fresh if key.startswith(prefix))}
+        yield from sorted(keys, key=lambda key: (len(key), key))
+
+    def stored(self, known: NDArray[np.int64]) -> Arrays:
+        """The table as arrays, for a file."""
+        whole = self._sorted(known)
+        return {"names": np.frombuffer(whole.text, np.uint8), "name_ids": np.asarray(whole.ids)}
+
+    @classmethod
+    def restored(cls, arrays: Arrays) -> "NameKeys":
+        """The table that `stored` wrote; ids of it may be gone."""
+        return cls._of(arrays["names"].tobytes(), arrays["name_ids"], len(arrays["name_ids"]))
+
+
+def _encoded(key: str) -> bytes:
+    return key.encode("utf-8", "surrogatepass")
