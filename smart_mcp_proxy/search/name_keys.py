@@ -79,13 +79,14 @@ class NameKeys:
         """A key with its end."""
         return self.text[self.starts[place] : self.starts[place + 1]]
 
-    def beginning(self, prefix: str) -> Iterator[str]:
-        """The keys that begin so, the shortest first."""
+    def beginning(self, prefix: str) -> Iterator[tuple[str, int]]:
+        """The keys that begin so with the id of each, the shortest first; some may have other names by now."""
         start = bisect_left(range(len(self.ids)), _encoded(prefix), key=self._key)
         end = bisect_left(range(len(self.ids)), _encoded(f"{prefix}\U0010ffff"), start, key=self._key)
         text = self.text[self.starts[start] : self.starts[end]].decode("utf-8", "surrogatepass")
-        keys = {*text.split(_END.decode())[:-1], *(key for key in self.fresh if key.startswith(prefix))}
-        yield from sorted(keys, key=lambda key: (len(key), key))
+        found = set(zip(text.split(_END.decode())[:-1], self.ids[start:end], strict=True))
+        found |= {(key, id) for key, ids in self.fresh.items() if key.startswith(prefix) for id in ids}
+        yield from sorted(found, key=lambda pair: (len(pair[0]), pair))
 
     def stored(self, known: NDArray[np.int64]) -> Arrays:
         """The table as arrays, for a file."""

@@ -1,7 +1,7 @@
 """Tools by name: exact names inside a query, and the nearest names to one that does not exist."""
 
 import re
-from collections.abc import Collection, Container, Iterable, Mapping, Set
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from itertools import islice, pairwise
@@ -174,7 +174,8 @@ class NameTable:
         One of each server, as in `exact`: many spellings of one name are no way to fill an answer.
         """
         wanted = _joined(query)
-        return _one_of_each_server(self._ids_of_joined(wanted, documents, allowed), documents)
+        ids = [id for id in self._ids(wanted, documents, allowed) if wanted in _joined_names(documents[id])]
+        return _one_of_each_server(ids, documents)
 
     def nearly_named(self, query: str, documents: Mapping[int, Document], allowed: Set[int] | None) -> list[int]:
         """Ids of tools whose name begins with the query, shortest first; else those one slip away from it.
@@ -183,8 +184,12 @@ class NameTable:
         """
         if len(query.split()) != 1 or len(wanted := _joined(query)) < _SHORTEST_PART:
             return []
-        beginning = (id for name in self.keys.beginning(wanted) for id in self._ids_of_joined(name, documents, allowed))
-        if found := list(islice(dict.fromkeys(beginning), _PREFIXED)):
+        beginning = (
+            id
+            for name, id in self.keys.beginning(wanted)
+            if _is_among(id, documents, allowed) and name in _joined_names(documents[id])
+        )
+        if found := list(islice(_once(beginning), _PREFIXED)):
             return found
         if len(wanted) < _SLIP_LETTERS:
             return []
@@ -192,11 +197,7 @@ class NameTable:
         return [id for id in near if any(is_one_slip(wanted, name) for name in _joined_names(documents[id]))]
 
     def _ids(self, key: str, documents: Mapping[int, Document], allowed: Container[int] | None) -> list[int]:
-        return [id for id in self.keys.ids_of(key) if id in documents and (allowed is None or id in allowed)]
-
-    def _ids_of_joined(self, name: str, documents: Mapping[int, Document], allowed: Container[int] | None) -> list[int]:
-        """The allowed ids of the tools that have this joined name."""
-        return [id for id in self._ids(name, documents, allowed) if name in _joined_names(documents[id])]
+        return [id for id in self.keys.ids_of(key) if _is_among(id, documents, allowed)]
 
     def servers_in(self, query: str) -> set[str]:
         """The servers that the query names, whatever the case and the separators between the words."""
@@ -250,6 +251,18 @@ def _one_of_each_server(ids: Iterable[int], documents: Mapping[int, Document]) -
     for id in sorted(ids, key=lambda id: documents[id].name):
         first_of.setdefault((documents[id].server, documents[id].kind), id)
     return list(first_of.values())
+
+
+def _is_among(id: int, documents: Mapping[int, Document], allowed: Container[int] | None) -> bool:
+    return id in documents and (allowed is None or id in allowed)
+
+
+def _once(ids: Iterable[int]) -> Iterator[int]:
+    seen: set[int] = set()
+    for id in ids:
+        if id not in seen:
+            seen.add(id)
+            yield id
 
 
 def _joined_names(document: Document) -> set[str]:
