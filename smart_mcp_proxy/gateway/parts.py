@@ -179,8 +179,9 @@ async def open_lists(base: Base, upstreams: Upstreams, stack: AsyncExitStack) ->
     )
     stack.push_async_callback(index_sync.close)
     review = ListReview(catalog, config.servers, settings.trust)
-    tool_sync = ListSync(tool_lists, fleet, catalog, TOOLS, index_sync.catch_up, review=review)
-    content_sync = ListSync(content_lists, fleet, catalog, CONTENTS, index_sync.catch_up, review=review)
+    bring, loaded = index_sync.catch_up, index_sync.loaded.wait
+    tool_sync = ListSync(tool_lists, fleet, catalog, TOOLS, bring, review=review, loaded=loaded)
+    content_sync = ListSync(content_lists, fleet, catalog, CONTENTS, bring, review=review, loaded=loaded)
     for sync, changed in ((tool_sync, upstreams.tools_changed), (content_sync, upstreams.contents_changed)):
         stack.push_async_callback(sync.close)
         upstreams.status_changed.subscribe(sync.status_changed)

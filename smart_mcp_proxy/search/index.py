@@ -1,6 +1,7 @@
 """Entry of the search room: keeps the index equal to the definitions it is given and answers queries."""
 
 import threading
+import unicodedata
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
@@ -38,6 +39,9 @@ _INSTANT_TOOLS = 20_000
 _INSTANT_CHARS = 200
 """Up to here a search by words took 0.35 ms, and 2 ms where all of its words are new and misspelt; handing it over and
 back takes 0.2 ms and more."""
+
+_STORED = 1
+"""Grows with every change of what is made of texts, terms and their worth, names and likeness: a test holds both."""
 
 _NAMED_ALIKE = 5
 _NEARLY = 0.95
@@ -166,7 +170,7 @@ class SearchIndex:
             engine = state.engine.stored(ids)
         marks = b"".join([state.documents[id].mark for id in ids.tolist()])
         return {
-            "engine": np.frombuffer(state.engine.name.encode(), np.uint8),
+            "kind": np.frombuffer(_kind(state.engine), np.uint8),
             "ids": ids,
             "marks": np.frombuffer(marks, f"V{len(marks) // len(ids)}"),
             **engine,
@@ -176,13 +180,15 @@ class SearchIndex:
 
     def restore(self, arrays: Arrays, documents: Mapping[int, Document]) -> None:
         """Makes those of `documents` searchable that are stored as they are, in place of all that were."""
+        kind = arrays.get("kind")
+        if kind is None or kind.tobytes() != _kind(self.engine):
+            return
         marks = dict(zip(arrays["ids"].tolist(), arrays["marks"].tolist(), strict=True))
         known = {id: documents[id] for id, mark in marks.items() if id in documents and documents[id].mark == mark}
         numbered = np.array([id if id in known else -1 for id in marks], np.int64)
         with self._writing:
             engine = self._state.engine
-            is_own = arrays["engine"].tobytes() == engine.name.encode()
-            if known and is_own and isinstance(engine, Storable):
+            if known and isinstance(engine, Storable):
                 engine.restore(arrays, known, numbered)
                 names = NameTable.restored(arrays, known)
                 self._state = _State(engine, known, likenesses_from(arrays, numbered, known), names)
@@ -266,6 +272,11 @@ class SearchIndex:
         """Up to `n` ids of tools with names close to an unknown one, best first."""
         state = self._state
         return state.names.nearest(name, n, state.documents, allowed)
+
+
+def _kind(engine: Engine) -> bytes:
+    """All that decides, besides the texts, what is stored of them."""
+    return f"{engine.name} {_STORED} {unicodedata.unidata_version}".encode()
 
 
 def _rank(state: _State, query: str, depth: int, allowed: Set[int] | None, tools: Tools, *, explain: bool) -> _Ranking:

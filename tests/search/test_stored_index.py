@@ -3,6 +3,7 @@
 import json
 import random
 from collections.abc import Mapping
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from smart_mcp_proxy.models import Document
 from smart_mcp_proxy.search import SearchIndex
+from smart_mcp_proxy.search import index as index_module
 from smart_mcp_proxy.search.engine import Arrays
 from smart_mcp_proxy.search.engines.bm25f import Bm25fEngine
 from smart_mcp_proxy.search.engines.rank_bm25 import RankBm25Engine
@@ -158,3 +160,15 @@ def test_arrays_are_small_and_plain() -> None:
     arrays = stored(filled(golden()))
     assert all(array.ndim == 1 and array.flags["C_CONTIGUOUS"] for array in arrays.values())
     assert arrays["rows"].dtype == np.int32
+
+
+def test_what_is_made_of_texts_is_known_by_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stored by another program it is not taken over: so the number grows with each change of this digest."""
+    documents = golden()
+    arrays = stored(filled(documents))
+    digest = sha256(b"".join(array.tobytes() for name, array in arrays.items() if name != "kind")).hexdigest()
+    assert (index_module._STORED, digest[:16]) == (1, "9f7e28e079d6e5a7")
+    monkeypatch.setattr(index_module, "_STORED", index_module._STORED + 1)
+    index = SearchIndex(Bm25fEngine())
+    index.restore(arrays, documents)
+    assert not index.documents

@@ -4,7 +4,6 @@ SHA-256 of everything behind it | JSON of format and arrays, a line | the arrays
 """
 
 import hashlib
-import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -20,8 +19,8 @@ __all__ = ["INDEX_NAME", "load", "save"]
 
 INDEX_NAME = "tools.index"
 
-_FORMAT = f"1 {unicodedata.unidata_version} {np.dtype(np.intp).str}"
-"""Its number grows with every change of what is made of a text: terms, their worth, names, likeness."""
+_FORMAT = "1"
+"""Of the file; what the arrays hold, they say themselves."""
 
 _DIGEST_BYTES = 32
 _HEADER_LIMIT_BYTES = 64 * 1024

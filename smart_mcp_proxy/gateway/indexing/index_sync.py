@@ -59,7 +59,7 @@ class IndexSync:
         self._sees = sees
         self._follow_s = follow_s
         self._uses_examples = uses_examples
-        self._indexed: dict[int, ToolRecord] = {}
+        self._indexed: Mapping[int, ToolRecord] = {}
         self._indexing = threading.Lock()
         self._brought: Snapshot | None = None
         """What the index holds the visible tools of."""
@@ -134,7 +134,8 @@ class IndexSync:
         # Done to its end under the lock even if the task that asked for it was cancelled: its server was removed.
         with self._indexing:
             snapshot = self._catalog.snapshot
-            wanted = {id_: record for id_, record in snapshot.by_id.items() if self._sees(record)}
+            seen = {id_: record for id_, record in snapshot.by_id.items() if self._sees(record)}
+            wanted = seen if len(seen) < len(snapshot.by_id) else snapshot.by_id  # held in memory anyway
             changed = [record for id_, record in wanted.items() if self._indexed.get(id_) is not record]
             added = [document_of(record, has_examples=self._uses_examples) for record in changed]
             removed = self._indexed.keys() - wanted.keys()

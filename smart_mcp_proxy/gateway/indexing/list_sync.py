@@ -105,6 +105,7 @@ class ListSync:
         bring: Brings the catalog's changes to the index, before a server counts as fresh.
         review: What a server's policy says to a list; None for the catalog's own default.
         pace: How often it looks.
+        loaded: Returns when the stored index serves; nothing is listed before, so that it serves sooner.
     """
 
     def __init__(
@@ -117,6 +118,7 @@ class ListSync:
         *,
         review: AskPolicy | None = None,
         pace: Pace = _PACE,
+        loaded: Callable[[], Awaitable[object]] | None = None,
     ) -> None:
         self._state = state
         self._fleet = fleet
@@ -125,6 +127,7 @@ class ListSync:
         self._bring = bring
         self._review = review
         self._pace = pace
+        self._loaded = loaded
         self._dirty: dict[str, asyncio.Event] = {}
         self._workers: dict[str, asyncio.Task[None]] = {}
         self._missed: set[str] = set()
@@ -169,6 +172,8 @@ class ListSync:
 
     async def _work(self, server: str) -> None:
         dirty, pace = self._dirty[server], self._pace
+        if self._loaded is not None:
+            await self._loaded()
         while True:
             with move_on_after(pace.retry_s if self._state.has_failed(server) else pace.poll_s):
                 await dirty.wait()

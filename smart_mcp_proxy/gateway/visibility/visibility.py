@@ -179,7 +179,8 @@ class CatalogView:
         """Compute what is visible once per state of catalog and configuration, in any thread."""
         seen, snapshot, rules = self._seen, self._catalog.snapshot, self._current()
         if seen.snapshot is not snapshot or seen.rules is not rules:
-            by_id = {id_: each for id_, each in snapshot.by_id.items() if rules.offers(each)}
+            offered = {id_: each for id_, each in snapshot.by_id.items() if rules.offers(each)}
+            by_id = offered if len(offered) < len(snapshot.by_id) else snapshot.by_id  # held in memory anyway
             seen = self._seen = _Seen(snapshot, rules, by_id, by_id.keys(), {})
         return seen
 
