@@ -45,6 +45,12 @@ def _resident_bytes() -> int:
     return 0
 
 
+def _trim() -> None:
+    """Gives freed memory back to the system, where the C library knows how; takes 10 ms of 170 MB, else 0.3 ms."""
+    with suppress(AttributeError, OSError, TypeError):
+        ctypes.CDLL(None).malloc_trim(0)
+
+
 class Collector:
     """Collects young objects often and all others when idle; never rescans permanent ones.
 
@@ -56,6 +62,7 @@ class Collector:
         cpu_s: Processor seconds that this process has used.
         thread_s: Processor seconds that this thread has used.
         resident_bytes: How much memory this process has; 0 where that is not known.
+        trim: Gives back what was freed: a process keeps the memory of all lists that it read at once.
     """
 
     def __init__(
@@ -65,11 +72,13 @@ class Collector:
         cpu_s: Callable[[], float] = time.process_time,
         thread_s: Callable[[], float] = time.thread_time,
         resident_bytes: Callable[[], int] = _resident_bytes,
+        trim: Callable[[], None] = _trim,
     ) -> None:
         self._clock = clock
         self._cpu_s = cpu_s
         self._thread_s = thread_s
         self._resident_bytes = resident_bytes
+        self._trim = trim
         self._seen_s, self._seen_used_s = clock(), cpu_s()
         self._young_used_s = self._full_used_s = cpu_s()
         self._begun_s = 0.0
@@ -104,6 +113,7 @@ class Collector:
                 self._collect_fully()
             elif is_idle and used_s - self._full_used_s >= DUE_S:
                 self._collect_fully()
+                self._trim()
 
     def _collect_fully(self) -> None:
         gc.collect()

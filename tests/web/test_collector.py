@@ -19,6 +19,7 @@ from smart_mcp_proxy.web.collector import (
 
 YOUNG, MIDDLE, OLDEST = 0, 1, 2
 FULL = ["collect 2", "freeze"]
+IDLE = [*FULL, "trim"]
 
 
 class Machine:
@@ -34,6 +35,7 @@ class Machine:
             cpu_s=lambda: self.used_s,
             thread_s=lambda: self.used_s,
             resident_bytes=lambda: self.resident_bytes,
+            trim=lambda: self.done.append("trim"),
         )
 
     def collect(self, generation: int = OLDEST) -> None:
@@ -76,13 +78,13 @@ def test_the_young_are_collected_while_there_is_work(machine: Machine) -> None:
 
 
 def test_an_idle_process_collects_fully_once_and_freezes_what_is_left(machine: Machine) -> None:
-    """And not again until it has worked."""
+    """And gives back what was freed; not again until it has worked."""
     assert machine.look() == [], "it has done nothing yet"
     machine.work()
-    assert machine.look() == FULL
+    assert machine.look() == IDLE
     assert machine.look() == []
     machine.work()
-    assert machine.look() == FULL
+    assert machine.look() == IDLE
 
 
 def test_a_process_that_works_is_not_collected_fully(machine: Machine) -> None:
@@ -90,7 +92,7 @@ def test_a_process_that_works_is_not_collected_fully(machine: Machine) -> None:
     machine.work()
     assert machine.look(worked_s=IDLE_SHARE * IDLE_S) == ["collect 1"]
     assert machine.look(after_s=IDLE_S / 2) == []
-    assert machine.look(after_s=IDLE_S / 2) == FULL
+    assert machine.look(after_s=IDLE_S / 2) == IDLE
 
 
 def test_what_would_make_the_next_full_collection_long_is_frozen(machine: Machine) -> None:
@@ -104,14 +106,14 @@ def test_what_would_make_the_next_full_collection_long_is_frozen(machine: Machin
 def test_a_process_that_has_grown_far_looks_through_everything_once_an_hour(machine: Machine) -> None:
     """Circles among what was frozen are freed, too."""
     machine.work()
-    assert machine.look() == FULL
+    assert machine.look() == IDLE
     machine.resident_bytes += WHOLE_AFTER_BYTES
     machine.work()
-    assert machine.look() == FULL, "too soon after the start"
+    assert machine.look() == IDLE, "too soon after the start"
     machine.work()
     assert machine.look(after_s=WHOLE_AFTER_S) == ["unfreeze", *FULL]
     machine.work()
-    assert machine.look(after_s=WHOLE_AFTER_S) == FULL, "it has not grown since"
+    assert machine.look(after_s=WHOLE_AFTER_S) == IDLE, "it has not grown since"
 
 
 def test_a_process_that_is_never_idle_looks_through_everything_once_an_hour_too(machine: Machine) -> None:
