@@ -137,7 +137,7 @@ class Storable(Protocol):
     """Engine whose work on the documents can be stored, so that the next start need not do it again."""
 
     def stored(self, ids: NDArray[np.int64]) -> Arrays:
-        """What was made of these documents, which are all that there are, numbered in this order."""
+        """Return the work on these documents, which are all that there are, numbered in this order."""
 
     def restore(self, arrays: Arrays, documents: Mapping[int, Document], ids: NDArray[np.int64]) -> None:
         """Make documents searchable again, in place of all that were.

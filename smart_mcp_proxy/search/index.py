@@ -161,7 +161,7 @@ class SearchIndex:
             self._state = _State(old.engine, documents, likenesses, names)
 
     def stored(self) -> Arrays | None:
-        """All of it but the documents as arrays, by rising id; None if the engine cannot be stored, or is empty."""
+        """The index without its documents as arrays, by rising id; None if it is empty or its engine has none."""
         with self._writing:
             state = self._state
             if not isinstance(state.engine, Storable) or not state.documents:

@@ -21,7 +21,7 @@ class _Texts(NamedTuple):
 
 
 class _RecordDocument(Document):
-    """A document that reads its texts in the stored definition: kept once more, they would be half of the memory."""
+    """A document that reads its texts in the stored definition: a copy would be half of the memory."""
 
     __slots__ = ("_record",)
 

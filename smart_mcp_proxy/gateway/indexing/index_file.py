@@ -1,4 +1,4 @@
-"""The side-car `tools.index`: what the lexical index made of the tools; a cache, a broken one is ignored.
+"""The side-car `tools.index` with the lexical index: a cache; a broken one is ignored.
 
 SHA-256 of everything behind it | JSON of format and arrays, a line | the arrays, one after another
 """

@@ -104,7 +104,7 @@ class IndexSync:
             await self._reconcile()
 
     async def store(self) -> None:
-        """Stores the index, once it has not changed for a while; of a disk that is full only the next start hears."""
+        """Stores the index once it has not changed for a while; a disk that is full costs the next start only."""
         documents, now_s = self.index.documents, self._clock()
         if documents is not self._seen[0]:
             self._seen = (documents, now_s)

@@ -268,7 +268,7 @@ class Bm25fEngine:
             self._state = _State(documents, row_of, ids, postings, vocabulary, server_of, _servers(server_of, ids))
 
     def stored(self, ids: NDArray[np.int64]) -> Arrays:
-        """What was made of these documents, which are all that there are, numbered in this order."""
+        """Return the work on these documents, which are all that there are, numbered in this order."""
         state = self._state
         order = np.fromiter(map(state.row_of.__getitem__, ids.tolist()), np.intp, len(ids))
         return packed(state.postings, order, len(state.ids))
