@@ -120,7 +120,6 @@ class Collector:
 
     def _collect_fully(self) -> None:
         gc.collect()
-        _give_back()
         self._freeze()
         self._young_used_s = self._full_used_s = self._cpu_s()
 
@@ -136,12 +135,6 @@ class Collector:
             return False
         self._whole_s, self._least_bytes = self._clock(), now_bytes
         return True
-
-
-def _give_back() -> None:
-    """Returns freed memory to the system: of 10,000 embedded tools the load leaves 57 MB (measured)."""
-    with suppress(AttributeError, OSError, TypeError):  # not the GNU C library
-        ctypes.CDLL(None).malloc_trim(0)
 
 
 @asynccontextmanager

@@ -5,7 +5,7 @@ import threading
 from collections import Counter
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -350,10 +350,9 @@ class Bm25fEngine:
         state = self._state
         words, names = state.terms_of(query)
         compounds = [compound for found in _compounds(words, state.postings).values() for compound in found]
-        has_synonyms = len(set(words)) <= SYNONYM_TERMS
-        variants = [state.vocabulary.variants(term, has_synonyms=has_synonyms) for term in words]
-        others = [name for found in variants for names, _ in found for name in names]
-        wanted = list(dict.fromkeys((*words, *names, *compounds, *others)))
+        is_short = len(set(words)) <= SYNONYM_TERMS
+        others = chain.from_iterable(state.vocabulary.variants(term, has_synonyms=is_short) for term in words)
+        wanted = list(dict.fromkeys((*words, *names, *compounds, *chain.from_iterable(each.terms for each in others))))
         scores = {hit.id: hit.score for hit in self.rank(query, max(1, len(ids)), frozenset(ids))}
         return {
             id: {"matched": _matched(wanted, state.documents[id]), "lexical": round(scores.get(id, 0.0), 3)}
