@@ -26,7 +26,7 @@ class RetrieveArguments(Arguments):
         list[str],
         Field(
             max_length=MORE_QUERIES_LIMIT,
-            description="Further steps of the task to find tools for",
+            description="The other steps, one each",
             default_factory=list,  # a default would be copied deep for every call
         ),
     ]
@@ -36,7 +36,7 @@ class RetrieveArguments(Arguments):
 
 class RetrieveTools(AgentTool[RetrieveArguments]):
     """Find tools across all connected servers. Call this first: only these few tools are listed, many more exist.
-    Search for one step of the task at a time ("create a github issue"); put further steps into more_queries.
+    Split the task into steps: the first as query ("find the invoice"), each other one in more_queries.
     Each result says how to call it: use the tool named in call_with, with its name and arguments.
     An empty list means nothing fits; not_covered names servers that could not be searched.
     """
