@@ -11,9 +11,10 @@ from typing import NamedTuple
 import msgspec
 from anyio import to_thread
 
-from smart_mcp_proxy.catalog import Catalog, Snapshot
+from smart_mcp_proxy.catalog import ActivityFilter, Catalog, Snapshot
 from smart_mcp_proxy.errors import ConflictError, ToolNotFoundError
 from smart_mcp_proxy.gateway.activity.recorder import Recorder
+from smart_mcp_proxy.gateway.admin.asked_questions import QUESTIONS_LIMIT, AskedQuestions
 from smart_mcp_proxy.gateway.admin.differences import FieldChange, differences
 from smart_mcp_proxy.gateway.admin.list_review import peers_of
 from smart_mcp_proxy.models import ToolKey, Withheld, WithheldState
@@ -36,7 +37,7 @@ class Waiting(NamedTuple):
 
     Attributes:
         withheld: The tool.
-        findings: What the scanner says about its present definition.
+        findings: What the scanner says about its present definition, and which questions of agents it repeats.
         changes: How it differs from what was approved; of a new tool every field.
     """
 
@@ -88,8 +89,7 @@ class Approvals:
 
     async def listed(self, server: str | None = None) -> list[Waiting]:
         """The same with what the scanner finds and what changed."""
-        snapshot, withheld = self._catalog.snapshot, self.withheld(server)
-        return await to_thread.run_sync(lambda: [*_explained(snapshot, withheld)])
+        return await self._explained(self._catalog.snapshot, self.withheld(server))
 
     async def show(self, name: str) -> Waiting:
         """One withheld tool.
@@ -101,8 +101,13 @@ class Approvals:
         withheld = snapshot.withheld.get(self._key(name))
         if withheld is None:
             raise ToolNotFoundError(f"Tool {name[:200]!r} does not wait for approval.", hint=_LIST_HINT)
-        (waiting,) = await to_thread.run_sync(lambda: [*_explained(snapshot, [withheld])])
+        (waiting,) = await self._explained(snapshot, [withheld])
         return waiting
+
+    async def _explained(self, snapshot: Snapshot, withheld: Sequence[Withheld]) -> list[Waiting]:
+        searches = await self._catalog.activity_page(ActivityFilter(kind="search"), QUESTIONS_LIMIT) if withheld else ()
+        asked = AskedQuestions(search.activity.subject for search in searches)
+        return await to_thread.run_sync(_explained, snapshot, withheld, asked)
 
     async def approve(self, seen: Mapping[str, str], by: str, *, reopens: bool = False) -> Decided:
         """Approves exactly the definitions that the user saw.
@@ -197,12 +202,13 @@ def _name(each: Withheld) -> tuple[bool, ToolKey]:
     return each.state is WithheldState.BLOCKED, each.record.key
 
 
-def _explained(snapshot: Snapshot, withheld: Sequence[Withheld]) -> list[Waiting]:
+def _explained(snapshot: Snapshot, withheld: Sequence[Withheld], asked: AskedQuestions) -> list[Waiting]:
     peers = peers_of(snapshot) if withheld else scanner.Peers()
     explained = []
     for each in withheld:
         current = msgspec.json.decode(each.record.raw)
         approved = None if each.approved is None else msgspec.json.decode(each.approved)
         findings = scanner.scan(server_of(each.record.key.server), current, peers)
+        findings += asked.findings(current)
         explained.append(Waiting(each, findings, differences(approved, current)))
     return explained
