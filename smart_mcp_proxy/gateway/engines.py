@@ -23,6 +23,9 @@ __all__ = ["ENGINES", "available", "lexical_engine", "missing_extras", "vector_e
 ENGINES: Final[Mapping[str, Callable[[], LexicalEngine]]] = {"builtin": Bm25fEngine, "rank_bm25": RankBm25Engine}
 """Engines that rank by words, by MCPPROXY_BM25_ENGINE."""
 
+_FITTED_MODEL: Final = "all-MiniLM-L6-v2"
+"""The model for which the weights and floors of `FusedEngine` were measured."""
+
 
 def lexical_engine(settings: Settings) -> LexicalEngine:
     """The engine that ranks by words, without tools.
@@ -37,7 +40,13 @@ def lexical_engine(settings: Settings) -> LexicalEngine:
 
 def vector_engine(settings: Settings, embedder: Embedder, vectors: VectorIndex) -> Engine:
     """The engine that ranks by `vectors`, under HYBRID by words as well, without tools; raises as above."""
-    return FusedEngine(lexical_engine(settings), vectors, embedder, is_lexical_used=settings.embedder == "HYBRID")
+    return FusedEngine(
+        lexical_engine(settings),
+        vectors,
+        embedder,
+        is_lexical_used=settings.embedder == "HYBRID",
+        is_rescaled=_FITTED_MODEL not in embedder.id,
+    )
 
 
 def vector_setup(wanted: Settings, present: Settings, environ: Mapping[str, str]) -> VectorSetup:

@@ -16,6 +16,7 @@ from smart_mcp_proxy.models import Document, Hit
 from smart_mcp_proxy.search.embedding import Embedder, text_of
 from smart_mcp_proxy.search.engine import LOWER_FLOOR, Fit, LexicalEngine, Scores, fit_of
 from smart_mcp_proxy.search.text import terms
+from smart_mcp_proxy.search.vectors.cosine_scale import CosineScale
 from smart_mcp_proxy.search.vectors.vectors import VectorIndex
 
 __all__ = ["FusedEngine"]
@@ -97,6 +98,8 @@ class FusedEngine:
         embedder: Made the vectors.
         clock: Monotonic seconds.
         is_lexical_used: Whether words count for tools that have a vector.
+        is_rescaled: Whether the embedder's cosines are brought to the scale of all-MiniLM-L6-v2, for which weights and
+            floors were measured.
     """
 
     is_instant = False
@@ -109,11 +112,13 @@ class FusedEngine:
         clock: Callable[[], float] = time.monotonic,
         *,
         is_lexical_used: bool,
+        is_rescaled: bool = False,
     ) -> None:
         self.name = "hybrid" if is_lexical_used else "vector"
         self._is_lexical_used = is_lexical_used
         self._lexical = lexical
         self._vectors = vectors
+        self._scaled = CosineScale(vectors) if is_rescaled else None
         self._embedder = embedder
         self._clock = clock
         self._documents: Mapping[int, Document] = {}
@@ -232,7 +237,8 @@ class FusedEngine:
     ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         """The `depth` tools nearest to one of the vectors, nearest first, with their cosines."""
         if len(vectors) == 1:
-            return self._vectors.search(vectors[0], depth, allowed)
+            ids, cosines = self._vectors.search(vectors[0], depth, allowed)
+            return ids, cosines if self._scaled is None else self._scaled(cosines)
         ids = np.unique(np.concatenate([self._vectors.search(vector, depth, allowed)[0] for vector in vectors]))
         cosines = self._highest(vectors, ids)
         order = np.argsort(-cosines, kind="stable")[:depth]
@@ -241,7 +247,7 @@ class FusedEngine:
     def _highest(self, vectors: NDArray[np.float32], ids: NDArray[np.int64]) -> NDArray[np.float32]:
         """For each tool its cosine to the nearest of the vectors; NaN without a vector of its own."""
         highest: NDArray[np.float32] = np.max([self._vectors.cosines(vector, ids) for vector in vectors], axis=0)
-        return highest
+        return highest if self._scaled is None else self._scaled(highest)
 
     def _side_by_side(
         self, found: _Candidates, vectors: NDArray[np.float32]

@@ -250,6 +250,11 @@ class VectorIndex:
         has_vector = rows != _FREE
         return wanted[has_vector].tolist(), state.rows(rows[has_vector])
 
+    def sample(self, count: int) -> NDArray[np.float32]:
+        """Up to `count` of the vectors, evenly spread over the ids, one row each."""
+        state = self._state
+        return state.rows(state.places[:: len(state.places) // count + 1])
+
 
 def _changed(state: _State, ids: Sequence[int], added: NDArray[np.float32], removed: Iterable[int]) -> _State:
     """The state after an update."""
