@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import Iterable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -524,3 +525,18 @@ async def test_what_the_answer_has_no_room_for_is_not_registered(parts: Parts) -
     answer = await setup.ask("paint", 9, detail="full", registry=recording)
     assert 0 < len(answer["tools"]) < 9
     assert recording.given == names(answer)
+
+
+@pytest.mark.parametrize(
+    ("file", "query"),
+    [
+        ("sure.json", "paint a wall in a colour"),
+        ("low.json", "length of a film in minutes"),
+        ("nothing.json", "book a flight to the moon"),
+    ],
+)
+async def test_an_answer_is_the_golden_one(setup: RetrievalSetup, file: str, query: str) -> None:
+    """What a model reads changes on purpose only, with its file in the same commit."""
+    answer = json.dumps(await setup.ask(query), indent=1, ensure_ascii=False) + "\n"
+    golden = Path(__file__).parent / "golden" / file
+    assert answer == golden.read_text("utf-8")
