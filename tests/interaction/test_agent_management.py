@@ -471,7 +471,7 @@ async def test_a_misspelt_field_is_refused_and_nothing_done(world: World) -> Non
         ("DELETE", "servers/mine?revison=x", "revision"),
         ("POST", "servers/mine/disable?dry_run=1", "revision"),
         ("DELETE", "examples?tol=mine:x", "tool, question"),
-        ("GET", "search?q=a&servers=mine", "q, limit, detail, server, read_only, why, profile, why_not"),
+        ("GET", "search?q=a&servers=mine", "q, limit, detail, server, read_only, why, types, profile, why_not"),
         ("GET", "servers?all=1", "none"),
     ],
 )
