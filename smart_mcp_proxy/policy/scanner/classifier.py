@@ -32,9 +32,10 @@ plain signs."""
 TINY_RUNS, SHORT_RUNS = 16, 32
 """A text with fewer runs that the model knows is too short to be judged, or to speak in its own favour."""
 WORTH_NAMING = 0.5
-NAMED_RUNS = 5
+REASON = "It chooses its words as attacks on agents do, not as descriptions of tools do; most of all here."
 _WORD = re.compile("[\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7a3]|[^\\W\\d_]+|[.:;,!?]")
 """A word, a stop, or a letter of a script that puts no blanks between words."""
+_SENTENCE = re.compile(r"\S(?:[^.!?]|[.!?](?! ))*[.!?]?")
 
 
 class Verdict(NamedTuple):
@@ -59,12 +60,15 @@ def classify(reading: Reading) -> Verdict:
     weight = min(most, max(least, SCALE * said(model, together)))
     if weight < WORTH_NAMING:
         return Verdict(weight, ())
-    start = max(known, key=lambda start: math.fsum(model[run] for run in known[start]))
-    heaviest = sorted(known[start], key=lambda run: (-model[run], run))[:NAMED_RUNS]
-    named = ", ".join(f"'{' '.join(word or '...' for word in run)}'" for run in heaviest)
-    at = start + texts[start].find(heaviest[0][0])
-    reason = f"Its wording is like that of attacks: {named}."
-    return Verdict(weight, (reading.evidence("classifier", weight, at, at + len(heaviest[0][0]), reason),))
+    passage = max(known, key=lambda start: math.fsum(model[run] for run in known[start]))
+    start, end = _most_like_attacks(model, texts[passage])
+    return Verdict(weight, (reading.evidence("classifier", weight, passage + start, passage + end, REASON),))
+
+
+def _most_like_attacks(model: Mapping[Run, float], text: str) -> tuple[int, int]:
+    """Start and end of the sentence of a passage that weighs most."""
+    sentences = [match.span() for match in _SENTENCE.finditer(text)]
+    return max(sentences, key=lambda span: math.fsum(model.get(run, 0) for run in set(runs(text[slice(*span)]))))
 
 
 def runs(text: str) -> Iterator[Run]:

@@ -11,6 +11,7 @@ from smart_mcp_proxy.policy.scanner.hidden import hidden_text
 from smart_mcp_proxy.policy.scanner.passages import MOST_CHARS, MOST_DEPTH, passages
 from smart_mcp_proxy.policy.scanner.payloads import encoded_text
 from smart_mcp_proxy.policy.scanner.peers import Peers
+from smart_mcp_proxy.policy.scanner.side_steps import side_steps
 from smart_mcp_proxy.policy.scanner.values import values
 from smart_mcp_proxy.policy.scanner.wording import read, wording
 
@@ -39,7 +40,7 @@ def scan(server: str, definition: Mapping[str, Any], others: Peers = _NO_PEERS) 
     if not is_all:
         reason = f"Only its first {MOST_CHARS:,} characters, and {MOST_DEPTH} levels, were read."
         shown.append(Evidence("too_long", DECISIVE, "$", reason, ""))
-    return _findings(shown, [*wording(reading), *addresses(reading)], classify(reading))
+    return _findings(shown, [*wording(reading), *side_steps(reading), *addresses(reading)], classify(reading))
 
 
 def _findings(shown: list[Evidence], words: list[Evidence], whole: Verdict) -> tuple[Finding, ...]:

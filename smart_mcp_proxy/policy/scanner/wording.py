@@ -6,12 +6,12 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeVar
 
-from smart_mcp_proxy.policy.scanner.findings import DECISIVE, Evidence, Passage, excerpt
+from smart_mcp_proxy.policy.scanner.findings import DECISIVE, EXCERPT_CHARS, Evidence, Passage, excerpt
 from smart_mcp_proxy.policy.scanner.rules.lookalikes import LOOKALIKES
 from smart_mcp_proxy.policy.scanner.rules.prefilter import Searchable
-from smart_mcp_proxy.policy.scanner.rules.rule_files import Phrase, RuleFile, Words
+from smart_mcp_proxy.policy.scanner.rules.rule_files import STRONG, Phrase, RuleFile, Words
 
-__all__ = ["Reading", "read", "wording"]
+__all__ = ["STORES", "Reading", "read", "wording"]
 
 LEAK_WEIGHT, SECRET_LEAK_WEIGHT, MISMATCH_WEIGHT, ASKED_WEIGHT, PRIVATE_WEIGHT = 1.0, 1.0, 0.6, 0.6, 0.4
 TALKED_ABOUT = 0.4
@@ -42,11 +42,14 @@ _MIXED = re.compile(
 )
 
 _Said = TypeVar("_Said", Phrase, Words)
-_PHRASES = tuple(phrase for name in ("orders", "secrecy", "steering", "consent") for phrase in RuleFile(name).phrases())
+_PHRASES = tuple(
+    phrase for name in ("orders", "secrecy", "steering", "consent", "side_steps") for phrase in RuleFile(name).phrases()
+)
 _LANGUAGES = RuleFile("languages")
 _FOREIGN_PHRASES, _COMMON_WORDS = _LANGUAGES.phrases(), _LANGUAGES.terms("common_words")
 _DATA = RuleFile("private_data")
-_PRIVATE, _SECRET, (_WAYS_OUT,) = _DATA.words("private"), _DATA.words("secret"), _DATA.words("ways_out")
+STORES = _DATA.words("stores")
+_PRIVATE, _SECRET, (_WAYS_OUT,) = (*STORES, *_DATA.words("private")), _DATA.words("secret"), _DATA.words("ways_out")
 _ASKED_NAME, _HONEST_NAME, _OUT_OF_REACH = map(_DATA.expression, ("asked_name", "honest_name", "out_of_reach"))
 _AGENT = RuleFile("agent_data")
 _AGENT_DATA = _AGENT.words("agent_data")
@@ -71,6 +74,7 @@ class Reading:
         is_latin = self.text.isascii() or _FOREIGN.search(self.text) is None
         self.is_foreign = not is_latin or len(self.words & _COMMON_WORDS) >= FOREIGN_WORDS
         self.passages = passages
+        self._lines: dict[int, list[int]] = {}
         self._starts = [0]
         for part in parts[:-1]:
             self._starts.append(self._starts[-1] + len(part) + 3)
@@ -99,9 +103,33 @@ class Reading:
         """The JSON path of the passage that holds the character at `at`."""
         return self.passages[bisect_right(self._starts, at) - 1].place if self.passages else "$"
 
+    def line_start(self, at: int) -> int:
+        """Start of the line that holds the character at `at`, as far as the server broke lines between sentences."""
+        number = bisect_right(self._starts, at) - 1
+        if number not in self._lines:
+            self._lines[number] = [*self._line_starts(number)]
+        lines = self._lines[number]
+        return lines[bisect_right(lines, at) - 1]
+
+    def _line_starts(self, number: int) -> Iterator[int]:
+        """Starts of a passage's lines, but of those that go on with a small letter."""
+        at = self._starts[number]
+        yield at
+        goes_on = True
+        for line in self.passages[number].text.split("\n"):
+            words = line.split()
+            if not words or not (goes_on and words[0][0].islower()):
+                yield at
+            goes_on = bool(words)
+            for _ in words:
+                at = self.text.find(" ", at + 1) + 1 or len(self.text)
+
     def evidence(self, check: str, weight: float, start: int, end: int, reason: str) -> Evidence:
-        """Evidence of the characters from `start` to `end`."""
-        return Evidence(check, weight, self.place(start), reason, excerpt(self.text, start, end))
+        """Evidence of the characters from `start` to `end`, shown with what is around them in their passage."""
+        first = max(self._starts[bisect_right(self._starts, start) - 1], start - EXCERPT_CHARS)
+        last = self.text.find(" \n ", end, end + EXCERPT_CHARS)
+        shown = self.text[first : last if last >= 0 else end + EXCERPT_CHARS]
+        return Evidence(check, weight, self.place(start), reason, excerpt(shown, start - first, end - first))
 
 
 def read(passages: Sequence[Passage]) -> Reading:
@@ -115,7 +143,9 @@ def wording(reading: Reading) -> Iterator[Evidence]:
     phrases: tuple[Phrase, ...] = (*_PHRASES, *_FOREIGN_PHRASES) if reading.is_foreign else _PHRASES
     for phrase in reading.may_say(phrases):
         for match in reading.find(phrase):
-            weight = phrase.weight * (TALKED_ABOUT if _is_talked_about(text, match.start()) else 1)
+            weight = phrase.weight
+            if _is_talked_about(text, match.start()):
+                weight = min(STRONG, weight) * TALKED_ABOUT
             yield reading.evidence(phrase.check, weight, match.start(), match.end(), phrase.reason)
     yield from _data(reading)
     yield from _handed_over(reading)

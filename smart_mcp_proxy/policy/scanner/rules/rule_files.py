@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 
 from smart_mcp_proxy.policy.scanner.rules.prefilter import Way, ways
 
-__all__ = ["MIDDLE", "STRONG", "Phrase", "RuleFile", "Words"]
+__all__ = ["CERTAIN", "MIDDLE", "STRONG", "Phrase", "RuleFile", "Words"]
 
-STRONG, MIDDLE, CONDITION, WEAK = 1.0, 0.6, 0.4, 0.35
-"""Alone enough in a text that is otherwise as likely honest as not; enough with another; enough with what is enough
-with anything else; enough with two others. Set by hand, see tests/policy/scanner_set."""
-_WEIGHTS = {"strong": STRONG, "middle": MIDDLE, "condition": CONDITION, "weak": WEAK}
+CERTAIN, STRONG, MIDDLE, CONDITION, WEAK = 1.75, 1.0, 0.6, 0.4, 0.35
+"""Enough in any text; enough in a text that is otherwise as likely honest as not; enough with another; enough with
+what is enough with anything else; enough with two others. Set by hand, see tests/policy/scanner_set."""
+_WEIGHTS = {"certain": CERTAIN, "strong": STRONG, "middle": MIDDLE, "condition": CONDITION, "weak": WEAK}
 _REFERENCE = re.compile(r"\(\?&(\w+)\)")
 
 

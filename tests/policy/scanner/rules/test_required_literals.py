@@ -20,9 +20,13 @@ TEXTS = [
     for name in ("malicious", "benign")
     for line in (SET / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()
 ]
-PHRASES = ("orders", "secrecy", "steering", "consent", "languages")
+PHRASES = ("orders", "secrecy", "steering", "consent", "side_steps", "languages")
 WORDS = (
+    ("private_data", "stores"),
     ("private_data", "private"),
+    ("side_steps", "command"),
+    ("side_steps", "store"),
+    ("side_steps", "action"),
     ("private_data", "secret"),
     ("private_data", "ways_out"),
     ("agent_data", "agent_data"),
