@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import run_wire
 from hypothesis import settings
+from postgres_server import PostgresServer, running_server
 from run_length import RunLength
 from run_order import turn_of
 
@@ -64,6 +65,13 @@ def pytest_runtest_teardown() -> Iterator[None]:
     notes.look()
     found, run_wire.strays[:] = run_wire.strays[:], []
     assert not found, found[:9]
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """A PostgreSQL server for the tests of this process; they are skipped where there is none."""
+    with running_server() as server:
+        yield server
 
 
 @pytest.fixture

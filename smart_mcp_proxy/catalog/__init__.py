@@ -1,10 +1,11 @@
-"""WHICH tools exist: the SQLite file in the data directory, and its picture in memory."""
+"""WHICH tools exist: the store, a file or a database, and its picture in memory."""
 
 from smart_mcp_proxy.catalog.catalog import Catalog
 from smart_mcp_proxy.catalog.hashing import approval_digest, canonical_json, change_hash
+from smart_mcp_proxy.catalog.opening import open_catalog
 from smart_mcp_proxy.catalog.recovery.storage_space import NO_ROOM_HINT, is_full, why_unwritable
 from smart_mcp_proxy.catalog.snapshot import Diff, Snapshot
-from smart_mcp_proxy.catalog.store.database import DATABASE_NAME
+from smart_mcp_proxy.catalog.store.sqlite import DATABASE_NAME
 from smart_mcp_proxy.catalog.tables.activity import FAILED, ActivityFilter, StoredActivity
 from smart_mcp_proxy.catalog.tables.agent_tokens import (
     AgentToken,
@@ -45,6 +46,7 @@ __all__ = [
     "is_full",
     "linking_servers",
     "note_token_use",
+    "open_catalog",
     "revoke_agent_token",
     "store_agent_token",
     "store_links",

@@ -11,16 +11,16 @@ from typing import Any, Self, TypeVar
 
 from sqlalchemy import Connection
 
-from smart_mcp_proxy.catalog.recovery.damage import is_blank
 from smart_mcp_proxy.catalog.recovery.rollback_guard import read_checkpoint
 from smart_mcp_proxy.catalog.snapshot import Diff, Snapshot
-from smart_mcp_proxy.catalog.store.database import Database, StorageError
 from smart_mcp_proxy.catalog.store.memory_fallback import FIRST_REMEMBERED_ID, ServerList, remember, restore
 from smart_mcp_proxy.catalog.store.repository import Archive
+from smart_mcp_proxy.catalog.store.store import StorageError, Store
+from smart_mcp_proxy.catalog.store.stores import open_store
+from smart_mcp_proxy.catalog.store.versions import is_latest
 from smart_mcp_proxy.catalog.tables import approvals, instances, tools
 from smart_mcp_proxy.catalog.tables.approvals import Standing, read_standing
 from smart_mcp_proxy.catalog.tables.instances import Instance
-from smart_mcp_proxy.catalog.tables.schema import is_latest, migrate
 from smart_mcp_proxy.errors import CatalogError, ConfigError
 from smart_mcp_proxy.models import Review, ToolKey
 from smart_mcp_proxy.names import server_of
@@ -47,7 +47,7 @@ class Catalog(Archive):
     Activity is refused meanwhile, because what is not on disk must not be taken for stored.
     """
 
-    def __init__(self, database: Database, *, name_limit: int, clock: Clock) -> None:
+    def __init__(self, database: Store, *, name_limit: int, clock: Clock) -> None:
         super().__init__(database, clock=clock)
         self._name_limit = name_limit
         self._snapshot = Snapshot()
@@ -65,22 +65,30 @@ class Catalog(Archive):
     @classmethod
     @asynccontextmanager
     async def open(
-        cls, data_dir: Path, *, name_limit: int, reset: bool = False, is_needed: bool = True, clock: Clock = time.time
+        cls,
+        data_dir: Path,
+        *,
+        name_limit: int,
+        url: str | None = None,
+        reset: bool = False,
+        is_needed: bool = True,
+        clock: Clock = time.time,
     ) -> AsyncIterator[Self]:
         """The catalog of a data directory, with what was known when it was last used.
 
         Args:
             data_dir: Created, for the owner only, if it does not exist.
             name_limit: Longest listed name, in characters, at least 10.
+            url: Address of a database that many data directories share; None for a file in this one.
             reset: Whether to start without tools; listed names and used ids stay.
             is_needed: Whether a directory that cannot be used is an error; otherwise tools are kept in memory.
             clock: Seconds since the epoch. Times are compared with those of other processes, so it is not monotonic.
 
         Raises:
-            ConfigError: The directory cannot be used, or a newer program has written the file.
+            ConfigError: The directory or the database cannot be used, or a newer program has written it.
             CatalogError: The file stays locked.
         """
-        async with Database.open(data_dir, is_needed=is_needed) as database:
+        async with open_store(url, data_dir, is_needed=is_needed) as database:
             catalog = cls(database, name_limit=name_limit, clock=clock)
             await database.run(partial(catalog._load, is_reset=reset))
             try:
@@ -89,7 +97,7 @@ class Catalog(Archive):
                 await database.run(catalog._leave)
 
     def __repr__(self) -> str:
-        return f"<Catalog {self._database.path} {self._snapshot!r}>"
+        return f"<Catalog {self._database.label} {self._snapshot!r}>"
 
     @property
     def snapshot(self) -> Snapshot:
@@ -154,10 +162,6 @@ class Catalog(Archive):
         """
         return await self._database.run(self._refresh) or None
 
-    async def read(self, work: Callable[[Connection], T]) -> T:
-        """Run `work` on the file, all its queries in one state."""
-        return await self._database.run(partial(self._database.read, work))
-
     async def register_instance(self, pid: int, servers: Collection[str]) -> Instance:
         """Tells other processes that this one lives and uses `servers`; again, when these change."""
         return await self._database.run(partial(self._register, pid, tuple(sorted(servers))))
@@ -170,20 +174,15 @@ class Catalog(Archive):
         """
         await self._database.run(self._beat)
 
-    async def instances(self) -> tuple[Instance, ...]:
-        """The living processes on this data directory, oldest first, this one included once it is registered."""
-        living = partial(instances.live_instances, now_s=self._clock())
-        return await self._database.run(partial(self._database.read, living))
-
     # From here on: in the database's thread.
 
     def _load(self, *, is_reset: bool) -> None:
         is_new = self._database.read_checkpoint() is None
-        if was_blank := is_blank(self._database.path):
+        if was_blank := self._database.is_blank():
             if is_new:
                 self._standing = Standing()
             else:
-                _log.warning("the catalog '%s' is gone; a new one is filled from the servers.", self._database.path)
+                _log.warning("the catalog '%s' is gone; a new one is filled from the servers.", self._database.label)
         try:
             self._database.connect()
             self._migrate(is_lost=not is_new)
@@ -199,13 +198,13 @@ class Catalog(Archive):
 
     def _migrate(self, *, is_lost: bool) -> None:
         if not self._database.read(is_latest):
-            self._database.write(partial(migrate, path=self._database.path, is_lost=is_lost))
+            self._database.write(partial(self._database.migrate, is_lost=is_lost))
 
     def _recall(self, *, is_lost: bool) -> None:
         """Load a file that cannot be written; one that falls short is not trusted."""
 
         def look(connection: Connection) -> tuple[Snapshot, dict[str, float], Standing]:
-            migrate(connection, self._database.path, is_lost=is_lost)
+            self._database.migrate(connection, is_lost=is_lost)
             return self._look(connection)
 
         try:
@@ -227,8 +226,8 @@ class Catalog(Archive):
             _log.warning("the catalog was not told that this process ends: %s", exc)
 
     def _sync(self, server: str, definitions: Sequence[Mapping[str, Any]], review: Review | None) -> Diff:
-        heard = ServerList(tools.prepare(server, definitions, self._snapshot), review)
-        self._listed[server] = {tool.key.tool: tool.hash for tool in heard.wanted.values()}
+        heard = ServerList(tools.prepare(server, definitions, self._snapshot, self._database.unstorable), review)
+        self._listed[server] = {name: tool.hash for name, tool in heard.wanted.items()}
         now_s = self._clock()
         try:
             self._store(server, heard, now_s)
@@ -394,7 +393,7 @@ class Catalog(Archive):
             tools.note_syncs(connection, self._unsaved_syncs)
 
         try:
-            self._write(beat)
+            self._write(beat, is_ordered=False)
         except StorageError:
             return  # said already; other processes take this one for dead until the file is back
         self._unsaved_syncs.clear()

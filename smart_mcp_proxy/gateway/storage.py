@@ -2,24 +2,20 @@
 
 from contextlib import AbstractAsyncContextManager
 
-from smart_mcp_proxy.catalog import Catalog
+from smart_mcp_proxy.catalog import Catalog, open_catalog
 from smart_mcp_proxy.settings import Settings
 
 __all__ = ["opened_catalog"]
 
 
 def opened_catalog(settings: Settings) -> AbstractAsyncContextManager[Catalog]:
-    """Open the catalog of the data directory.
+    """Open the catalog of the data directory, or of the database.
 
     It is in memory if the default one cannot be used, in a read-only home, say.
 
     Raises:
-        ConfigError: The directory that the user has chosen cannot be used, or a newer program has written the file.
+        ConfigError: The directory that the user has chosen, or the database, cannot be used, or a newer program has
+            written it.
         CatalogError: The file stays locked.
     """
-    return Catalog.open(
-        settings.data_dir,
-        name_limit=settings.tool_name_limit,
-        reset=settings.reset_data,
-        is_needed="data_dir" in settings.model_fields_set,
-    )
+    return open_catalog(settings, reset=settings.reset_data, is_needed="data_dir" in settings.model_fields_set)

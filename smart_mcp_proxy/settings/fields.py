@@ -4,7 +4,6 @@ import re
 import shlex
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
-from urllib.parse import urlsplit
 
 from pydantic import (
     AfterValidator,
@@ -18,6 +17,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from smart_mcp_proxy.names import RESERVED_NAMES
 from smart_mcp_proxy.plugins import EMBEDDERS_GROUP, ENGINES_GROUP
+from smart_mcp_proxy.settings.addresses import BEARER, are_origins, are_users, bearer_only, is_database, is_url
 from smart_mcp_proxy.settings.choices import OneOf, choices_of
 
 __all__ = ["BEARER", "EXCLUSIVE", "PREFIX", "SECRET_FILES", "Settings"]
@@ -26,6 +26,7 @@ PREFIX = "MCPPROXY_"
 EXCLUSIVE = (
     ("auth_token", "auth_token_file"),
     ("config_path", "config_json"),
+    ("database_url", "database_url_file"),
     ("jwt_public_key", "jwt_public_key_file"),
     ("jwt_jwks_url", "jwt_public_key"),
     ("jwt_jwks_url", "jwt_public_key_file"),
@@ -36,7 +37,11 @@ EXCLUSIVE = (
 )
 """Settings that answer the same question: of two in the environment neither is obviously meant; a flag wins."""
 
-SECRET_FILES = {"auth_token": "auth_token_file", "oidc_client_secret": "oidc_client_secret_file"}
+SECRET_FILES = {
+    "auth_token": "auth_token_file",
+    "database_url": "database_url_file",
+    "oidc_client_secret": "oidc_client_secret_file",
+}
 """Secrets, and the settings that name a file which holds them instead."""
 
 _TRUNCATE_MIN_CHARS = 200
@@ -47,14 +52,8 @@ _MESSAGE_MAX_BYTES = 1024 * 1024 * 1024
 """One message is held in memory several times while it is decoded, so a gibibyte is the end of the sensible."""
 
 _INTEGER = re.compile(r"[+-]?[0-9]+")
-_ORIGIN = re.compile(r"https?://[a-z0-9.\-\[\]:]+")
-"""As browsers write it: scheme, host, a port that is not the usual one; no path."""
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 """What every client can list. Source: product.md, decision 3; the length is that of models' programming interfaces."""
-_USER = re.compile(r"[^\s=,]{1,300}(?:=(?:read|write|destructive))?")
-"""Somebody who signs in, and what is allowed to them."""
-BEARER = re.compile(r"[!-~]+")
-"""What fits an Authorization header after `Bearer `: visible ASCII without spaces."""
 
 
 def _from_text(value: object, info: ValidationInfo) -> object:
@@ -83,32 +82,6 @@ def _zero_is_off(value: int | None) -> int | None:
     return value or None
 
 
-def _bearer_only(token: SecretStr) -> SecretStr:
-    if not BEARER.fullmatch(token.get_secret_value()):
-        raise ValueError("not a bearer token")
-    return token
-
-
-def _is_url(text: str) -> str:
-    parts = urlsplit(text)
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.query or parts.fragment:
-        raise ValueError("not an address")
-    return text
-
-
-def _are_origins(texts: tuple[str, ...]) -> tuple[str, ...]:
-    """Whole origins only: a pattern would let in pages that nobody has thought of."""
-    if not all(_ORIGIN.fullmatch(text) for text in texts):
-        raise ValueError("not an origin")
-    return texts
-
-
-def _are_users(texts: tuple[str, ...]) -> tuple[str, ...]:
-    if not all(_USER.fullmatch(text) for text in texts):
-        raise ValueError("not users")
-    return texts
-
-
 def _own_tool_name(name: str) -> str:
     # Listed names of servers' tools hold a double underscore.
     if not _TOOL_NAME.fullmatch(name) or "__" in name or name in RESERVED_NAMES - {"proxy"}:
@@ -126,13 +99,14 @@ def _split_argv(value: object) -> object:
 
 _Directory = Annotated[Path, AfterValidator(_expand_home)]
 _File = Annotated[Path | None, AfterValidator(_expand_home)]
-_Token = Annotated[SecretStr, AfterValidator(_bearer_only)]
+_Token = Annotated[SecretStr, AfterValidator(bearer_only)]
 _ToolName = Annotated[str, AfterValidator(_own_tool_name)]
-_Url = Annotated[str, AfterValidator(_is_url)]
+_DatabaseUrl = Annotated[_Token, AfterValidator(is_database)]
+_Url = Annotated[str, AfterValidator(is_url)]
 _Truncation = Annotated[int | None, AfterValidator(_zero_is_off)]
 _Names = Annotated[tuple[str, ...], BeforeValidator(_split_list)]
-_Origins = Annotated[_Names, AfterValidator(_are_origins)]
-_Users = Annotated[_Names, AfterValidator(_are_users)]
+_Origins = Annotated[_Names, AfterValidator(are_origins)]
+_Users = Annotated[_Names, AfterValidator(are_users)]
 _Argv = Annotated[tuple[str, ...], BeforeValidator(_split_argv)]
 
 
@@ -302,6 +276,14 @@ class Settings(BaseSettings):
         default=Path("~/.mcpproxy"),
         description="Directory of the catalog and its index; one that is set has to be usable.",
     )
+    database_url: _DatabaseUrl | None = Field(
+        default=None,
+        description="PostgreSQL database (15 or newer) that holds the catalog for many gateways, instead of a file.",
+        json_schema_extra=_accepts(
+            "an address such as postgresql://user:password@host:5432/database, without spaces", is_secret=True
+        ),
+    )
+    database_url_file: _File = Field(default=None, description="File that holds that address, read at the start.")
     reset_data: bool = Field(default=False, description="Whether to empty the catalog at the start.")
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(
         default="INFO", description="Least level that is logged."

@@ -2,13 +2,12 @@
 
 import json
 import logging
-import sqlite3
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from pathlib import Path
 from typing import Any
 
 import pytest
+from postgres_server import PASSWORD
 
 from smart_mcp_proxy.catalog import DATABASE_NAME, Catalog, change_hash
 from smart_mcp_proxy.models import ToolKey
@@ -17,15 +16,6 @@ pytestmark = pytest.mark.anyio
 
 MakeTool = Callable[..., dict[str, Any]]
 OpenCatalog = Callable[..., AbstractAsyncContextManager[Catalog]]
-
-
-def rows(data_dir: Path, sql: str) -> list[Any]:
-    """What another program sees in the file."""
-    connection = sqlite3.connect(data_dir / DATABASE_NAME)
-    try:
-        return connection.execute(sql).fetchall()
-    finally:
-        connection.close()
 
 
 async def test_a_first_list_adds_every_tool(open_catalog: OpenCatalog, tool: MakeTool) -> None:
@@ -52,17 +42,17 @@ async def test_a_first_list_adds_every_tool(open_catalog: OpenCatalog, tool: Mak
 
 
 async def test_an_unchanged_list_writes_nothing(
-    open_catalog: OpenCatalog, tool: MakeTool, clock: Any, data_dir: Path
+    open_catalog: OpenCatalog, tool: MakeTool, clock: Any, store: Any
 ) -> None:
-    """Neither the file nor the generation nor the snapshot moves, even with keys in another order."""
+    """Neither the store nor the generation nor the snapshot moves, even with keys in another order."""
     async with open_catalog() as catalog:
         await catalog.sync("s", [tool("a"), tool("b")])
-        before, wal = catalog.snapshot, (data_dir / f"{DATABASE_NAME}-wal").read_bytes()
+        before, wal = catalog.snapshot, store.written()
         clock.now_s += 300
         diff = await catalog.sync("s", [dict(reversed(tool("b").items())), tool("a")])
         assert not diff
         assert catalog.snapshot is before
-        assert (data_dir / f"{DATABASE_NAME}-wal").read_bytes() == wal
+        assert store.written() == wal
 
 
 async def test_only_what_differs_is_reported(open_catalog: OpenCatalog, tool: MakeTool) -> None:
@@ -129,12 +119,12 @@ async def test_reset_empties_the_tools_and_keeps_the_names(open_catalog: OpenCat
         assert {record.listed_name} == set(before.by_listed)
 
 
-async def test_listed_names_do_not_depend_on_the_order_of_servers(tmp_path: Path, tool: MakeTool) -> None:
+async def test_listed_names_do_not_depend_on_the_order_of_servers(store_place: Any, tool: MakeTool) -> None:
     """Servers that connect in another order get the same names, names that blur into each other included."""
     lists = {"a": [tool("b__c"), tool("x" * 80), tool("é")], "a__b": [tool("c"), tool("ö")], "ü": [tool("c")]}
     names = []
-    for number, order in enumerate([sorted(lists), sorted(lists, reverse=True)]):
-        async with Catalog.open(tmp_path / str(number), name_limit=60) as catalog:
+    for order in (sorted(lists), sorted(lists, reverse=True)):
+        async with store_place().opened() as catalog:
             for server in order:
                 await catalog.sync(server, lists[server])
             names.append({record.key: record.listed_name for record in catalog.snapshot.by_id.values()})
@@ -142,17 +132,14 @@ async def test_listed_names_do_not_depend_on_the_order_of_servers(tmp_path: Path
     assert len(set(names[0].values())) == 6
 
 
-async def test_a_listed_name_outlives_its_tool(open_catalog: OpenCatalog, tool: MakeTool, data_dir: Path) -> None:
+async def test_a_listed_name_outlives_its_tool(open_catalog: OpenCatalog, tool: MakeTool, store: Any) -> None:
     """A tool that returns is listed as before; a name once given goes to nobody else."""
     async with open_catalog() as catalog:
         await catalog.sync("s", [tool("a")])
         await catalog.sync("s", [])
         await catalog.forget_servers([])
     # The name a later rule would give does not matter: what was given stands.
-    connection = sqlite3.connect(data_dir / DATABASE_NAME)
-    with connection:
-        connection.execute("UPDATE listed_names SET listed_name = 's__b'")
-    connection.close()
+    store.execute("UPDATE listed_names SET listed_name = 's__b'")
     async with open_catalog() as catalog:
         await catalog.sync("s", [tool("b"), tool("a")])
         names = {record.key.tool: record.listed_name for record in catalog.snapshot.by_id.values()}
@@ -199,7 +186,7 @@ async def test_a_definition_that_cannot_be_written_costs_only_itself(
 
 
 async def test_servers_that_are_no_longer_configured_are_forgotten(
-    open_catalog: OpenCatalog, tool: MakeTool, data_dir: Path
+    open_catalog: OpenCatalog, tool: MakeTool, store: Any
 ) -> None:
     """Their tools leave; those to keep stay; a second call finds nothing to do."""
     async with open_catalog() as catalog:
@@ -211,11 +198,11 @@ async def test_servers_that_are_no_longer_configured_are_forgotten(
         assert set(catalog.snapshot.by_server) == {"kept"}
         assert catalog.last_sync_s("gone") is None
         assert not await catalog.forget_servers(["kept"])
-    assert rows(data_dir, "SELECT name, tool_count FROM servers") == [("kept", 1)]
+    assert store.rows("SELECT name, tool_count FROM servers") == [("kept", 1)]
 
 
 async def test_the_time_of_an_unchanged_sync_outlives_a_restart(
-    open_catalog: OpenCatalog, tool: MakeTool, clock: Any, data_dir: Path
+    open_catalog: OpenCatalog, tool: MakeTool, clock: Any, store: Any
 ) -> None:
     """How old the index is counts from the last time a server was heard, not from its last change."""
     async with open_catalog() as catalog:
@@ -228,10 +215,10 @@ async def test_the_time_of_an_unchanged_sync_outlives_a_restart(
     async with open_catalog() as catalog:
         assert catalog.last_sync_s("s") == clock.now_s
         assert catalog.last_sync_s("empty") == clock.now_s
-    assert rows(data_dir, "SELECT name, tool_count FROM servers ORDER BY name") == [("empty", 0), ("s", 2)]
+    assert store.rows("SELECT name, tool_count FROM servers ORDER BY name") == [("empty", 0), ("s", 2)]
 
 
-async def test_the_file_keeps_the_published_columns(open_catalog: OpenCatalog, tool: MakeTool, data_dir: Path) -> None:
+async def test_the_file_keeps_the_published_columns(open_catalog: OpenCatalog, tool: MakeTool, store: Any) -> None:
     """Other programs read name, description, hash, server and vector id, which equals the row's id."""
     async with open_catalog() as catalog:
         await catalog.sync("s", [tool("a"), tool("b")])
@@ -239,13 +226,15 @@ async def test_the_file_keeps_the_published_columns(open_catalog: OpenCatalog, t
         expected = [
             (r.id, r.key.tool, f"Does {r.key.tool}.", r.change_hash, "s", r.id) for r in catalog.snapshot.by_server["s"]
         ]
-    stored = rows(data_dir, "SELECT id, name, description, hash, server_name, faiss_vector_id FROM tools ORDER BY id")
+    stored = store.rows("SELECT id, name, description, hash, server_name, faiss_vector_id FROM tools ORDER BY id")
     assert stored == expected
-    assert rows(data_dir, "SELECT name FROM sqlite_master WHERE type = 'index' AND name = 'idx_tools_hash'")
+    schema = "sqlite_master" if store.url is None else "pg_indexes AS found (schema, owner, name)"
+    assert store.rows(f"SELECT name FROM {schema} WHERE name = 'idx_tools_hash'")
 
 
-async def test_the_repr_is_a_status_line(open_catalog: OpenCatalog, tool: MakeTool, data_dir: Path) -> None:
+async def test_the_repr_is_a_status_line(open_catalog: OpenCatalog, tool: MakeTool, store: Any) -> None:
     """File, generation and counts at a glance."""
     async with open_catalog() as catalog:
         await catalog.sync("s", [tool("a")])
-        assert repr(catalog) == f"<Catalog {data_dir / DATABASE_NAME} <Snapshot generation=2 tools=1 servers=1>>"
+        place = store.data_dir / DATABASE_NAME if store.url is None else store.url.replace(f":{PASSWORD}", "")
+        assert repr(catalog) == f"<Catalog {place} <Snapshot generation=2 tools=1 servers=1>>"

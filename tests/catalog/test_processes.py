@@ -31,7 +31,7 @@ from smart_mcp_proxy.catalog import Catalog
 async def main():
     sys.stdout.write("ready\\n"); sys.stdout.flush()
     sys.stdin.readline()
-    async with Catalog.open(Path(sys.argv[1]), name_limit=60) as catalog:
+    async with Catalog.open(Path(sys.argv[1]), name_limit=60, url=sys.argv[2] or None) as catalog:
         await catalog.register_instance(1, ["s0"])
         for round_ in range(5):
             for server in (f"s{number}" for number in range(4)):
@@ -47,13 +47,20 @@ asyncio.run(main())
 
 @pytest.mark.parametrize("count", [2, 6])
 @pytest.mark.long
-async def test_processes_that_index_at_once_end_with_the_same_catalog(data_dir: Path, count: int) -> None:
+async def test_processes_that_index_at_once_end_with_the_same_catalog(store: Any, count: int) -> None:
     """Creation, migration and every sync race; no error surfaces, and nothing is lost or doubled."""
     pipe = asyncio.subprocess.PIPE
     with anyio.fail_after(60):
         gateways = [
             await asyncio.create_subprocess_exec(
-                sys.executable, "-c", INDEXER, str(data_dir), stdin=pipe, stdout=pipe, stderr=pipe
+                sys.executable,
+                "-c",
+                INDEXER,
+                str(store.data_dir),
+                store.url or "",
+                stdin=pipe,
+                stdout=pipe,
+                stderr=pipe,
             )
             for _ in range(count)
         ]
@@ -65,7 +72,7 @@ async def test_processes_that_index_at_once_end_with_the_same_catalog(data_dir: 
         (0, b"")
     ] * count
 
-    async with Catalog.open(data_dir, name_limit=60) as catalog:
+    async with store.opened() as catalog:
         records = catalog.snapshot.by_id.values()
         assert {record.key for record in records} == {
             ToolKey(f"s{server}", f"t{number}") for server in range(4) for number in range(4, 24)
@@ -194,11 +201,11 @@ async def test_a_heartbeat_needs_a_registration(open_catalog: OpenCatalog) -> No
             await catalog.heartbeat()
 
 
-async def test_a_write_waits_for_another_process(open_catalog: OpenCatalog, tool: MakeTool, data_dir: Path) -> None:
+async def test_a_write_waits_for_another_process(open_catalog: OpenCatalog, tool: MakeTool, store: Any) -> None:
     """While another transaction is open the sync is pending and reads go on; then it succeeds."""
     async with open_catalog() as catalog:
-        other = sqlite3.connect(data_dir / DATABASE_NAME, isolation_level=None)
-        other.execute("BEGIN IMMEDIATE")
+        other = store.connect()
+        other.execute(store.hold)
         sync = asyncio.ensure_future(catalog.sync("s", [tool("a")]))
         await asyncio.wait([sync], timeout=0.1)
         assert not sync.done()
@@ -213,8 +220,8 @@ async def test_a_lock_that_never_ends_is_a_catalog_error(
     open_catalog: OpenCatalog, tool: MakeTool, data_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Waiting is bounded, and the message says what holds it up."""
-    monkeypatch.setattr("smart_mcp_proxy.catalog.store.database._BUSY_TIMEOUT_S", 0.01)
-    monkeypatch.setattr("smart_mcp_proxy.catalog.store.database._PAUSE_S", 0.0)
+    monkeypatch.setattr("smart_mcp_proxy.catalog.store.sqlite._BUSY_TIMEOUT_S", 0.01)
+    monkeypatch.setattr("smart_mcp_proxy.catalog.store.sqlite._PAUSE_S", 0.0)
     async with open_catalog() as catalog:
         other = sqlite3.connect(data_dir / DATABASE_NAME, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
@@ -251,12 +258,12 @@ async def test_work_that_fails_after_its_caller_has_gone_is_no_forgotten_error(
     assert not caplog.records, caplog.text
 
 
-async def test_a_cancelled_sync_is_still_done(open_catalog: OpenCatalog, tool: MakeTool, data_dir: Path) -> None:
+async def test_a_cancelled_sync_is_still_done(open_catalog: OpenCatalog, tool: MakeTool, store: Any) -> None:
     """Its diff is lost with its caller; an index that keeps its snapshot finds the way by itself."""
     async with open_catalog() as catalog:
         indexed = catalog.snapshot
-        other = sqlite3.connect(data_dir / DATABASE_NAME, isolation_level=None)
-        other.execute("BEGIN IMMEDIATE")
+        other = store.connect()
+        other.execute(store.hold)
         sync = asyncio.ensure_future(catalog.sync("s", [tool("a")]))
         await asyncio.wait([sync], timeout=0.05)
         sync.cancel()

@@ -1,11 +1,9 @@
 """Prompts and resources in the catalog: kept like tools, beside them, and never taken for one."""
 
-import shutil
-from pathlib import Path
+from typing import Any
 
 import pytest
 
-from smart_mcp_proxy.catalog import Catalog
 from smart_mcp_proxy.models import ToolKey
 from smart_mcp_proxy.names import IDENTITIES, parse_canonical, parse_content, server_of, shelf
 
@@ -16,9 +14,9 @@ PROMPT = {"name": "x"}
 RESOURCE = {"uri": "test://x", "name": "same"}
 
 
-async def test_items_are_told_apart_by_the_member_of_their_kind(tmp_path: Path) -> None:
+async def test_items_are_told_apart_by_the_member_of_their_kind(store: Any) -> None:
     """Two resources of one name are two; a tool and a prompt of one name do not meet."""
-    async with Catalog.open(tmp_path, name_limit=60) as catalog:
+    async with store.opened() as catalog:
         await catalog.sync("fx", [TOOL])
         await catalog.sync(shelf("fx", "prompts"), [PROMPT])
         await catalog.sync(shelf("fx", "resources"), [RESOURCE, RESOURCE | {"uri": "test://y"}])
@@ -27,22 +25,22 @@ async def test_items_are_told_apart_by_the_member_of_their_kind(tmp_path: Path) 
     assert keys == {ToolKey(*key) for key in expected}
 
 
-async def test_a_later_change_is_withheld_over_a_restart(tmp_path: Path) -> None:
+async def test_a_later_change_is_withheld_over_a_restart(store: Any) -> None:
     """The first list is trusted, an empty one too: what comes after it waits."""
     place = shelf("fx", "prompts")
-    async with Catalog.open(tmp_path, name_limit=60) as catalog:
+    async with store.opened() as catalog:
         await catalog.sync(shelf("fx", "resources"), [])
         await catalog.sync(place, [PROMPT])
         await catalog.sync(place, [PROMPT | {"description": "other"}])
         await catalog.sync(shelf("fx", "resources"), [RESOURCE])
-    async with Catalog.open(tmp_path, name_limit=60) as catalog:
+    async with store.opened() as catalog:
         assert catalog.snapshot.by_key == {}
         assert set(catalog.snapshot.withheld) == {ToolKey(place, "x"), ToolKey("fx:resources", "test://x")}
 
 
-async def test_they_leave_with_their_server_and_stay_with_it(tmp_path: Path) -> None:
+async def test_they_leave_with_their_server_and_stay_with_it(store: Any) -> None:
     """A shelf is no server of its own."""
-    async with Catalog.open(tmp_path, name_limit=60) as catalog:
+    async with store.opened() as catalog:
         for server in ("fx", "gone"):
             await catalog.sync(server, [TOOL])
             await catalog.sync(shelf(server, "prompts"), [PROMPT])
@@ -61,15 +59,13 @@ def test_the_name_of_an_item_leads_back_to_it(kind: str) -> None:
     assert parse_canonical(str(key)) == ToolKey("fx", f"{kind}:test://a:b")
 
 
-async def test_an_empty_first_list_is_one_also_when_the_file_is_lost_after_it(tmp_path: Path) -> None:
+async def test_an_empty_first_list_is_one_also_when_the_store_is_lost_after_it(store: Any) -> None:
     """It moved nothing else, and still what comes later waits."""
-    data_dir = tmp_path / "data"
-    async with Catalog.open(data_dir, name_limit=60) as catalog:
+    async with store.opened() as catalog:
         assert not catalog.is_known(shelf("fx", "prompts"))
         await catalog.sync(shelf("fx", "prompts"), [])
         assert catalog.is_known(shelf("fx", "prompts"))
-        shutil.rmtree(data_dir)
-        data_dir.write_text("in the way")
+        store.lose()
         await catalog.refresh()
         await catalog.sync(shelf("fx", "prompts"), [PROMPT])
         assert catalog.snapshot.by_key == {}

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -20,7 +21,7 @@ from smart_mcp_proxy.catalog import (
     linking_servers,
     store_links,
 )
-from smart_mcp_proxy.catalog.tables.migrations import MIGRATIONS
+from smart_mcp_proxy.catalog.store.migrations import MIGRATIONS
 
 pytestmark = pytest.mark.anyio
 
@@ -40,9 +41,9 @@ async def found(catalog: Catalog, uri: str, principal: str = "ann", now_s: float
     return await catalog.read(partial(linking_servers, principal=principal, uri=uri, now_s=now_s))
 
 
-async def test_a_link_is_known_for_an_hour_in_every_process(tmp_path: Path) -> None:
+async def test_a_link_is_known_for_an_hour_in_every_process(store: Any) -> None:
     """Counted from when it was last given; a clock that is set back makes nothing last longer."""
-    async with opened(tmp_path) as catalog, opened(tmp_path) as other:
+    async with store.opened() as catalog, store.opened() as other:
         await linked(catalog, ["x:1", "x:2"])
         assert await found(other, "x:1") == ("s",)
         assert await found(other, "x:1", "bob") == ()
@@ -52,9 +53,9 @@ async def test_a_link_is_known_for_an_hour_in_every_process(tmp_path: Path) -> N
         assert await found(catalog, "x:2", now_s=NOW_S + LINK_LIFE_S) == ("s",)
 
 
-async def test_the_oldest_links_of_a_principal_leave_first(tmp_path: Path) -> None:
+async def test_the_oldest_links_of_a_principal_leave_first(store: Any) -> None:
     """A thousand stay, of each principal; one that was given anew is a new one."""
-    async with opened(tmp_path) as catalog:
+    async with store.opened() as catalog:
         await linked(catalog, ["x:other"], "bob")
         await linked(catalog, ["x:kept", "x:first"])
         for start in range(0, LINKS_PER_PRINCIPAL - 1, 250):
@@ -65,13 +66,12 @@ async def test_the_oldest_links_of_a_principal_leave_first(tmp_path: Path) -> No
         assert await found(catalog, "x:2003") == await found(catalog, "x:other", "bob") == ("s",)
 
 
-async def test_what_is_over_takes_no_room(tmp_path: Path) -> None:
+async def test_what_is_over_takes_no_room(store: Any) -> None:
     """It leaves with the next link, whosever that is."""
-    async with opened(tmp_path) as catalog:
+    async with store.opened() as catalog:
         await linked(catalog, ["x:1", "x:2"])
         await linked(catalog, ["x:3"], "bob", NOW_S + LINK_LIFE_S)
-    with closing(sqlite3.connect(tmp_path / DATABASE_NAME)) as file:
-        assert file.execute("SELECT uri FROM links").fetchall() == [("x:3",)]
+    assert store.rows("SELECT uri FROM links") == [("x:3",)]
 
 
 async def test_a_file_of_the_version_before_gets_room_for_links(tmp_path: Path) -> None:
@@ -79,7 +79,9 @@ async def test_a_file_of_the_version_before_gets_room_for_links(tmp_path: Path) 
     async with opened(tmp_path) as catalog:
         await catalog.sync("s", [{"name": "a", "inputSchema": {}}])
     with closing(sqlite3.connect(tmp_path / DATABASE_NAME)) as file:
-        file.executescript(f"DROP TABLE links; PRAGMA user_version = {LINKS_VERSION - 1};")
+        file.executescript(
+            f"DROP TABLE links; DROP TRIGGER tools_gone; DROP TABLE gone; PRAGMA user_version = {LINKS_VERSION - 1};"
+        )
     async with opened(tmp_path) as catalog:
         assert version(tmp_path) >= LINKS_VERSION
         assert {str(key) for key in catalog.snapshot.by_key} == {"s:a"}
@@ -105,7 +107,7 @@ steps = st.lists(
 def test_nobody_ever_finds_what_another_was_linked_to(given_links: list[tuple[str, str, list[str], float]]) -> None:
     """Whatever is linked when, everybody finds exactly what was given to them within the hour, the latest first."""
     with create_engine("sqlite://").begin() as connection:
-        for statement in MIGRATIONS[LINKS_VERSION - 1]:
+        for statement in MIGRATIONS[LINKS_VERSION - 1].sqlite:
             connection.exec_driver_sql(statement)
         model: dict[tuple[str, str], dict[str, float]] = {}
         now_s = NOW_S

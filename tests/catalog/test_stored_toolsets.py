@@ -1,7 +1,7 @@
 """Toolsets in the catalog's file: kept for whoever asks by handle, a bounded number for each principal."""
 
 from functools import partial
-from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,20 +25,20 @@ async def found(catalog: Catalog, handle: str) -> Toolset | None:
     return await catalog.read(partial(find_toolset, handle=handle))
 
 
-async def test_a_toolset_is_found_by_its_handle_in_every_process(tmp_path: Path) -> None:
+async def test_a_toolset_is_found_by_its_handle_in_every_process(store: Any) -> None:
     """Whole, and in the order of its tools; the letter counts."""
     async with (
-        Catalog.open(tmp_path, name_limit=60) as catalog,
-        Catalog.open(tmp_path, name_limit=60) as other,
+        store.opened() as catalog,
+        store.opened() as other,
     ):
         await stored(catalog, made("aB"))
         assert await found(other, "aB") == made("aB")
         assert await found(other, "ab") is None
 
 
-async def test_the_oldest_of_a_principal_leave_first(tmp_path: Path) -> None:
+async def test_the_oldest_of_a_principal_leave_first(store: Any) -> None:
     """Each has room for 256; nobody's pushes out another's."""
-    async with Catalog.open(tmp_path, name_limit=60) as catalog:
+    async with store.opened() as catalog:
         await stored(catalog, made("other", "someone"))
         for number in range(KEPT_PER_PRINCIPAL + 2):
             await stored(catalog, made(str(number)))
@@ -48,9 +48,9 @@ async def test_the_oldest_of_a_principal_leave_first(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("jump_s", [DAY_S, -DAY_S])
-async def test_a_wall_clock_that_jumps_a_day_drops_nothing(tmp_path: Path, jump_s: float) -> None:
+async def test_a_wall_clock_that_jumps_a_day_drops_nothing(store: Any, jump_s: float) -> None:
     """What is dropped for its age ended days ago."""
-    async with Catalog.open(tmp_path, name_limit=60) as catalog:
+    async with store.opened() as catalog:
         await stored(catalog, made("used"))
         await stored(catalog, made("new", expires_s=NOW_S + jump_s + 3600), NOW_S + jump_s)
         assert await found(catalog, "used")

@@ -1,14 +1,12 @@
 """Vectors in SQL: kept by text and embedder, over restarts, and dropped when nobody uses them any more."""
 
-import sqlite3
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager, closing
-from pathlib import Path
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import pytest
 
-from smart_mcp_proxy.catalog import DATABASE_NAME, Catalog
+from smart_mcp_proxy.catalog import Catalog
 from smart_mcp_proxy.catalog.tables import vectors
 from smart_mcp_proxy.errors import CatalogError
 
@@ -19,10 +17,9 @@ OpenCatalog = Callable[..., AbstractAsyncContextManager[Catalog]]
 DAY_S = 86_400.0
 
 
-def rows(data_dir: Path) -> list[tuple[Any, ...]]:
-    """What the file holds, without the vectors."""
-    with closing(sqlite3.connect(data_dir / DATABASE_NAME)) as file:
-        return sorted(file.execute("SELECT definition_hash, embedder, used_s FROM vectors"))
+def rows(store: Any) -> list[tuple[Any, ...]]:
+    """What the store holds, without the vectors."""
+    return sorted(store.rows("SELECT definition_hash, embedder, used_s FROM vectors"))
 
 
 async def test_vectors_are_kept_by_hash_and_embedder(open_catalog: OpenCatalog) -> None:
@@ -61,7 +58,7 @@ async def test_more_vectors_than_one_statement_takes(open_catalog: OpenCatalog) 
 
 
 async def test_vectors_that_nobody_used_for_a_month_are_dropped(
-    open_catalog: OpenCatalog, data_dir: Path, clock: Any
+    open_catalog: OpenCatalog, store: Any, clock: Any
 ) -> None:
     """Those of present tools stay for ever, those of other embedders and of tools that left stay 30 days."""
     async with open_catalog() as catalog:
@@ -70,28 +67,28 @@ async def test_vectors_that_nobody_used_for_a_month_are_dropped(
         for _ in range(30):
             clock.now_s += DAY_S
             await catalog.tidy_vectors("one", ["present"])
-        assert len(rows(data_dir)) == 3
+        assert len(rows(store)) == 3
         for _ in range(2):
             clock.now_s += DAY_S
             await catalog.tidy_vectors("one", ["present"])
-        assert [(hash_, embedder) for hash_, embedder, _ in rows(data_dir)] == [("present", "one")]
+        assert [(hash_, embedder) for hash_, embedder, _ in rows(store)] == [("present", "one")]
 
 
-async def test_a_use_is_noted_once_a_day(open_catalog: OpenCatalog, data_dir: Path, clock: Any) -> None:
+async def test_a_use_is_noted_once_a_day(open_catalog: OpenCatalog, store: Any, clock: Any) -> None:
     """What is in use is not written again at every start."""
     async with open_catalog() as catalog:
         await catalog.store_vectors("one", {"a": b"1"})
         stored_s = clock.now_s
         clock.now_s += DAY_S / 2
         await catalog.tidy_vectors("one", ["a"])
-        assert rows(data_dir) == [("a", "one", stored_s)]
+        assert rows(store) == [("a", "one", stored_s)]
         clock.now_s += DAY_S
         await catalog.tidy_vectors("one", ["a"])
-        assert rows(data_dir) == [("a", "one", clock.now_s)]
+        assert rows(store) == [("a", "one", clock.now_s)]
 
 
 async def test_a_bounded_number_is_dropped_at_a_time(
-    open_catalog: OpenCatalog, data_dir: Path, clock: Any, monkeypatch: pytest.MonkeyPatch
+    open_catalog: OpenCatalog, store: Any, clock: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A large clean-up does not hold up other processes."""
     monkeypatch.setattr(vectors, "DROPPED_ROWS", 3)
@@ -100,19 +97,19 @@ async def test_a_bounded_number_is_dropped_at_a_time(
         clock.now_s += 40 * DAY_S
         for left in (4, 1, 0, 0):
             await catalog.tidy_vectors("one", [])
-            assert len(rows(data_dir)) == left
+            assert len(rows(store)) == left
 
 
-async def test_vectors_that_cannot_be_stored_are_an_error(open_catalog: OpenCatalog, data_dir: Path) -> None:
+async def test_vectors_that_cannot_be_stored_are_an_error(open_catalog: OpenCatalog, store: Any) -> None:
     """They must not be taken for stored; the catalog goes on in memory."""
     async with open_catalog() as catalog:
-        for path in data_dir.iterdir():
-            path.unlink()
+        store.lose()
         with pytest.raises(CatalogError):
             await catalog.store_vectors("one", {"a": b"1"})
         assert catalog.problem is not None
         with pytest.raises(CatalogError):
             await catalog.stored_vectors("one", ["a"])
+        store.bring_back()
         await catalog.refresh()
         assert catalog.problem is None
         assert await catalog.stored_vectors("one", ["a"]) == {}

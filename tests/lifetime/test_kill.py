@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from worlds import ENVIRON, SmallServer, end, is_alive, until
 
-from smart_mcp_proxy.catalog.tables.schema import LATEST_VERSION
+from smart_mcp_proxy.catalog.store.versions import LATEST_VERSION
 from smart_mcp_proxy.gateway.activity.write_ahead_log import FOLDER, left_behind, read_journal
 
 pytestmark = [pytest.mark.anyio, pytest.mark.long]

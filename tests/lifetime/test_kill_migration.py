@@ -9,8 +9,8 @@ from old_catalogs import FIRST_PROGRAM, version, write
 from sqlite_steps import stepping_connect
 
 from smart_mcp_proxy.catalog import Catalog
-from smart_mcp_proxy.catalog.tables import schema
-from smart_mcp_proxy.catalog.tables.migrations import MIGRATIONS
+from smart_mcp_proxy.catalog.store import versions
+from smart_mcp_proxy.catalog.store.migrations import MIGRATIONS
 
 pytestmark = pytest.mark.anyio
 
@@ -30,11 +30,11 @@ async def test_a_migration_killed_at_any_step_leaves_the_old_file_or_the_new_one
     async with Catalog.open(data_dir, name_limit=60):
         pass
     monkeypatch.undo()
-    statements = sum(map(len, MIGRATIONS))
+    statements = sum(len(migration.sqlite) for migration in MIGRATIONS)
     assert len(left) > statements
-    versions = [version(each) for each in left]
-    assert set(versions) == {0, schema.LATEST_VERSION}
-    assert versions.count(0) > statements
-    for each in (left[versions.index(schema.LATEST_VERSION) - 1], left[-1]):
+    found = [version(each) for each in left]
+    assert set(found) == {0, versions.LATEST_VERSION}
+    assert found.count(0) > statements
+    for each in (left[found.index(versions.LATEST_VERSION) - 1], left[-1]):
         async with Catalog.open(each, name_limit=60):
-            assert version(each) == schema.LATEST_VERSION
+            assert version(each) == versions.LATEST_VERSION

@@ -55,6 +55,7 @@ def test_every_setting_can_be_given_by_its_variable(tmp_path: Path) -> None:
         "host": "0.0.0.0",
         "port": "0",
         "auth_token_file": str(token_file),
+        "database_url": "postgresql://user:password@host:5432/database",
         "allowed_hosts": "gateway.example, other.example:8000,",
         "cors_origins": "https://app.example, http://localhost:3000",
         "broker_requests": "10",
@@ -142,6 +143,7 @@ def test_every_setting_can_be_given_by_its_variable(tmp_path: Path) -> None:
     assert missing == {
         "auth_token",
         "config_json",
+        "database_url_file",
         "jwt_public_key",
         "jwt_public_key_file",
         "oidc_client_secret",
@@ -286,6 +288,28 @@ class TestSecrets:
         path = tmp_path / "token"
         path.write_bytes(content)
         assert complaint({"MCPPROXY_AUTH_TOKEN_FILE": str(path)}).startswith("MCPPROXY_AUTH_TOKEN_FILE is ")
+
+    @pytest.mark.parametrize(
+        "address",
+        ["mysql://me:s3cret@host/db", "postgresql://me:s3cret@host:port/db", "postgresql://me:s3cret@host", "s3cret"],
+    )
+    def test_an_address_that_is_no_database_is_refused_and_not_shown(self, tmp_path: Path, address: str) -> None:
+        """It may hold a password, in the environment as in a file."""
+        path = tmp_path / "address"
+        path.write_text(address + "\n")
+        for environ in ({"MCPPROXY_DATABASE_URL": address}, {"MCPPROXY_DATABASE_URL_FILE": str(path)}):
+            message = complaint(environ)
+            assert "postgresql://user:password@host:5432/database" in message
+            assert "s3cret" not in message
+
+    def test_the_address_of_a_database_may_stand_in_a_file(self, tmp_path: Path) -> None:
+        """As a container's secret does; its repr gives nothing away."""
+        path = tmp_path / "address"
+        path.write_text("postgresql://me:s3cret@one:5432,two:5433/db?target_session_attrs=read-write\n")
+        settings = load_settings({"MCPPROXY_DATABASE_URL_FILE": str(path)})
+        assert settings.database_url is not None
+        assert settings.database_url.get_secret_value() == path.read_text().strip()
+        assert "s3cret" not in repr(settings)
 
     def test_token_and_token_file_together_are_refused(self, tmp_path: Path) -> None:
         """Neither is obviously meant."""

@@ -49,6 +49,7 @@ CLOSED_KEY: Final = "approvals_closed"
 COUNT_KEY: Final = "approvals_count"
 """In `meta`: how often approvals, blocks and heard first lists have changed; grows only."""
 
+_READ_CHECKPOINT = f"SELECT key, value FROM meta WHERE key IN ('{CATALOG_ID_KEY}', '{COUNT_KEY}')"
 _FORMAT = re.compile(rb"catalog (-?\d{1,19})\napprovals (\d{1,19})\n")
 _LIMIT_BYTES = 128
 """Longer than any checkpoint."""
@@ -144,12 +145,10 @@ class CheckpointFile:
 
 def read_checkpoint(connection: Connection) -> Checkpoint:
     """Read the progress of a database; one without a count has none."""
-    if not _has_table(connection, "meta"):
+    if connection.dialect.name == "sqlite" and not _has_table(connection, "meta"):
         return NO_CHECKPOINT
-    keys = (CATALOG_ID_KEY, COUNT_KEY)
-    rows = connection.exec_driver_sql("SELECT key, value FROM meta WHERE key IN (?, ?)", keys).all()
-    found: dict[str, int] = dict(rows)
-    return Checkpoint(found[CATALOG_ID_KEY], found[COUNT_KEY]) if len(found) == len(keys) else NO_CHECKPOINT
+    found: dict[str, int] = dict(connection.exec_driver_sql(_READ_CHECKPOINT).all())
+    return Checkpoint(found[CATALOG_ID_KEY], found[COUNT_KEY]) if len(found) == 2 else NO_CHECKPOINT
 
 
 def _is_due(standing: Checkpoint | None, checkpoint: Checkpoint, *, adopts: bool) -> bool:

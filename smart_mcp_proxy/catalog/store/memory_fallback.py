@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from sqlalchemy import Connection, insert, update
+from sqlalchemy import Connection, update
 
 from smart_mcp_proxy.catalog.hashing import approval_digest
 from smart_mcp_proxy.catalog.snapshot import Snapshot
@@ -12,6 +12,7 @@ from smart_mcp_proxy.catalog.tables import approvals
 from smart_mcp_proxy.catalog.tables.approvals import Standing
 from smart_mcp_proxy.catalog.tables.schema import listed_names, meta
 from smart_mcp_proxy.catalog.tables.tools import PreparedTool, hints_in, prepare, store
+from smart_mcp_proxy.catalog.tables.upsert import upsert
 from smart_mcp_proxy.models import Review, Submission, ToolKey, ToolRecord, Withheld, WithheldState
 from smart_mcp_proxy.names import listed_name
 
@@ -144,7 +145,7 @@ def restore(
             for record in snapshot.tools_of(server)
         ]
         if names:
-            connection.execute(insert(listed_names).prefix_with("OR IGNORE"), names)
+            connection.execute(upsert(connection, listed_names).on_conflict_do_nothing(), names)
         written = store(connection, server, each.wanted, name_limit)
         approvals.settle(connection, server, each.wanted, each.review, written=written, now_s=now_s)
 

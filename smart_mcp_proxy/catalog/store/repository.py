@@ -7,11 +7,12 @@ from typing import TypeVar
 from sqlalchemy import Connection
 
 from smart_mcp_proxy.catalog.recovery.rollback_guard import read_checkpoint
-from smart_mcp_proxy.catalog.store.database import Database, StorageError
-from smart_mcp_proxy.catalog.tables import activity, approvals, tools, vectors
+from smart_mcp_proxy.catalog.store.store import StorageError, Store, Topic
+from smart_mcp_proxy.catalog.tables import activity, approvals, instances, tools, vectors
 from smart_mcp_proxy.catalog.tables import feedback as examples
 from smart_mcp_proxy.catalog.tables.activity import ActivityFilter, StoredActivity
 from smart_mcp_proxy.catalog.tables.feedback import Example, Lesson
+from smart_mcp_proxy.catalog.tables.instances import Instance
 from smart_mcp_proxy.models import ToolKey
 from smart_mcp_proxy.telemetry import Activity, get_logger
 
@@ -28,17 +29,25 @@ class Archive:
     Every method raises `CatalogError` then, unless it says otherwise: what is not on disk must not be taken for stored.
     """
 
-    def __init__(self, database: Database, *, clock: Callable[[], float]) -> None:
+    def __init__(self, database: Store, *, clock: Callable[[], float]) -> None:
         self._database = database
         self._clock = clock
         self._lost: StorageError | None = None
+
+    async def wait_change(self, topic: Topic, limit_s: float) -> None:
+        """Return when another process may have changed something, after `limit_s` at the latest."""
+        await self._database.wait_change(topic, limit_s)
+
+    async def read(self, work: Callable[[Connection], T]) -> T:
+        """Run `work` on the file, all its queries in one state."""
+        return await self._database.run(partial(self._database.read, work))
 
     async def write(self, work: Callable[[Connection], T]) -> T:
         """Run `work` and commit: what it wrote survives the end of this process."""
         return await self._database.run(partial(self._write, work))
 
     async def write_through(self, work: Callable[[Connection], T]) -> T:
-        """As `write`, for what should not hang on the journal either; see `Database.fold_journal`."""
+        """As `write`, for what should not hang on the journal either; see `Store.fold_journal`."""
 
         def write_through() -> T:
             result = self._write(work)
@@ -73,7 +82,8 @@ class Archive:
     async def append_activity(self, batch: Sequence[Activity]) -> None:
         """Adds records that the activity log lacks; they are on disk once this returns."""
         if batch:
-            await self._database.run(partial(self._write, partial(activity.append, batch=tuple(batch))))
+            append = partial(activity.append, batch=tuple(batch))
+            await self._database.run(partial(self._write, append, is_ordered=False))
 
     async def activity_page(
         self, wanted: ActivityFilter, limit: int, *, before: int | None = None, after: int | None = None
@@ -99,7 +109,8 @@ class Archive:
 
     async def trim_activity(self, before_s: float) -> None:
         """Removes records that are older than `before_s`, in seconds since the epoch."""
-        await self._database.run(partial(self._write, partial(activity.trim, before_s=before_s)))
+        trim = partial(activity.trim, before_s=before_s)
+        await self._database.run(partial(self._write, trim, is_ordered=False))
 
     async def learn(self, lessons: Sequence[Lesson]) -> None:
         """Counts questions that led to a tool; `refresh` shows what became of it."""
@@ -153,6 +164,11 @@ class Archive:
 
         await self._database.run(partial(self._write, work))
 
+    async def instances(self) -> tuple[Instance, ...]:
+        """The living processes on this data directory, oldest first, this one included once it is registered."""
+        living = partial(instances.live_instances, now_s=self._clock())
+        return await self._database.run(partial(self._database.read, living))
+
     # From here on: in the database's thread.
 
     def _lose(self, error: StorageError) -> None:
@@ -161,12 +177,12 @@ class Archive:
             _log.warning("%s Tools are kept in memory until it can be written.", error)
         self._lost = error
 
-    def _write(self, work: Callable[[Connection], T]) -> T:
+    def _write(self, work: Callable[[Connection], T], *, is_ordered: bool = True) -> T:
         """Run `work` and commit; tries nothing while the file is known to fail."""
         if self._lost is not None:
             raise self._lost
         try:
-            return self._database.write(work)
+            return self._database.write(work, is_ordered=is_ordered)
         except StorageError as exc:
             self._lose(exc)
             raise

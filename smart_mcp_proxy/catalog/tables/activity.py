@@ -28,7 +28,7 @@ _COLUMNS = (
     "uid, kind, principal, session, server, tool, subject, digest, outcome, delivery, duration_ms, at_s, detail, "
     "arguments, parent"
 )
-_ROW = f"({', '.join('?' * len(_COLUMNS.split(', ')))})"
+_COLUMN_COUNT = _COLUMNS.count(",") + 1
 _ROWS = 64
 """Stored by one statement. Between two statements a thread has to wait for its turn with the event loop: with one for
 each record it used two to four times the processor time, beside 64 callers (measured). SQLite before 3.32 took no more
@@ -69,18 +69,20 @@ def append(connection: Connection, batch: Sequence[Activity]) -> None:
     """Append new records in order, and delete the oldest beyond 100,000."""
     for start in range(0, len(batch), _ROWS):
         rows = [_row(line) for line in batch[start : start + _ROWS]]
-        connection.exec_driver_sql(_insertion(len(rows)), tuple(chain.from_iterable(rows)))
+        insertion = _insertion(len(rows), "?" if connection.dialect.name == "sqlite" else "%s")
+        connection.exec_driver_sql(insertion, tuple(chain.from_iterable(rows)))
     newest = select(func.max(activity.c.id)).scalar_subquery()
     connection.execute(delete(activity).where(activity.c.id <= newest - _KEPT))
 
 
-@lru_cache(_ROWS)
-def _insertion(rows: int) -> str:
+@lru_cache(2 * _ROWS)
+def _insertion(rows: int, placeholder: str) -> str:
     """Build an insert statement by hand: a compiled one costs too much at thousands a second.
 
     One that is there already is left alone: after a crash the journal may hold records that were stored.
     """
-    return f"INSERT OR IGNORE INTO activity ({_COLUMNS}) VALUES {', '.join([_ROW] * rows)}"
+    row = f"({', '.join([placeholder] * _COLUMN_COUNT)})"
+    return f"INSERT INTO activity ({_COLUMNS}) VALUES {', '.join([row] * rows)} ON CONFLICT DO NOTHING"
 
 
 def trim(connection: Connection, before_s: float) -> None:

@@ -10,12 +10,12 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from sqlalchemy import ColumnElement, Connection, delete, select, update
-from sqlalchemy.dialects.sqlite import insert
 
 from smart_mcp_proxy.catalog.recovery.rollback_guard import CLOSED_KEY, NO_CHECKPOINT, Checkpoint, read_checkpoint
 from smart_mcp_proxy.catalog.tables.schema import approvals, baselines, meta
 from smart_mcp_proxy.catalog.tables.schema import tools as tools_table
 from smart_mcp_proxy.catalog.tables.tools import PreparedTool, mark_changed
+from smart_mcp_proxy.catalog.tables.upsert import upsert
 from smart_mcp_proxy.models import Review, Submission, ToolKey
 
 __all__ = ["Standing", "approve", "block", "read_standing", "recall", "settle", "settlement", "unblock"]
@@ -167,7 +167,9 @@ def approve(
 
 def block(connection: Connection, key: ToolKey, by: str, now_s: float) -> None:
     """Switches a tool off, whatever its definition becomes; what was approved of it is remembered."""
-    row = insert(approvals).values(server_name=key.server, name=key.tool, state="blocked", decided_by=by, at_s=now_s)
+    row = upsert(connection, approvals).values(
+        server_name=key.server, name=key.tool, state="blocked", decided_by=by, at_s=now_s
+    )
     changes = {"state": row.excluded.state, "decided_by": row.excluded.decided_by, "at_s": row.excluded.at_s}
     connection.execute(row.on_conflict_do_update(index_elements=["server_name", "name"], set_=changes))
     mark_changed(connection, [key])
@@ -197,7 +199,7 @@ def recall(connection: Connection, standing: Standing, known: Iterable[tuple[Too
         known: Tool, change hash and definition of what was approved.
         now_s: Seconds since the epoch.
     """
-    stored = insert(approvals).on_conflict_do_nothing()
+    stored = upsert(connection, approvals).on_conflict_do_nothing()
     open_ = [each for each in known if each[0] not in standing.blocked]
     rows = [_row(key, "approved", hash_, text, BY_MEMORY, now_s) for key, hash_, text in open_]
     rows += [_row(key, "blocked", None, None, BY_MEMORY, now_s) for key in standing.blocked]
@@ -210,7 +212,7 @@ def _write(connection: Connection, found: Iterable[tuple[ToolKey, str, str]], by
     rows = [_row(key, "approved", hash_, text, by, now_s) for key, hash_, text in found]
     if not rows:
         return
-    row = insert(approvals)
+    row = upsert(connection, approvals)
     changes = {name: row.excluded[name] for name in ("state", "hash", "definition", "decided_by", "at_s")}
     connection.execute(row.on_conflict_do_update(index_elements=["server_name", "name"], set_=changes), rows)
 
@@ -218,7 +220,7 @@ def _write(connection: Connection, found: Iterable[tuple[ToolKey, str, str]], by
 def _note_heard(connection: Connection, servers: Collection[str], now_s: float) -> None:
     rows = [{"server_name": server, "at_s": now_s} for server in servers]
     if rows:
-        connection.execute(insert(baselines).on_conflict_do_nothing(), rows)
+        connection.execute(upsert(connection, baselines).on_conflict_do_nothing(), rows)
 
 
 def _row(key: ToolKey, state: str, hash_: str | None, text: str | None, by: str, now_s: float) -> dict[str, object]:

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from sqlalchemy import Connection, Select, delete, exists, func, literal, select, tuple_, update
-from sqlalchemy.dialects.sqlite import insert as upsert
+from sqlalchemy import Connection, Select, case, delete, exists, func, literal, select, tuple_, update
 
 from smart_mcp_proxy.catalog.tables.schema import examples, tools
+from smart_mcp_proxy.catalog.tables.upsert import upsert
 from smart_mcp_proxy.models import ToolKey
 
 __all__ = ["USES_NEEDED", "Example", "Lesson", "by_tool_id", "forget", "learn", "of_tool"]
@@ -83,15 +83,13 @@ def _count(connection: Connection, lesson: Lesson) -> int:
     server, name = lesson.key
     is_known = exists().where(tools.c.server_name == server, tools.c.name == name)
     values = (server, name, lesson.words, lesson.question, 1, lesson.at_s)
-    row = upsert(examples).from_select(
+    row = upsert(connection, examples).from_select(
         [column.name for column in examples.columns], select(*map(literal, values)).where(is_known)
     )
+    before_s, now_s = examples.c.last_used_s, row.excluded.last_used_s
     counted = row.on_conflict_do_update(
         index_elements=_KEY,
-        set_={
-            "uses": examples.c.uses + 1,
-            "last_used_s": func.max(examples.c.last_used_s, row.excluded.last_used_s),
-        },
+        set_={"uses": examples.c.uses + 1, "last_used_s": case((before_s > now_s, before_s), else_=now_s)},
     ).returning(examples.c.uses)
     return connection.execute(counted).scalar() or 0
 

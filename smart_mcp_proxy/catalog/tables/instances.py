@@ -5,9 +5,9 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from sqlalchemy import Connection, delete, func, insert, select
-from sqlalchemy.dialects.sqlite import insert as upsert
 
 from smart_mcp_proxy.catalog.tables.schema import instances
+from smart_mcp_proxy.catalog.tables.upsert import upsert
 
 __all__ = ["INSTANCE_STALE_S", "UNREGISTERED", "Instance", "beat", "live_instances", "register", "unregister"]
 
@@ -46,7 +46,7 @@ def register(connection: Connection, pid: int, servers: Collection[str], now_s: 
 
 def beat(connection: Connection, instance: Instance) -> None:
     """Stores `instance` as it is, even if it had been taken for dead, and drops those that are."""
-    row = upsert(instances).values(
+    row = upsert(connection, instances).values(
         id=instance.id,
         pid=instance.pid,
         started=instance.started_s,

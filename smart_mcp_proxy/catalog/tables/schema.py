@@ -1,28 +1,18 @@
-"""The tables of `proxy.db`, and the way of a file to their latest version."""
+"""The tables of the catalog, for writing queries."""
 
-from pathlib import Path
-
-from sqlalchemy import Column, Connection, Float, Integer, LargeBinary, MetaData, Table, Text
-
-from smart_mcp_proxy.catalog.recovery.damage import was_damaged
-from smart_mcp_proxy.catalog.recovery.rollback_guard import CLOSED_KEY
-from smart_mcp_proxy.catalog.tables.migrations import APPROVALS_TABLES, MIGRATIONS
-from smart_mcp_proxy.errors import ConfigError
+from sqlalchemy import BigInteger, Column, Float, LargeBinary, MetaData, Table, Text
 
 __all__ = [
-    "LATEST_VERSION",
     "activity",
     "agent_tokens",
     "approvals",
     "baselines",
     "examples",
+    "gone",
     "instances",
-    "is_latest",
     "links",
     "listed_names",
     "meta",
-    "migrate",
-    "refuse_newer",
     "servers",
     "tools",
     "toolsets",
@@ -30,22 +20,22 @@ __all__ = [
 ]
 
 metadata = MetaData()
-"""For writing queries. The tables' rules (keys, uniqueness) stand in the migrations alone."""
+"""The tables' rules (keys, uniqueness) stand in the migrations alone."""
 
 tools = Table(
     "tools",
     metadata,
-    Column("id", Integer, primary_key=True),
+    Column("id", BigInteger, primary_key=True),
     Column("name", Text, nullable=False),
     Column("description", Text),
     Column("hash", Text, nullable=False),
     Column("server_name", Text, nullable=False),
-    Column("faiss_vector_id", Integer),
+    Column("faiss_vector_id", BigInteger),
     Column("definition", Text, nullable=False),
     Column("digest", Text, nullable=False),
     Column("annotations", Text, nullable=False),
     Column("listed_name", Text, nullable=False),
-    Column("generation", Integer, nullable=False),
+    Column("generation", BigInteger, nullable=False),
 )
 listed_names = Table(
     "listed_names",
@@ -59,13 +49,13 @@ servers = Table(
     metadata,
     Column("name", Text, primary_key=True),
     Column("last_sync_s", Float, nullable=False),
-    Column("tool_count", Integer, nullable=False),
+    Column("tool_count", BigInteger, nullable=False),
 )
-meta = Table("meta", metadata, Column("key", Text, primary_key=True), Column("value", Integer, nullable=False))
+meta = Table("meta", metadata, Column("key", Text, primary_key=True), Column("value", BigInteger, nullable=False))
 activity = Table(
     "activity",
     metadata,
-    Column("id", Integer, primary_key=True),
+    Column("id", BigInteger, primary_key=True),
     Column("kind", Text, nullable=False),
     Column("principal", Text, nullable=False),
     Column("subject", Text, nullable=False),
@@ -85,8 +75,8 @@ activity = Table(
 instances = Table(
     "instances",
     metadata,
-    Column("id", Integer, primary_key=True),
-    Column("pid", Integer, nullable=False),
+    Column("id", BigInteger, primary_key=True),
+    Column("pid", BigInteger, nullable=False),
     Column("started", Float, nullable=False),
     Column("heartbeat", Float, nullable=False),
     Column("servers", Text, nullable=False),
@@ -98,7 +88,7 @@ examples = Table(
     Column("name", Text, primary_key=True),
     Column("words", Text, primary_key=True),
     Column("question", Text, nullable=False),
-    Column("uses", Integer, nullable=False),
+    Column("uses", BigInteger, nullable=False),
     Column("last_used_s", Float, nullable=False),
 )
 vectors = Table(
@@ -123,7 +113,7 @@ approvals = Table(
 toolsets = Table(
     "toolsets",
     metadata,
-    Column("id", Integer, primary_key=True),
+    Column("id", BigInteger, primary_key=True),
     Column("handle", Text, nullable=False),
     Column("principal", Text, nullable=False),
     Column("profile", Text, nullable=False),
@@ -133,7 +123,7 @@ toolsets = Table(
 links = Table(
     "links",
     metadata,
-    Column("id", Integer, primary_key=True),
+    Column("id", BigInteger, primary_key=True),
     Column("principal", Text, nullable=False),
     Column("server_name", Text, nullable=False),
     Column("uri", Text, nullable=False),
@@ -142,7 +132,7 @@ links = Table(
 agent_tokens = Table(
     "agent_tokens",
     metadata,
-    Column("id", Integer, primary_key=True),
+    Column("id", BigInteger, primary_key=True),
     Column("name", Text, nullable=False),
     Column("hash", Text, nullable=False),
     Column("servers", Text),
@@ -156,59 +146,9 @@ agent_tokens = Table(
 baselines = Table(
     "baselines", metadata, Column("server_name", Text, primary_key=True), Column("at_s", Float, nullable=False)
 )
-
-LATEST_VERSION = len(MIGRATIONS)
-
-
-def is_latest(connection: Connection) -> bool:
-    """Whether the file has the version that this program writes."""
-    return _version(connection) == LATEST_VERSION
-
-
-def refuse_newer(connection: Connection, path: Path) -> None:
-    """Passes unless a newer program has written the file: what that holds is not for this one to judge.
-
-    Raises:
-        ConfigError: It has.
-    """
-    if (version := _version(connection)) > LATEST_VERSION:
-        raise ConfigError(
-            f"Catalog '{path}' has schema version {version}; this program knows versions up to {LATEST_VERSION}.",
-            hint="Upgrade smart-mcp-proxy, or set MCPPROXY_DATA_DIR to another directory.",
-        )
-
-
-def migrate(connection: Connection, path: Path, *, is_lost: bool) -> None:
-    """Brings the file to the latest version.
-
-    All steps are one transaction: until it is committed the file is what it was, also if this process is killed, and
-    the program that wrote it can go on with it. Afterwards nothing is left of what it was.
-
-    Args:
-        connection: In a transaction.
-        path: Of the file.
-        is_lost: Whether a file that begins empty takes the place of one with decisions that nobody knows any more.
-            One that takes the place of a damaged file always does.
-
-    Raises:
-        ConfigError: A newer program has written the file.
-    """
-    refuse_newer(connection, path)
-    is_closed = is_lost or was_damaged(path)
-    for version in range(_version(connection), LATEST_VERSION):
-        _apply(connection, version, is_closed=is_closed)
-
-
-def _version(connection: Connection) -> int:
-    return int(connection.exec_driver_sql("PRAGMA user_version").scalar_one())
-
-
-def _apply(connection: Connection, version: int, *, is_closed: bool) -> None:
-    """Leads from one version to the next."""
-    for statement in MIGRATIONS[version]:
-        connection.exec_driver_sql(statement)
-    # With the tables, not after them: a process that is killed in between leaves no file that trusts anything.
-    if MIGRATIONS[version] is APPROVALS_TABLES and is_closed:
-        nothing_known = "NOT EXISTS (SELECT 1 FROM baselines)"
-        connection.exec_driver_sql(f"INSERT INTO meta (key, value) SELECT '{CLOSED_KEY}', 1 WHERE {nothing_known}")
-    connection.exec_driver_sql(f"PRAGMA user_version = {version + 1}")
+gone = Table(
+    "gone",
+    metadata,
+    Column("id", BigInteger, primary_key=True),
+    Column("generation", BigInteger, nullable=False),
+)

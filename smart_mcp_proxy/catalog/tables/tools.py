@@ -9,12 +9,12 @@ from types import MappingProxyType
 from typing import Any
 
 from sqlalchemy import Connection, LargeBinary, bindparam, case, cast, delete, func, insert, select, update
-from sqlalchemy.dialects.sqlite import insert as upsert
 
 from smart_mcp_proxy.catalog.hashing import approval_digest, change_hash, json_text
 from smart_mcp_proxy.catalog.snapshot import Snapshot
 from smart_mcp_proxy.catalog.tables.feedback import by_tool_id
 from smart_mcp_proxy.catalog.tables.schema import approvals, listed_names, meta, servers, tools
+from smart_mcp_proxy.catalog.tables.upsert import upsert
 from smart_mcp_proxy.models import ToolKey, ToolRecord, Withheld, WithheldState
 from smart_mcp_proxy.names import identity_on, listed_name
 from smart_mcp_proxy.telemetry import get_logger
@@ -79,14 +79,18 @@ class _Plan:
 
 
 def prepare(
-    server: str, definitions: Sequence[Mapping[str, Any]], snapshot: Snapshot = _NOTHING_KNOWN
+    server: str,
+    definitions: Sequence[Mapping[str, Any]],
+    snapshot: Snapshot = _NOTHING_KNOWN,
+    unstorable: str = "",
 ) -> dict[str, PreparedTool]:
-    """Prepare a server's list by name; of equal names the first, none that UTF-8 cannot write.
+    """Prepare a server's list by name; of equal names the first, none that cannot be written.
 
     Args:
         server: Configured name, or a shelf.
         definitions: As the server sent them.
         snapshot: A definition that it holds to the letter needs no other hash.
+        unstorable: A character that no name may hold; empty for none.
     """
     prepared: dict[str, PreparedTool] = {}
     identity = identity_on(server)
@@ -95,6 +99,8 @@ def prepare(
         if name in prepared:
             continue
         try:
+            if unstorable and unstorable in name:
+                raise ValueError(f"the database holds no name with {unstorable!r}")
             name.encode()
             prepared[name] = _prepared(ToolKey(server, name), definition, snapshot)
         except (TypeError, ValueError, RecursionError) as exc:
@@ -329,11 +335,11 @@ def note_syncs(connection: Connection, at_s: Mapping[str, float]) -> None:
         select(tools.c.server_name, func.count()).where(tools.c.server_name.in_(at_s)).group_by(tools.c.server_name)
     )
     counts: dict[str, int] = dict(connection.execute(counted).all())
-    row = upsert(servers)
+    row = upsert(connection, servers)
     connection.execute(
         row.on_conflict_do_update(
             index_elements=[servers.c.name],
             set_={"last_sync_s": row.excluded.last_sync_s, "tool_count": row.excluded.tool_count},
         ),
-        [{"name": name, "last_sync_s": at, "tool_count": counts.get(name, 0)} for name, at in at_s.items()],
+        [{"name": name, "last_sync_s": at, "tool_count": counts.get(name, 0)} for name, at in sorted(at_s.items())],
     )

@@ -5,10 +5,10 @@ from collections.abc import Collection, Iterator, Mapping
 from itertools import islice
 from typing import TypeVar
 
-from sqlalchemy import ColumnElement, Connection, Integer, and_, delete, func, literal_column, select, update
-from sqlalchemy.dialects.sqlite import insert as upsert
+from sqlalchemy import BigInteger, ColumnElement, Connection, and_, delete, func, literal_column, select, update
 
 from smart_mcp_proxy.catalog.tables.schema import vectors
+from smart_mcp_proxy.catalog.tables.upsert import upsert
 
 __all__ = ["DROPPED_ROWS", "counts", "drop_unused", "note_use", "store", "stored"]
 
@@ -21,7 +21,7 @@ _KEPT_S = 30 * 86_400.0 + _NOTED_S
 """Vectors that nobody used for 30 days are dropped."""
 _ASKED_ROWS = 500
 """Keys in one statement; SQLite takes at least 999."""
-_ROW_ID = literal_column("rowid", Integer)
+_ROW_ID = literal_column("rowid", BigInteger)
 
 T = TypeVar("T")
 
@@ -53,7 +53,7 @@ def store(connection: Connection, embedder: str, made: Mapping[str, bytes], now_
     """Stores vectors by definition hash, in the place of those it had."""
     if not made:
         return
-    row = upsert(vectors)
+    row = upsert(connection, vectors)
     connection.execute(
         row.on_conflict_do_update(
             index_elements=[vectors.c.definition_hash, vectors.c.embedder],

@@ -2,7 +2,6 @@
 
 import itertools
 import json
-import shutil
 import sqlite3
 import sys
 from asyncio import create_subprocess_exec, subprocess
@@ -16,10 +15,11 @@ import anyio
 import pytest
 
 from smart_mcp_proxy.catalog import DATABASE_NAME, Catalog, change_hash
-from smart_mcp_proxy.catalog.tables.migrations import APPROVALS_TABLES, MIGRATIONS
+from smart_mcp_proxy.catalog.store.migrations import APPROVALS_TABLES, MIGRATIONS
 from smart_mcp_proxy.errors import CatalogError
 from smart_mcp_proxy.models import Submission, ToolKey, WithheldState
 
+STEPS = [migration.sqlite for migration in MIGRATIONS]
 pytestmark = pytest.mark.anyio
 
 MakeTool = Callable[..., dict[str, Any]]
@@ -27,9 +27,9 @@ A = ToolKey("s", "a")
 
 
 @pytest.fixture
-def opened(data_dir: Path, clock: Any) -> Any:
+def opened(store: Any, clock: Any) -> Any:
     """Opens the catalog as the gateway does: only a first list is trusted."""
-    return partial(Catalog.open, data_dir, name_limit=60, clock=clock)
+    return partial(store.opened, clock=clock)
 
 
 def shown(catalog: Catalog) -> dict[str, str]:
@@ -280,7 +280,7 @@ async def test_of_a_removed_server_no_own_list_is_left(opened: Any, tool: MakeTo
 
 async def test_the_tools_of_an_older_file_were_served_and_stay_so(opened: Any, data_dir: Path, tool: MakeTool) -> None:
     """Exactly their definitions; what is new or changed on the first list after the upgrade waits."""
-    write_older_file(data_dir, MIGRATIONS.index(APPROVALS_TABLES))
+    write_older_file(data_dir, STEPS.index(APPROVALS_TABLES))
     with closing(sqlite3.connect(data_dir / DATABASE_NAME)) as file:
         for name in ("a", "b"):
             made = tool(name)
@@ -303,7 +303,7 @@ def write_older_file(data_dir: Path, version: int) -> None:
     """What an earlier program would have made."""
     data_dir.mkdir(exist_ok=True)
     with closing(sqlite3.connect(data_dir / DATABASE_NAME)) as file:
-        for statement in itertools.chain.from_iterable(MIGRATIONS[:version]):
+        for statement in itertools.chain.from_iterable(STEPS[:version]):
             file.execute(statement)
         file.execute(f"PRAGMA user_version = {version}")
         file.commit()
@@ -346,7 +346,7 @@ async def test_after_a_damaged_file_nothing_is_trusted_until_the_user_says_so(
     assert sum("was damaged" in record.getMessage() for record in caplog.records) == 1
 
 
-@pytest.mark.parametrize("version", range(MIGRATIONS.index(APPROVALS_TABLES) + 1))
+@pytest.mark.parametrize("version", range(STEPS.index(APPROVALS_TABLES) + 1))
 async def test_a_process_killed_while_it_replaces_a_damaged_file_leaves_none_that_trusts(
     opened: Any, data_dir: Path, tool: MakeTool, version: int
 ) -> None:
@@ -363,7 +363,7 @@ async def test_a_process_killed_while_it_replaces_a_damaged_file_leaves_none_tha
 # --- a file that cannot be written
 
 
-async def test_in_memory_a_first_list_is_put_to_its_policy_too(opened: Any, data_dir: Path, tool: MakeTool) -> None:
+async def test_in_memory_a_first_list_is_put_to_its_policy_too(opened: Any, store: Any, tool: MakeTool) -> None:
     """What it holds back waits, then and once the file is back; of a server without one the whole list is agreed to."""
 
     def review(submission: Submission) -> bool:
@@ -371,27 +371,25 @@ async def test_in_memory_a_first_list_is_put_to_its_policy_too(opened: Any, data
 
     async with opened() as catalog:
         await catalog.refresh()
-        shutil.rmtree(data_dir)
-        data_dir.write_text("in the way")
+        store.lose()
         await catalog.refresh()
         await catalog.sync("s", [tool("a"), tool("b")], review)
         await catalog.sync("t", [tool("b")])
         for is_back in (False, True):
             if is_back:
-                data_dir.unlink()
+                store.bring_back()
                 await catalog.refresh()
             assert shown(catalog).keys() == {"s:a", "t:b"}
             assert states(catalog) == {"s:b": "pending"}
 
 
-async def test_in_memory_known_approvals_hold_and_changes_wait(opened: Any, data_dir: Path, tool: MakeTool) -> None:
+async def test_in_memory_known_approvals_hold_and_changes_wait(opened: Any, store: Any, tool: MakeTool) -> None:
     """The user's decisions are refused then, because they could not be kept; what the memory knew is stored again."""
     async with opened() as catalog:
         await catalog.sync("s", [tool("a"), tool("b"), tool("c")])
         await catalog.block(ToolKey("s", "c"), "user")
         await catalog.refresh()
-        shutil.rmtree(data_dir)
-        (data_dir).write_text("in the way")
+        store.lose()
         await catalog.refresh()
         await catalog.sync("s", [tool("a"), tool("b", title="New"), tool("c"), tool("d")])
         assert catalog.problem
@@ -402,7 +400,7 @@ async def test_in_memory_known_approvals_hold_and_changes_wait(opened: Any, data
         await catalog.sync("s", [tool("b"), tool("d")])
         assert shown(catalog) == {"s:b": hash_of(tool("b"))}
         await catalog.sync("s", [tool("a"), tool("b", title="New"), tool("c"), tool("d")])
-        data_dir.unlink()
+        store.bring_back()
         await catalog.refresh()
         assert catalog.problem is None
         await catalog.sync("s", [tool("a"), tool("b"), tool("c"), tool("d")])

@@ -156,15 +156,14 @@ async def test_one_question_one_tool_or_everything_is_forgotten(open_catalog: Op
         assert (searched_with(catalog), searched_with(catalog, other)) == ((), ())
 
 
-async def test_a_file_that_fails_takes_no_lessons_and_loses_no_examples(
-    open_catalog: OpenCatalog, tool: MakeTool, data_dir: Any
+async def test_a_store_that_fails_takes_no_lessons_and_loses_no_examples(
+    open_catalog: OpenCatalog, tool: MakeTool, store: Any
 ) -> None:
     """Lessons are refused, so that their keeper offers them again; what was searched with stays so."""
     async with open_catalog() as catalog:
         await catalog.sync("s", [tool("paint")])
         await learned(catalog, lesson("daub"), lesson("daub"))
-        for path in data_dir.iterdir():
-            path.unlink()
+        store.lose()
         with pytest.raises(CatalogError):
             await catalog.learn([lesson("daub")])
         assert await catalog.examples_of(PAINT) == ()

@@ -12,6 +12,7 @@ import pytest
 from old_catalogs import FIRST_PROGRAM, version, write
 
 from smart_mcp_proxy.catalog import DATABASE_NAME, Catalog
+from smart_mcp_proxy.catalog.store import versions
 from smart_mcp_proxy.catalog.tables import schema
 from smart_mcp_proxy.errors import CatalogError, ConfigError
 
@@ -33,7 +34,7 @@ async def test_the_directory_and_the_file_are_for_the_owner_only(open_catalog: O
 async def test_a_new_file_gets_the_latest_version(open_catalog: OpenCatalog, data_dir: Path) -> None:
     """And WAL, so that readers never wait for a writer."""
     async with open_catalog():
-        assert version(data_dir) == schema.LATEST_VERSION
+        assert version(data_dir) == versions.LATEST_VERSION
         connection = sqlite3.connect(data_dir / DATABASE_NAME)
         assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
         connection.close()
@@ -46,7 +47,7 @@ async def test_an_older_file_is_migrated(
     """The earlier program's table (version 0 or 1) is taken over: its rows are listed anew, its ids stay used up."""
     write(data_dir, f"{FIRST_PROGRAM} PRAGMA user_version = {user_version};")
     async with open_catalog() as catalog:
-        assert version(data_dir) == schema.LATEST_VERSION
+        assert version(data_dir) == versions.LATEST_VERSION
         assert catalog.snapshot.by_id == {}
         (record,) = (await catalog.sync("s", [tool("old")])).added
         assert record.id == 42
@@ -84,7 +85,7 @@ async def test_a_newer_file_is_refused(open_catalog: OpenCatalog, data_dir: Path
             pass
     assert caught.value.message == (
         f"Catalog '{data_dir / DATABASE_NAME}' has schema version 99; this program knows versions up to "
-        f"{schema.LATEST_VERSION}."
+        f"{versions.LATEST_VERSION}."
     )
     assert "Upgrade" in caught.value.hint
     assert (data_dir / DATABASE_NAME).read_bytes() == before

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from anyio import to_thread
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from smart_mcp_proxy.catalog import ActivityFilter, Catalog, StoredActivity
+from smart_mcp_proxy.catalog import ActivityFilter, Catalog, StoredActivity, open_catalog
 from smart_mcp_proxy.cli.commands.catalog.eval_tables import figures_json, replay_json, show_figures, show_replay
 from smart_mcp_proxy.cli.support.api import read_servers
 from smart_mcp_proxy.cli.support.failure import UsageError, next_step
@@ -96,8 +96,7 @@ async def measure(choice: Choice, settings: Settings, *, as_json: bool) -> None:
         catalog: Catalog | None = None
         needs_vectors = any(_needs_vectors(chosen) for chosen in _chosen(choice, settings).values())
         if choice.tools is None or choice.is_replay or needs_vectors:
-            opened = Catalog.open(settings.data_dir, name_limit=settings.tool_name_limit)
-            catalog = await stack.enter_async_context(opened)
+            catalog = await stack.enter_async_context(open_catalog(settings))
         whole = await _pool(choice, settings, catalog)
         pool = _filtered(whole, choice)
         on_step = stack.enter_context(_progress())

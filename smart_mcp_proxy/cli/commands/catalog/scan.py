@@ -81,9 +81,9 @@ async def scan_tools(
 async def _stored(settings: Settings) -> dict[ToolKey, dict[str, Any]]:
     """The catalog's definitions, approved or not."""
     # Here and not above: a file is scanned without a database.
-    from smart_mcp_proxy.catalog import Catalog
+    from smart_mcp_proxy.catalog import open_catalog
 
-    async with Catalog.open(settings.data_dir, name_limit=settings.tool_name_limit) as catalog:
+    async with open_catalog(settings) as catalog:
         snapshot = catalog.snapshot
         records = [*snapshot.by_id.values(), *(each.record for each in snapshot.withheld.values())]
         records = [record for record in records if ":" not in record.key.server]  # tools, no prompts or resources

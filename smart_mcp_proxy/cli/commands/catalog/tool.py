@@ -140,8 +140,8 @@ async def forget_examples(
 async def _forget_stored(settings: "Settings", name: str | None, question: str | None) -> int:
     """Forgets in the database; no server needs to be configured for it."""
     # Here and not above: a running gateway is asked without importing one.
-    from smart_mcp_proxy.catalog import Catalog
+    from smart_mcp_proxy.catalog import open_catalog
     from smart_mcp_proxy.gateway.indexing import learning
 
-    async with Catalog.open(settings.data_dir, name_limit=settings.tool_name_limit) as catalog:
+    async with open_catalog(settings) as catalog:
         return await learning.forget_examples(catalog, name, question)

@@ -291,10 +291,10 @@ async def _opened(settings: "Settings") -> AsyncIterator[Api | _StoredLog]:
 @asynccontextmanager
 async def _stored(settings: "Settings") -> AsyncIterator[_StoredLog]:
     # Here and not above: a running gateway is asked without importing one.
-    from smart_mcp_proxy.catalog import Catalog
+    from smart_mcp_proxy.catalog import open_catalog
     from smart_mcp_proxy.gateway.activity.activity_log import recover
 
-    async with Catalog.open(settings.data_dir, name_limit=settings.tool_name_limit) as catalog:
+    async with open_catalog(settings) as catalog:
         await recover(catalog, settings.data_dir)
         yield _StoredLog(catalog)
 

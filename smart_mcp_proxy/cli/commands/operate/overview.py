@@ -60,11 +60,11 @@ async def _overview(settings: Settings) -> list[str]:
 async def _stored_tools(settings: Settings, file: ServerFile) -> int:
     """Count the stored tools of the configured servers; creates nothing."""
     # Here and not above: see _overview.
-    from smart_mcp_proxy.catalog import DATABASE_NAME, Catalog
+    from smart_mcp_proxy.catalog import DATABASE_NAME, open_catalog
 
-    if not (settings.data_dir / DATABASE_NAME).is_file():
+    if settings.database_url is None and not (settings.data_dir / DATABASE_NAME).is_file():
         return 0
-    async with Catalog.open(settings.data_dir, name_limit=settings.tool_name_limit) as catalog:
+    async with open_catalog(settings) as catalog:
         return sum(record.key.server in file.servers for record in catalog.snapshot.by_id.values())
 
 

@@ -169,10 +169,10 @@ async def _opened(settings: Settings) -> "AsyncIterator[Api | _Stored]":
             yield running
             return
     # Here and not above: a running gateway is asked without importing one.
-    from smart_mcp_proxy.catalog import Catalog
+    from smart_mcp_proxy.catalog import open_catalog
     from smart_mcp_proxy.gateway.admin.agent_tokens import AgentTokens
 
-    async with Catalog.open(settings.data_dir, name_limit=settings.tool_name_limit) as catalog:
+    async with open_catalog(settings) as catalog:
         yield _Stored(AgentTokens(catalog), settings)
 
 

@@ -5,7 +5,6 @@ import random
 import sqlite3
 import time
 from collections.abc import AsyncIterator, Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Literal, Self, TypeVar
 from sqlalchemy import URL, Connection, NullPool, create_engine
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
-from smart_mcp_proxy.catalog.recovery.damage import FileId, file_id, find_damage, move_aside
+from smart_mcp_proxy.catalog.recovery.damage import FileId, file_id, find_damage, is_blank, move_aside, was_damaged
 from smart_mcp_proxy.catalog.recovery.read_only import copy_in_memory
 from smart_mcp_proxy.catalog.recovery.rollback_guard import CHECKPOINT_NAME, Checkpoint, CheckpointFile
 from smart_mcp_proxy.catalog.recovery.storage_space import (
@@ -26,11 +25,13 @@ from smart_mcp_proxy.catalog.recovery.storage_space import (
     why_unwritable,
 )
 from smart_mcp_proxy.catalog.recovery.wal_files import await_companions, companion_ids, is_busy, primary_code
-from smart_mcp_proxy.catalog.tables.schema import refuse_newer
+from smart_mcp_proxy.catalog.store import versions
+from smart_mcp_proxy.catalog.store.store import StorageError, Topic
+from smart_mcp_proxy.catalog.store.thread import StoreThread
 from smart_mcp_proxy.errors import CatalogError, ConfigError
 from smart_mcp_proxy.telemetry import get_logger
 
-__all__ = ["DATABASE_NAME", "Database", "StorageError"]
+__all__ = ["DATABASE_NAME", "SqliteStore"]
 
 DATABASE_NAME = "proxy.db"
 """Source: contract.md, SQL."""
@@ -61,16 +62,12 @@ T = TypeVar("T")
 _log = get_logger("catalog")
 
 
-class StorageError(CatalogError):
-    """The file itself is at fault, its disk or its permissions: what is in memory is all there is for now."""
-
-
 class _CutOffError(Exception):
     """The journal that this process uses is not the one that others would find."""
 
 
-class Database:
-    """`proxy.db` in a data directory, opened by `async with Database.open(...)`.
+class SqliteStore(StoreThread):
+    """`proxy.db` in a data directory, opened by `async with SqliteStore.open(...)`.
 
     All SQL runs in one thread of its own, so the event loop never waits for a disk and SQLite sees one connection
     per process. `read` and `write` are for use inside that thread, which `run` enters.
@@ -87,11 +84,14 @@ class Database:
     copied at once, see `fold_journal`; where a reader holds that back the checkpoint tells that one is missing.
     """
 
+    unstorable = ""
+
     def __init__(self, path: Path, *, is_needed: bool = True) -> None:
+        super().__init__()
         self.path = path
+        self.label = str(path)
         self._is_needed = is_needed
         self._checkpoints = CheckpointFile(path.parent)
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="catalog")
         self._engine = create_engine(
             URL.create("sqlite", database=str(path)),
             poolclass=NullPool,
@@ -117,15 +117,19 @@ class Database:
         try:
             yield database
         finally:
-            closed = database._thread.submit(database._disconnect)
-            database._thread.shutdown(wait=False)
-            await asyncio.shield(asyncio.wrap_future(closed))
+            await database.end(database._disconnect)
 
-    async def run(self, work: Callable[[], T]) -> T:
-        """Run `work` in the database's thread, to its end even if the caller is cancelled."""
-        done = asyncio.get_running_loop().run_in_executor(self._thread, work)
-        done.add_done_callback(_take_note)
-        return await asyncio.shield(done)
+    async def wait_change(self, topic: Topic, limit_s: float) -> None:
+        """Return after `limit_s`: nobody tells of writes to a file."""
+        await asyncio.sleep(limit_s)
+
+    def is_blank(self) -> bool:
+        """Whether nothing is stored, nor was moved aside; not so where one cannot look."""
+        return is_blank(self.path)
+
+    def migrate(self, connection: Connection, *, is_lost: bool) -> None:
+        """Brings the file to the latest version; one in the place of a damaged file counts as lost, too."""
+        versions.migrate(connection, self.label, is_closed=is_lost or was_damaged(self.path))
 
     def connect(self) -> None:
         """Opens the file; it and its directory are created, for the owner only, where they do not exist.
@@ -180,7 +184,7 @@ class Database:
         """
 
         def examine(connection: Connection) -> T:
-            refuse_newer(connection, self.path)
+            versions.refuse_newer(connection, self.label)
             if damage := find_damage(connection) or self._checkpoints.find_loss(connection):
                 raise self._damaged(damage)
             return work(connection)
@@ -212,8 +216,8 @@ class Database:
         """Run `work` with all its queries in one state of the file."""
         return self._transact("DEFERRED", work)
 
-    def write(self, work: Callable[[Connection], T]) -> T:
-        """Run `work` with all its writes committed, or none and an error. It may run more than once."""
+    def write(self, work: Callable[[Connection], T], *, is_ordered: bool = True) -> T:
+        """Run `work` with all its writes committed, or none and an error; SQLite orders all writes."""
         return self._transact("IMMEDIATE", work)
 
     def read_checkpoint(self) -> Checkpoint | None:
@@ -357,7 +361,7 @@ class Database:
     def _connect_once(self) -> str | None:
         connection = self._engine.connect()
         try:
-            refuse_newer(connection, self.path)
+            versions.refuse_newer(connection, self.label)
             connection.exec_driver_sql("PRAGMA journal_mode = WAL")
             connection.exec_driver_sql("PRAGMA synchronous = FULL")
             # A file that can be read but not written shows itself only when something is written.
@@ -390,9 +394,3 @@ class Database:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
-
-
-def _take_note(done: asyncio.Future[T]) -> None:
-    """Looks at the error of work whose caller has gone: asyncio would report it as forgotten."""
-    if not done.cancelled():
-        done.exception()

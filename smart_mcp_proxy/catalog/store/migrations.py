@@ -1,11 +1,12 @@
-"""The numbered migrations that lead a file from one version of its layout to the next."""
+"""The numbered migrations that lead a store from one version of its tables to the next."""
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from smart_mcp_proxy.catalog.recovery.rollback_guard import CATALOG_ID_KEY, CLOSED_KEY, COUNT_KEY
+from smart_mcp_proxy.catalog.store.postgres_tables import POSTGRES_TABLES
 
-__all__ = ["APPROVALS_TABLES", "MIGRATIONS"]
+__all__ = ["APPROVALS_TABLES", "MIGRATIONS", "Migration"]
 
 _SEED_TABLE = (
     # A file of the earlier program already has it, at version 0.
@@ -197,16 +198,41 @@ _LINKS_TABLE = (
     "CREATE INDEX idx_links_expires ON links(expires_s)",
 )
 
-MIGRATIONS: Final[Sequence[Sequence[str]]] = (
-    _SEED_TABLE,
-    _CATALOG_TABLES,
-    _EXAMPLES_TABLE,
-    _VECTORS_TABLE,
-    APPROVALS_TABLES,
-    _TOOLSETS_TABLE,
-    _AGENT_TOKENS_TABLE,
-    _ACTIVITY_COLUMNS,
-    _APPROVALS_COUNT,
-    _LINKS_TABLE,
+_GONE_TABLE = (
+    # Ids of tools that left, for those who hold an older picture of the catalog: they need not read all ids.
+    "CREATE TABLE gone (id INTEGER PRIMARY KEY, generation INTEGER NOT NULL)",
+    "CREATE INDEX idx_gone_generation ON gone(generation)",
+    # One ahead: the tool may leave before its transaction moves the generation. Read twice, it does no harm.
+    """CREATE TRIGGER tools_gone AFTER DELETE ON tools BEGIN
+      INSERT INTO gone (id, generation) SELECT OLD.id, value + 1 FROM meta WHERE key = 'generation';
+    END""",
 )
-"""Statements that lead from version N, their place here, to N + 1. Released ones are never edited."""
+
+
+class Migration(NamedTuple):
+    """Statements that lead from one version to the next.
+
+    Attributes:
+        sqlite: For `proxy.db`.
+        postgresql: For PostgreSQL, which begins with the tables as they stood when it came. Within one minor version
+            of the program they only add: the version before it goes on meanwhile.
+    """
+
+    sqlite: Sequence[str]
+    postgresql: Sequence[str] = ()
+
+
+MIGRATIONS: Final[Sequence[Migration]] = (
+    Migration(_SEED_TABLE),
+    Migration(_CATALOG_TABLES),
+    Migration(_EXAMPLES_TABLE),
+    Migration(_VECTORS_TABLE),
+    Migration(APPROVALS_TABLES),
+    Migration(_TOOLSETS_TABLE),
+    Migration(_AGENT_TOKENS_TABLE),
+    Migration(_ACTIVITY_COLUMNS),
+    Migration(_APPROVALS_COUNT),
+    Migration(_LINKS_TABLE),
+    Migration(_GONE_TABLE, POSTGRES_TABLES),
+)
+"""They lead from version N, their place here, to N + 1. Released ones are never edited."""

@@ -1,0 +1,286 @@
+"""PostgreSQL as the store of many gateways: transactions on one connection, notifications on another."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Final, NoReturn, Self, TypeVar
+
+import psycopg
+from sqlalchemy import Connection, NullPool, create_engine
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+
+from smart_mcp_proxy.catalog.recovery.rollback_guard import CLOSED_KEY, Checkpoint, read_checkpoint
+from smart_mcp_proxy.catalog.store import versions
+from smart_mcp_proxy.catalog.store.doorbell import Doorbell
+from smart_mcp_proxy.catalog.store.postgres_edge import Address, hang_up, refuse_unusable
+from smart_mcp_proxy.catalog.store.sqlite import DATABASE_NAME
+from smart_mcp_proxy.catalog.store.store import StorageError, Topic
+from smart_mcp_proxy.catalog.store.thread import StoreThread
+from smart_mcp_proxy.errors import CatalogError, ConfigError
+from smart_mcp_proxy.telemetry import get_logger
+
+__all__ = ["LOCK", "PostgresStore"]
+
+LIMIT_S: Final = 10.0
+"""A server that does not go on with a transaction for so long counts as lost; half of it at least."""
+LOCK: Final = 0x6D6370
+"""Key of the lock that ordered writes hold to their commit: generations become visible in their order."""
+_HEAD: Final = "BEGIN; SET LOCAL idle_in_transaction_session_timeout = '10s'; SET LOCAL lock_timeout = '4s'"
+"""A gateway that was frozen must not hold up the others, nor be held up for long."""
+_READ: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+_ATTEMPTS: Final = 5
+_AGAIN: Final = frozenset({"40001", "40P01"})
+"""Serialization failure and deadlock: the transaction is tried again. Source: PostgreSQL 15, appendix A, as below."""
+_STORAGE_STATES: Final = ("08", "25", "28", "3D", "3F", "42501", "42P01", "53", "57", "58", "F0", "XX")
+"""Beginnings of the codes for which the database is at fault, not one statement of ours."""
+
+T = TypeVar("T")
+
+_log = get_logger("catalog")
+
+
+class _DroppedError(Exception):
+    """The connection was gone before the transaction began: it was idle, or the server was restarted."""
+
+
+class PostgresStore(StoreThread):
+    """The database at an address, opened by `async with PostgresStore.open(...)`.
+
+    Works through a pooler that lends a connection for one transaction at a time: only locks and settings that end with
+    the transaction are used, and no prepared statements.
+
+    The rollback guard of a file lies beside it; that of a server is the memory of its gateways. Each transaction looks
+    whether the database still counts all the decisions about tools that this process has seen in it. One that was put
+    back, or whose standby took over too early, is not used until it does, and is marked: gateways that start on it
+    trust no first list.
+    """
+
+    unstorable = "\0"
+
+    def __init__(self, url: str, data_dir: Path) -> None:
+        super().__init__()
+        self._address = Address(url)
+        self.label = self._address.label
+        self._file = data_dir / DATABASE_NAME
+        self._engine = create_engine(
+            "postgresql+psycopg://",
+            creator=self._dial,
+            poolclass=NullPool,
+            isolation_level="AUTOCOMMIT",  # BEGIN is written out above, with what belongs to it
+            hide_parameters=True,
+            use_native_hstore=False,
+        )
+        self._connection: Connection | None = None
+        self._wire: psycopg.Connection | None = None
+        self._began_s: float | None = None
+        self._seen: Checkpoint | None = None
+        self._doorbell = Doorbell(self._address.dial)
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls, url: str, data_dir: Path) -> AsyncIterator[Self]:
+        """The database at `url`; `connect` has to follow.
+
+        Args:
+            url: For libpq.
+            data_dir: Of this gateway: a file in it may know more than a new database.
+
+        Raises:
+            ConfigError: Nothing can be made of `url`.
+        """
+        store = cls(url, data_dir)
+        try:
+            yield store
+        finally:
+            store._doorbell.close()
+            await store.end(store._disconnect)
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """Run `work` in the store's thread, to its end; a server that does not go on with it is given up."""
+        done = self.submit(work)
+        while not (await asyncio.wait([done], timeout=LIMIT_S))[0]:
+            self._give_up()
+        return done.result()
+
+    async def wait_change(self, topic: Topic, limit_s: float) -> None:
+        """Return when the database tells of a change, after `limit_s` at the latest."""
+        await self._doorbell.wait(topic, limit_s)
+
+    def is_blank(self) -> bool:
+        """Not known before it is connected."""
+        return False
+
+    def connect(self) -> None:
+        """Connects.
+
+        Raises:
+            ConfigError: The database cannot be used, or not by this program.
+        """
+        self._disconnect()
+        self._began_s = time.monotonic()
+        try:
+            connection = self._engine.connect()
+        except (SQLAlchemyError, psycopg.Error) as exc:
+            raise self._address.unusable(exc) from exc
+        finally:
+            self._began_s = None
+        try:
+            refuse_unusable(connection, self.label)
+            versions.refuse_newer(connection, self.label)
+        except BaseException as exc:
+            connection.close()
+            if isinstance(exc, SQLAlchemyError):
+                raise self._address.unusable(exc) from exc
+            raise
+        connection.rollback()
+        self._connection = connection
+
+    def migrate(self, connection: Connection, *, is_lost: bool) -> None:
+        """Brings the database to the latest version, in a transaction.
+
+        Raises:
+            ConfigError: A newer program has written it, or this one may not create tables.
+        """
+        is_beside = versions.read_version(connection) == 0 and self._file.exists() and self._file.stat().st_size > 0
+        if is_beside:
+            told = "the database '%s' is new, and decisions in '%s' are not in it: every tool waits for approval"
+            _log.warning(told, self.label, self._file)
+        try:
+            versions.migrate(connection, self.label, is_closed=is_lost or is_beside)
+        except DBAPIError as exc:
+            if _state(exc) == "42501":
+                raise self._address.unusable(exc, "Let its user create tables in the schema.") from exc
+            raise
+
+    def mend(self) -> None:
+        """Connects anew.
+
+        Raises:
+            ConfigError: The database cannot be used any more.
+            StorageError: It lacks decisions.
+        """
+        self.connect()
+        self.read(lambda _: None)
+
+    def peek(self, work: Callable[[Connection], T]) -> T:
+        """Run `work` on the database as `read` does: one that refuses writes can be read."""
+        return self.read(work)
+
+    def read(self, work: Callable[[Connection], T]) -> T:
+        """Run `work` with all its queries in one state of the database."""
+        return self._transact(_READ, work)
+
+    def write(self, work: Callable[[Connection], T], *, is_ordered: bool = True) -> T:
+        """Run `work` with all its writes committed, or none and an error. It may run more than once."""
+        return self._transact(f"{_HEAD}; SELECT pg_advisory_xact_lock({LOCK})" if is_ordered else _HEAD, work)
+
+    def read_checkpoint(self) -> Checkpoint | None:
+        """Return None: how far the database must be is known by gateways alone, and each transaction looks."""
+        return None
+
+    def advance_checkpoint(self, checkpoint: Checkpoint, *, adopts: bool = False) -> None:
+        """Do nothing: see `read_checkpoint`."""
+
+    def fold_journal(self) -> None:
+        """Do nothing: a commit is in the server's own journal."""
+
+    def _transact(self, begin: str, work: Callable[[Connection], T]) -> T:
+        number, is_fresh = 1, False
+        while True:
+            try:
+                return self._attempt(begin, work)
+            except _DroppedError as exc:
+                if is_fresh:
+                    self._fail(exc.__cause__)
+                is_fresh = True
+                self._rejoin()
+            except SQLAlchemyError as exc:
+                if _state(exc) not in _AGAIN or number == _ATTEMPTS:
+                    self._fail(exc)
+                number += 1
+
+    def _attempt(self, begin: str, work: Callable[[Connection], T]) -> T:
+        connection, wire = self._connection, self._wire
+        if connection is None or wire is None:
+            raise StorageError(f"The database '{self.label}' is not connected.")
+        self._began_s = time.monotonic()
+        try:
+            try:
+                connection.exec_driver_sql(begin)
+            except DBAPIError as exc:
+                if wire.closed:
+                    raise _DroppedError from exc
+                raise
+            self._require_decisions(connection)
+            result = work(connection)
+            connection.commit()
+        except BaseException:
+            _roll_back(connection)
+            raise
+        finally:
+            self._began_s = None
+        return result
+
+    def _require_decisions(self, connection: Connection) -> None:
+        """Passes if the database counts every decision that this process has seen in it.
+
+        Raises:
+            StorageError: It does not.
+        """
+        if self._seen is None and not versions.read_version(connection):
+            return
+        found = read_checkpoint(connection)
+        if self._seen is None or found.covers(self._seen):
+            self._seen = found
+            return
+        with suppress(SQLAlchemyError):  # another gateway may be able to
+            _roll_back(connection)
+            mark = f"INSERT INTO meta (key, value) VALUES ('{CLOSED_KEY}', 1) ON CONFLICT DO NOTHING"
+            connection.exec_driver_sql(f"BEGIN; {mark}")
+            connection.commit()
+        raise StorageError(
+            f"The database '{self.label}' has gone back: it lacks decisions about tools.",
+            hint="Bring the newer one back. To go on with this one, restart all gateways and look at what waits: "
+            "mcpproxy approve --list",
+        )
+
+    def _rejoin(self) -> None:
+        try:
+            self.connect()
+        except ConfigError as exc:  # what stops a start is here one more way to lose it
+            raise StorageError(exc.message, hint=exc.hint) from exc
+
+    def _dial(self) -> psycopg.Connection:
+        self._wire = self._address.dial()
+        return self._wire
+
+    def _disconnect(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with suppress(SQLAlchemyError, psycopg.Error):
+                connection.close()
+
+    def _give_up(self) -> None:
+        """Ends a transaction that the server does not go on with; in the event loop."""
+        began_s, wire = self._began_s, self._wire
+        if began_s is not None and wire is not None and time.monotonic() - began_s > LIMIT_S / 2:
+            hang_up(wire)
+
+    def _fail(self, exc: BaseException | None) -> NoReturn:
+        state = _state(exc)
+        kind = StorageError if not state or state.startswith(_STORAGE_STATES) else CatalogError
+        told = self._address.unusable(exc)
+        raise kind(told.message, hint=told.hint) from exc
+
+
+def _state(exc: BaseException | None) -> str:
+    """The SQLSTATE of an error, empty where the connection is what failed."""
+    return (getattr(exc.orig, "sqlstate", "") or "") if isinstance(exc, DBAPIError) else ""
+
+
+def _roll_back(connection: Connection) -> None:
+    with suppress(SQLAlchemyError, psycopg.Error):  # a connection that is gone has done so
+        connection.rollback()
+        connection.connection.rollback()

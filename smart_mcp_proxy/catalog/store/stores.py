@@ -1,0 +1,45 @@
+"""The kinds of store, by the scheme of their address."""
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Final
+
+from smart_mcp_proxy.catalog.store.sqlite import SqliteStore
+from smart_mcp_proxy.catalog.store.store import Store
+from smart_mcp_proxy.errors import MissingExtraError
+
+__all__ = ["STORES", "OpenStore", "open_store"]
+
+OpenStore = Callable[[str, Path], AbstractAsyncContextManager[Store]]
+"""Opens the store at an address for a data directory; `connect` has to follow."""
+
+
+def open_store(url: str | None, data_dir: Path, *, is_needed: bool) -> AbstractAsyncContextManager[Store]:
+    """Open the store at `url`, or the file in the data directory.
+
+    Args:
+        url: Its scheme is a key of `STORES`; None for the file.
+        data_dir: Of this gateway.
+        is_needed: Whether a directory that cannot be used is an error of the user's, not one to live with.
+
+    Raises:
+        MissingExtraError: A package is missing.
+    """
+    if url is None:
+        return SqliteStore.open(data_dir, is_needed=is_needed)
+    return STORES[url.partition(":")[0]](url, data_dir)
+
+
+def _postgres(url: str, data_dir: Path) -> AbstractAsyncContextManager[Store]:
+    try:
+        # Here and not above: it takes a package that gateways on SQLite do without.
+        from smart_mcp_proxy.catalog.store.postgres import PostgresStore
+    except ImportError as exc:
+        raise MissingExtraError(
+            "MCPPROXY_DATABASE_URL needs psycopg.", hint="Install it: pip install 'smart-mcp-proxy[postgres]'"
+        ) from exc
+    return PostgresStore.open(url, data_dir)
+
+
+STORES: Final[Mapping[str, OpenStore]] = {"postgresql": _postgres, "postgres": _postgres}

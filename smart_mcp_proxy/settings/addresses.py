@@ -1,0 +1,60 @@
+"""Checks of settings that hold addresses, users or secrets."""
+
+import re
+from urllib.parse import urlsplit
+
+from pydantic import SecretStr
+
+__all__ = ["BEARER", "DATABASE_SCHEMES", "are_origins", "are_users", "bearer_only", "is_database", "is_url"]
+
+DATABASE_SCHEMES = ("postgresql", "postgres")
+"""Those of the catalog's stores."""
+
+_ORIGIN = re.compile(r"https?://[a-z0-9.\-\[\]:]+")
+"""As browsers write it: scheme, host, a port that is not the usual one; no path."""
+_USER = re.compile(r"[^\s=,]{1,300}(?:=(?:read|write|destructive))?")
+"""Somebody who signs in, and what is allowed to them."""
+BEARER = re.compile(r"[!-~]+")
+"""What fits an Authorization header after `Bearer `: visible ASCII without spaces."""
+
+
+def bearer_only(token: SecretStr) -> SecretStr:
+    """Refuse what no Authorization header holds."""
+    if not BEARER.fullmatch(token.get_secret_value()):
+        raise ValueError("not a bearer token")
+    return token
+
+
+def is_url(text: str) -> str:
+    """Refuse anything but an http or https address without a user, query or fragment."""
+    parts = urlsplit(text)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.query or parts.fragment:
+        raise ValueError("not an address")
+    return text
+
+
+def is_database(url: SecretStr) -> SecretStr:
+    """Refuse what is no address of a store."""
+    parts = urlsplit(url.get_secret_value())
+    # Reading the port raises where it is none. Several hosts with their ports are libpq's to read.
+    if (
+        parts.scheme not in DATABASE_SCHEMES
+        or not parts.path.strip("/")
+        or ("," not in parts.netloc and parts.port == 0)
+    ):
+        raise ValueError("not a database")
+    return url
+
+
+def are_origins(texts: tuple[str, ...]) -> tuple[str, ...]:
+    """Refuse anything but whole origins: a pattern would let in pages that nobody has thought of."""
+    if not all(_ORIGIN.fullmatch(text) for text in texts):
+        raise ValueError("not an origin")
+    return texts
+
+
+def are_users(texts: tuple[str, ...]) -> tuple[str, ...]:
+    """Refuse what names nobody who could sign in."""
+    if not all(_USER.fullmatch(text) for text in texts):
+        raise ValueError("not users")
+    return texts
