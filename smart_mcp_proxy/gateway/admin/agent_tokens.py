@@ -205,13 +205,13 @@ class AgentTokens:
             await self._store_uses()
 
     async def _follow(self) -> None:
-        since_noted_s = 0.0
+        clock = asyncio.get_running_loop().time
+        noted_s = clock()
         while True:
-            await asyncio.sleep(FOLLOW_S)
+            await self._catalog.wait_change("tokens", FOLLOW_S)
             await self._refresh_quietly()
-            since_noted_s += FOLLOW_S
-            if since_noted_s >= USE_NOTED_S:
-                since_noted_s = 0.0
+            if clock() - noted_s >= USE_NOTED_S:
+                noted_s = clock()
                 await self._store_uses()
 
     async def _refresh_quietly(self) -> None:

@@ -20,7 +20,7 @@ from smart_mcp_proxy.telemetry import get_logger, spawn
 __all__ = ["FOLLOW_S", "IndexSync"]
 
 FOLLOW_S = 1.0
-"""How often other processes' writes are looked for; they must be seen within 2 s."""
+"""How often other processes' writes are looked for where nobody tells of them; they must be seen within 2 s."""
 SETTLE_S = 5.0
 """The side-car is written when nothing has changed for so long."""
 
@@ -156,6 +156,6 @@ class IndexSync:
 
     async def _keep_following(self) -> None:
         while True:
-            await asyncio.sleep(self._follow_s)
+            await self._catalog.wait_change("catalog", self._follow_s)
             await self.follow()
             await self.store()

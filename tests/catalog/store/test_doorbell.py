@@ -1,0 +1,116 @@
+"""Told at once: what another gateway writes wakes those that follow, and silence is noticed."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+import psycopg
+import pytest
+from postgres_server import PostgresServer
+
+from smart_mcp_proxy.catalog import AgentToken, Catalog, revoke_agent_token, store_agent_token
+from smart_mcp_proxy.catalog.store.doorbell import Doorbell
+from smart_mcp_proxy.catalog.store.postgres_edge import Address
+from smart_mcp_proxy.models import ToolKey
+from smart_mcp_proxy.telemetry import Activity
+
+pytestmark = pytest.mark.anyio
+
+MakeTool = Callable[..., dict[str, Any]]
+NEVER_S = 3600.0
+TOKEN = AgentToken("ci", "00" * 32, created_s=0.0, expires_s=None)
+
+
+@pytest.fixture
+def opened(postgres: PostgresServer, tmp_path: Path) -> Callable[[str], Any]:
+    """Opens the catalog of one database in one data directory or another."""
+    url = postgres.url(postgres.new_database())
+    return lambda name: Catalog.open(tmp_path / name, name_limit=60, url=url)
+
+
+async def told(catalog: Catalog, topic: Any) -> None:
+    """Returns once a notification has come; the one of the connection itself is not waited for again."""
+    with anyio.fail_after(20):
+        await catalog.wait_change(topic, NEVER_S)
+
+
+async def test_each_change_of_another_gateway_wakes_those_that_follow(
+    opened: Callable[[str], Any], tool: MakeTool
+) -> None:
+    """A list, a block, what is learned of it: the catalog. A token that is made or revoked: the tokens."""
+    async with opened("one") as one, opened("two") as two:
+        await told(two, "catalog")
+        await told(two, "tokens")
+        await one.sync("s", [tool("a")])
+        await told(two, "catalog")
+        assert (await two.refresh()).added
+        await one.block(ToolKey("s", "a"), "user")
+        await told(two, "catalog")
+        await two.refresh()
+        assert ToolKey("s", "a") in two.snapshot.withheld
+        for work in (lambda c: store_agent_token(c, TOKEN), lambda c: revoke_agent_token(c, "ci", 1.0)):
+            await one.write(work)
+            await told(two, "tokens")
+
+
+async def test_heartbeats_and_records_wake_nobody(opened: Callable[[str], Any], tool: MakeTool) -> None:
+    """They come all the time, and nobody's picture changes by them."""
+    async with opened("one") as one, opened("two") as two:
+        await one.sync("s", [tool("a")])
+        await told(two, "catalog")
+        await two.wait_change("catalog", 0.5)
+        await one.register_instance(1, ["s"])
+        await one.heartbeat()
+        await one.append_activity([Activity("call", "local", "s:a", "ok", duration_ms=1.0, at_s=1.0)])
+        waiting = asyncio.ensure_future(two.wait_change("catalog", NEVER_S))
+        await asyncio.wait([waiting], timeout=0.3)
+        assert not waiting.done()
+        waiting.cancel()
+
+
+async def test_a_dropped_connection_is_made_anew_and_what_was_missed_is_looked_for(
+    postgres: PostgresServer, tmp_path: Path
+) -> None:
+    """Whatever was told meanwhile is not told again, so everybody looks once."""
+    database = postgres.new_database()
+    bell = Doorbell(Address(postgres.url(database)).dial)
+    with anyio.fail_after(30):
+        await bell.wait("catalog", NEVER_S)
+        postgres.refuse(database)
+        postgres.accept(database)
+        await bell.wait("catalog", NEVER_S)
+    bell.close()
+
+
+class Swallowing(psycopg.Connection[Any]):
+    """A connection through a pooler that lends another one for each transaction: what is listened to is lost."""
+
+    def execute(self, query: Any, params: Any = None, **options: Any) -> Any:
+        return super().execute("SELECT 1" if str(query).startswith("LISTEN") else query, params, **options)
+
+
+async def test_notifications_that_do_not_come_are_noticed_and_said_once(
+    postgres: PostgresServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The notification to itself stays away; whoever waits does so as long as it may."""
+    url = postgres.url(postgres.new_database())
+    caplog.set_level(logging.INFO)
+    bell = Doorbell(lambda: Swallowing.connect(url, autocommit=True), ping_s=0.05)
+    with anyio.fail_after(20):
+        while "does not tell of changes" not in caplog.text:
+            await bell.wait("tokens", 0.05)
+        for _ in range(10):
+            await bell.wait("tokens", 0.05)
+    bell.close()
+    assert caplog.text.count("does not tell of changes") == 1
+    assert repr(bell) == "<Doorbell silent>"
+
+
+async def test_a_file_is_looked_at_as_often_as_asked(tmp_path: Path) -> None:
+    """Nobody tells of writes to it."""
+    async with Catalog.open(tmp_path, name_limit=60) as catalog:
+        with anyio.fail_after(20):
+            await catalog.wait_change("catalog", 0.01)
