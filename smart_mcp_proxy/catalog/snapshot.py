@@ -2,11 +2,15 @@
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
+from typing import NamedTuple, TypeVar
 
+from smart_mcp_proxy.catalog.layered import Layered
 from smart_mcp_proxy.models import ToolKey, ToolRecord, Withheld
 
 __all__ = ["Diff", "Snapshot"]
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +33,13 @@ class Diff:
         return bool(self.added or self.changed or self.removed)
 
 
+class Step(NamedTuple):
+    """The way from one snapshot to the next: the mark of the former, and what changed."""
+
+    origin: object
+    diff: Diff
+
+
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """All tools of one generation of the catalog.
@@ -43,14 +54,20 @@ class Snapshot:
         by_listed: Record per listed name.
         by_server: A server's records, oldest id first; servers without tools are absent.
         withheld: Listed tools whose definition is not approved, for whoever reviews them.
+        withheld_keys: Key of each withheld tool by its id.
+        step: What led here from the snapshot before.
+        mark: Tells it from every other one.
     """
 
     generation: int = 0
-    by_id: Mapping[int, ToolRecord] = field(default_factory=dict)
-    by_key: Mapping[ToolKey, ToolRecord] = field(default_factory=dict)
-    by_listed: Mapping[str, ToolRecord] = field(default_factory=dict)
-    by_server: Mapping[str, tuple[ToolRecord, ...]] = field(default_factory=dict)
-    withheld: Mapping[ToolKey, Withheld] = field(default_factory=dict)
+    by_id: Mapping[int, ToolRecord] = field(default_factory=Layered)
+    by_key: Mapping[ToolKey, ToolRecord] = field(default_factory=Layered)
+    by_listed: Mapping[str, ToolRecord] = field(default_factory=Layered)
+    by_server: Mapping[str, tuple[ToolRecord, ...]] = field(default_factory=Layered)
+    withheld: Mapping[ToolKey, Withheld] = field(default_factory=Layered)
+    withheld_keys: Mapping[int, ToolKey] = field(default_factory=Layered, repr=False, compare=False)
+    step: Step | None = field(default=None, repr=False, compare=False)
+    mark: object = field(default_factory=object, repr=False, compare=False)
 
     def __repr__(self) -> str:
         withheld = f" withheld={len(self.withheld)}" if self.withheld else ""
@@ -82,32 +99,43 @@ class Snapshot:
             removed: Ids of tools that left.
             withheld: Tools that are not approved.
         """
-        gone = {*removed, *(record.id for record in records), *(each.record.id for each in withheld)}
-        by_id, by_key = dict(self.by_id), dict(self.by_key)
-        by_listed, by_server = dict(self.by_listed), dict(self.by_server)
-        leaving = [by_id.pop(id_) for id_ in gone if id_ in by_id]
-        kept_back = {key: each for key, each in self.withheld.items() if each.record.id not in gone}
-        kept_back.update((each.record.key, each) for each in withheld)
-        for record in leaving:
-            del by_key[record.key], by_listed[record.listed_name]
-        for record in records:
-            by_id[record.id] = by_key[record.key] = by_listed[record.listed_name] = record
-
+        touched = {*removed, *(record.id for record in records), *(each.record.id for each in withheld)}
+        leaving = [before for id_ in touched if (before := self.by_id.get(id_)) is not None]
+        entered = {record.id: record for record in records}
         left = {record.id for record in leaving}
-        entering: dict[str, list[ToolRecord]] = {record.key.server: [] for record in (*leaving, *records)}
+        groups: dict[str, list[ToolRecord]] = {record.key.server: [] for record in (*leaving, *records)}
         for record in records:
-            entering[record.key.server].append(record)
-        for server, new in entering.items():
-            kept = (record for record in by_server.pop(server, ()) if record.id not in left)
+            groups[record.key.server].append(record)
+        by_server: dict[str, tuple[ToolRecord, ...]] = {}
+        for server, new in groups.items():
+            kept = (record for record in self.by_server.get(server, ()) if record.id not in left)
             if group := sorted((*kept, *new), key=lambda record: record.id):
                 by_server[server] = tuple(group)
         return Snapshot(
             generation,
-            MappingProxyType(by_id),
-            MappingProxyType(by_key),
-            MappingProxyType(by_listed),
-            MappingProxyType(by_server),
-            MappingProxyType(kept_back),
+            _next(self.by_id, entered, left),
+            _next(self.by_key, {record.key: record for record in records}, [record.key for record in leaving]),
+            _next(
+                self.by_listed,
+                {record.listed_name: record for record in records},
+                [record.listed_name for record in leaving],
+            ),
+            _next(self.by_server, by_server, groups.keys()),
+            _next(
+                self.withheld,
+                {each.record.key: each for each in withheld},
+                [self.withheld_keys[id_] for id_ in touched if id_ in self.withheld_keys],
+            ),
+            _next(self.withheld_keys, {each.record.id: each.record.key for each in withheld}, touched),
+            Step(self.mark, self._diff_to(generation, entered, left)),
+        )
+
+    def _diff_to(self, generation: int, entered: Mapping[int, ToolRecord], left: Collection[int]) -> Diff:
+        return Diff(
+            tuple(record for id_, record in entered.items() if id_ not in left),
+            tuple(record for id_, record in entered.items() if id_ in left),
+            tuple(id_ for id_ in left if id_ not in entered),
+            generation,
         )
 
     def since(self, older: "Snapshot") -> Diff:
@@ -115,6 +143,8 @@ class Snapshot:
         added, changed = [], []
         if self is older:
             return Diff((), (), (), self.generation)
+        if self.step is not None and self.step.origin is older.mark:
+            return self.step.diff
         for id_, record in self.by_id.items():
             before = older.by_id.get(id_)
             if before is None:
@@ -123,3 +153,8 @@ class Snapshot:
                 changed.append(record)
         removed = tuple(id_ for id_ in older.by_id if id_ not in self.by_id)
         return Diff(tuple(added), tuple(changed), removed, self.generation)
+
+
+def _next(mapping: Mapping[K, V], entries: dict[K, V], gone: Collection[K]) -> Layered[K, V]:
+    whole = mapping if isinstance(mapping, Layered) else Layered(dict(mapping))
+    return whole.changed(entries, gone)

@@ -28,6 +28,8 @@ pytestmark = pytest.mark.anyio
 NOW_S = 1_700_000_000.0
 LINKS_VERSION = 10
 """The first one with links."""
+UNDO_GONE = "DROP TRIGGER tools_gone; DROP TABLE gone; DROP INDEX idx_approvals_blocked;"
+"""The version after it."""
 
 
 opened = partial(Catalog.open, name_limit=60)

@@ -202,6 +202,7 @@ _GONE_TABLE = (
     # Ids of tools that left, for those who hold an older picture of the catalog: they need not read all ids.
     "CREATE TABLE gone (id INTEGER PRIMARY KEY, generation INTEGER NOT NULL)",
     "CREATE INDEX idx_gone_generation ON gone(generation)",
+    "CREATE INDEX idx_approvals_blocked ON approvals(server_name, name) WHERE state = 'blocked'",
     # One ahead: the tool may leave before its transaction moves the generation. Read twice, it does no harm.
     """CREATE TRIGGER tools_gone AFTER DELETE ON tools BEGIN
       INSERT INTO gone (id, generation) SELECT OLD.id, value + 1 FROM meta WHERE key = 'generation';

@@ -99,6 +99,7 @@ _TABLES = (
       PRIMARY KEY (server_name, name),
       CHECK (state = 'blocked' OR (hash IS NOT NULL AND definition IS NOT NULL))
     )""",
+    "CREATE INDEX idx_approvals_blocked ON approvals(server_name, name) WHERE state = 'blocked'",
     "CREATE TABLE baselines (server_name TEXT PRIMARY KEY, at_s DOUBLE PRECISION NOT NULL)",
     f"""CREATE TABLE toolsets (
       id        {_ID},

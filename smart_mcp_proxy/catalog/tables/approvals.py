@@ -9,7 +9,7 @@ import json
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from sqlalchemy import ColumnElement, Connection, delete, select, update
+from sqlalchemy import ColumnElement, Connection, delete, literal_column, select, update
 
 from smart_mcp_proxy.catalog.recovery.rollback_guard import CLOSED_KEY, NO_CHECKPOINT, Checkpoint, read_checkpoint
 from smart_mcp_proxy.catalog.tables.schema import approvals, baselines, meta
@@ -66,7 +66,9 @@ class Settlement:
 
 def read_standing(connection: Connection) -> Standing:
     """Read the state of servers and blocks."""
-    blocked = select(approvals.c.server_name, approvals.c.name).where(approvals.c.state == "blocked")
+    # Written out, so that the index of blocked ones alone is used.
+    is_blocked = approvals.c.state == literal_column("'blocked'")
+    blocked = select(approvals.c.server_name, approvals.c.name).where(is_blocked)
     return Standing(
         baselined=frozenset(connection.scalars(select(baselines.c.server_name))),
         blocked=frozenset(ToolKey(server, name) for server, name in connection.execute(blocked)),

@@ -2,19 +2,32 @@
 
 import json
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Container, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Any
 
-from sqlalchemy import Connection, LargeBinary, bindparam, case, cast, delete, func, insert, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    LargeBinary,
+    bindparam,
+    case,
+    cast,
+    delete,
+    func,
+    insert,
+    select,
+    update,
+)
 
 from smart_mcp_proxy.catalog.hashing import approval_digest, change_hash, json_text
 from smart_mcp_proxy.catalog.snapshot import Snapshot
 from smart_mcp_proxy.catalog.tables.feedback import by_tool_id
-from smart_mcp_proxy.catalog.tables.schema import approvals, listed_names, meta, servers, tools
-from smart_mcp_proxy.catalog.tables.upsert import upsert
+from smart_mcp_proxy.catalog.tables.schema import approvals, gone, listed_names, meta, servers, tools
+from smart_mcp_proxy.catalog.tables.upsert import parts, upsert
 from smart_mcp_proxy.models import ToolKey, ToolRecord, Withheld, WithheldState
 from smart_mcp_proxy.names import identity_on, listed_name
 from smart_mcp_proxy.telemetry import get_logger
@@ -43,6 +56,8 @@ _HINT_COMBINATIONS = 81
 """Each of the four hints is true, false or absent."""
 
 _NOTHING_KNOWN = Snapshot()
+_GONE_KEPT = 1_000
+"""Generations for which it is kept which ids left; who is further behind compares all ids."""
 
 _log = get_logger("catalog")
 
@@ -152,6 +167,7 @@ def store(connection: Connection, server: str, wanted: Mapping[str, PreparedTool
         connection.execute(
             delete(tools).where(tools.c.id == bindparam("row_id")), [{"row_id": id_} for id_ in plan.removed]
         )
+        _forget_gone(connection, generation)
     if plan.changed:
         connection.execute(
             update(tools).where(tools.c.id == bindparam("row_id")),
@@ -197,13 +213,42 @@ def _names_for(connection: Connection, server: str, names: Sequence[str], limit:
     given: dict[str, str] = dict(connection.execute(of_server).all())
     unnamed = [name for name in names if name not in given]
     if unnamed:
-        taken = set(connection.scalars(select(listed_names.c.listed_name)).all())
+        taken = _Taken(connection, [listed_name(ToolKey(server, name), limit) for name in unnamed])
         for name in unnamed:
             given[name] = listed_name(ToolKey(server, name), limit, taken)
             taken.add(given[name])
         rows = [{"server_name": server, "name": name, "listed_name": given[name]} for name in unnamed]
         connection.execute(insert(listed_names), rows)
     return given
+
+
+class _Taken(Container[str]):
+    """Listed names that were given away, looked up when they are asked for.
+
+    Args:
+        connection: In a transaction.
+        likely: Those that will be asked for, looked up together.
+    """
+
+    def __init__(self, connection: Connection, likely: Collection[str]) -> None:
+        self._connection = connection
+        self._known = dict.fromkeys(likely, False)
+        for some in parts(likely):
+            self._look_up(some)
+
+    def __contains__(self, name: object) -> bool:
+        if name not in self._known:
+            self._look_up([str(name)])
+        return self._known.get(str(name), False)
+
+    def add(self, name: str) -> None:
+        """Notes that `name` is given away now."""
+        self._known[name] = True
+
+    def _look_up(self, names: Collection[str]) -> None:
+        self._known.update(dict.fromkeys(names, False))
+        given = select(listed_names.c.listed_name).where(listed_names.c.listed_name.in_(names))
+        self._known.update(dict.fromkeys(self._connection.scalars(given), True))
 
 
 def shorten_listed_names(connection: Connection, limit: int) -> None:
@@ -238,7 +283,7 @@ def advance(connection: Connection, snapshot: Snapshot) -> Snapshot:
             tools.c.server_name,
             tools.c.name,
             tools.c.listed_name,
-            cast(tools.c.definition, LargeBinary),
+            _definition_bytes(connection),
             tools.c.hash,
             tools.c.digest,
             tools.c.annotations,
@@ -259,8 +304,30 @@ def advance(connection: Connection, snapshot: Snapshot) -> Snapshot:
             records.append(record)
         else:
             withheld.append(_withheld(record, state, approved_hash, approved))
-    standing = set(connection.scalars(select(tools.c.id)).all())
-    return snapshot.replaced(generation, records, snapshot.ids() - standing, withheld)
+    # Sorted here: SQLite would walk all ids instead of the index of generations.
+    records.sort(key=attrgetter("id"))
+    withheld.sort(key=attrgetter("record.id"))
+    return snapshot.replaced(generation, records, _gone_since(connection, snapshot, generation), withheld)
+
+
+def _definition_bytes(connection: Connection) -> ColumnElement[bytes]:
+    """The column of definitions, read as bytes: as text each would be in memory twice."""
+    if connection.dialect.name == "sqlite":
+        return cast(tools.c.definition, LargeBinary)
+    return func.convert_to(tools.c.definition, "UTF8")
+
+
+def _gone_since(connection: Connection, snapshot: Snapshot, generation: int) -> set[int]:
+    """Ids of tools that left since `snapshot`, also ones that it never had."""
+    if not snapshot.generation:
+        return set()
+    if generation - snapshot.generation < _GONE_KEPT:
+        return set(connection.scalars(select(gone.c.id).where(gone.c.generation > snapshot.generation)))
+    return snapshot.ids() - set(connection.scalars(select(tools.c.id)))
+
+
+def _forget_gone(connection: Connection, generation: int) -> None:
+    connection.execute(delete(gone).where(gone.c.generation <= generation - _GONE_KEPT))
 
 
 def _withheld(record: ToolRecord, state: str | None, approved_hash: str | None, approved: str | None) -> Withheld:
@@ -306,7 +373,7 @@ def clear(connection: Connection) -> None:
     """Forgets all tools and servers; listed names and used ids stay."""
     connection.execute(delete(tools))
     connection.execute(delete(servers))
-    _next_generation(connection)
+    _forget_gone(connection, _next_generation(connection))
 
 
 def known_servers(connection: Connection) -> set[str]:
@@ -318,7 +385,7 @@ def known_servers(connection: Connection) -> set[str]:
 def delete_servers(connection: Connection, names: Collection[str]) -> None:
     """Forgets these servers and their tools."""
     if connection.execute(delete(tools).where(tools.c.server_name.in_(names))).rowcount:
-        _next_generation(connection)
+        _forget_gone(connection, _next_generation(connection))
     connection.execute(delete(servers).where(servers.c.name.in_(names)))
 
 

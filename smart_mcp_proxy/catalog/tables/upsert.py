@@ -1,6 +1,8 @@
-"""Insert statements that may conflict, in the words of the store's dialect."""
+"""Statements that differ between the stores' dialects, or that take so many values at most."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Iterator
+from itertools import islice
+from typing import TYPE_CHECKING, TypeVar
 
 from sqlalchemy import Connection, Table
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
@@ -8,7 +10,11 @@ from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 if TYPE_CHECKING:
     from sqlalchemy.dialects.sqlite import Insert
 
-__all__ = ["upsert"]
+__all__ = ["parts", "upsert"]
+
+_ASKED_ROWS = 500
+"""Keys in one statement; SQLite takes at least 999."""
+T = TypeVar("T")
 
 
 def upsert(connection: Connection, table: Table) -> "Insert":
@@ -22,3 +28,10 @@ def upsert(connection: Connection, table: Table) -> "Insert":
     from sqlalchemy.dialects.postgresql import insert
 
     return insert(table)  # type: ignore[return-value]
+
+
+def parts(values: Collection[T]) -> Iterator[list[T]]:
+    """`values` in lists that one statement takes."""
+    rest = iter(values)
+    while part := list(islice(rest, _ASKED_ROWS)):
+        yield part

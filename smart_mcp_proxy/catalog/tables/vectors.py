@@ -1,14 +1,12 @@
 """The SQL of vectors: what an embedder made of a text, so that nobody has to make it again."""
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
-from itertools import islice
-from typing import TypeVar
+from collections.abc import Collection, Mapping
 
 from sqlalchemy import BigInteger, ColumnElement, Connection, and_, delete, func, literal_column, select, update
 
 from smart_mcp_proxy.catalog.tables.schema import vectors
-from smart_mcp_proxy.catalog.tables.upsert import upsert
+from smart_mcp_proxy.catalog.tables.upsert import parts, upsert
 
 __all__ = ["DROPPED_ROWS", "counts", "drop_unused", "note_use", "store", "stored"]
 
@@ -19,17 +17,13 @@ _NOTED_S = 86_400.0
 """A use is noted once a day: what is in use is not written again at every start."""
 _KEPT_S = 30 * 86_400.0 + _NOTED_S
 """Vectors that nobody used for 30 days are dropped."""
-_ASKED_ROWS = 500
-"""Keys in one statement; SQLite takes at least 999."""
 _ROW_ID = literal_column("rowid", BigInteger)
-
-T = TypeVar("T")
 
 
 def stored(connection: Connection, embedder: str, hashes: Collection[str]) -> dict[str, bytes]:
     """The vectors that `embedder` made, by definition hash; those that are not stored are absent."""
     found: dict[str, bytes] = {}
-    for some in _parts(hashes):
+    for some in parts(hashes):
         rows = select(vectors.c.definition_hash, vectors.c.vector).where(_are(embedder, some))
         found.update(connection.execute(rows).all())
     return found
@@ -40,7 +34,7 @@ def counts(connection: Connection, hashes: Collection[str]) -> dict[str, int]:
     found: Counter[str] = Counter()
     latest: dict[str, int] = {}
     embedder, row_id = vectors.c.embedder, func.max(_ROW_ID)
-    for some in _parts(hashes):
+    for some in parts(hashes):
         are_these = vectors.c.definition_hash.in_(some)
         rows = select(embedder, func.count(), row_id).where(are_these).group_by(embedder)
         for id, count, last in connection.execute(rows):
@@ -68,7 +62,7 @@ def store(connection: Connection, embedder: str, made: Mapping[str, bytes], now_
 
 def note_use(connection: Connection, embedder: str, hashes: Collection[str], now_s: float) -> None:
     """Marks the vectors of tools that are there as used now, unless that was done within a day."""
-    for some in _parts(hashes):
+    for some in parts(hashes):
         is_due = vectors.c.used_s < now_s - _NOTED_S
         connection.execute(update(vectors).where(_are(embedder, some) & is_due).values(used_s=now_s))
 
@@ -81,10 +75,3 @@ def drop_unused(connection: Connection, now_s: float) -> int:
 
 def _are(embedder: str, hashes: Collection[str]) -> ColumnElement[bool]:
     return and_(vectors.c.embedder == embedder, vectors.c.definition_hash.in_(hashes))
-
-
-def _parts(values: Collection[T]) -> Iterator[list[T]]:
-    """`values` in lists that one statement takes."""
-    rest = iter(values)
-    while part := list(islice(rest, _ASKED_ROWS)):
-        yield part

@@ -241,7 +241,7 @@ def _page(detail: dict[str, Any]) -> Text:
             page.append(f"{opening}{indented(words['text'])}{closing}", style=_STYLES[words["kind"]])
         page.append("\n")
     for finding in tool["findings"]:
-        remark = printable(f"{finding['reason']} ({finding['place']}: \"{finding['excerpt']}\")")
+        remark = printable(f'{finding["reason"]} ({finding["place"]}: "{finding["excerpt"]}")')
         page.append(f"  scanner, {finding['severity']}: {remark}\n", style="yellow")
     return page
 

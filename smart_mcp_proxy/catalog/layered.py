@@ -1,0 +1,81 @@
+"""Immutable mappings whose versions share what they have in common."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final, TypeVar, cast, overload
+
+__all__ = ["Layered"]
+
+K = TypeVar("K")
+V = TypeVar("V")
+D = TypeVar("D")
+
+_ABSENT: Final = object()
+_GONE: Final = object()
+_LEAST = 64
+"""Differences that are always carried along; beyond, as many as the square root of what is shared allows."""
+
+
+class Layered(Mapping[K, V]):
+    """A mapping that is never changed: a large dict that versions share, and this version's differences from it.
+
+    The next version costs as much as the differences that have gathered, at most some times the square root of the
+    whole, not a copy of it.
+    """
+
+    __slots__ = ("_base", "_length", "_over")
+
+    def __init__(self, base: dict[K, V] | None = None) -> None:
+        self._base: dict[K, V] = {} if base is None else base
+        self._over: dict[K, Any] = {}
+        self._length = len(self._base)
+
+    def changed(self, entries: dict[K, V], gone: Iterable[K]) -> "Layered[K, V]":
+        """Return the next version: without the keys in `gone`, then with `entries` in place."""
+        left = {key for key in gone if key in self}
+        entered = sum(key in left or key not in self for key in entries)
+        new: Layered[K, V] = Layered(self._base)
+        new._over = self._over | dict.fromkeys(left, _GONE) | entries
+        new._length = self._length - len(left) + entered
+        if len(new._over) > _LEAST and len(new._over) ** 2 > 16 * len(self._base):
+            return Layered(dict(new.items()))
+        return new
+
+    def __getitem__(self, key: K) -> V:
+        value = self._over.get(key, _ABSENT) if self._over else _ABSENT
+        if value is _ABSENT:
+            return self._base[key]
+        if value is _GONE:
+            raise KeyError(key)
+        return cast(V, value)
+
+    @overload
+    def get(self, key: K, /) -> V | None: ...
+    @overload
+    def get(self, key: K, /, default: V | D) -> V | D: ...
+    def get(self, key: K, /, default: Any = None) -> Any:
+        """The value of `key`, or `default`."""
+        value = self._over.get(key, _ABSENT) if self._over else _ABSENT
+        if value is _ABSENT:
+            return self._base.get(key, default)
+        return default if value is _GONE else value
+
+    def __contains__(self, key: object) -> bool:
+        return self.get(cast(K, key), cast(V, _ABSENT)) is not _ABSENT
+
+    def __iter__(self) -> Iterator[K]:
+        over = self._over
+        if not over:
+            yield from self._base
+            return
+        for key in self._base:
+            if over.get(key) is not _GONE:
+                yield key
+        for key, value in over.items():
+            if value is not _GONE and key not in self._base:
+                yield key
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __repr__(self) -> str:
+        return f"<Layered {self._length} entries, {len(self._over)} differences>"
