@@ -42,9 +42,9 @@ class Catalog(Archive):
     processes' writes included: an index that applies every one of them equals the catalog. One that missed some (its
     task was cancelled) asks `catalog.snapshot.since(its_snapshot)`.
 
-    A file that cannot be used any more (disk full, read-only, damaged, removed) is no error for tools: from then on
-    they are kept in memory, `problem` says so, and `refresh` stores them as soon as the file can be written again.
-    Activity is refused meanwhile, because what is not on disk must not be taken for stored.
+    A store that cannot be used any more (disk full, damaged, unreachable) is no error for tools: from then on they are
+    kept in memory, `problem` says so, and `refresh` stores them as soon as it can be written again. Activity is refused
+    meanwhile, because what is not on disk must not be taken for stored.
     """
 
     def __init__(self, database: Store, *, name_limit: int, clock: Clock) -> None:
@@ -107,9 +107,10 @@ class Catalog(Archive):
     @property
     def problem(self) -> str | None:
         """Why nothing is stored at present; None while everything is."""
-        if self._lost is None:
+        if self._lost is None or self.lost_since is None:
             return None
-        return f"{self._lost.message} Tools are kept in memory until it can be written. {self._lost.hint}".rstrip()
+        kept = f"Tools are kept in memory since {self.lost_since:%F %T} UTC, until it can be written."
+        return f"{self._lost.message} {kept} {self._lost.hint}".rstrip()
 
     def last_sync_s(self, server: str) -> float | None:
         """When `server` last told its tools, in seconds since the epoch; None if it never did."""
@@ -278,7 +279,8 @@ class Catalog(Archive):
 
         def forget(connection: Connection) -> set[str]:
             others = instances.live_instances(connection, now_s)
-            used = {name for other in others if not self._is_own(other) for name in other.servers}
+            own = None if self._instance is None else self._instance.id
+            used = {name for other in others if other.id != own for name in other.servers}
             known = tools.known_servers(connection) | self._last_sync_s.keys()
             gone = {name for name in known if server_of(name) not in keep | used}
             tools.delete_servers(connection, gone)
@@ -296,9 +298,6 @@ class Catalog(Archive):
         # Also of one that another process removed first or still uses: ours spoke for a connection that is gone.
         self._listed = {name: listed for name, listed in self._listed.items() if server_of(name) in keep}
         return self._follow()
-
-    def _is_own(self, instance: Instance) -> bool:
-        return self._instance is not None and instance.id == self._instance.id
 
     def _look(self, connection: Connection) -> tuple[Snapshot, dict[str, float], Standing]:
         now = tools.advance(connection, self._snapshot)
@@ -333,7 +332,7 @@ class Catalog(Archive):
         except (CatalogError, ConfigError) as exc:
             _log.debug("the catalog still cannot be stored: %s", exc)
         else:
-            self._lost = None
+            self._lost = self.lost_since = None
             _log.warning("the catalog is stored again")
         return self._snapshot.since(before)
 
@@ -365,10 +364,11 @@ class Catalog(Archive):
 
         self._instance = self._database.write(store)
         self._database.advance_checkpoint(self._database.read(read_checkpoint), adopts=True)
+        # Whole: ids and generations of another file, or of memory, do not go on as those that are stored now.
+        if self._heard or self._database.read(read_checkpoint).catalog_id != known.checkpoint.catalog_id:
+            self._snapshot = Snapshot()
         self._heard.clear()
         self._unsaved_syncs.clear()
-        # Whole: ids and generations of another file do not go on from those in memory.
-        self._snapshot = Snapshot()
         self._snapshot, self._last_sync_s, self._standing = self._database.read(self._look)
 
     def _register(self, pid: int, servers: tuple[str, ...]) -> Instance:

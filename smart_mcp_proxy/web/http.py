@@ -136,7 +136,10 @@ class _Health:
 
     async def ready(self, request: Request) -> Response:
         """Ready when the stored index serves; no upstream can hold it hostage."""
-        is_ready = self._gateway.status().is_loaded
-        return JSONResponse(
-            {"status": "ready" if is_ready else "loading"}, status_code=200 if is_ready else 503, headers=_UNCACHED
-        )
+        is_ready = self._gateway.index_sync.loaded.is_set()
+        answer = {"status": "ready" if is_ready else "loading"}
+        if (
+            since := self._gateway.catalog.lost_since
+        ) is not None:  # approved tools are served from memory all the same
+            answer["store_lost_since"] = since.isoformat(timespec="seconds")
+        return JSONResponse(answer, status_code=200 if is_ready else 503, headers=_UNCACHED)

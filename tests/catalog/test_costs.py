@@ -13,7 +13,7 @@ from smart_mcp_proxy.models import ToolKey
 pytestmark = pytest.mark.anyio
 
 MakeTool = Callable[..., dict[str, Any]]
-SMALL_TABLES = {"servers", "baselines", "idx_approvals_blocked"}
+SMALL_TABLES = {"servers", "baselines", "idx_approvals_blocked", "sqlite_master"}
 """As many rows as there are servers, or blocked tools."""
 SMALL, LARGE = 20, 400
 """Tools of the servers beside the one that changes."""

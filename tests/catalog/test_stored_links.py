@@ -81,9 +81,7 @@ async def test_a_file_of_the_version_before_gets_room_for_links(tmp_path: Path) 
     async with opened(tmp_path) as catalog:
         await catalog.sync("s", [{"name": "a", "inputSchema": {}}])
     with closing(sqlite3.connect(tmp_path / DATABASE_NAME)) as file:
-        file.executescript(
-            f"DROP TABLE links; DROP TRIGGER tools_gone; DROP TABLE gone; PRAGMA user_version = {LINKS_VERSION - 1};"
-        )
+        file.executescript(f"DROP TABLE links; {UNDO_GONE} PRAGMA user_version = {LINKS_VERSION - 1};")
     async with opened(tmp_path) as catalog:
         assert version(tmp_path) >= LINKS_VERSION
         assert {str(key) for key in catalog.snapshot.by_key} == {"s:a"}

@@ -76,6 +76,7 @@ class PostgresStore(StoreThread):
         self._wire: psycopg.Connection | None = None
         self._began_s: float | None = None
         self._seen: Checkpoint | None = None
+        self._down: StorageError | None = None
         self._doorbell = Doorbell(self._address.dial)
 
     @classmethod
@@ -119,6 +120,7 @@ class PostgresStore(StoreThread):
             ConfigError: The database cannot be used, or not by this program.
         """
         self._disconnect()
+        self._down = None
         self._began_s = time.monotonic()
         try:
             connection = self._engine.connect()
@@ -187,6 +189,15 @@ class PostgresStore(StoreThread):
         """Do nothing: a commit is in the server's own journal."""
 
     def _transact(self, begin: str, work: Callable[[Connection], T]) -> T:
+        if self._down is not None:  # tried again by `mend` alone: a caller must not wait for each attempt
+            raise StorageError(self._down.message, hint=self._down.hint)
+        try:
+            return self._retried(begin, work)
+        except StorageError as exc:
+            self._down = exc
+            raise
+
+    def _retried(self, begin: str, work: Callable[[Connection], T]) -> T:
         number, is_fresh = 1, False
         while True:
             try:

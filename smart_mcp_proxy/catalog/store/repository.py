@@ -1,6 +1,7 @@
 """Repository for approvals, activity, examples and vectors."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import UTC, datetime
 from functools import partial
 from typing import TypeVar
 
@@ -33,6 +34,8 @@ class Archive:
         self._database = database
         self._clock = clock
         self._lost: StorageError | None = None
+        self.lost_since: datetime | None = None
+        """When the store began to fail, in UTC; None while it does not."""
 
     async def wait_change(self, topic: Topic, limit_s: float) -> None:
         """Return when another process may have changed something, after `limit_s` at the latest."""
@@ -175,6 +178,7 @@ class Archive:
         """Goes on in memory; said once, however many reads and writes fail until the file is back."""
         if self._lost is None:
             _log.warning("%s Tools are kept in memory until it can be written.", error)
+            self.lost_since = datetime.fromtimestamp(self._clock(), UTC)
         self._lost = error
 
     def _write(self, work: Callable[[Connection], T], *, is_ordered: bool = True) -> T:

@@ -203,6 +203,30 @@ async def test_a_server_that_does_not_answer_is_given_up(
         assert set(catalog.snapshot.withheld) == {ToolKey("s", "b")}
 
 
+async def test_reads_fail_at_once_while_the_server_is_known_to_be_gone(
+    opened: Opened, postgres: PostgresServer, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only the regular look tries to connect: nobody else waits for that."""
+    async with opened() as catalog:
+        postgres.refuse(database)
+        await catalog.refresh()
+        tried = 0
+
+        def dial(_: Any) -> Any:
+            nonlocal tried
+            tried += 1
+            raise AssertionError
+
+        monkeypatch.setattr("smart_mcp_proxy.catalog.store.postgres_edge.Address.dial", dial)
+        with anyio.fail_after(5), pytest.raises(CatalogError, match="cannot be used"):
+            await catalog.read(lambda _: None)
+        assert tried == 0
+        monkeypatch.undo()
+        postgres.accept(database)
+        await catalog.refresh()
+        assert catalog.problem is None
+
+
 async def test_a_database_that_went_back_is_not_trusted(
     opened: Opened, postgres: PostgresServer, database: str, tool: MakeTool
 ) -> None:
