@@ -31,8 +31,11 @@ _HEAD: Final = "BEGIN; SET LOCAL idle_in_transaction_session_timeout = '10s'; SE
 """A gateway that was frozen must not hold up the others, nor be held up for long."""
 _READ: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _ATTEMPTS: Final = 5
-_AGAIN: Final = frozenset({"40001", "40P01"})
-"""Serialization failure and deadlock: the transaction is tried again. Source: PostgreSQL 15, appendix A, as below."""
+_AGAIN: Final = frozenset({"40001", "40P01", "55P03"})
+"""Serialization failure, deadlock, a lock that others held for long: the transaction is tried again.
+
+Source: PostgreSQL 15, appendix A, as below.
+"""
 _STORAGE_STATES: Final = ("08", "25", "28", "3D", "3F", "42501", "42P01", "53", "57", "58", "F0", "XX")
 """Beginnings of the codes for which the database is at fault, not one statement of ours."""
 

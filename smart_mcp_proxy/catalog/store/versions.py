@@ -20,7 +20,8 @@ def read_version(connection: Connection) -> int:
         return int(connection.exec_driver_sql("PRAGMA user_version").scalar_one())
     if connection.exec_driver_sql(f"SELECT to_regclass('{VERSION_TABLE}')").scalar() is None:
         return 0
-    return int(connection.exec_driver_sql(f"SELECT version FROM {VERSION_TABLE}").scalar_one())
+    # Its name may be known before its row is seen: another gateway has just made it.
+    return int(connection.exec_driver_sql(f"SELECT version FROM {VERSION_TABLE}").scalar() or 0)
 
 
 def is_latest(connection: Connection) -> bool:
