@@ -21,6 +21,7 @@ from smart_mcp_proxy.catalog.store.versions import is_latest
 from smart_mcp_proxy.catalog.tables import approvals, instances, tools
 from smart_mcp_proxy.catalog.tables.approvals import Standing, read_standing
 from smart_mcp_proxy.catalog.tables.instances import Instance
+from smart_mcp_proxy.catalog.tables.prepared_tools import prepare
 from smart_mcp_proxy.errors import CatalogError, ConfigError
 from smart_mcp_proxy.models import Review, ToolKey
 from smart_mcp_proxy.names import server_of
@@ -227,7 +228,7 @@ class Catalog(Archive):
             _log.warning("the catalog was not told that this process ends: %s", exc)
 
     def _sync(self, server: str, definitions: Sequence[Mapping[str, Any]], review: Review | None) -> Diff:
-        heard = ServerList(tools.prepare(server, definitions, self._snapshot, self._database.unstorable), review)
+        heard = ServerList(prepare(server, definitions, self._snapshot, self._database.unstorable), review)
         self._listed[server] = {name: tool.hash for name, tool in heard.wanted.items()}
         now_s = self._clock()
         try:

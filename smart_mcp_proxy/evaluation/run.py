@@ -136,6 +136,8 @@ async def run_unanswerable(
     ]
     found = []
     for source, label, tools in plan:
+        if not tools.records:  # all tools come from one source
+            continue
         asked = [query for query in queries if query.source == source]
         index = (await system.build(tools)).index
 

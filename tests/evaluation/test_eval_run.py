@@ -110,6 +110,12 @@ async def test_queries_are_asked_where_their_right_tools_are_not() -> None:
     ]
 
 
+async def test_where_all_tools_have_one_source_nothing_is_asked_without_it() -> None:
+    """No tools can answer nothing, and vectors of none have no dimension."""
+    asked = [query("merge a pull request", "github:merge_pull_request", source="code")]
+    assert await run_unanswerable(BM25, asked, pool(*TOOLS[:2]), silent) == ()
+
+
 async def test_progress_is_told_up_to_the_end() -> None:
     """The last step is the whole."""
     steps: list[tuple[str, int, int]] = []

@@ -10,8 +10,9 @@ from smart_mcp_proxy.catalog.hashing import approval_digest
 from smart_mcp_proxy.catalog.snapshot import Snapshot
 from smart_mcp_proxy.catalog.tables import approvals
 from smart_mcp_proxy.catalog.tables.approvals import Standing
+from smart_mcp_proxy.catalog.tables.prepared_tools import PreparedTool, prepare
 from smart_mcp_proxy.catalog.tables.schema import listed_names, meta
-from smart_mcp_proxy.catalog.tables.tools import PreparedTool, hints_in, prepare, store
+from smart_mcp_proxy.catalog.tables.tools import hints_in, store
 from smart_mcp_proxy.catalog.tables.upsert import upsert
 from smart_mcp_proxy.models import Review, Submission, ToolKey, ToolRecord, Withheld, WithheldState
 from smart_mcp_proxy.names import listed_name

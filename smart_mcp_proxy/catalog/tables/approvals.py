@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from sqlalchemy import ColumnElement, Connection, delete, literal_column, select, update
 
 from smart_mcp_proxy.catalog.recovery.rollback_guard import CLOSED_KEY, NO_CHECKPOINT, Checkpoint, read_checkpoint
+from smart_mcp_proxy.catalog.tables.prepared_tools import PreparedTool
 from smart_mcp_proxy.catalog.tables.schema import approvals, baselines, meta
 from smart_mcp_proxy.catalog.tables.schema import tools as tools_table
-from smart_mcp_proxy.catalog.tables.tools import PreparedTool, mark_changed
+from smart_mcp_proxy.catalog.tables.tools import mark_changed
 from smart_mcp_proxy.catalog.tables.upsert import upsert
 from smart_mcp_proxy.models import Review, Submission, ToolKey
 

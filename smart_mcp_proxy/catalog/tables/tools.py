@@ -23,17 +23,17 @@ from sqlalchemy import (
     update,
 )
 
-from smart_mcp_proxy.catalog.hashing import approval_digest, change_hash, json_text
+from smart_mcp_proxy.catalog.hashing import approval_digest
 from smart_mcp_proxy.catalog.snapshot import Snapshot
 from smart_mcp_proxy.catalog.tables.feedback import by_tool_id
+from smart_mcp_proxy.catalog.tables.prepared_tools import PreparedTool
 from smart_mcp_proxy.catalog.tables.schema import approvals, gone, listed_names, meta, servers, tools
 from smart_mcp_proxy.catalog.tables.upsert import parts, upsert
 from smart_mcp_proxy.models import ToolKey, ToolRecord, Withheld, WithheldState
-from smart_mcp_proxy.names import identity_on, listed_name
+from smart_mcp_proxy.names import listed_name
 from smart_mcp_proxy.telemetry import get_logger
 
 __all__ = [
-    "PreparedTool",
     "advance",
     "clear",
     "delete_servers",
@@ -43,42 +43,19 @@ __all__ = [
     "last_syncs",
     "mark_changed",
     "note_syncs",
-    "prepare",
     "shorten_listed_names",
     "store",
 ]
 
-_KNOWN_HINTS = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
-"""Source: MCP specification, ToolAnnotations."""
 _ROWS = 1_000
 """Tools read at a time: of what is read and thrown away again, the process keeps the memory."""
 _HINT_COMBINATIONS = 81
 """Each of the four hints is true, false or absent."""
 
-_NOTHING_KNOWN = Snapshot()
 _GONE_KEPT = 1_000
 """Generations for which it is kept which ids left; who is further behind compares all ids."""
 
 _log = get_logger("catalog")
-
-
-@dataclass(frozen=True, slots=True)
-class PreparedTool:
-    """A tool as a server lists it now, ready to be stored.
-
-    Attributes:
-        key: Server and tool name.
-        description: For people who read the table; None where the definition has no text there.
-        definition: JSON text of the definition.
-        hash: Its change hash.
-        annotations: JSON text of its known hints.
-    """
-
-    key: ToolKey
-    description: str | None
-    definition: str
-    hash: str
-    annotations: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,50 +68,6 @@ class _Plan:
 
     def __bool__(self) -> bool:
         return bool(self.added or self.changed or self.removed)
-
-
-def prepare(
-    server: str,
-    definitions: Sequence[Mapping[str, Any]],
-    snapshot: Snapshot = _NOTHING_KNOWN,
-    unstorable: str = "",
-) -> dict[str, PreparedTool]:
-    """Prepare a server's list by name; of equal names the first, none that cannot be written.
-
-    Args:
-        server: Configured name, or a shelf.
-        definitions: As the server sent them.
-        snapshot: A definition that it holds to the letter needs no other hash.
-        unstorable: A character that no name may hold; empty for none.
-    """
-    prepared: dict[str, PreparedTool] = {}
-    identity = identity_on(server)
-    for definition in definitions:
-        name = definition[identity]
-        if name in prepared:
-            continue
-        try:
-            if unstorable and unstorable in name:
-                raise ValueError(f"the database holds no name with {unstorable!r}")
-            name.encode()
-            prepared[name] = _prepared(ToolKey(server, name), definition, snapshot)
-        except (TypeError, ValueError, RecursionError) as exc:
-            _log.warning("tool %r of server %s is left out: its definition is not plain JSON: %s", name, server, exc)
-    return prepared
-
-
-def _prepared(key: ToolKey, definition: Mapping[str, Any], snapshot: Snapshot) -> PreparedTool:
-    text, known = json_text(dict(definition)), snapshot.by_key.get(key)
-    is_known = known is not None and known.raw == text.encode()
-    description, annotations = definition.get("description"), definition.get("annotations")
-    hints = annotations if isinstance(annotations, Mapping) else {}
-    return PreparedTool(
-        key=known.key if known and is_known else key,
-        description=description.encode("utf-8", "replace").decode() if isinstance(description, str) else None,
-        definition=text,
-        hash=known.change_hash if known and is_known else change_hash(key.server, definition),
-        annotations=json_text({hint: hints[hint] for hint in _KNOWN_HINTS if isinstance(hints.get(hint), bool)}),
-    )
 
 
 def is_unstored(connection: Connection, server: str, wanted: Mapping[str, PreparedTool]) -> bool:
