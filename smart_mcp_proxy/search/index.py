@@ -294,7 +294,7 @@ def _rank(state: _State, query: str, depth: int, allowed: Set[int] | None, tools
     is_praised = explain or not is_answer or any([likenesses[hit.id].praise for hit in fitting])  # noqa: C419  (a generator is dearer)
     if is_praised and not forbids_destruction:
         ranked = plain_first(ranked, tools)  # the scores stay in their places
-        fitting, others = ranked[: len(fitting)], ranked[len(fitting) :]
+        fitting, others = near_top(ranked, tools) if is_answer else ([], ranked)
     by_name = [Hit(id, 1.0, {"exact": name}) for id, name in named.items()] or _alike(state, query, ranked, allowed)
     by_name.sort(key=tools.order)
     if by_name:
@@ -370,7 +370,7 @@ def _explained(
             if hit.id not in kept:
                 chosen.leave_out(
                     hit,
-                    "scores less than 0.7 of the best (0.5 for its server's tools), or nothing fits its query",
+                    "scores less than 0.7 of the best (0.6 for its server's tools), or nothing fits its query",
                     "cut",
                 )
 

@@ -27,8 +27,8 @@ __all__ = [
 RELATIVE_CUT = 0.7
 """Share of the best score below which a hit is left out. Source: contract.md, "Search"."""
 
-SIBLING_CUT = 0.5
-"""The same for tools of the best one's server. Between 0.3 and 0.6 recall@5 of three query sets moves by 0.001."""
+SIBLING_CUT = 0.6
+"""The same for tools of the best one's server. From there down to 0.3 recall@5 of three query sets moves by 0.001."""
 
 _PER_SERVER = 5
 _CAPPED_PLACES = 15
@@ -117,7 +117,7 @@ def annotated(hit: Hit, **facts: Any) -> Hit:
 def near_top(ranked: Sequence[Hit], tools: Tools) -> tuple[list[Hit], list[Hit]]:
     """The hits with at least 0.7 of the first one's score, and the rest; `ranked` is best first.
 
-    Of the first one's server, tools with half of its score are kept, too: they are parts of the same job.
+    Of the first one's server, tools with 0.6 of its score are kept, too: they are parts of the same job.
     """
     best = ranked[0].score if ranked else 0.0
     cut = bisect_right(ranked, -RELATIVE_CUT * best, key=lambda hit: -hit.score)

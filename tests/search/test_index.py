@@ -359,3 +359,22 @@ def test_the_total_follows_the_allowed_tools_and_the_index() -> None:
     assert [index.search("read a file", limit=5, allowed=part).total for part in (few, few, more, None)] == [2, 2, 3, 6]
     index.update((), [2])
     assert index.search("read a file", limit=5, allowed=more).total == 2
+
+
+def test_an_explained_answer_has_the_tools_of_a_plain_one() -> None:
+    """Whoever asks why sees what an agent gets: siblings of the best tool that are kept below the cut included."""
+    index = SearchIndex(Bm25fEngine())
+    clock = [Document(n, "clock", name, "", text) for n, (name, text) in enumerate(CLOCK.items(), 1)]
+    index.update([*clock, Document(90, "todo", "task", "", "Dates.")])
+    for query in ("how many days between two dates", "date", "two days"):
+        plain, explained = (index.search(query, limit=5, explain=why) for why in (False, True))
+        assert [hit.id for hit in plain.hits] == [hit.id for hit in explained.hits]
+
+
+CLOCK = {
+    "date_difference": "Count the days between two dates of the calendar.",
+    "describe_date": "Describe a date: weekday, number of the day, number of the week.",
+    "add_duration": "Add a number of days to a date.",
+    "now": "The date and the time.",
+    "convert_timezone": "Convert a time into another zone.",
+}

@@ -113,9 +113,9 @@ def test_equal_scores_are_ordered_by_name() -> None:
 
 
 def test_hits_far_below_the_best_are_cut() -> None:
-    """0.7 of the best score is the line, itself included; 0.5 for tools of the best one's server."""
+    """0.7 of the best score is the line, itself included; 0.6 for tools of the best one's server."""
     known = tools(of_server("a", 1, 3) | of_server("b", 4, 3))
-    ranked = [Hit(1, 1.0), Hit(4, 0.7), Hit(5, 0.699), Hit(2, 0.5), Hit(6, 0.4), Hit(3, 0.4)]
+    ranked = [Hit(1, 1.0), Hit(4, 0.7), Hit(5, 0.699), Hit(2, 0.6), Hit(6, 0.5), Hit(3, 0.5)]
     fitting, rest = near_top(ranked, known)
     assert [hit.id for hit in fitting] == [1, 4, 2]
     assert [hit.id for hit in rest] == [5, 6, 3]

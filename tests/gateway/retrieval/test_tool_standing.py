@@ -54,7 +54,7 @@ async def test_a_tool_in_the_answer_has_its_place_and_the_numbers(asked: Asked) 
     assert (told["name"], told["verdict"], told["place"], told["rank"]) == ("alpha:paint_wall", "in_answer", 1, 1)
     assert told["score"] == tool["score"] == told["top"]["score"]
     assert told["top"]["name"] == "alpha:paint_wall"
-    assert told["cut"] == pytest.approx(0.5 * told["score"], abs=0.001)
+    assert told["cut"] == pytest.approx(0.6 * told["score"], abs=0.001)
     assert told["fitness"] > told["floors"]["upper"] > told["floors"]["lower"] == 0.7
     assert told["server"] == {"name": "alpha", "state": "ready"}
     assert told["why"]["matched"]["name"] == ["paint", "wall"]
