@@ -48,7 +48,7 @@ def _findings(shown: list[Evidence], words: list[Evidence], whole: Verdict) -> t
     plain = _weight(shown)
     score = plain + min(MOST_WORDS, _weight(words)) + whole.weight
     severity: Severity = "review" if max(plain, score) >= DECISIVE else "note"
-    ordered = sorted(dict.fromkeys([*shown, *words, *whole.evidence]), key=lambda evidence: -evidence.weight)
+    ordered = [*sorted(dict.fromkeys([*shown, *words]), key=lambda evidence: -evidence.weight), *whole.evidence]
     return tuple(
         Finding(evidence.check, severity, evidence.place, evidence.reason, evidence.excerpt)
         for evidence in ordered[:MOST_FINDINGS]

@@ -103,13 +103,14 @@ class Reading:
         """The JSON path of the passage that holds the character at `at`."""
         return self.passages[bisect_right(self._starts, at) - 1].place if self.passages else "$"
 
-    def line_start(self, at: int) -> int:
-        """Start of the line that holds the character at `at`, as far as the server broke lines between sentences."""
+    def line(self, at: int) -> tuple[int, int]:
+        """Start and end of the line around the character at `at`; lines broken within a sentence are one."""
         number = bisect_right(self._starts, at) - 1
         if number not in self._lines:
             self._lines[number] = [*self._line_starts(number)]
         lines = self._lines[number]
-        return lines[bisect_right(lines, at) - 1]
+        after = bisect_right(lines, at)
+        return lines[after - 1], lines[after] if after < len(lines) else len(self.text)
 
     def _line_starts(self, number: int) -> Iterator[int]:
         """Starts of a passage's lines, but of those that go on with a small letter."""

@@ -70,7 +70,7 @@ def test_quiet_attacks_of_other_authors_are_found_two_thirds_of_the_time() -> No
 
 
 def test_what_had_no_part_in_any_choice_is_found_as_often() -> None:
-    """Eight voices of attackers, eight of honest engineers; read when everything was decided."""
+    """Eight voices of attackers, eight of honest engineers."""
     attacks, honest = flagged_kinds("fresh_malicious"), flagged_kinds("fresh_benign")
     assert (sum(attacks[1].values()), sum(honest[1].values())) == (120, 120)
     assert sum(attacks[0].values()) >= 0.65 * 120
