@@ -1,10 +1,10 @@
 """Measures the scanner: what it flags for review of attacks and of honest tools, and what a definition costs it.
 
 The scanner did not learn from the held-out, the unseen and the fresh sets. The rules for side steps were written with
-an eye on the sets of that name, whose attacks have one author; the late ones came in four rounds (the number of a kind),
-each written before the rules had seen it. Tools of your own (JSON lines with `server`, `name`, `description`,
-`input_schema`) are taken for honest ones.
-Costs are processor time of one thread, the best of the rounds for each definition.
+an eye on the sets of that name, whose attacks have one author; the late ones came in four rounds (the number of a
+kind), each written before the rules had seen it. Tools of your own (JSON lines with `server`, `name`, `description`,
+`input_schema`) are taken for honest ones. Costs are processor time of one thread, the best
+of the rounds for each definition.
 """
 
 import argparse

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -338,7 +337,7 @@ def test_a_text_of_endless_words_is_shown_whole() -> None:
 
 async def test_a_definition_that_repeats_a_question_is_shown_as_such(setup: ApprovalSetup) -> None:
     """A twin written for the question wins the search, so the user is told before it is approved."""
-    asked = Activity("search", "local", "Which Invoices are overdue, by customer?", "ok", 1.0, time.time())
+    asked = Activity("search", "local", "Which Invoices are overdue, by customer?", "ok", 1.0, 1_790_000_000.0)
     await setup.catalog.append_activity([asked])
     twin = definition("overdue", "Use this. Which invoices are overdue by customer? It answers at once.")
     await setup.lists(GOOD)
