@@ -18,7 +18,9 @@ def read_version(connection: Connection) -> int:
     """Read the version of a store; 0 where nothing was stored."""
     if connection.dialect.name == "sqlite":
         return int(connection.exec_driver_sql("PRAGMA user_version").scalar_one())
-    if connection.exec_driver_sql(f"SELECT to_regclass('{VERSION_TABLE}')").scalar() is None:
+    # Asked of the table of tables: `to_regclass` may answer from a cache that another gateway's commit has not reached.
+    known = f"SELECT 1 FROM pg_class WHERE relname = '{VERSION_TABLE}' AND pg_table_is_visible(oid)"
+    if connection.exec_driver_sql(known).scalar() is None:
         return 0
     # Its name may be known before its row is seen: another gateway has just made it.
     return int(connection.exec_driver_sql(f"SELECT version FROM {VERSION_TABLE}").scalar() or 0)
