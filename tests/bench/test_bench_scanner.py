@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+SETS = ("", "held_out_", "unseen_", "fresh_", "side_steps_", "side_steps_held_", "side_steps_late_")
 ROOT = Path(__file__).parents[2]
 LIMIT_S = 240
 
@@ -25,8 +26,6 @@ def test_the_benchmark_counts_and_times_what_is_scanned(tmp_path: Path) -> None:
 
     found = json.loads(done.stdout)
     labels = ("malicious", "benign")
-    assert found.keys() == {f"{of}{label}" for of in ("", "held_out_", "unseen_", "fresh_") for label in labels} | {
-        "tools.jsonl"
-    }
+    assert found.keys() == {f"{of}{label}" for of in SETS for label in labels} | {"tools.jsonl"}
     assert (found["tools.jsonl"]["flagged"], found["tools.jsonl"]["total"]) == (1, 2)
     assert all(0 < each["p50"] <= each["p95"] <= each["p99"] <= each["worst"] for each in found.values())
