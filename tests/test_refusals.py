@@ -20,7 +20,7 @@ CODES = {"breaker_open", "input_not_allowed"}
 """Refusals by their code: the class of the error says that somebody else is at fault, too."""
 REQUESTS = {
     *("RequestError", "ServerNotFoundError", "ToolNotFoundError", "TokenNotFoundError", "UnknownRecordError"),
-    *("NotServedError", "BadMethodError"),
+    *("NotServedError", "BadMethodError", "ProfileNotFoundError"),
 }
 """Requests that cannot be carried out: their caller lifts that, by making another one."""
 

@@ -113,6 +113,10 @@ def _run(words: list[str]) -> int:
     from smart_mcp_proxy.errors import ProxyError
 
     try:
+        for word in words:
+            if any("\ud800" <= character <= "\udfff" for character in word):
+                words = []  # a command cannot be named by them
+                raise UsageError(f"The argument {ascii(word)} is not text in UTF-8.", hint="Type it in UTF-8.")
         if not words:
             from smart_mcp_proxy.cli.commands.operate.overview import run_without_command
 
@@ -127,6 +131,6 @@ def _run(words: list[str]) -> int:
     except ProxyError as error:
         opening.refuse(str(error))
         if isinstance(error, UsageError):
-            error.add_note(f"mcpproxy {words[0]} --help")  # where nothing more precise was said
+            error.add_note(" ".join(["mcpproxy", *words[:1], "--help"]))  # where nothing more precise was said
         report(error, as_json="--json" in words)
         return exit_status(error)

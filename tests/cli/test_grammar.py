@@ -82,6 +82,8 @@ def test_a_summary_is_what_the_command_says_itself(name: str) -> None:
         (["call", "a:b", "--input-json", "{"], "not JSON", "mcpproxy call --help"),
         (["serve", "--http", "--sse"], "both given", "mcpproxy serve --help"),
         (["serve", "--json"], "stdout belongs to the protocol", "mcpproxy serve --help"),
+        (["demo", "\udcff"], r"'\udcff' is not text in UTF-8", "mcpproxy --help"),
+        (["\udcff"], r"'\udcff' is not text in UTF-8", "mcpproxy --help"),
         (["demo", "x", "--serve"], "do not go together", "mcpproxy demo --help"),
     ],
 )

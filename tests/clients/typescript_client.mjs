@@ -23,7 +23,7 @@ async function visit() {
 
 async function search(visitor, name) {
   for (;;) {
-    const answer = (await visitor.call("retrieve_tools", { query: name, limit: 1 })).structuredContent;
+    const answer = (await visitor.call("retrieve_tools", { query: name, limit: 1, servers: [name.split(":")[0]] })).structuredContent;
     if (answer.newly_registered.length) return answer;
     if (!answer.not_covered.length) throw new Error(JSON.stringify(answer));
     await pause();

@@ -431,7 +431,7 @@ async def test_a_search_tells_an_operator_why_a_tool_is_not_in_its_answer(world:
     assert told["reason"].startswith("Server 'mine' is disabled.")
     assert told["server"] == {"name": "mine", "state": "disabled"}
     assert told["rank"] is told["score"] is told["top"] is None
-    for query, status in {"q=dig&profile=none": 400, "q=dig&why_not=": 404, "why_not=mine:dig": 400}.items():
+    for query, status in {"q=dig&profile=none": 404, "q=dig&why_not=": 404, "why_not=mine:dig": 400}.items():
         assert (await world.operator.get(f"search?{query}")).status_code == status
     assert (await world.web.get("search?q=dig&why_not=mine:dig")).status_code == 401
 

@@ -17,6 +17,7 @@ _NEXT = {
     "server_exists": "mcpproxy server list",
     "revision_conflict": "mcpproxy server list",
     "tool_not_found": "mcpproxy tool list",
+    "profile_not_found": "mcpproxy config show",
     "server_not_found": "mcpproxy server list",
     "upstream_failed": "mcpproxy server list",
     "upstream_auth": "mcpproxy server list",

@@ -46,7 +46,7 @@ async def _search(gateway: Gateway, request: Request) -> dict[str, Any]:
     surface = gateway.surfaces.at(f"p/{profile}" if profile else "", WHOLE)
     if surface is None:
         known = ", ".join(sorted(gateway.config.profiles())) or "none"
-        raise RequestError(f"Profile {profile[:40]!r} is not configured.", hint=f"Known: {known}.")
+        raise ProfileNotFoundError(f"Profile {profile[:40]!r} is not configured.", hint=f"Known: {known}.")
     question = Question(
         query=query.get("q", ""),
         limit=integer(request, "limit", gateway.settings.top_k, 1, MOST_TOOLS),
@@ -65,6 +65,13 @@ async def _call(gateway: Gateway, request: Request) -> bytes:
     call = CallRequest(name=body.name, arguments=body.arguments, variant=None, session=COMMAND_LINE)
     with gateway.agent.in_flight():
         return (await gateway.calls.call(call)).text
+
+
+class ProfileNotFoundError(RequestError):
+    """No profile of that name is configured."""
+
+    code = "profile_not_found"
+    http_status = 404
 
 
 class NamedCall(msgspec.Struct, forbid_unknown_fields=True):
@@ -110,7 +117,7 @@ ROUTES = (
         _search,
         "The answer of retrieve_tools, or why a tool is not in it.",
         query=_SEARCH,
-        failures=(ServerNotFoundError, ToolNotFoundError),
+        failures=(ServerNotFoundError, ToolNotFoundError, ProfileNotFoundError),
     ),
     Endpoint("POST", "/call", _call, "Calls a tool in the user's own name.", body=NamedCall, failures=_CALLING),
 )
