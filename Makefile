@@ -16,7 +16,7 @@ SOURCES := smart_mcp_proxy tests scripts
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test test-long test-clients test-torch lint check bench bench-search soak clean
+.PHONY: help install run test test-long test-clients image test-torch lint check bench bench-search soak clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -35,13 +35,16 @@ run: $(INSTALLED) ## Start the gateway over HTTP in front of real MCP servers (C
 	@exec $(BIN)/python scripts/run_for_make.py scripts/run.sh
 
 test: $(INSTALLED) ## Run the tests that need nothing but this folder; WORKERS=0 runs them in one process
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not soak and not clients and not long"
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not soak and not clients and not image and not long"
 
 test-long: $(INSTALLED) ## Run the tests that kill, break and measure (many minutes; fewer with LONG_WORKERS=3)
-	$(BIN)/python -m pytest -n $(LONG_WORKERS) -m "long and not soak and not clients"
+	$(BIN)/python -m pytest -n $(LONG_WORKERS) -m "long and not soak and not clients and not image"
 
 test-clients: $(INSTALLED) ## Run the tests with real clients; those that need node are skipped without it
 	$(BIN)/python -m pytest -m clients
+
+image: $(INSTALLED) ## Build the container images and test them; BASE=python:3.13-slim builds on that image
+	BASE="$(BASE)" scripts/image.sh test
 
 test-torch: ## Run the tests of the embedders with torch; TORCH=torch==2.13.0 chooses a build of it
 	test -x $(TORCH_VENV)/bin/python || $(PYTHON) -m venv $(TORCH_VENV)

