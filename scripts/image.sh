@@ -50,7 +50,7 @@ debian_base() {
         printf 'image.sh: making %s of Debian packages\n' "$name" >&2
         mmdebstrap --quiet --variant=minbase --include=python3,python3-venv,python3-pip,ca-certificates "$suite" "$archive" \
             >&2 || give_up "mmdebstrap could not make a base image"
-        pod import "$archive" "$name" >/dev/null
+        pod import "$archive" "$name" >/dev/null || give_up "podman cannot keep an image here"
         rm -f "$archive"
     fi
     printf '%s\n' "$name"
