@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Builds, starts and tests the container images: image.sh build | run [OPTION ...] | test | engine WORD ...
+# Builds, starts and tests the container images: image.sh prepare | build | test | run [OPTION ...] | engine WORD ...
 #   BASE=...    the image to build on; without a registry one is made of Debian packages
 #   TARGETS=... "slim full" if it is not set
-# `run` and `engine` take what `docker run` and `docker` take.
-# Uses docker where its service runs, else buildah and podman. Exit status 3, with the reason on stderr, where there is
-# neither.
+# `run` and `engine` take what `docker run` and `docker` take. Uses docker where its service runs, else buildah and
+# podman, which `prepare` installs where it may, and makes a base for. Exit status 3, with the reason on stderr, where
+# images cannot be built or started.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -31,7 +31,7 @@ if command -v docker >/dev/null && docker info >/dev/null 2>&1; then
     engine=docker
 elif command -v buildah >/dev/null && command -v podman >/dev/null; then
     engine=podman
-elif [[ $EUID == 0 ]] && command -v apt-get >/dev/null; then
+elif [[ ${1:-} =~ ^(prepare|build|test)$ && $EUID == 0 ]] && command -v apt-get >/dev/null; then
     printf 'image.sh: installing buildah and podman\n' >&2
     packages=(buildah podman crun runc mmdebstrap netavark aardvark-dns iptables)
     { apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "${packages[@]}"; } \
@@ -56,20 +56,26 @@ debian_base() {
     printf '%s\n' "$name"
 }
 
+# A base, and a look whether a container that is built here can install packages and be started.
+prepare() {
+    [[ $engine == podman ]] || return 0
+    [[ -n $base ]] || base=$(debian_base)
+    local probe='ARG BASE
+FROM ${BASE}
+RUN python3 -m venv /probe && /probe/bin/pip install -q dumb-init'
+    bud -t localhost/mcpproxy-probe -f - <<<"$probe" >/dev/null || give_up "nothing can be built on $base, or no package index is reached from there"
+    run --rm localhost/mcpproxy-probe true >/dev/null || give_up "podman cannot start a container here"
+}
+
 build() {
     local target
+    prepare
     if [[ $engine == docker ]]; then
         for target in $targets; do
             docker build ${base:+--build-arg "BASE=$base"} --target "$target" -t "mcpproxy:$target" .
         done
         return
     fi
-    [[ -n $base ]] || base=$(debian_base)
-    local probe='ARG BASE
-FROM ${BASE}
-RUN python3 -m venv /probe && /probe/bin/pip install -q dumb-init'
-    bud -t localhost/mcpproxy-probe -f - <<<"$probe" >/dev/null || give_up "containers built here do not reach pip's index"
-    run --rm localhost/mcpproxy-probe true >/dev/null || give_up "podman cannot start a container here"
     for target in $targets; do
         bud --target "$target" -t "localhost/mcpproxy:$target"
     done
@@ -93,6 +99,7 @@ run() {
 }
 
 case ${1:-} in
+prepare) prepare ;;
 build) build ;;
 run) run "${@:2}" ;;
 engine) if [[ $engine == docker ]]; then docker "${@:2}"; else pod "${@:2}"; fi ;;

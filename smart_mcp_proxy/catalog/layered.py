@@ -16,7 +16,7 @@ _LEAST = 64
 
 
 class Layered(Mapping[K, V]):
-    """A mapping that is never changed: a large dict that versions share, and this version's differences from it.
+    """An immutable mapping: a large dict that versions share, and this version's differences from it.
 
     The next version costs as much as the differences that have gathered, at most some times the square root of the
     whole, not a copy of it.

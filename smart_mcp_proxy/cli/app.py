@@ -113,10 +113,7 @@ def _run(words: list[str]) -> int:
     from smart_mcp_proxy.errors import ProxyError
 
     try:
-        for word in words:
-            if any("\ud800" <= character <= "\udfff" for character in word):
-                words = []  # a command cannot be named by them
-                raise UsageError(f"The argument {word!a} is not text in UTF-8.", hint="Type it in UTF-8.")
+        _require_utf8(words)
         if not words:
             from smart_mcp_proxy.cli.commands.operate.overview import run_without_command
 
@@ -131,6 +128,17 @@ def _run(words: list[str]) -> int:
     except ProxyError as error:
         opening.refuse(str(error))
         if isinstance(error, UsageError):
-            error.add_note(" ".join(["mcpproxy", *words[:1], "--help"]))  # where nothing more precise was said
+            error.add_note(f"mcpproxy {words[0]} --help")  # where nothing more precise was said
         report(error, as_json="--json" in words)
         return exit_status(error)
+
+
+def _require_utf8(words: list[str]) -> None:
+    """Raises UsageError where a word holds bytes that are not UTF-8: nothing could store or send it."""
+    from smart_mcp_proxy.cli.support.failure import UsageError
+
+    for word in words:
+        if not word.isascii() and any("\ud800" <= character <= "\udfff" for character in word):
+            error = UsageError(f"The argument {word!a} is not text in UTF-8.", hint="Type it in UTF-8.")
+            error.add_note("mcpproxy --help")
+            raise error

@@ -59,12 +59,9 @@ async def live(visitor: Visitor, other: Visitor) -> dict[str, Any]:
 
 async def _search(visitor: Visitor, name: str) -> Mapping[str, Any]:
     """The answer that registered the tool; a gateway that was just started may still be listing its servers."""
+    server, _, _ = name.partition(":")
     while True:
-        answer = (
-            await visitor.call(
-                "retrieve_tools", {"query": name, "limit": 1, "servers": [name.split(":", maxsplit=1)[0]]}
-            )
-        ).structured
+        answer = (await visitor.call("retrieve_tools", {"query": name, "limit": 1, "servers": [server]})).structured
         if answer["newly_registered"]:
             return answer
         assert answer["not_covered"], answer

@@ -22,8 +22,9 @@ async function visit() {
 }
 
 async function search(visitor, name) {
+  const [server] = name.split(":");
   for (;;) {
-    const answer = (await visitor.call("retrieve_tools", { query: name, limit: 1, servers: [name.split(":")[0]] })).structuredContent;
+    const answer = (await visitor.call("retrieve_tools", { query: name, limit: 1, servers: [server] })).structuredContent;
     if (answer.newly_registered.length) return answer;
     if (!answer.not_covered.length) throw new Error(JSON.stringify(answer));
     await pause();

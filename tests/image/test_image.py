@@ -17,7 +17,7 @@ import pytest
 from fastmcp import Client
 from fastmcp.client.transports import StreamableHttpTransport
 
-pytestmark = [pytest.mark.anyio, pytest.mark.image]
+pytestmark = [pytest.mark.anyio, pytest.mark.image, pytest.mark.long]
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "image.sh"
 LIMIT_S = 180
@@ -39,7 +39,20 @@ for entry in pathlib.Path("/proc").glob("[0-9]*/stat"):
         pass
 print(json.dumps(found))
 """
-HEALTH = "import urllib.request as u; print(u.urlopen('http://127.0.0.1:{}/readyz', timeout=2).status)"
+READY = "import urllib.request as u; print(u.urlopen('http://127.0.0.1:{}/readyz', timeout=2).status)"
+
+GREETING = """
+import json, pathlib, urllib.request as u
+asked = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"protocolVersion": "2025-06-18",
+    "capabilities": {}, "clientInfo": {"name": "inside", "version": "1"}}}
+token = pathlib.Path("/data/auth.token").read_text().strip()
+headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json",
+    "Accept": "application/json, text/event-stream"}
+with u.urlopen(u.Request("http://127.0.0.1:8000/mcp", json.dumps(asked).encode(), headers), timeout=5) as answer:
+    text = answer.read().decode()
+print(json.loads(text[text.index("{"):])["result"]["serverInfo"]["name"])
+"""
+"""What an agent of the handshake era does first, with the token that the gateway has made."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -84,7 +97,7 @@ class Container:
     def until_ready(self, port: int = 8000) -> float:
         """Seconds until `/readyz` says yes."""
         began = time.monotonic()
-        while self.python(HEALTH.format(port)) != "200":
+        while self.python(READY.format(port)) != "200":
             assert time.monotonic() - began < LIMIT_S, self.engine("logs")
         return time.monotonic() - began
 
@@ -115,6 +128,7 @@ def test_it_starts_without_network_as_nobody_and_ends_by_sigterm(target: str) ->
         seconds = container.until_ready()
         assert container.python("import os; print(os.getuid(), os.getgid(), os.getcwd())") == "10001 10001 /data"
         assert container.python("open('/opt/x', 'w')") == ""
+        assert container.python(GREETING) == "smart-mcp-proxy"
         assert container.stop()[0] == 0, container.engine("logs")
         print(f"{target}: ready after {seconds:.1f} s")
         assert seconds < READY_S
@@ -150,7 +164,7 @@ async def test_its_servers_are_started_by_uvx_and_npx(restarts: int) -> None:
         headers = {"Authorization": f"Bearer {operator}"}
         with anyio.fail_after(LIMIT_S + 5 * restarts):
             async with httpx2.AsyncClient(base_url=base, headers=headers, timeout=60) as rest, Client(way) as client:
-                await _until_listed(rest)
+                await _until_connected(rest)
                 for query, call, arguments in (
                     ("current time in a timezone", "time:get_current_time", {"timezone": "Europe/Paris"}),
                     ("echo a message back", "everything:echo", {"message": "as it was"}),
@@ -162,7 +176,7 @@ async def test_its_servers_are_started_by_uvx_and_npx(restarts: int) -> None:
                 for _ in range(restarts):
                     reply = await rest.post("/api/v1/servers/everything/restart")
                     assert reply.status_code == 200, reply.text
-                    await _until_listed(rest)
+                    await _until_connected(rest)
         assert "Z" not in json.loads(container.python(PROCESSES))
         status, seconds = container.stop()
         print(f"full: ended after {seconds:.1f} s")
@@ -170,7 +184,7 @@ async def test_its_servers_are_started_by_uvx_and_npx(restarts: int) -> None:
         assert token not in container.engine("logs")
 
 
-async def _until_listed(rest: httpx2.AsyncClient) -> None:
+async def _until_connected(rest: httpx2.AsyncClient) -> None:
     """Waits until both servers are there: at first they are downloaded."""
     states: list[str] = []
     while states != ["ready", "ready"]:

@@ -1,4 +1,4 @@
-"""Rule files: the phrases, words and expressions that the scanner looks for, as data beside this module.
+"""Rule files: phrases, words and expressions that the scanner looks for, as data beside this module.
 
 A rule file is TOML. Its patterns are regular expressions over text in lower case with single spaces; a list of them is
 an alternation, the first counts where two match at one place. `(?&name)` stands for the fragment of that name. Patterns
