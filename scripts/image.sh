@@ -63,7 +63,8 @@ prepare() {
     local probe='ARG BASE
 FROM ${BASE}
 RUN python3 -m venv /probe && /probe/bin/pip install -q dumb-init'
-    bud -t localhost/mcpproxy-probe -f - <<<"$probe" >/dev/null || give_up "nothing can be built on $base, or no package index is reached from there"
+    bud -t localhost/mcpproxy-probe -f - <<<"$probe" >/dev/null ||
+        give_up "nothing can be built on $base, or no package index is reached from there"
     run --rm localhost/mcpproxy-probe true >/dev/null || give_up "podman cannot start a container here"
 }
 
