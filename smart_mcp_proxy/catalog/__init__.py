@@ -17,6 +17,16 @@ from smart_mcp_proxy.catalog.tables.agent_tokens import (
 from smart_mcp_proxy.catalog.tables.feedback import USES_NEEDED, Example, Lesson
 from smart_mcp_proxy.catalog.tables.instances import INSTANCE_STALE_S, Instance
 from smart_mcp_proxy.catalog.tables.links import LINK_LIFE_S, LINKS_PER_PRINCIPAL, linking_servers, store_links
+from smart_mcp_proxy.catalog.tables.sealed import (
+    SealedValue,
+    drop_lease,
+    drop_oldest_sealed,
+    drop_sealed,
+    find_sealed,
+    sealed_stamps,
+    store_sealed,
+    take_lease,
+)
 from smart_mcp_proxy.catalog.tables.toolsets import KEPT_PER_PRINCIPAL, Toolset, find_toolset, store_toolset
 
 __all__ = [
@@ -35,21 +45,29 @@ __all__ = [
     "Example",
     "Instance",
     "Lesson",
+    "SealedValue",
     "Snapshot",
     "StoredActivity",
     "Toolset",
     "approval_digest",
     "canonical_json",
     "change_hash",
+    "drop_lease",
+    "drop_oldest_sealed",
+    "drop_sealed",
     "find_agent_tokens",
+    "find_sealed",
     "find_toolset",
     "is_full",
     "linking_servers",
     "note_token_use",
     "open_catalog",
     "revoke_agent_token",
+    "sealed_stamps",
     "store_agent_token",
     "store_links",
+    "store_sealed",
     "store_toolset",
+    "take_lease",
     "why_unwritable",
 ]

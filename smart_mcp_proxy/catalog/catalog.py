@@ -230,7 +230,7 @@ class Catalog(Archive):
     def _sync(self, server: str, definitions: Sequence[Mapping[str, Any]], review: Review | None) -> Diff:
         heard = ServerList(prepare(server, definitions, self._snapshot, self._database.unstorable), review)
         self._listed[server] = {name: tool.hash for name, tool in heard.wanted.items()}
-        now_s = self._clock()
+        now_s = self.now_s()
         try:
             self._store(server, heard, now_s)
             self._last_sync_s[server] = now_s
@@ -276,7 +276,7 @@ class Catalog(Archive):
             self._standing = replace(self._standing, baselined=self._standing.baselined | {server})
 
     def _forget_servers(self, keep: frozenset[str]) -> Diff:
-        now_s = self._clock()
+        now_s = self.now_s()
 
         def forget(connection: Connection) -> set[str]:
             others = instances.live_instances(connection, now_s)
@@ -339,7 +339,7 @@ class Catalog(Archive):
 
     def _regain(self) -> None:
         """Stores what was kept in memory, and serves what the file then holds."""
-        now_s, known, checkpoint = self._clock(), self._standing, self._database.read_checkpoint()
+        now_s, known, checkpoint = self.now_s(), self._standing, self._database.read_checkpoint()
         # Otherwise another process, now gone, may have stored a block that the memory lacks: no file then, no trust.
         is_whole = checkpoint is None or known.checkpoint.covers(checkpoint)
         self._database.mend()
@@ -373,7 +373,7 @@ class Catalog(Archive):
         self._snapshot, self._last_sync_s, self._standing = self._database.read(self._look)
 
     def _register(self, pid: int, servers: tuple[str, ...]) -> Instance:
-        now_s = self._clock()
+        now_s = self.now_s()
         if self._instance is not None:
             self._instance = replace(self._instance, pid=pid, servers=servers)
             self._beat()
@@ -387,7 +387,7 @@ class Catalog(Archive):
     def _beat(self) -> None:
         if self._instance is None:
             raise RuntimeError("heartbeat before register_instance")
-        instance = self._instance = replace(self._instance, heartbeat_s=self._clock())
+        instance = self._instance = replace(self._instance, heartbeat_s=self.now_s())
 
         def beat(connection: Connection) -> None:
             instances.beat(connection, instance)

@@ -34,6 +34,7 @@ from smart_mcp_proxy.gateway.retrieval.kinds import KindSearch
 from smart_mcp_proxy.gateway.retrieval.retrieval import Retrieval
 from smart_mcp_proxy.gateway.sessions.contents_changes import ContentsChanges
 from smart_mcp_proxy.gateway.sessions.toolsets import Toolsets
+from smart_mcp_proxy.gateway.shared.shared_sign_ins import require_secret_key
 from smart_mcp_proxy.gateway.storage import opened_catalog
 from smart_mcp_proxy.gateway.surfaces import ToolSurfaces
 from smart_mcp_proxy.gateway.tools.builtin_tools import ToolParts
@@ -71,10 +72,12 @@ async def open_gateway(
         clock: Monotonic seconds.
 
     Raises:
-        ConfigError: `passthrough` is not configured, or the data directory cannot be used.
+        ConfigError: `passthrough` is not configured, the data directory or database cannot be used, or sign-ins to
+            keep in it lack a key.
         CatalogError: The catalog stays locked.
     """
     config = Configuration(settings, servers, profiles, passthrough)
+    require_secret_key(settings, config.servers().values())
     usable, unavailable = available(settings, environ)
     async with AsyncExitStack() as stack:
         catalog = await stack.enter_async_context(opened_catalog(settings))

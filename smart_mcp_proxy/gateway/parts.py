@@ -30,6 +30,7 @@ from smart_mcp_proxy.gateway.indexing.list_state import ListState
 from smart_mcp_proxy.gateway.indexing.list_sync import CONTENTS, TOOLS, ListSync
 from smart_mcp_proxy.gateway.reconfiguration import Reconfiguration
 from smart_mcp_proxy.gateway.results.outputs import Outputs
+from smart_mcp_proxy.gateway.results.shared_outputs import SharedOutputs
 from smart_mcp_proxy.gateway.retrieval.kind_index import KindIndex
 from smart_mcp_proxy.gateway.sandbox import Sandbox
 from smart_mcp_proxy.gateway.sessions.agent import Agent
@@ -42,6 +43,7 @@ from smart_mcp_proxy.gateway.sessions.subscriptions import Subscriptions
 from smart_mcp_proxy.gateway.sessions.toolsets import Toolsets
 from smart_mcp_proxy.gateway.shared.changes import Changes
 from smart_mcp_proxy.gateway.shared.client_behavior import ClientBehavior
+from smart_mcp_proxy.gateway.shared.shared_sign_ins import sign_in_store
 from smart_mcp_proxy.gateway.shared.tool_offer import OneProvider, Session, ToolProviders, activity_of
 from smart_mcp_proxy.gateway.surfaces import ToolSurfaces
 from smart_mcp_proxy.gateway.visibility.links import Links
@@ -50,6 +52,7 @@ from smart_mcp_proxy.gateway.visibility.views import Views
 from smart_mcp_proxy.gateway.visibility.visibility import CatalogView
 from smart_mcp_proxy.models import Reach, ServerStatus
 from smart_mcp_proxy.search import SearchIndex
+from smart_mcp_proxy.secrets.sealing import SecretKey
 from smart_mcp_proxy.servers import ServerConfig, ServerEdits
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.telemetry import Activity
@@ -123,7 +126,8 @@ async def open_upstreams(base: Base, stack: AsyncExitStack) -> Upstreams:
     """Open the servers' sessions; none is started yet."""
     settings = base.settings
     tls = TlsContext(base.environ)
-    sign_ins = SignIns(settings.data_dir, tls=tls)
+    store = sign_in_store(base.catalog, settings)
+    sign_ins = SignIns(settings.data_dir, store=store, now=base.catalog.now_s, tls=tls)
     dialer = await stack.enter_async_context(Connector(settings.max_message_bytes, sign_ins, tls))
     sandbox = await stack.enter_async_context(Sandbox(settings.code_parallel, dialer.watchdog))
     status_changed, tools_changed, contents_changed = Event[ServerStatus](), Event[str](), Event[str]()
@@ -212,8 +216,10 @@ def open_requests(base: Base, upstreams: Upstreams, lists: Lists, stack: AsyncEx
     """Make the paths of requests to servers."""
     settings, config, clock, fleet = base.settings, base.config, base.clock, upstreams.fleet
     views, recorder, admission = lists.views, base.recorder, lists.admission
-    outputs, links = Outputs(clock), Links(base.catalog)
-    inputs = Inputs(RequestStates(settings.data_dir), config.servers(), is_cleaned=settings.clean_results)
+    shared = SharedOutputs(base.catalog) if base.catalog.is_shared else None
+    outputs, links = Outputs(clock, shared), Links(base.catalog)
+    states = RequestStates(settings.data_dir, base.catalog.now_s, secret=SecretKey.of(settings))
+    inputs = Inputs(states, config.servers(), is_cleaned=settings.clean_results)
     base.configured.subscribe(inputs.configure)
     clients = Clients(fleet, recorder, lambda path, who: views.at(path, who.reach), settings)
     limits = CallLimits.of(settings, is_passing_through=config.passthrough is not None)

@@ -31,6 +31,8 @@ EXCLUSIVE = (
     ("jwt_jwks_url", "jwt_public_key"),
     ("jwt_jwks_url", "jwt_public_key_file"),
     ("oidc_client_secret", "oidc_client_secret_file"),
+    ("operator_token", "operator_token_file"),
+    ("secret_key", "secret_key_file"),
     ("oidc_url", "jwt_jwks_url"),
     ("oidc_url", "jwt_public_key"),
     ("oidc_url", "jwt_public_key_file"),
@@ -41,6 +43,8 @@ SECRET_FILES = {
     "auth_token": "auth_token_file",
     "database_url": "database_url_file",
     "oidc_client_secret": "oidc_client_secret_file",
+    "operator_token": "operator_token_file",
+    "secret_key": "secret_key_file",
 }
 """Secrets, and the settings that name a file which holds them instead."""
 
@@ -100,6 +104,7 @@ def _split_argv(value: object) -> object:
 _Directory = Annotated[Path, AfterValidator(_expand_home)]
 _File = Annotated[Path | None, AfterValidator(_expand_home)]
 _Token = Annotated[SecretStr, AfterValidator(bearer_only)]
+_SecretKey = Annotated[_Token, Field(min_length=32)]
 _ToolName = Annotated[str, AfterValidator(_own_tool_name)]
 _DatabaseUrl = Annotated[_Token, AfterValidator(is_database)]
 _Url = Annotated[str, AfterValidator(is_url)]
@@ -196,6 +201,12 @@ class Settings(BaseSettings):
         json_schema_extra=_accepts("visible ASCII characters without spaces", is_secret=True),
     )
     auth_token_file: _File = Field(default=None, description="File that holds the bearer token, read at the start.")
+    operator_token: _Token | None = Field(
+        default=None,
+        description="Bearer token of the operator over HTTP; else the data directory's.",
+        json_schema_extra=_accepts("visible ASCII characters without spaces", is_secret=True),
+    )
+    operator_token_file: _File = Field(default=None, description="File that holds that token, read at the start.")
     jwt_jwks_url: _Url | None = Field(
         default=None,
         description="Where an identity provider publishes its keys; its signed tokens (JWT) are accepted then.",
@@ -284,6 +295,12 @@ class Settings(BaseSettings):
         ),
     )
     database_url_file: _File = Field(default=None, description="File that holds that address, read at the start.")
+    secret_key: _SecretKey | None = Field(
+        default=None,
+        description="What gateways on one database encrypt their secrets with; their tokens come from it, too.",
+        json_schema_extra=_accepts("at least 32 random characters, visible ASCII without spaces", is_secret=True),
+    )
+    secret_key_file: _File = Field(default=None, description="File that holds that key, read at the start.")
     reset_data: bool = Field(default=False, description="Whether to empty the catalog at the start.")
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(
         default="INFO", description="Least level that is logged."

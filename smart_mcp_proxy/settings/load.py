@@ -16,7 +16,13 @@ _SHOWN_CHARS = 80
 """How much of a wrong value an error repeats: enough to recognise it, short enough for one line."""
 
 
-_NOUNS = {"auth_token": "token", "database_url": "address", "oidc_client_secret": "secret"}
+_NOUNS = {
+    "auth_token": "token",
+    "database_url": "address",
+    "oidc_client_secret": "secret",
+    "operator_token": "token",
+    "secret_key": "key",
+}
 
 
 def environment() -> Mapping[str, str]:

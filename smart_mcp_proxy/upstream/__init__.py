@@ -6,6 +6,7 @@ from smart_mcp_proxy.upstream.http_failures import TlsContext
 from smart_mcp_proxy.upstream.listing import ToolListing
 from smart_mcp_proxy.upstream.oauth.auth import SignedOut, SignIns
 from smart_mcp_proxy.upstream.oauth.auth_callback import LOGIN_TIMEOUT_S, CallbackServer
+from smart_mcp_proxy.upstream.oauth.auth_store import SignIn, SignInStore
 from smart_mcp_proxy.upstream.per_client import OwnConnection
 from smart_mcp_proxy.upstream.protocol.loop_detection import marked
 from smart_mcp_proxy.upstream.protocol.session import OnEvent, UpstreamSession
@@ -18,6 +19,8 @@ __all__ = [
     "Fleet",
     "OnEvent",
     "OwnConnection",
+    "SignIn",
+    "SignInStore",
     "SignIns",
     "SignedOut",
     "TlsContext",

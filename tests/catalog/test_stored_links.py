@@ -28,7 +28,9 @@ pytestmark = pytest.mark.anyio
 NOW_S = 1_700_000_000.0
 LINKS_VERSION = 10
 """The first one with links."""
-UNDO_GONE = "DROP TRIGGER tools_gone; DROP TABLE gone; DROP INDEX idx_approvals_blocked;"
+UNDO_GONE = (
+    "DROP TRIGGER tools_gone; DROP TABLE gone; DROP TABLE sealed; DROP TABLE leases; DROP INDEX idx_approvals_blocked;"
+)
 """The version after it."""
 
 

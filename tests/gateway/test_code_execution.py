@@ -134,7 +134,7 @@ async def test_calls_come_whole_and_the_answer_is_cut(parts: Parts, sandbox: San
     cutting.alpha.answer = json.dumps({"content": [{"type": "text", "text": text}]}).encode()
     result = await cutting.run("[len(call_tool('alpha:look')), call_tool('alpha:look')]")
     assert len(result["content"][0]["text"]) <= 400
-    page = parts.outputs.page(result["_meta"][META_KEY]["key"], "ann", 0, 5000)
+    page = await parts.outputs.page(result["_meta"][META_KEY]["key"], "ann", 0, 5000)
     assert json.loads(str(page.items))["result"] == [2000, text]
 
 

@@ -322,7 +322,7 @@ async def test_scripts_the_proxy_tool_and_programs_get_the_same_links(tmp_path: 
 async def test_rest_answers_with_links_that_lead_here(tmp_path: Path) -> None:
     """What the user calls by the command line or a program, the user reads."""
     async with linked_agent(tmp_path / "data") as (gateway, agent), served(gateway) as base:
-        token = operator_token(gateway.settings.data_dir)
+        token = operator_token(gateway.settings)
         headers = {"authorization": f"Bearer {token}"}
         call = {"name": "left:answer", "arguments": {"result": {"content": [link(MADE)]}, "adds": [MADE]}}
         async with plain_client(base_url=base, timeout=LIMIT_S, headers=headers) as client:

@@ -32,7 +32,7 @@ async def test_every_answer_is_one_that_is_described(tmp_path: Path) -> None:
         async with opened_gateway(tmp_path / "data", servers) as gateway, served(gateway) as base:
             gateway.start_upstreams()
             assert await gateway.wait_settled(20)
-            token = operator_token(gateway.settings.data_dir)
+            token = operator_token(gateway.settings)
             found, said = await run_schemathesis(base, token, tmp_path)
     assert found == 0, said[-LAST_CHARS:]
 

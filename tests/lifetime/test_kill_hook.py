@@ -28,4 +28,4 @@ async def test_the_operators_command_ends_with_a_killed_gateway(tmp_path: Path) 
             client.process.kill()
             await until(lambda: not any(map(is_alive, pids)), ORPHAN_S)
     finally:
-        end(pids)
+        end(pids, str(script), "sleep")

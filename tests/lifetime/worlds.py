@@ -34,11 +34,18 @@ def is_alive(pid: int) -> bool:
         return False
 
 
-def end(pids: Iterable[int]) -> None:
-    """Ends what a failed test left."""
+def end(pids: Iterable[int], *words: str) -> None:
+    """Ends what a failed test left.
+
+    Args:
+        pids: Of processes that may have ended; after a long test others have their numbers.
+        words: One of them is in the command of each; by default the option that all servers here are started with.
+    """
     for pid in pids:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            command = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+            if not set(words or ["-S"]).isdisjoint(command):
+                os.kill(pid, signal.SIGKILL)
 
 
 class SmallServer:

@@ -96,6 +96,8 @@ def test_every_setting_can_be_given_by_its_variable(tmp_path: Path) -> None:
         "inherit_env": "NPM_TOKEN, UV_INDEX_CORP_PASSWORD",
         "start_parallel": "64",
         "code": "Both",
+        "operator_token_file": str(token_file),
+        "secret_key": "k" * 32,
         "code_timeout_s": "5",
         "code_memory_mb": "64",
         "code_max_calls": "7",
@@ -148,6 +150,8 @@ def test_every_setting_can_be_given_by_its_variable(tmp_path: Path) -> None:
         "jwt_public_key_file",
         "oidc_client_secret",
         "oidc_url",
+        "operator_token",
+        "secret_key_file",
     }  # exclusive with given ones
 
 

@@ -210,6 +210,24 @@ _GONE_TABLE = (
 )
 
 
+def _sealed_tables(blob: str, real: str) -> tuple[str, ...]:
+    """Tables of sealed values and leases, by the dialect's names of two types."""
+    return (
+        # Encrypted with keys that are not in the store. The size stands apart: boxes are long, and not read to count.
+        f"""CREATE TABLE sealed (
+      kind      TEXT NOT NULL,
+      key       TEXT NOT NULL,
+      box       {blob} NOT NULL,
+      size      BIGINT NOT NULL,
+      stamp     TEXT NOT NULL,
+      expires_s {real},
+      PRIMARY KEY (kind, key)
+    )""",
+        "CREATE INDEX idx_sealed_expires ON sealed(expires_s)",
+        f"CREATE TABLE leases (name TEXT PRIMARY KEY, holder TEXT NOT NULL, until_s {real} NOT NULL)",
+    )
+
+
 class Migration(NamedTuple):
     """Statements that lead from one version to the next.
 
@@ -235,5 +253,6 @@ MIGRATIONS: Final[Sequence[Migration]] = (
     Migration(_APPROVALS_COUNT),
     Migration(_LINKS_TABLE),
     Migration(_GONE_TABLE, POSTGRES_TABLES),
+    Migration(_sealed_tables("BLOB", "REAL"), _sealed_tables("BYTEA", "DOUBLE PRECISION")),
 )
 """They lead from version N, their place here, to N + 1. Released ones are never edited."""

@@ -31,6 +31,9 @@ _HEAD: Final = "BEGIN; SET LOCAL idle_in_transaction_session_timeout = '10s'; SE
 """A gateway that was frozen must not hold up the others, nor be held up for long."""
 _READ: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _ATTEMPTS: Final = 5
+_SAME_S: Final = 1.0
+"""Clocks that differ by less are one: nothing here lasts so short, and times stay what they are."""
+_COMPARE_S: Final = 60.0
 _AGAIN: Final = frozenset({"40001", "40P01", "55P03"})
 """Serialization failure, deadlock, a lock that others held for long: the transaction is tried again.
 
@@ -61,6 +64,7 @@ class PostgresStore(StoreThread):
     """
 
     unstorable = "\0"
+    is_shared = True
 
     def __init__(self, url: str, data_dir: Path) -> None:
         super().__init__()
@@ -78,6 +82,8 @@ class PostgresStore(StoreThread):
         self._connection: Connection | None = None
         self._wire: psycopg.Connection | None = None
         self._began_s: float | None = None
+        self.ahead_s = 0.0
+        self._compare_due_s = 0.0
         self._seen: Checkpoint | None = None
         self._down: StorageError | None = None
         self._doorbell = Doorbell(self._address.dial)
@@ -134,6 +140,7 @@ class PostgresStore(StoreThread):
         try:
             refuse_unusable(connection, self.label)
             versions.refuse_newer(connection, self.label)
+            self._compare_clocks(connection)
         except BaseException as exc:
             connection.close()
             if isinstance(exc, SQLAlchemyError):
@@ -228,6 +235,8 @@ class PostgresStore(StoreThread):
                     raise _DroppedError from exc
                 raise
             self._require_decisions(connection)
+            if time.monotonic() >= self._compare_due_s:
+                self._compare_clocks(connection)
             result = work(connection)
             connection.commit()
         except BaseException:
@@ -236,6 +245,12 @@ class PostgresStore(StoreThread):
         finally:
             self._began_s = None
         return result
+
+    def _compare_clocks(self, connection: Connection) -> None:
+        asked = connection.exec_driver_sql("SELECT extract(epoch FROM clock_timestamp())::float8").scalar_one()
+        ahead_s = float(asked) - time.time()
+        self.ahead_s = ahead_s if abs(ahead_s) >= _SAME_S else 0.0
+        self._compare_due_s = time.monotonic() + _COMPARE_S
 
     def _require_decisions(self, connection: Connection) -> None:
         """Passes if the database counts every decision that this process has seen in it.

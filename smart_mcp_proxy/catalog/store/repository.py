@@ -37,6 +37,15 @@ class Archive:
         self.lost_since: datetime | None = None
         """When the store began to fail, in UTC; None while it does not."""
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether gateways on other machines may use the store, which see none of this machine's files."""
+        return self._database.is_shared
+
+    def now_s(self) -> float:
+        """The time by the store's clock, which all its processes go by, in seconds since the epoch."""
+        return self._clock() + self._database.ahead_s
+
     async def wait_change(self, topic: Topic, limit_s: float) -> None:
         """Return when another process may have changed something, after `limit_s` at the latest."""
         await self._database.wait_change(topic, limit_s)
@@ -45,9 +54,9 @@ class Archive:
         """Run `work` on the file, all its queries in one state."""
         return await self._database.run(partial(self._database.read, work))
 
-    async def write(self, work: Callable[[Connection], T]) -> T:
-        """Run `work` and commit: what it wrote survives the end of this process."""
-        return await self._database.run(partial(self._write, work))
+    async def write(self, work: Callable[[Connection], T], *, is_ordered: bool = True) -> T:
+        """Run `work` and commit: what it wrote survives the end of this process; see `Store.write`."""
+        return await self._database.run(partial(self._write, work, is_ordered=is_ordered))
 
     async def write_through(self, work: Callable[[Connection], T]) -> T:
         """As `write`, for what should not hang on the journal either; see `Store.fold_journal`."""
@@ -69,17 +78,17 @@ class Archive:
             by: Who approves.
             reopens: Whether first lists are trusted again, where the record of approvals was lost.
         """
-        work = partial(approvals.approve, seen=seen, by=by, now_s=self._clock(), reopens=reopens)
+        work = partial(approvals.approve, seen=seen, by=by, now_s=self.now_s(), reopens=reopens)
         return await self._database.run(partial(self._decide, work))
 
     async def block(self, key: ToolKey, by: str) -> None:
         """Keeps a tool from agents, whatever its definition becomes; `refresh` shows it."""
-        work = partial(approvals.block, key=key, by=by, now_s=self._clock())
+        work = partial(approvals.block, key=key, by=by, now_s=self.now_s())
         await self._database.run(partial(self._decide, work))
 
     async def unblock(self, key: ToolKey, by: str) -> bool:
         """Lifts a block, whether there was one; what was approved before it is approved again."""
-        work = partial(approvals.unblock, key=key, by=by, now_s=self._clock())
+        work = partial(approvals.unblock, key=key, by=by, now_s=self.now_s())
         return await self._database.run(partial(self._decide, work))
 
     async def append_activity(self, batch: Sequence[Activity]) -> None:
@@ -119,7 +128,7 @@ class Archive:
         """Counts questions that led to a tool; `refresh` shows what became of it."""
 
         def work(connection: Connection) -> None:
-            tools.mark_changed(connection, examples.learn(connection, lessons, now_s=self._clock()))
+            tools.mark_changed(connection, examples.learn(connection, lessons, now_s=self.now_s()))
 
         await self._database.run(partial(self._write, work))
 
@@ -155,21 +164,21 @@ class Archive:
 
     async def store_vectors(self, embedder: str, made: Mapping[str, bytes]) -> None:
         """Stores vectors by definition hash; once it returns they survive whatever happens to this process."""
-        store = partial(vectors.store, embedder=embedder, made=made, now_s=self._clock())
+        store = partial(vectors.store, embedder=embedder, made=made, now_s=self.now_s())
         await self._database.run(partial(self._write, store))
 
     async def tidy_vectors(self, embedder: str, hashes: Collection[str]) -> None:
         """Notes that the vectors of these definitions are in use, and drops some that nobody used for 30 days."""
 
         def work(connection: Connection) -> None:
-            vectors.note_use(connection, embedder, hashes, self._clock())
-            vectors.drop_unused(connection, self._clock())
+            vectors.note_use(connection, embedder, hashes, self.now_s())
+            vectors.drop_unused(connection, self.now_s())
 
         await self._database.run(partial(self._write, work))
 
     async def instances(self) -> tuple[Instance, ...]:
         """The living processes on this data directory, oldest first, this one included once it is registered."""
-        living = partial(instances.live_instances, now_s=self._clock())
+        living = partial(instances.live_instances, now_s=self.now_s())
         return await self._database.run(partial(self._database.read, living))
 
     # From here on: in the database's thread.
@@ -178,7 +187,7 @@ class Archive:
         """Goes on in memory; said once, however many reads and writes fail until the file is back."""
         if self._lost is None:
             _log.warning("%s Tools are kept in memory until it can be written.", error)
-            self.lost_since = datetime.fromtimestamp(self._clock(), UTC)
+            self.lost_since = datetime.fromtimestamp(self.now_s(), UTC)
         self._lost = error
 
     def _write(self, work: Callable[[Connection], T], *, is_ordered: bool = True) -> T:

@@ -85,6 +85,8 @@ class SqliteStore(StoreThread):
     """
 
     unstorable = ""
+    ahead_s = 0.0
+    is_shared = False
 
     def __init__(self, path: Path, *, is_needed: bool = True) -> None:
         super().__init__()

@@ -28,10 +28,14 @@ class Store(Protocol):
     Attributes:
         label: Path or address, for messages; never with a password.
         unstorable: A character that no name in it may hold; empty for none.
+        ahead_s: How far the store's clock is ahead of this machine's; 0 where they differ by less than a second.
+        is_shared: Whether gateways on other machines may use it, which see none of this machine's files.
     """
 
     label: str
     unstorable: str
+    ahead_s: float
+    is_shared: bool
 
     async def run(self, work: Callable[[], T]) -> T:
         """Run `work` in the store's thread, to its end even if the caller is cancelled."""

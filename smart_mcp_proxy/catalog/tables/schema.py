@@ -10,9 +10,11 @@ __all__ = [
     "examples",
     "gone",
     "instances",
+    "leases",
     "links",
     "listed_names",
     "meta",
+    "sealed",
     "servers",
     "tools",
     "toolsets",
@@ -151,4 +153,21 @@ gone = Table(
     metadata,
     Column("id", BigInteger, primary_key=True),
     Column("generation", BigInteger, nullable=False),
+)
+sealed = Table(
+    "sealed",
+    metadata,
+    Column("kind", Text, primary_key=True),
+    Column("key", Text, primary_key=True),
+    Column("box", LargeBinary, nullable=False),
+    Column("size", BigInteger, nullable=False),
+    Column("stamp", Text, nullable=False),
+    Column("expires_s", Float),
+)
+leases = Table(
+    "leases",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("holder", Text, nullable=False),
+    Column("until_s", Float, nullable=False),
 )

@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from smart_mcp_proxy.errors import UpstreamError
+from smart_mcp_proxy.gateway.shared.shared_sign_ins import opened_sign_ins
 from smart_mcp_proxy.models import PENDING_STATES, Era, ServerStatus
 from smart_mcp_proxy.servers import ServerConfig, find_config, with_inherited
 from smart_mcp_proxy.settings import Settings, environment
-from smart_mcp_proxy.upstream import Connector, Fleet, OnEvent, SignIns, TlsContext, UpstreamSession, marked
+from smart_mcp_proxy.upstream import Connector, Fleet, OnEvent, TlsContext, UpstreamSession, marked
 
 __all__ = ["lines_of_one_start", "start_environment"]
 
@@ -47,7 +48,10 @@ async def lines_of_one_start(settings: Settings, config: ServerConfig, count: in
             came.set()
 
     tls = TlsContext(environ)
-    async with Connector(settings.max_message_bytes, SignIns(settings.data_dir, tls=tls), tls) as dialer:
+    async with (
+        opened_sign_ins(settings, tls) as sign_ins,
+        Connector(settings.max_message_bytes, sign_ins, tls) as dialer,
+    ):
         fleet = Fleet(environ=environ, on_change=note, on_tools_changed=_ignore, open_session=_OneTry(dialer))
         await fleet.apply(with_inherited({config.name: config}, settings.inherit_env))
         (upstream,) = fleet

@@ -3,7 +3,6 @@
 import asyncio
 import hashlib
 import secrets
-import time
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -107,12 +106,12 @@ class AgentTokens:
 
     Args:
         catalog: Keeps them.
-        wall: Seconds since the epoch, by which tokens end, whichever process looks.
+        wall: Seconds since the epoch, by which tokens end, whichever process looks; the catalog's if left out.
     """
 
-    def __init__(self, catalog: Catalog, wall: Callable[[], float] = time.time) -> None:
+    def __init__(self, catalog: Catalog, wall: Callable[[], float] | None = None) -> None:
         self._catalog = catalog
-        self._wall = wall
+        self._wall = wall or catalog.now_s
         self._holders: Mapping[bytes, _Holder] = {}
         self._used: dict[int, float] = {}
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Coroutine, Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Any, Self
 
 from msgspec import structs
@@ -14,7 +13,7 @@ from smart_mcp_proxy.gateway.calls.gates import definition_changed
 from smart_mcp_proxy.gateway.calls.request_path import RequestPath
 from smart_mcp_proxy.gateway.indexing.learning import Learning
 from smart_mcp_proxy.gateway.results.cleaning import clean, fence
-from smart_mcp_proxy.gateway.results.outputs import Outputs, truncate
+from smart_mcp_proxy.gateway.results.outputs import Outputs
 from smart_mcp_proxy.gateway.results.results import ResultFacts, may_link, may_need_cleaning, rewritten
 from smart_mcp_proxy.gateway.shared.readiness import Lists
 from smart_mcp_proxy.gateway.visibility.links import Links
@@ -86,9 +85,7 @@ class Calls:
         if limits.is_cleaned and may_need_cleaning(raw):
             raw = await rewritten(raw, clean)
         if limits.output_limit_chars and request.parent is None:  # what a script answers with is cut as a whole
-            limit_chars, principal = limits.output_limit_chars, request.principal
-            cut = partial(truncate, limit_chars=limit_chars, outputs=self._outputs, principal=principal)
-            raw = await rewritten(raw, cut)
+            raw = await self._outputs.cut(raw, limits.output_limit_chars, request.principal)
         # A script reads values, not text; what it answers with is fenced as a whole.
         return await rewritten(raw, fence) if limits.is_fenced and request.parent is None else raw
 

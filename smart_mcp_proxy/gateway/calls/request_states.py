@@ -29,6 +29,7 @@ from smart_mcp_proxy.secrets.auth_key import (
     read_private,
     write_private,
 )
+from smart_mcp_proxy.secrets.sealing import SecretKey
 from smart_mcp_proxy.telemetry import get_logger
 
 __all__ = ["INVALID_STATE", "Kept", "RequestStates", "Subject"]
@@ -97,11 +98,15 @@ class RequestStates:
     Args:
         data_dir: Holds the key.
         wall: Seconds since the epoch; another process may have sealed what is opened here.
+        secret: Has the key of gateways on many machines; None where the data directory's is theirs.
     """
 
-    def __init__(self, data_dir: Path, wall: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, data_dir: Path, wall: Callable[[], float] = time.time, *, secret: SecretKey | None = None
+    ) -> None:
         self._data_dir = data_dir
         self._wall = wall
+        self._secret = secret
         self._codec: AESGCMRequestStateCodec | None = None
         self._lock = threading.Lock()
 
@@ -140,7 +145,9 @@ class RequestStates:
             return self._codec
 
     def _key(self) -> bytes:
-        """The data directory's key, made the first time."""
+        """The gateways' key, else the data directory's, made the first time."""
+        if self._secret is not None:
+            return self._secret.key("request state")
         file = self._data_dir / _KEY_FILE
         try:
             with flocked(file.with_suffix(".lock")):

@@ -1,10 +1,12 @@
 """Long outputs: cut to what an agent can afford, the rest kept for `read_output`."""
 
+import asyncio
 import secrets
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate
 from threading import Lock
 from typing import Literal
@@ -12,7 +14,9 @@ from typing import Literal
 import msgspec
 
 from smart_mcp_proxy.errors import RequestError
-from smart_mcp_proxy.gateway.results.results import is_said
+from smart_mcp_proxy.gateway.results.results import OFF_LOOP_BYTES, is_said, rewritten
+from smart_mcp_proxy.gateway.results.shared_outputs import SharedOutputs
+from smart_mcp_proxy.raw_result import RawResult
 
 __all__ = ["Outputs", "Page", "truncate"]
 
@@ -26,6 +30,7 @@ PAGE_CHARS = 20_000
 META_KEY = "dev.smartmcpproxy/truncated"
 
 Unit = Literal["characters", "records"]
+Keep = Callable[[str], tuple[str, Unit]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,19 +54,20 @@ class Page:
 class _Kept:
     principal: str
     text: str
-    unit: Unit
     expires_s: float
 
 
 class Outputs:
-    """Cut outputs by unguessable key, bound to their principal; usable in any thread.
+    """Cut outputs by unguessable key, bound to their principal.
 
     Args:
         clock: Monotonic seconds.
+        shared: Keeps them for other gateways as well; None where there are none.
     """
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(self, clock: Callable[[], float], shared: SharedOutputs | None = None) -> None:
         self._clock = clock
+        self._shared = shared
         self._kept: OrderedDict[str, _Kept] = OrderedDict()
         self._size_bytes = 0
         self._lock = Lock()
@@ -69,50 +75,76 @@ class Outputs:
     def __repr__(self) -> str:
         return f"<Outputs {len(self._kept)} kept, {self._size_bytes} bytes>"
 
-    def keep(self, text: str, principal: str) -> tuple[str, Unit]:
-        """Keeps `text` for an hour and returns its key and the unit in which it can be paged."""
-        unit: Unit = "characters" if _records_of(text) is None else "records"
-        key = secrets.token_hex(KEY_BYTES)
-        with self._lock:
-            self._kept[key] = _Kept(principal, text, unit, self._clock() + KEEP_S)
-            self._size_bytes += sys.getsizeof(text)
-            while self._size_bytes > KEEP_BYTES and len(self._kept) > 1:
-                self._drop(next(iter(self._kept)))
-        return key, unit
+    async def cut(self, raw: RawResult, limit_chars: int, principal: str) -> RawResult:
+        """A tool's result with its text cut to `limit_chars`, the whole kept for `principal`; see `truncate`."""
+        kept: list[tuple[str, str]] = []
 
-    def page(self, key: str, principal: str, offset: int, limit: int) -> Page:
+        def keep(text: str) -> tuple[str, Unit]:
+            key, unit = self.keep(text, principal)
+            kept.append((key, text))
+            return key, unit
+
+        raw = await rewritten(raw, partial(truncate, limit_chars=limit_chars, keep=keep))
+        if self._shared is not None:
+            for key, text in kept:
+                await self._shared.put(key, principal, text, KEEP_S)
+        return raw
+
+    async def page(self, key: str, principal: str, offset: int, limit: int) -> Page:
         """One page of a kept output.
 
         Raises:
             RequestError: The key is unknown, expired or somebody else's, or the offset lies behind the end.
+            CatalogError: Another gateway may have kept it, and the store fails.
         """
         with self._lock:
             for old in [known for known, kept in self._kept.items() if kept.expires_s <= self._clock()]:
                 self._drop(old)
-            kept = self._kept.get(key)
-        if kept is None or kept.principal != principal:
+            own = self._kept.get(key)
+        found = None if own is None else (own.principal, own.text)
+        if own is None and self._shared is not None:
+            found = await self._shared.get(key)
+        if found is None or found[0] != principal:
             raise RequestError(
                 f"No output is kept under key {key[:40]!r}.",
                 hint="Keys live one hour; call the tool again to get a new one.",
                 code="output_not_found",
             )
-        # Split again for every page: records take many times the memory of their text.
-        source: str | list[msgspec.Raw] = (_records_of(kept.text) or []) if kept.unit == "records" else kept.text
-        if offset > len(source):
-            raise RequestError(
-                f"offset {offset} lies behind the end.", hint=f"This output has {len(source)}; use 0 to {len(source)}."
-            )
-        items = source[offset : offset + limit]
-        if not isinstance(items, str):
-            items = items[: max(1, _fitting(items, PAGE_CHARS))]
-        end = offset + len(items)
-        return Page(kept.unit, len(source), items, end if end < len(source) else None)
+        page = partial(_page, found[1], offset, limit)
+        return await asyncio.to_thread(page) if len(found[1]) > OFF_LOOP_BYTES else page()
+
+    def keep(self, text: str, principal: str) -> tuple[str, Unit]:
+        """Keeps `text` for an hour and returns its key and the unit in which it can be paged; in any thread."""
+        unit: Unit = "characters" if _records_of(text) is None else "records"
+        key = secrets.token_hex(KEY_BYTES)
+        with self._lock:
+            self._kept[key] = _Kept(principal, text, self._clock() + KEEP_S)
+            self._size_bytes += sys.getsizeof(text)
+            while self._size_bytes > KEEP_BYTES and len(self._kept) > 1:
+                self._drop(next(iter(self._kept)))
+        return key, unit
 
     def _drop(self, key: str) -> None:
         self._size_bytes -= sys.getsizeof(self._kept.pop(key).text)
 
 
 _array = msgspec.json.Decoder(list[msgspec.Raw])
+
+
+def _page(text: str, offset: int, limit: int) -> Page:
+    # Split again for every page: records take many times the memory of their text.
+    records = _records_of(text)
+    source: str | list[msgspec.Raw] = text if records is None else records
+    if offset > len(source):
+        raise RequestError(
+            f"offset {offset} lies behind the end.", hint=f"This output has {len(source)}; use 0 to {len(source)}."
+        )
+    items = source[offset : offset + limit]
+    if not isinstance(items, str):
+        items = items[: max(1, _fitting(items, PAGE_CHARS))]
+    end = offset + len(items)
+    unit: Unit = "characters" if records is None else "records"
+    return Page(unit, len(source), items, end if end < len(source) else None)
 
 
 def _records_of(text: str) -> list[msgspec.Raw] | None:
@@ -168,7 +200,7 @@ _block = msgspec.json.Decoder(_Block)
 _EMPTY_LIST, _EMPTY_OBJECT = msgspec.Raw(b"[]"), msgspec.Raw(b"{}")
 
 
-def truncate(raw: bytes, limit_chars: int, outputs: Outputs, principal: str) -> bytes:
+def truncate(raw: bytes, limit_chars: int, keep: Keep) -> bytes:
     """The result with its text cut to `limit_chars` in all, or unchanged if it fits.
 
     Images, audio and links stay. Structured content goes with the cut; where it does not only repeat the text it is
@@ -177,8 +209,7 @@ def truncate(raw: bytes, limit_chars: int, outputs: Outputs, principal: str) -> 
     Args:
         raw: A tool result's JSON text.
         limit_chars: At least 200; marker and tail included.
-        outputs: Where the whole text is kept.
-        principal: Who may read it there.
+        keep: Keeps the whole text and returns its key and unit.
     """
     if len(raw) <= limit_chars:
         return raw
@@ -193,7 +224,7 @@ def truncate(raw: bytes, limit_chars: int, outputs: Outputs, principal: str) -> 
     text = "\n".join(texts)
     if len(text) <= limit_chars:  # it was the repetition that is longer
         return raw
-    key, unit = outputs.keep(text, principal)
+    key, unit = keep(text)
     cut = {"type": "text", "text": _cut(text, limit_chars, key, _records_of(text))}
     note = {META_KEY: {"key": key, "unit": unit, "total_chars": len(text)}}
     content = [cut, *(block for block, own_text in blocks if own_text is None)]

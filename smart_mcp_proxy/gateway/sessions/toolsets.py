@@ -63,7 +63,8 @@ class Toolsets:
         look: The tools of a profile, of the whole catalog for an empty name, within a reach; None without the profile.
         calls: The one call path.
         clock: Monotonic seconds.
-        wall: Seconds since the epoch, by which processes tell each other when a toolset ends.
+        wall: Seconds since the epoch, by which processes tell each other when a toolset ends; the
+            catalog's if left out.
     """
 
     def __init__(
@@ -72,13 +73,13 @@ class Toolsets:
         look: Callable[[str, Reach], CatalogView | None],
         calls: Calls,
         clock: Callable[[], float] = time.monotonic,
-        wall: Callable[[], float] = time.time,
+        wall: Callable[[], float] | None = None,
     ) -> None:
         self._catalog = catalog
         self._look = look
         self._calls = calls
         self._clock = clock
-        self._wall = wall
+        self._wall = wall or catalog.now_s
         self._served: OrderedDict[str, _Served] = OrderedDict()
 
     def __repr__(self) -> str:

@@ -3,7 +3,6 @@
 import asyncio
 import time
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -13,7 +12,7 @@ from smart_mcp_proxy.errors import ProxyError, RefusedError, RequestError
 from smart_mcp_proxy.gateway.activity.recorder import Recorder
 from smart_mcp_proxy.gateway.calls.calls import Calls
 from smart_mcp_proxy.gateway.results.cleaning import clean, fence, told_error
-from smart_mcp_proxy.gateway.results.outputs import Outputs, truncate
+from smart_mcp_proxy.gateway.results.outputs import Outputs
 from smart_mcp_proxy.gateway.results.results import may_need_cleaning, rewritten, structured_result
 from smart_mcp_proxy.gateway.sandbox import Finished, Language, Ledger, Sandbox, Script, languages_of
 from smart_mcp_proxy.gateway.sandbox.advice import advice_on_failure, advice_on_result
@@ -129,8 +128,7 @@ class CodeExecution(AgentTool[CodeArguments]):
         if self._settings.clean_results and may_need_cleaning(raw):
             raw = await rewritten(raw, clean)
         if limit := self._settings.truncate_output_len:
-            cut = partial(truncate, limit_chars=limit, outputs=self._outputs, principal=caller.principal)
-            raw = await rewritten(raw, cut)
+            raw = await self._outputs.cut(raw, limit, caller.principal)
         return await rewritten(raw, fence) if self._settings.fence_results else raw
 
     async def _finish(self, arguments: CodeArguments, caller: Caller, ledger: Ledger, id: str) -> tuple[Finished, str]:

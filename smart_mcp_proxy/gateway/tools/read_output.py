@@ -38,7 +38,7 @@ class ReadOutput(AgentTool[ReadArguments]):
 
     async def run(self, arguments: ReadArguments, caller: Caller) -> RawResult:
         """Reads one page."""
-        page = self._outputs.page(arguments.key, caller.principal, arguments.offset, arguments.limit)
+        page = await self._outputs.page(arguments.key, caller.principal, arguments.offset, arguments.limit)
         items = page.items
         if self._is_fenced:  # records are text then, too: between the lines of a fence there is nothing to parse
             items = fenced(items if isinstance(items, str) else msgspec.json.encode(items).decode())

@@ -1,7 +1,6 @@
 """Links in results: rewritten to lead to the gateway, remembered for their principal."""
 
 import re
-import time
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, Final
@@ -92,12 +91,12 @@ class Links:
 
     Args:
         catalog: Keeps the links.
-        wall: Seconds since the epoch, which all processes know.
+        wall: Seconds since the epoch, which all processes know; the catalog's if left out.
     """
 
-    def __init__(self, catalog: Catalog, wall: Callable[[], float] = time.time) -> None:
+    def __init__(self, catalog: Catalog, wall: Callable[[], float] | None = None) -> None:
         self._catalog = catalog
-        self._wall = wall
+        self._wall = wall or catalog.now_s
 
     async def passed_on(self, raw: RawResult, server: str, principal: str, *, keeps_uris: bool = False) -> RawResult:
         """A tool's result with links that lead to the gateway, which from now on its principal can follow.

@@ -17,7 +17,7 @@ from smart_mcp_proxy.upstream.oauth.auth_bearer import Bearer
 from smart_mcp_proxy.upstream.oauth.auth_flow import SignInFlow
 from smart_mcp_proxy.upstream.oauth.auth_http import AuthHttp, Resolve
 from smart_mcp_proxy.upstream.oauth.auth_provider import Browser
-from smart_mcp_proxy.upstream.oauth.auth_store import SignIn, SignInStore
+from smart_mcp_proxy.upstream.oauth.auth_store import SignIn, SignInFiles, SignInStore
 
 __all__ = ["SignIns", "SignedOut"]
 
@@ -61,7 +61,7 @@ class SignIns:
         resolve: Resolve = addresses_of,
         tls: TlsContext | None = None,
     ) -> None:
-        self._store = store or SignInStore(data_dir / _FOLDER)
+        self._store: SignInStore = store or SignInFiles(data_dir / _FOLDER)
         self._now = now
         self._resolve = resolve
         self._tls = tls or TlsContext()
@@ -93,7 +93,7 @@ class SignIns:
             ConfigError: It cannot be stored.
         """
         try:
-            earlier = await asyncio.to_thread(self._store.read, config.name, config.url)
+            earlier, _ = await self._store.read(config.name, config.url)
         except UpstreamError:
             earlier = None  # it cannot be used, and this replaces it
         try:
@@ -103,16 +103,16 @@ class SignIns:
                 await self._forget_wanted(config)
             raise
         async with self._store.locked(config.name, config.url):
-            await asyncio.to_thread(self._store.write, config.name, config.url, sign_in)
+            await self._store.write(config.name, config.url, sign_in)
         return sign_in
 
     async def _forget_wanted(self, config: ServerConfig) -> None:
         """Leaves out next time what the server asked for on top: it may be what could not be had."""
         name, url = config.name, config.url
         async with self._store.locked(name, url):
-            held = await asyncio.to_thread(self._store.read, name, url)
+            held, _ = await self._store.read(name, url)
             if held is not None:
-                await asyncio.to_thread(self._store.write, name, url, msgspec.structs.replace(held, wanted_scope=""))
+                await self._store.write(name, url, msgspec.structs.replace(held, wanted_scope=""))
 
     async def sign_out(self, config: ServerConfig) -> SignedOut:
         """Gives the sign-in back where that is offered, and forgets it in any case."""
@@ -120,11 +120,11 @@ class SignIns:
         async with self._store.locked(name, url):
             problem, is_revoked = "", False
             try:
-                held = await asyncio.to_thread(self._store.read, name, url)
+                held, _ = await self._store.read(name, url)
                 is_revoked = held is not None and await self._flow(config).revoke(held)
             except UpstreamError as exc:
                 problem = exc.message
-            was_signed_in = await asyncio.to_thread(self._store.remove, name, url)
+            was_signed_in = await self._store.remove(name, url)
         return SignedOut(was_signed_in, is_revoked, problem)
 
     async def watch(self, retry: Callable[[str], None]) -> None:
@@ -135,14 +135,20 @@ class SignIns:
         """
         while True:
             await asyncio.sleep(_WATCH_S)
-            for bearer in await asyncio.to_thread(self._outdated, tuple(self._bearers.values())):
+            for bearer in await self._outdated(tuple(self._bearers.values())):
                 if bearer.is_open:
                     await bearer.reload()
                 else:
                     retry(bearer.server)
 
-    def _outdated(self, bearers: tuple[Bearer, ...]) -> list[Bearer]:
-        return [bearer for bearer in bearers if self._store.stamp(bearer.server, bearer.url) != bearer.stamp]
+    async def _outdated(self, bearers: tuple[Bearer, ...]) -> list[Bearer]:
+        if not bearers:
+            return []
+        try:
+            stamps = await self._store.stamps([(bearer.server, bearer.url) for bearer in bearers])
+        except UpstreamError:  # the catalog says that its store fails
+            return []
+        return [bearer for bearer, stamp in zip(bearers, stamps, strict=True) if stamp != bearer.stamp]
 
     def _flow(self, config: ServerConfig) -> SignInFlow:
         http = AuthHttp(config.name, config.url, self._tls, self._resolve)

@@ -239,14 +239,17 @@ class Bearer:
 
     async def _write(self, sign_in: SignIn) -> None:
         try:
-            await asyncio.to_thread(self._store.write, self.server, self.url, sign_in)
+            self.stamp = await self._store.write(self.server, self.url, sign_in)
         except ConfigError as exc:
             _log.error("%s Until that works, a restart of the gateway asks for a new sign-in.", exc)
-        self.stamp = self._store.stamp(self.server, self.url)
 
     async def _read(self) -> SignIn | None:
-        self.stamp = self._store.stamp(self.server, self.url)
-        return await asyncio.to_thread(self._store.read, self.server, self.url)
+        try:
+            held, self.stamp = await self._store.read(self.server, self.url)
+        except UpstreamAuthError:
+            (self.stamp,) = await self._store.stamps([(self.server, self.url)])  # tried again once it is another one
+            raise
+        return held
 
     def _adopt(self, held: SignIn | None) -> None:
         self._held = held

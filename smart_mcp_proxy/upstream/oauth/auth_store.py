@@ -1,4 +1,4 @@
-"""Sign-ins on disk: one encrypted file for each server and address, readable by the owner alone."""
+"""Stores of sign-ins; the usual one is a folder: an encrypted file for each server and address, the owner's alone."""
 
 import asyncio
 import fcntl
@@ -6,10 +6,10 @@ import hashlib
 import json
 import os
 import secrets
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import msgspec
 from cryptography.exceptions import InvalidTag
@@ -19,7 +19,7 @@ from smart_mcp_proxy.errors import ConfigError, UpstreamAuthError
 from smart_mcp_proxy.names import login_hint
 from smart_mcp_proxy.secrets.auth_key import SignInKey, UnusableFileError, read_private, write_private
 
-__all__ = ["SignIn", "SignInStore"]
+__all__ = ["SignIn", "SignInFiles", "SignInStore", "Stamp"]
 
 _NONCE_BYTES: Final = 12
 """Source: NIST SP 800-38D, 8.2 (96 bits for GCM)."""
@@ -27,8 +27,8 @@ _LOCK_POLL_S: Final = 0.05
 _LOCK_S: Final = 60.0
 """Longer than one process can need for a refresh."""
 
-Stamp = tuple[int, int, int] | None
-"""Tells one state of a file from another; None where there is no file."""
+Stamp = str | None
+"""Tells one stored state from another; None where nothing is stored."""
 
 
 class SignIn(msgspec.Struct, frozen=True):
@@ -71,8 +71,53 @@ class _Sealed(msgspec.Struct):
     box: bytes
 
 
-class SignInStore:
-    """Keeps sign-ins. All but `stamp` and `locked` may block: run it in a thread.
+class SignInStore(Protocol):
+    """Keeps sign-ins by server and address, for all gateways that use it."""
+
+    async def stamps(self, places: Sequence[tuple[str, str]]) -> Sequence[Stamp]:
+        """Stamp of what is stored for each server and address: another one after anybody signs in, out, or renews.
+
+        Raises:
+            UpstreamError: The store fails.
+        """
+        ...
+
+    async def read(self, server: str, url: str) -> tuple[SignIn | None, Stamp]:
+        """The sign-in at this server under this address, and its stamp; None each if there is none.
+
+        Raises:
+            UpstreamAuthError: What is stored cannot be used; the message says why.
+            UpstreamError: The store fails.
+        """
+        ...
+
+    async def write(self, server: str, url: str, sign_in: SignIn) -> Stamp:
+        """Stores a sign-in in place of the last one; returns its stamp.
+
+        Raises:
+            ConfigError: It cannot be stored.
+        """
+        ...
+
+    async def remove(self, server: str, url: str) -> bool:
+        """Whether there was a sign-in to forget.
+
+        Raises:
+            ConfigError: The store fails.
+        """
+        ...
+
+    def locked(self, server: str, url: str) -> AbstractAsyncContextManager[None]:
+        """Lets one at a time change this sign-in, among all tasks and gateways: refresh tokens work once.
+
+        Raises:
+            ConfigError: The lock cannot be had.
+        """
+        ...
+
+
+class SignInFiles:
+    """Keeps sign-ins in files, in threads.
 
     Args:
         folder: Where; made when something is stored.
@@ -84,29 +129,48 @@ class SignInStore:
         self._key = key or SignInKey(folder)
 
     def __repr__(self) -> str:
-        return f"<SignInStore {self._folder}>"
+        return f"<SignInFiles {self._folder}>"
 
-    def stamp(self, server: str, url: str) -> Stamp:
-        """Stamp of the stored state; it changes when anybody signs in, out, or renews."""
-        try:
-            facts = self._path(server, url).lstat()
-        except OSError:
-            return None
-        return facts.st_ino, facts.st_mtime_ns, facts.st_size
+    async def stamps(self, places: Sequence[tuple[str, str]]) -> list[Stamp]:
+        """Stamps of these servers and addresses."""
+        return await asyncio.to_thread(lambda: [self._stamp(*place) for place in places])
 
-    def read(self, server: str, url: str) -> SignIn | None:
-        """The sign-in at this server under this address, None if there is none.
+    async def read(self, server: str, url: str) -> tuple[SignIn | None, Stamp]:
+        """The sign-in at this server under this address, None if there is none, and its stamp.
 
         Raises:
             UpstreamAuthError: What is stored cannot be used; the message says why.
         """
+        return await asyncio.to_thread(self._read, server, url)
+
+    async def write(self, server: str, url: str, sign_in: SignIn) -> Stamp:
+        """Stores a sign-in in place of the last one; returns its stamp.
+
+        Raises:
+            ConfigError: The folder cannot be written.
+        """
+        return await asyncio.to_thread(self._write, server, url, sign_in)
+
+    async def remove(self, server: str, url: str) -> bool:
+        """Whether there was a sign-in to forget."""
+        return await asyncio.to_thread(self._remove, server, url)
+
+    def _stamp(self, server: str, url: str) -> Stamp:
+        try:
+            facts = self._path(server, url).lstat()
+        except OSError:
+            return None
+        return f"{facts.st_ino} {facts.st_mtime_ns} {facts.st_size}"
+
+    def _read(self, server: str, url: str) -> tuple[SignIn | None, Stamp]:
+        stamp = self._stamp(server, url)  # first: what is stored in between is read again
         try:
             sealed = msgspec.json.decode(read_private(self._path(server, url)), type=_Sealed)
             key = self._key.load(sealed.key)
             box = AESGCM(key).decrypt(sealed.nonce, sealed.box, _bound_to(server, url, sealed.issuer))
-            return msgspec.json.decode(box, type=SignIn)
+            return msgspec.json.decode(box, type=SignIn), stamp
         except FileNotFoundError:
-            return None
+            return None, None
         except UnusableFileError as exc:
             reason = str(exc)
         except (msgspec.MsgspecError, InvalidTag, ValueError):
@@ -115,12 +179,7 @@ class SignInStore:
             f"The stored sign-in at server '{server}' cannot be used: {reason}.", hint=login_hint(server)
         )
 
-    def write(self, server: str, url: str, sign_in: SignIn) -> None:
-        """Stores a sign-in in place of the last one.
-
-        Raises:
-            ConfigError: The folder cannot be written.
-        """
+    def _write(self, server: str, url: str, sign_in: SignIn) -> Stamp:
         try:
             self._make_folder()
             key, place = self._key.load_or_make()
@@ -132,9 +191,9 @@ class SignInStore:
                 f"The sign-in at server '{server}' cannot be stored under {self._folder}: {exc}.",
                 hint="Check the data directory's owner and permissions.",
             ) from exc
+        return self._stamp(server, url)
 
-    def remove(self, server: str, url: str) -> bool:
-        """Whether there was a sign-in to forget."""
+    def _remove(self, server: str, url: str) -> bool:
         try:
             self._path(server, url).unlink()
         except FileNotFoundError:

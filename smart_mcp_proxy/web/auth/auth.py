@@ -13,11 +13,15 @@ from smart_mcp_proxy.fastmcp_compat.http.http import owned_by
 from smart_mcp_proxy.fastmcp_compat.paths import acting_for
 from smart_mcp_proxy.gateway.admin.agent_tokens import AgentTokens
 from smart_mcp_proxy.models import LOCAL, Principal
+from smart_mcp_proxy.secrets.sealing import SecretKey
 from smart_mcp_proxy.settings import Settings
+from smart_mcp_proxy.telemetry import get_logger
 from smart_mcp_proxy.web.auth.signed_tokens import SignedTokens
 from smart_mcp_proxy.web.auth.token_files import kept_token
 
 __all__ = ["Admission", "Keys", "OwnToken", "is_loopback", "own_token"]
+
+log = get_logger("auth")
 
 TOKEN_NAME: Final = "auth.token"
 TOKEN = Principal("token")
@@ -121,7 +125,8 @@ class OwnToken(NamedTuple):
 def own_token(settings: Settings, *, has_signed: bool = False) -> OwnToken:
     """The token to ask for: the settings' own, and where other machines can reach the gateway never none.
 
-    Without one there it is made once, for the owner only, in the data directory.
+    Without one there it is made once, for the owner only, in the data directory; gateways with a common secret key
+    have the same one.
 
     Args:
         settings: Address, token and data directory.
@@ -135,10 +140,17 @@ def own_token(settings: Settings, *, has_signed: bool = False) -> OwnToken:
     if is_loopback(settings.host) or has_signed:
         return OwnToken(None)
     path = settings.data_dir / TOKEN_NAME
-    kept = kept_token(path, hint=f"Make it yours alone (chmod 600), or remove it. {_OTHER_WAYS}")
+    secret = SecretKey.of(settings)
+    given = None if secret is None else secret.token("agents")
+    if given is None and settings.database_url is not None:
+        log.warning("agents' token in %s is this gateway's alone: %s", path, _SAME_TOKEN)
+    kept = kept_token(path, given=given, hint=f"Make it yours alone (chmod 600), or remove it. {_OTHER_WAYS}")
     return OwnToken(kept.value, path, kept.is_new)
 
 
+_SAME_TOKEN: Final = (
+    "set MCPPROXY_AUTH_TOKEN or MCPPROXY_SECRET_KEY (or _FILE) to the same on all that share a database"
+)
 _OTHER_WAYS: Final = "Or set MCPPROXY_AUTH_TOKEN or MCPPROXY_AUTH_TOKEN_FILE, or use MCPPROXY_HOST=127.0.0.1."
 
 

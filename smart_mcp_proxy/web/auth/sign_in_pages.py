@@ -8,6 +8,7 @@ from anyio import to_thread
 from fastmcp.server.http import HostOriginGuardMiddleware
 from starlette.applications import Starlette
 
+from smart_mcp_proxy.catalog import Catalog
 from smart_mcp_proxy.errors import ConfigError
 from smart_mcp_proxy.fastmcp_compat.auth.sign_in import SignInProxy
 from smart_mcp_proxy.settings import Settings
@@ -25,23 +26,24 @@ __all__ = ["open_sign_in"]
 logging.getLogger("fastmcp.server.auth.oidc_proxy").setLevel(logging.CRITICAL + 1)
 
 
-async def open_sign_in(settings: Settings) -> BrowserSignIn:
+async def open_sign_in(settings: Settings, catalog: Catalog | None = None) -> BrowserSignIn:
     """Open the sign-in of people.
 
     Args:
         settings: They ask for it (`asks_for_sign_in`).
+        catalog: Keeps sign-ins where gateways share its store; None for files.
 
     Raises:
         ConfigError: A setting cannot be used, the provider cannot be asked, or the data directory cannot be written.
     """
     users = Users(settings.oidc_users, settings.jwt_servers_claim)
-    return await to_thread.run_sync(_opened, settings, users.reach_of)
+    return await to_thread.run_sync(_opened, settings, catalog, users.reach_of)
 
 
-def _opened(settings: Settings, reach_of: ReachOf) -> BrowserSignIn:
+def _opened(settings: Settings, catalog: Catalog | None, reach_of: ReachOf) -> BrowserSignIn:
     assert settings.oidc_url and settings.oidc_client_id and settings.public_url
     secret = settings.oidc_client_secret
-    store, key = open_store(settings)
+    store, key = open_store(settings, catalog)
     try:
         proxy = SignInProxy(
             config_url=settings.oidc_url,

@@ -1,15 +1,21 @@
-"""Storage of people's sign-ins: clients, codes and provider tokens, encrypted on disk."""
+"""Storage of people's sign-ins: clients, codes and provider tokens, encrypted on disk or in a shared database."""
 
 import base64
+import hashlib
 import hmac
+import json
 import math
 import time
+import uuid
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, SupportsFloat
 
 from cryptography.fernet import Fernet
 from key_value.aio.protocols import AsyncKeyValue
+from key_value.aio.stores.base import BaseStore, ManagedEntry  # type: ignore[attr-defined]  # what stores answer with
 from key_value.aio.stores.filetree import (
     FileTreeStore,
     FileTreeV1CollectionSanitizationStrategy,
@@ -17,14 +23,19 @@ from key_value.aio.stores.filetree import (
 )
 from key_value.aio.wrappers.encryption import FernetEncryptionWrapper
 
+from smart_mcp_proxy.catalog import Catalog, SealedValue, drop_oldest_sealed, drop_sealed, find_sealed, store_sealed
 from smart_mcp_proxy.errors import ConfigError
 from smart_mcp_proxy.secrets.auth_key import SignInKey, UnusableFileError
+from smart_mcp_proxy.secrets.sealing import SealBrokenError, SecretKey, open_sealed, seal
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.telemetry import spawn
 
-__all__ = ["FOLDER", "SweptFiles", "open_store"]
+__all__ = ["FOLDER", "KIND", "SharedEntries", "SweptFiles", "open_store"]
 
 FOLDER: Final = "agent-sign-ins"
+KIND: Final = "agent-sign-in"
+_MOST_BYTES: Final = 256 * 2**20
+"""Of all entries in a database; what ends first goes first, those that never end last."""
 SWEEP_EVERY_S: Final = 300.0
 """A third of the time for which what a sign-in leaves behind is worth something; a sweep reads every file."""
 
@@ -64,12 +75,69 @@ class SweptFiles(FileTreeStore):
             self._sweep_due_s = self._clock() + SWEEP_EVERY_S
 
 
-def open_store(settings: Settings) -> tuple[AsyncKeyValue, bytes]:
+class SharedEntries(BaseStore):
+    """Entries in the database that gateways share, each encrypted.
+
+    Args:
+        catalog: Its store keeps them.
+        key: What encrypts them, of 32 bytes.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(self, catalog: Catalog, key: bytes, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(stable_api=True)
+        self._catalog = catalog
+        self._key = key
+        self._clock = clock
+        self._sweep_due_s = -math.inf
+
+    async def _get_managed_entry(self, *, collection: str, key: str) -> ManagedEntry | None:
+        purpose, name = _named(collection, key)
+        kept = await self._catalog.read(partial(find_sealed, kind=KIND, key=name, now_s=self._catalog.now_s()))
+        if kept is None:
+            return None
+        try:
+            data = open_sealed(self._key, kept.box, purpose)
+        except SealBrokenError:  # under an earlier key: as if it had ended
+            return None
+        expires = None if kept.expires_s is None else datetime.fromtimestamp(kept.expires_s, UTC)
+        return ManagedEntry(value=json.loads(data), expires_at=expires)
+
+    async def _put_managed_entry(self, *, collection: str, key: str, managed_entry: ManagedEntry) -> None:
+        purpose, name = _named(collection, key)
+        box = seal(self._key, managed_entry.value_as_json.encode(), purpose)
+        expires = managed_entry.expires_at
+        value = SealedValue(KIND, name, box, uuid.uuid4().hex, None if expires is None else expires.timestamp())
+        await self._catalog.write(partial(store_sealed, value=value), is_ordered=False)
+        if self._clock() >= self._sweep_due_s:
+            self._sweep_due_s = self._clock() + SWEEP_EVERY_S
+            sweep = partial(drop_oldest_sealed, kind=KIND, most_bytes=_MOST_BYTES, now_s=self._catalog.now_s())
+            await self._catalog.write(sweep, is_ordered=False)
+
+    async def _delete_managed_entry(self, *, key: str, collection: str) -> bool:
+        name = _named(collection, key)[1]
+        return await self._catalog.write(partial(drop_sealed, kind=KIND, key=name), is_ordered=False)
+
+
+def _named(collection: str, key: str) -> tuple[bytes, str]:
+    """Associated data of an entry, and its name in the database: keys are tokens, in part."""
+    purpose = json.dumps([KIND, collection, key]).encode()
+    return purpose, hashlib.sha256(purpose).hexdigest()
+
+
+def open_store(settings: Settings, catalog: Catalog | None) -> tuple[AsyncKeyValue, bytes]:
     """The store, and the key from which every other of the sign-in is derived.
+
+    Args:
+        settings: They have the data directory and the secret key.
+        catalog: Keeps sign-ins where gateways share its store; None for files.
 
     Raises:
         ConfigError: The data directory cannot be written, or what is there cannot be used.
     """
+    secret = SecretKey.of(settings)
+    if catalog is not None and catalog.is_shared and secret is not None:
+        return SharedEntries(catalog, secret.key(KIND)), secret.key("agent tokens")
     folder = settings.data_dir / FOLDER
     state = folder / "state"
     try:

@@ -42,12 +42,13 @@ class _UnfitError(_UnusableError):
     """The file is ours and proves nothing: others could have read it, or it holds no token."""
 
 
-def kept_token(path: Path, *, hint: str, replaces_unfit: bool = False) -> KeptToken:
+def kept_token(path: Path, *, hint: str, replaces_unfit: bool = False, given: str | None = None) -> KeptToken:
     """The token in a file, made if there is none. It may block: run it in a thread.
 
     Args:
         path: The file; its folder is made as well.
         hint: What to do about a file that cannot be used.
+        given: What the token has to be; None where any will do. A file of ours that holds another one is replaced.
         replaces_unfit: Whether a file of ours that others could have read, or that holds no token, gets a new one.
 
     Raises:
@@ -55,25 +56,25 @@ def kept_token(path: Path, *, hint: str, replaces_unfit: bool = False) -> KeptTo
     """
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if replaces_unfit and _is_unfit(path):
+        if (replaces_unfit or given) and _is_unfit(path, given):
             with flocked(path.with_name(f".{path.name}.lock")):
-                if _is_unfit(path):  # and no other process has replaced it meanwhile
+                if _is_unfit(path, given):  # and no other process has replaced it meanwhile
                     path.unlink()
-        is_new = not os.path.lexists(path) and _make(path)
+        is_new = not os.path.lexists(path) and _make(path, given or secrets.token_urlsafe(TOKEN_BYTES))
         return KeptToken(_read(path), is_new)
     except (OSError, _UnusableError) as exc:
         reason = exc.strerror if isinstance(exc, OSError) else str(exc)
         raise ConfigError(f"The token file '{path}' cannot be used: {reason}.", hint=hint) from exc
 
 
-def _is_unfit(path: Path) -> bool:
+def _is_unfit(path: Path, wanted: str | None) -> bool:
     try:
-        _read(path)
+        found = _read(path)
     except FileNotFoundError:
         return False
     except _UnfitError:
         return True
-    return False
+    return wanted not in (None, found)
 
 
 def _read(path: Path) -> str:
@@ -95,12 +96,12 @@ def _read(path: Path) -> str:
     return text
 
 
-def _make(path: Path) -> bool:
+def _make(path: Path, token: str) -> bool:
     """Create a token file, whole and owner-only; False if another process was faster."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "w") as file:
-            file.write(secrets.token_urlsafe(TOKEN_BYTES) + "\n")
+            file.write(f"{token}\n")
         os.link(name, path)  # only where there is none
     except FileExistsError:
         return False

@@ -1,11 +1,12 @@
 """Authorisation of REST: the owner of a private socket everything, the network by token."""
 
 import hmac
-from pathlib import Path
 
 from starlette.requests import Request
 
+from smart_mcp_proxy.secrets.sealing import SecretKey
 from smart_mcp_proxy.servers import Author
+from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.web.auth.token_files import kept_token
 from smart_mcp_proxy.web.common.messages import UnauthorizedError, require_json
 from smart_mcp_proxy.web.rest.route import Need
@@ -59,15 +60,20 @@ def _require_json(request: Request) -> None:
         require_json(request)
 
 
-def operator_token(data_dir: Path) -> str:
-    """The operator's token, made at first use, readable by the owner only.
+def operator_token(settings: Settings) -> str:
+    """The operator's token: the settings' own, or the data directory's, made at first use, for the owner only.
 
-    One that others could have read proves nothing any more: there is a new one.
+    Gateways with a common secret key have the same one in theirs. One that others could have read proves nothing any
+    more: there is a new one.
 
     Source: contract.md, Processes.
 
     Raises:
         ConfigError: The file cannot be read or made.
     """
+    if settings.operator_token is not None:
+        return settings.operator_token.get_secret_value()
+    secret = SecretKey.of(settings)
+    given = None if secret is None else secret.token("operator")
     hint = "Remove it, or check who may read it."
-    return kept_token(data_dir / TOKEN_FILE, hint=hint, replaces_unfit=True).value
+    return kept_token(settings.data_dir / TOKEN_FILE, hint=hint, replaces_unfit=True, given=given).value

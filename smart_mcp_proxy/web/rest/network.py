@@ -47,7 +47,7 @@ class RestBeside:
 async def open_authorizer(gateway: Gateway) -> NetworkAuthorizer:
     """Open the operator's REST by the stored token; without a data directory it stays closed."""
     try:
-        token = await to_thread.run_sync(operator_token, gateway.settings.data_dir)
+        token = await to_thread.run_sync(operator_token, gateway.settings)
     except ConfigError as exc:
         log.warning("servers cannot be managed over HTTP: %s", exc)
         token = secrets.token_urlsafe()

@@ -426,7 +426,9 @@ async def test_an_earlier_file_is_read_on_a_full_disk(opened: Any, data_dir: Pat
         for (trigger,) in file.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
             file.execute(f"DROP TRIGGER {trigger}")
         file.execute("DELETE FROM meta WHERE key = 'approvals_count'")
-        file.executescript("DROP TABLE links; DROP TABLE gone; DROP INDEX idx_approvals_blocked;")
+        file.executescript(
+            "DROP TABLE links; DROP TABLE gone; DROP TABLE sealed; DROP TABLE leases; DROP INDEX idx_approvals_blocked;"
+        )
         file.execute("PRAGMA user_version = 8")
     (data_dir / CHECKPOINT_NAME).unlink()
     with full_disk():

@@ -309,7 +309,7 @@ async def test_long_text_is_cut_where_the_settings_ask_for_it(setup: CallSetup, 
     result = await cutting.call("alpha:save", principal="ann")
     assert len(result["content"][0]["text"]) <= 300
     key = result["_meta"][META_KEY]["key"]
-    assert parts.outputs.page(key, "ann", 0, 2000).items == text
+    assert (await parts.outputs.page(key, "ann", 0, 2000)).items == text
 
 
 async def test_a_result_is_cleaned_then_cut_then_fenced(setup: CallSetup, parts: Parts) -> None:

@@ -1,7 +1,9 @@
 """Long outputs: what an agent is shown of them, and how the rest is read."""
 
+import asyncio
 import json
 import re
+from functools import partial
 from threading import Thread
 from typing import Any
 
@@ -12,7 +14,7 @@ from hypothesis import strategies as st
 
 from smart_mcp_proxy.errors import RequestError
 from smart_mcp_proxy.gateway.results import outputs as outputs_module
-from smart_mcp_proxy.gateway.results.outputs import KEEP_S, META_KEY, TAIL_CHARS, Outputs, truncate
+from smart_mcp_proxy.gateway.results.outputs import KEEP_S, META_KEY, TAIL_CHARS, Outputs, Page, truncate
 
 MARKER = re.compile(
     r"\n\[\.\.\. (\d+) of (\d+) (characters|records) shown; read_output key=([0-9a-f]{32}) offset=(\d+) \.\.\.\]\n"
@@ -33,13 +35,17 @@ def kept_outputs() -> Outputs:
     return Outputs(HandClock())
 
 
+def page_of(outputs: Outputs, key: str, principal: str, offset: int, limit: int) -> Page:
+    return asyncio.run(outputs.page(key, principal, offset, limit))
+
+
 def result_of(*texts: str, **members: Any) -> bytes:
     """A tool result with these text blocks."""
     return json.dumps({"content": [{"type": "text", "text": text} for text in texts]} | members).encode()
 
 
 def cut(raw: bytes, limit: int, outputs: Outputs | None = None, principal: str = "local") -> dict[str, Any]:
-    shortened = truncate(raw, limit, outputs or kept_outputs(), principal)
+    shortened = truncate(raw, limit, partial((outputs or kept_outputs()).keep, principal=principal))
     value: dict[str, Any] = json.loads(shortened)
     return value
 
@@ -49,7 +55,7 @@ def read_all(outputs: Outputs, key: str, limit: int, start: int = 0) -> list[Any
     items: list[Any] = []
     offset: int | None = start
     while offset is not None:
-        page = outputs.page(key, "local", offset, limit)
+        page = page_of(outputs, key, "local", offset, limit)
         assert page.next_offset is None or page.next_offset > offset
         items.extend(page.items if isinstance(page.items, str) else map(json.loads, map(bytes, page.items)))
         offset = page.next_offset
@@ -62,7 +68,7 @@ def test_any_text_fits_its_limit_with_marker_and_tail(text: str, limit: int) -> 
     """Short text comes byte for byte; of long text the head, the marker and the last 50 characters."""
     raw = result_of(text)
     if len(text) <= limit:
-        assert truncate(raw, limit, kept_outputs(), "local") == raw
+        assert truncate(raw, limit, partial(kept_outputs().keep, principal="local")) == raw
         return
     (block,) = cut(raw, limit)["content"]
     shown = block["text"]
@@ -130,9 +136,9 @@ def test_a_page_of_long_records_is_not_longer_than_a_page() -> None:
     outputs = kept_outputs()
     records = ["x" * 9000, "y" * 9000, "z" * 9000, "w" * 50_000, "v"]
     key, _ = outputs.keep(json.dumps(records), "local")
-    page = outputs.page(key, "local", 0, 4000)
+    page = page_of(outputs, key, "local", 0, 4000)
     assert (len(page.items), page.next_offset, page.total) == (2, 2, 5)
-    alone = outputs.page(key, "local", 3, 4000)
+    alone = page_of(outputs, key, "local", 3, 4000)
     assert (len(alone.items), alone.next_offset) == (1, 4)
     assert read_all(outputs, key, 4000) == records
 
@@ -143,7 +149,7 @@ def test_records_are_paged_to_the_letter() -> None:
     text = "[123456789012345678901234567890, 1e999, 1.0, -0.0, 1E+2, " + ", ".join(["0"] * 100) + "]"
     key, unit = outputs.keep(text, "local")
     assert unit == "records"
-    items = outputs.page(key, "local", 0, 5).items
+    items = page_of(outputs, key, "local", 0, 5).items
     assert not isinstance(items, str)
     assert [bytes(item) for item in items] == [b"123456789012345678901234567890", b"1e999", b"1.0", b"-0.0", b"1E+2"]
 
@@ -171,7 +177,7 @@ def test_images_and_unknown_content_stay_behind_the_cut_text() -> None:
 def test_an_image_alone_is_never_cut() -> None:
     """However long its data is."""
     raw = json.dumps({"content": [PIXEL | {"data": "A" * 5000}]}).encode()
-    assert truncate(raw, 200, kept_outputs(), "local") == raw
+    assert truncate(raw, 200, partial(kept_outputs().keep, principal="local")) == raw
 
 
 @pytest.mark.parametrize("wrap", [lambda value: value, lambda value: {"result": value}], ids=["same", "wrapped"])
@@ -188,7 +194,7 @@ def test_structured_content_that_repeats_the_text_goes_with_the_cut(wrap: Any) -
 def test_a_text_that_fits_comes_with_the_structured_content_that_repeats_it() -> None:
     """The wrapping alone does not make it too long."""
     raw = result_of("t" * 198, structuredContent={"result": "t" * 198})
-    assert truncate(raw, 200, kept_outputs(), "local") == raw
+    assert truncate(raw, 200, partial(kept_outputs().keep, principal="local")) == raw
 
 
 def test_structured_content_beside_a_summary_can_be_read_whole() -> None:
@@ -230,18 +236,18 @@ def test_the_note_stands_beside_the_results_other_members(meta: Any, others: dic
 def test_characters_are_counted_not_bytes() -> None:
     """200 characters of any script are 200 characters."""
     raw = json.dumps({"content": [{"type": "text", "text": "漢" * 200}]}, ensure_ascii=False).encode()
-    assert truncate(raw, 200, kept_outputs(), "local") == raw
+    assert truncate(raw, 200, partial(kept_outputs().keep, principal="local")) == raw
 
 
 def test_a_key_opens_for_its_principal_only() -> None:
     """Somebody else's key is like one that does not exist."""
     outputs = kept_outputs()
     key, _ = outputs.keep("text", "ann")
-    assert outputs.page(key, "ann", 0, 10).items == "text"
+    assert page_of(outputs, key, "ann", 0, 10).items == "text"
     with pytest.raises(RequestError) as foreign:
-        outputs.page(key, "bob", 0, 10)
+        page_of(outputs, key, "bob", 0, 10)
     with pytest.raises(RequestError) as unknown:
-        outputs.page("0" * 32, "bob", 0, 10)
+        page_of(outputs, "0" * 32, "bob", 0, 10)
     assert foreign.value.error_code == unknown.value.error_code == "output_not_found"
     assert foreign.value.message.replace(key, "") == unknown.value.message.replace("0" * 32, "")
 
@@ -259,10 +265,10 @@ def test_an_output_is_kept_for_one_hour(clock: HandClock) -> None:
     outputs = Outputs(clock)
     key, _ = outputs.keep("text", "local")
     clock.now_s += KEEP_S - 1
-    assert outputs.page(key, "local", 0, 10).items == "text"
+    assert page_of(outputs, key, "local", 0, 10).items == "text"
     clock.now_s += 1
     with pytest.raises(RequestError, match="No output is kept"):
-        outputs.page(key, "local", 0, 10)
+        page_of(outputs, key, "local", 0, 10)
     assert repr(outputs) == "<Outputs 0 kept, 0 bytes>"
     assert KEEP_S == 3600
 
@@ -274,10 +280,10 @@ def test_the_oldest_outputs_make_room_for_new_ones(clock: HandClock, monkeypatch
     outputs = Outputs(clock)
     first, second, third = (outputs.keep(letter * 4000, "local")[0] for letter in "abc")
     with pytest.raises(RequestError):
-        outputs.page(first, "local", 0, 1)
-    assert [outputs.page(key, "local", 0, 1).items for key in (second, third)] == ["b", "c"]
+        page_of(outputs, first, "local", 0, 1)
+    assert [page_of(outputs, key, "local", 0, 1).items for key in (second, third)] == ["b", "c"]
     large, _ = outputs.keep("d" * 20_000, "local")
-    assert outputs.page(large, "local", 0, 1).items == "d"
+    assert page_of(outputs, large, "local", 0, 1).items == "d"
     assert repr(outputs).startswith("<Outputs 1 kept, 20")
 
 
@@ -297,7 +303,7 @@ def test_an_output_may_be_kept_while_another_is_read() -> None:
     key, _ = made.keep("text", "local")
     made.keep("more", "local")
     outputs = made
-    assert made.page(key, "local", 0, 10).items == "text"
+    assert page_of(made, key, "local", 0, 10).items == "text"
     keeping[0].join(5)
     assert not keeping[0].is_alive()
     assert repr(made).startswith("<Outputs 3 kept")
@@ -307,7 +313,7 @@ def test_an_offset_behind_the_end_says_where_the_end_is() -> None:
     """At the end there is an empty page, beyond it an error."""
     outputs = kept_outputs()
     key, _ = outputs.keep("12345", "local")
-    page = outputs.page(key, "local", 5, 10)
+    page = page_of(outputs, key, "local", 5, 10)
     assert (page.items, page.total, page.next_offset) == ("", 5, None)
     with pytest.raises(RequestError, match=r"offset 6 lies behind the end.*5"):
-        outputs.page(key, "local", 6, 10)
+        page_of(outputs, key, "local", 6, 10)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from smart_mcp_proxy.errors import ConfigError, UpstreamAuthError
 from smart_mcp_proxy.secrets.auth_key import SignInKey
 from smart_mcp_proxy.upstream.addresses import Reach, reach_of
-from smart_mcp_proxy.upstream.oauth.auth_store import SignIn, SignInStore
+from smart_mcp_proxy.upstream.oauth.auth_store import SignIn, SignInFiles
 
 URL = "https://web.example/mcp"
 KEPT = SignIn(
@@ -38,8 +38,8 @@ class FakeKeyring:
             self.held[name] = value
 
 
-def store_in(folder: Path, keyring: FakeKeyring) -> SignInStore:
-    return SignInStore(folder, SignInKey(folder, keyring.get, keyring.put))
+def store_in(folder: Path, keyring: FakeKeyring) -> SignInFiles:
+    return SignInFiles(folder, SignInKey(folder, keyring.get, keyring.put))
 
 
 @pytest.fixture
@@ -59,8 +59,8 @@ def files(folder: Path) -> list[Path]:
 def test_a_sign_in_is_kept_encrypted_and_for_the_owner_alone(folder: Path, keyring: FakeKeyring) -> None:
     """With and without a keyring: it comes back whole, no file shows a token, no file is open to others."""
     keyring.held.clear()
-    store_in(folder, keyring).write("web", URL, KEPT)
-    assert store_in(folder, keyring).read("web", URL) == KEPT
+    store_in(folder, keyring)._write("web", URL, KEPT)
+    assert store_in(folder, keyring)._read("web", URL)[0] == KEPT
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     for path in files(folder):
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -70,21 +70,22 @@ def test_a_sign_in_is_kept_encrypted_and_for_the_owner_alone(folder: Path, keyri
 
 def test_a_key_file_is_kept_to_when_a_keyring_appears(folder: Path) -> None:
     """What was stored without a desktop stays readable without one."""
-    store_in(folder, FakeKeyring(is_there=False)).write("web", URL, KEPT)
+    store_in(folder, FakeKeyring(is_there=False))._write("web", URL, KEPT)
     keyring = FakeKeyring()
-    store_in(folder, keyring).write("other", URL, KEPT)
+    store_in(folder, keyring)._write("other", URL, KEPT)
     assert keyring.held == {}
-    assert store_in(folder, FakeKeyring(is_there=False)).read("other", URL) == KEPT
+    assert store_in(folder, FakeKeyring(is_there=False))._read("other", URL)[0] == KEPT
 
 
 def test_there_is_nothing_to_read_before_somebody_signed_in(folder: Path) -> None:
     """None, without a folder being made; the other server and the other address have none either."""
     store = store_in(folder, FakeKeyring())
-    assert (store.read("web", URL), store.stamp("web", URL), store.remove("web", URL)) == (None, None, False)
+    assert store._read("web", URL) == (None, None)
+    assert (store._stamp("web", URL), store._remove("web", URL)) == (None, False)
     assert not folder.exists()
-    store.write("web", URL, KEPT)
-    assert store.read("web", URL + "2") is None
-    assert store.read("web2", URL) is None
+    store._write("web", URL, KEPT)
+    assert store._read("web", URL + "2")[0] is None
+    assert store._read("web2", URL)[0] is None
 
 
 def record(folder: Path) -> Path:
@@ -123,7 +124,7 @@ def break_key_text(folder: Path) -> None:
     (folder / "key").write_text("c2hvcnQ=")
 
 
-NAME = SignInStore(Path())._path("web", URL).name
+NAME = SignInFiles(Path())._path("web", URL).name
 BREAKS = {
     break_mode: "open to other users (mode 644",
     break_text: "is damaged",
@@ -139,11 +140,11 @@ BREAKS = {
 def test_a_file_that_is_not_as_we_left_it_asks_for_a_new_sign_in(folder: Path, damage: object) -> None:
     """Whatever happened to it, the message says what, and a new sign-in repairs it where it can be repaired."""
     store = store_in(folder, FakeKeyring(is_there=False))
-    store.write("web", URL, KEPT)
+    store._write("web", URL, KEPT)
     assert callable(damage)
     damage(folder)
     with pytest.raises(UpstreamAuthError) as caught:
-        store.read("web", URL)
+        store._read("web", URL)
     assert BREAKS[damage] in caught.value.message  # type: ignore[index]
     assert caught.value.hint == "Sign in with: mcpproxy server login web"
     assert "canary" not in str(caught.value)
@@ -153,35 +154,35 @@ def test_a_file_that_is_not_as_we_left_it_asks_for_a_new_sign_in(folder: Path, d
 def test_a_new_sign_in_replaces_a_broken_file(folder: Path, damage: object) -> None:
     """The next one is written over it."""
     store = store_in(folder, FakeKeyring(is_there=False))
-    store.write("web", URL, KEPT)
+    store._write("web", URL, KEPT)
     assert callable(damage)
     damage(folder)
-    store.write("web", URL, KEPT)
-    assert store.read("web", URL) == KEPT
+    store._write("web", URL, KEPT)
+    assert store._read("web", URL)[0] == KEPT
 
 
 def test_a_file_of_another_server_cannot_be_used(folder: Path) -> None:
     """A sign-in that is moved to another server's place is not sent there."""
     store = store_in(folder, FakeKeyring())
-    store.write("web", URL, KEPT)
+    store._write("web", URL, KEPT)
     moved = record(folder)
     moved.rename(store._path("evil", "https://evil.example/mcp"))
     with pytest.raises(UpstreamAuthError, match="written for another server"):
-        store.read("evil", "https://evil.example/mcp")
+        store._read("evil", "https://evil.example/mcp")
 
 
 def test_a_lost_keyring_asks_for_a_new_sign_in(folder: Path) -> None:
     """Locked, or without our entry: the message says so."""
     keyring = FakeKeyring()
     store = store_in(folder, keyring)
-    store.write("web", URL, KEPT)
+    store._write("web", URL, KEPT)
     keyring.is_there = False
     with pytest.raises(UpstreamAuthError, match="its key is in the system's keyring"):
-        store.read("web", URL)
+        store._read("web", URL)
     keyring.is_there = True
     keyring.held.clear()
     with pytest.raises(UpstreamAuthError, match="no longer in the system's keyring"):
-        store.read("web", URL)
+        store._read("web", URL)
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
@@ -189,7 +190,7 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     store = store_in(tmp_path / "file" / "sign-ins", FakeKeyring())
     with pytest.raises(ConfigError, match="cannot be stored under"):
-        store.write("web", URL, KEPT)
+        store._write("web", URL, KEPT)
 
 
 @given(st.ip_addresses(v=4), st.sampled_from(["::ffff:{}", "64:ff9b::{}"]))

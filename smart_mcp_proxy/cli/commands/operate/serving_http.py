@@ -44,13 +44,12 @@ async def serve_agents_over_http(
         ConfigError: The configuration or the data directory cannot be used.
     """
     file = await followed_servers(settings)
-    sign_in = await _sign_in(settings)
-    token = own_token(settings, has_signed=signed_tokens(settings) is not None or sign_in is not None)
+    token = own_token(settings, has_signed=signed_tokens(settings) is not None or asks_for_sign_in(settings))
     with stop_signals() as stop:
         address = Address(settings.host, listener.getsockname()[1], is_sse=is_sse, has_token=token.value is not None)
         async with (
             opened_gateway(settings, file, passthrough) as gateway,
-            serve_http(gateway, listener, token=token.value, sign_in=sign_in),
+            serve_http(gateway, listener, token=token.value, sign_in=await _sign_in(gateway)),
         ):
             gateway.start_upstreams()
             _tell_token(token, settings)
@@ -62,13 +61,13 @@ async def serve_agents_over_http(
     return status_at(stop)
 
 
-async def _sign_in(settings: Settings) -> BrowserSignIn | None:
-    if not asks_for_sign_in(settings):
+async def _sign_in(gateway: Gateway) -> BrowserSignIn | None:
+    if not asks_for_sign_in(gateway.settings):
         return None
     # Here and not above: it takes a quarter of a second that all others are spared.
     from smart_mcp_proxy.web.auth.sign_in_pages import open_sign_in
 
-    return await open_sign_in(settings)
+    return await open_sign_in(gateway.settings, gateway.catalog)
 
 
 def _tell_token(token: OwnToken, settings: Settings) -> None:

@@ -49,12 +49,12 @@ async def login(name: str, /, *, no_browser: bool = False, json: bool = False) -
         json: Print {"server", "issuer", "scopes", "expires_at_s", "is_renewable"}.
     """
     # Here and not above: --help has to be quick.
-    from smart_mcp_proxy.upstream import LOGIN_TIMEOUT_S, CallbackServer, SignIns, TlsContext
+    from smart_mcp_proxy.gateway.shared.shared_sign_ins import opened_sign_ins
+    from smart_mcp_proxy.upstream import LOGIN_TIMEOUT_S, CallbackServer, TlsContext
 
     settings = open_settings()
     config = await _configured(settings, name)
     options = read_oauth(name, config.oauth or {})
-    sign_ins = SignIns(settings.data_dir, tls=TlsContext(environment()))
 
     def present(url: str) -> None:
         say("Open this address in a browser and sign in:")
@@ -65,12 +65,13 @@ async def login(name: str, /, *, no_browser: bool = False, json: bool = False) -
             threading.Thread(target=webbrowser.open, args=(url,), daemon=True).start()
 
     with secrets_hidden(secrets_of(config)), next_step(f"mcpproxy server login {shell_word(name)}"):
-        if options.grant == "client_credentials":
-            signed_in = await sign_ins.sign_in(config, None)
-        else:
-            say(f"Asking server '{name}' where to sign in ...", style="dim")
-            async with CallbackServer(name, options.redirect_port, present) as browser:
-                signed_in = await sign_ins.sign_in(config, browser)
+        async with opened_sign_ins(settings, TlsContext(environment())) as sign_ins:
+            if options.grant == "client_credentials":
+                signed_in = await sign_ins.sign_in(config, None)
+            else:
+                say(f"Asking server '{name}' where to sign in ...", style="dim")
+                async with CallbackServer(name, options.redirect_port, present) as browser:
+                    signed_in = await sign_ins.sign_in(config, browser)
     is_renewable = bool(signed_in.refresh_token) or options.grant == "client_credentials"
     if json:
         facts: dict[str, Any] = {"server": name, "issuer": signed_in.issuer, "scopes": signed_in.scope.split()}
@@ -88,12 +89,14 @@ async def logout(name: str, /, *, json: bool = False) -> None:
         name: Server name.
         json: Print {"server", "was_signed_in", "is_revoked", "problem"}.
     """
-    from smart_mcp_proxy.upstream import SignIns, TlsContext  # see login
+    from smart_mcp_proxy.gateway.shared.shared_sign_ins import opened_sign_ins  # see login
+    from smart_mcp_proxy.upstream import TlsContext
 
     settings = open_settings()
     config = await _configured(settings, name)
     with secrets_hidden(secrets_of(config)):
-        done = await SignIns(settings.data_dir, tls=TlsContext(environment())).sign_out(config)
+        async with opened_sign_ins(settings, TlsContext(environment())) as sign_ins:
+            done = await sign_ins.sign_out(config)
     if json:
         facts = {"server": name, "was_signed_in": done.was_signed_in, "is_revoked": done.is_revoked}
         show_json(facts | {"problem": done.problem})

@@ -1,0 +1,110 @@
+"""SQL of sealed values and leases: what gateways on one store share besides tools and decisions.
+
+Values are encrypted before they come here: the store knows no key of theirs.
+"""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from sqlalchemy import ColumnElement, Connection, Row, delete, or_, select
+
+from smart_mcp_proxy.catalog.tables.schema import leases, sealed
+from smart_mcp_proxy.catalog.tables.upsert import upsert
+
+__all__ = [
+    "SealedValue",
+    "all_sealed",
+    "drop_lease",
+    "drop_oldest_sealed",
+    "drop_sealed",
+    "find_sealed",
+    "sealed_stamps",
+    "store_sealed",
+    "take_lease",
+]
+
+
+class SealedValue(NamedTuple):
+    """A value of one kind under one key.
+
+    Attributes:
+        kind: What it is part of.
+        key: Its name there.
+        box: Encrypted.
+        stamp: Another one after each change.
+        expires_s: When it ends, in seconds since the epoch; None if it does not.
+    """
+
+    kind: str
+    key: str
+    box: bytes
+    stamp: str
+    expires_s: float | None
+
+
+def store_sealed(connection: Connection, value: SealedValue) -> None:
+    """Keeps a value in place of the last one under its key."""
+    row = upsert(connection, sealed).values(**value._asdict(), size=len(value.box))
+    kept = {name: row.excluded[name] for name in ("box", "stamp", "expires_s", "size")}
+    connection.execute(row.on_conflict_do_update(index_elements=[sealed.c.kind, sealed.c.key], set_=kept))
+
+
+def find_sealed(connection: Connection, kind: str, key: str, now_s: float) -> SealedValue | None:
+    """The value under a key; None where there is none, or its time is over."""
+    wanted = select(sealed).where(sealed.c.kind == kind, sealed.c.key == key)
+    row = connection.execute(wanted.where(_is_alive(now_s))).one_or_none()
+    return None if row is None else _value(row)
+
+
+def all_sealed(connection: Connection, now_s: float) -> Iterator[SealedValue]:
+    """Every value whose time is not over, by kind and key."""
+    rows = connection.execute(select(sealed).where(_is_alive(now_s)).order_by(sealed.c.kind, sealed.c.key))
+    return (_value(row) for row in rows)
+
+
+def sealed_stamps(connection: Connection, kind: str) -> dict[str, str]:
+    """The stamps of all values of a kind, by key."""
+    rows = connection.execute(select(sealed.c.key, sealed.c.stamp).where(sealed.c.kind == kind))
+    return {row.key: row.stamp for row in rows}
+
+
+def drop_sealed(connection: Connection, kind: str, key: str) -> bool:
+    """Remove a value; whether there was one."""
+    return bool(connection.execute(delete(sealed).where(sealed.c.kind == kind, sealed.c.key == key)).rowcount)
+
+
+def drop_oldest_sealed(connection: Connection, kind: str, most_bytes: int, now_s: float) -> None:
+    """Removes all values whose time is over, and of a kind those that end first until the rest fits."""
+    connection.execute(delete(sealed).where(sealed.c.expires_s <= now_s))
+    newest = select(sealed.c.key, sealed.c.size).where(sealed.c.kind == kind).order_by(sealed.c.expires_s.desc())
+    size, surplus = 0, []
+    for row in connection.execute(newest):
+        size += row.size
+        if size > most_bytes:
+            surplus.append(row.key)
+    for key in surplus:
+        drop_sealed(connection, kind, key)
+
+
+def take_lease(connection: Connection, name: str, holder: str, now_s: float, life_s: float) -> bool:
+    """Whether `holder` has the lease now, and for `life_s`: nobody had it, or its time was over."""
+    row = upsert(connection, leases).values(name=name, holder=holder, until_s=now_s + life_s)
+    # A clock that was set back far leaves no lease for long; clocks of machines, and waiting for the store, differ less.
+    is_free = or_(leases.c.until_s <= now_s, leases.c.until_s > now_s + 2 * life_s)
+    fresh = {"holder": row.excluded.holder, "until_s": row.excluded.until_s}
+    connection.execute(row.on_conflict_do_update(index_elements=[leases.c.name], set_=fresh, where=is_free))
+    has: str = connection.execute(select(leases.c.holder).where(leases.c.name == name)).scalar_one()
+    return has == holder
+
+
+def drop_lease(connection: Connection, name: str, holder: str) -> None:
+    """Gives a lease back, if `holder` still has it."""
+    connection.execute(delete(leases).where(leases.c.name == name, leases.c.holder == holder))
+
+
+def _is_alive(now_s: float) -> ColumnElement[bool]:
+    return or_(sealed.c.expires_s.is_(None), sealed.c.expires_s > now_s)
+
+
+def _value(row: Row[Any]) -> SealedValue:
+    return SealedValue(row.kind, row.key, bytes(row.box), row.stamp, row.expires_s)

@@ -1,0 +1,78 @@
+"""Sealed values and leases: kept until they end, the oldest making room, one holder at a time."""
+
+from functools import partial
+from typing import Any
+
+import pytest
+from conftest import HandClock, StorePlace
+
+from smart_mcp_proxy.catalog import (
+    Catalog,
+    SealedValue,
+    drop_lease,
+    drop_oldest_sealed,
+    drop_sealed,
+    find_sealed,
+    sealed_stamps,
+    store_sealed,
+    take_lease,
+)
+
+pytestmark = pytest.mark.anyio
+
+
+async def write(catalog: Catalog, work: Any, **given: Any) -> Any:
+    return await catalog.write(partial(work, **given), is_ordered=False)
+
+
+async def find(catalog: Catalog, key: str) -> bytes | None:
+    value = await catalog.read(partial(find_sealed, kind="k", key=key, now_s=catalog.now_s()))
+    return None if value is None else value.box
+
+
+async def test_a_value_is_kept_until_it_ends(store: StorePlace, clock: HandClock) -> None:
+    """Then it is as if there were none; a later one takes an earlier one's place, and has another stamp."""
+    async with store.opened(clock=clock) as catalog:
+        assert await find(catalog, "a") is None
+        for box, stamp in ((b"first", "1"), (b"second", "2")):
+            await write(catalog, store_sealed, value=SealedValue("k", "a", box, stamp, clock.now_s + 10))
+        await write(catalog, store_sealed, value=SealedValue("other", "a", b"another", "3", None))
+        assert await find(catalog, "a") == b"second"
+        assert await catalog.read(partial(sealed_stamps, kind="k")) == {"a": "2"}
+        clock.now_s += 10
+        assert await find(catalog, "a") is None
+        assert await write(catalog, drop_sealed, kind="k", key="a")
+        assert not await write(catalog, drop_sealed, kind="k", key="a")
+
+
+async def test_what_ends_first_makes_room(store: StorePlace, clock: HandClock) -> None:
+    """Of its kind alone; what has ended goes, whatever its kind."""
+    async with store.opened(clock=clock) as catalog:
+        for number in range(5):
+            until_s = clock.now_s + 10 + number
+            await write(catalog, store_sealed, value=SealedValue("k", str(number), bytes(100), "", until_s))
+        await write(catalog, store_sealed, value=SealedValue("other", "x", bytes(1000), "", clock.now_s + 1))
+        await write(catalog, store_sealed, value=SealedValue("other", "y", bytes(1000), "", None))
+        clock.now_s += 2
+        await write(catalog, drop_oldest_sealed, kind="k", most_bytes=250, now_s=clock.now_s)
+    assert store.rows("SELECT kind, key FROM sealed ORDER BY kind, key") == [("k", "3"), ("k", "4"), ("other", "y")]
+
+
+async def test_a_lease_has_one_holder_until_it_is_given_back_or_ends(store: StorePlace, clock: HandClock) -> None:
+    """A holder that died holds others up for its time; a clock set back holds up nobody for longer."""
+    async with store.opened(clock=clock) as catalog:
+
+        async def take(holder: str) -> bool:
+            return bool(await write(catalog, take_lease, name="l", holder=holder, now_s=clock.now_s, life_s=60))
+
+        assert [await take("a"), await take("b")] == [True, False]
+        await write(catalog, drop_lease, name="l", holder="b")
+        assert not await take("b")
+        await write(catalog, drop_lease, name="l", holder="a")
+        assert [await take("b"), await take("a")] == [True, False]
+        clock.now_s += 60
+        assert await take("a")
+        clock.now_s -= 1
+        assert not await take("b")  # another machine's clock, or one who has waited for the store
+        clock.now_s -= 3600
+        assert await take("b")
