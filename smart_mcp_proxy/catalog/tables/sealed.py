@@ -89,7 +89,7 @@ def drop_oldest_sealed(connection: Connection, kind: str, most_bytes: int, now_s
 def take_lease(connection: Connection, name: str, holder: str, now_s: float, life_s: float) -> bool:
     """Whether `holder` has the lease now, and for `life_s`: nobody had it, or its time was over."""
     row = upsert(connection, leases).values(name=name, holder=holder, until_s=now_s + life_s)
-    # A clock that was set back far leaves no lease for long; clocks of machines, and waiting for the store, differ less.
+    # A clock set back far leaves no lease for long; other machines, and who waits for the store, are behind less.
     is_free = or_(leases.c.until_s <= now_s, leases.c.until_s > now_s + 2 * life_s)
     fresh = {"holder": row.excluded.holder, "until_s": row.excluded.until_s}
     connection.execute(row.on_conflict_do_update(index_elements=[leases.c.name], set_=fresh, where=is_free))
