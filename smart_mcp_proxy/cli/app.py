@@ -26,6 +26,7 @@ COMMANDS = {
     "token": "Make, list and revoke tokens for agents that connect over HTTP.",
     "eval": "Measure how good the answers are.",
     "activity": "See what agents searched and called, and export it.",
+    "data": "Copy the catalog to a database and back, back it up, restore it.",
     "doctor": "Check the whole set-up and say what to repair.",
     "config": "Show the settings in force and the file the servers come from.",
 }
@@ -43,6 +44,7 @@ MODULES = {
     "token": "operate.token",
     "eval": "catalog.evaluate",
     "activity": "operate.activity",
+    "data": "operate.data",
     "doctor": "operate.doctor",
     "config": "servers.config",
 }

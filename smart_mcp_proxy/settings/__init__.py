@@ -1,5 +1,6 @@
 """Settings: every `MCPPROXY_*` variable, read once, checked, frozen, and explained."""
 
+from smart_mcp_proxy.settings.addresses import is_database
 from smart_mcp_proxy.settings.explain import Origin, Setting, all_settings, origins, unknown_variables
 from smart_mcp_proxy.settings.fields import BEARER, PREFIX, Settings
 from smart_mcp_proxy.settings.load import environment, load_settings
@@ -12,6 +13,7 @@ __all__ = [
     "Settings",
     "all_settings",
     "environment",
+    "is_database",
     "load_settings",
     "origins",
     "unknown_variables",

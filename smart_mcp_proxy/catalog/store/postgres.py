@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Final, NoReturn, Self, TypeVar
 
 import psycopg
-from sqlalchemy import Connection, NullPool, create_engine
+from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from smart_mcp_proxy.catalog.recovery.rollback_guard import CLOSED_KEY, Checkpoint, read_checkpoint
 from smart_mcp_proxy.catalog.store import versions
 from smart_mcp_proxy.catalog.store.doorbell import Doorbell
+from smart_mcp_proxy.catalog.store.engines import postgres_engine
 from smart_mcp_proxy.catalog.store.postgres_edge import Address, hang_up, refuse_unusable
 from smart_mcp_proxy.catalog.store.sqlite import DATABASE_NAME
 from smart_mcp_proxy.catalog.store.store import StorageError, Topic
@@ -71,14 +72,7 @@ class PostgresStore(StoreThread):
         self._address = Address(url)
         self.label = self._address.label
         self._file = data_dir / DATABASE_NAME
-        self._engine = create_engine(
-            "postgresql+psycopg://",
-            creator=self._dial,
-            poolclass=NullPool,
-            isolation_level="AUTOCOMMIT",  # BEGIN is written out above, with what belongs to it
-            hide_parameters=True,
-            use_native_hstore=False,
-        )
+        self._engine = postgres_engine(self._dial)
         self._connection: Connection | None = None
         self._wire: psycopg.Connection | None = None
         self._began_s: float | None = None

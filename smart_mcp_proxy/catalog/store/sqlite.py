@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Literal, Self, TypeVar
 
-from sqlalchemy import URL, Connection, NullPool, create_engine
+from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from smart_mcp_proxy.catalog.recovery.damage import FileId, file_id, find_damage, is_blank, move_aside, was_damaged
@@ -26,6 +26,7 @@ from smart_mcp_proxy.catalog.recovery.storage_space import (
 )
 from smart_mcp_proxy.catalog.recovery.wal_files import await_companions, companion_ids, is_busy, primary_code
 from smart_mcp_proxy.catalog.store import versions
+from smart_mcp_proxy.catalog.store.engines import sqlite_engine
 from smart_mcp_proxy.catalog.store.store import StorageError, Topic
 from smart_mcp_proxy.catalog.store.thread import StoreThread
 from smart_mcp_proxy.errors import CatalogError, ConfigError
@@ -36,8 +37,6 @@ __all__ = ["DATABASE_NAME", "SqliteStore"]
 DATABASE_NAME = "proxy.db"
 """Source: contract.md, SQL."""
 
-_BUSY_TIMEOUT_S = 5.0
-"""How long one statement waits for another process's transaction; the longest of ours takes under a second."""
 _ATTEMPTS = 10
 """SQLite answers "busy" without waiting in a few races (switch to WAL, recovery, last close): those are tried again."""
 _PAUSE_S = 0.05
@@ -94,13 +93,7 @@ class SqliteStore(StoreThread):
         self.label = str(path)
         self._is_needed = is_needed
         self._checkpoints = CheckpointFile(path.parent)
-        self._engine = create_engine(
-            URL.create("sqlite", database=str(path)),
-            poolclass=NullPool,
-            isolation_level="AUTOCOMMIT",  # BEGIN is written out below: the driver's own is always deferred
-            connect_args={"timeout": _BUSY_TIMEOUT_S},
-            hide_parameters=True,
-        )
+        self._engine = sqlite_engine(path)
         self._connection: Connection | None = None
         self._file: FileId | None = None
         self._companions: tuple[FileId | None, ...] = ()

@@ -5,11 +5,14 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Final
 
-from smart_mcp_proxy.catalog.store.sqlite import SqliteStore
+from sqlalchemy import Engine
+
+from smart_mcp_proxy.catalog.store.engines import postgres_engine, sqlite_engine
+from smart_mcp_proxy.catalog.store.sqlite import DATABASE_NAME, SqliteStore
 from smart_mcp_proxy.catalog.store.store import Store
 from smart_mcp_proxy.errors import MissingExtraError
 
-__all__ = ["STORES", "OpenStore", "open_store"]
+__all__ = ["STORES", "OpenStore", "engine_of", "open_store"]
 
 OpenStore = Callable[[str, Path], AbstractAsyncContextManager[Store]]
 """Opens the store at an address for a data directory; `connect` has to follow."""
@@ -29,6 +32,15 @@ def open_store(url: str | None, data_dir: Path, *, is_needed: bool) -> AbstractA
     if url is None:
         return SqliteStore.open(data_dir, is_needed=is_needed)
     return STORES[url.partition(":")[0]](url, data_dir)
+
+
+def engine_of(url: str | None, data_dir: Path) -> Engine:
+    """Make an engine of the store at `url`, or of the file in the data directory, for work beside the store's own."""
+    if url is None:
+        return sqlite_engine(data_dir / DATABASE_NAME)
+    from smart_mcp_proxy.catalog.store.postgres_edge import Address  # see _postgres
+
+    return postgres_engine(Address(url).dial)
 
 
 def _postgres(url: str, data_dir: Path) -> AbstractAsyncContextManager[Store]:

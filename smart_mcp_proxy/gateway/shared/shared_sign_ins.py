@@ -29,7 +29,7 @@ from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.upstream import SignIn, SignIns, TlsContext
 
-__all__ = ["SharedSignIns", "opened_sign_ins", "require_secret_key", "sign_in_store"]
+__all__ = ["SharedSignIns", "copy_sign_ins", "opened_sign_ins", "require_secret_key", "sign_in_store"]
 
 KIND: Final = "sign-in"
 _LEASE_S: Final = 60.0
@@ -164,6 +164,31 @@ async def opened_sign_ins(settings: Settings, tls: TlsContext) -> AsyncIterator[
     async with open_catalog(settings, reset=False) as catalog:
         store = sign_in_store(catalog, settings)
         yield SignIns(settings.data_dir, store=store, now=catalog.now_s, tls=tls)
+
+
+async def copy_sign_ins(source: Settings, target: Settings, servers: Iterable[ServerConfig]) -> list[str]:
+    """Copy the sign-ins at these servers, encrypted anew; returns the servers they are at.
+
+    Args:
+        source: Of a gateway.
+        target: Of another one.
+        servers: Configured servers, expanded.
+
+    Raises:
+        UpstreamAuthError: A sign-in cannot be read.
+        ConfigError: One cannot be stored, or a store cannot be used.
+    """
+    tls = TlsContext()
+    copied = []
+    async with opened_sign_ins(source, tls) as ours, opened_sign_ins(target, tls) as theirs:
+        for config in servers:
+            if config.oauth is None or config.url is None:
+                continue
+            sign_in, _ = await ours.store.read(config.name, config.url)
+            if sign_in is not None:
+                await theirs.store.write(config.name, config.url, sign_in)
+                copied.append(config.name)
+    return copied
 
 
 def require_secret_key(settings: Settings, servers: Iterable[ServerConfig]) -> None:

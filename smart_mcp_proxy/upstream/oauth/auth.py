@@ -61,7 +61,7 @@ class SignIns:
         resolve: Resolve = addresses_of,
         tls: TlsContext | None = None,
     ) -> None:
-        self._store: SignInStore = store or SignInFiles(data_dir / _FOLDER)
+        self.store: SignInStore = store or SignInFiles(data_dir / _FOLDER)
         self._now = now
         self._resolve = resolve
         self._tls = tls or TlsContext()
@@ -77,7 +77,7 @@ class SignIns:
             UpstreamAuthError: Somebody has to sign in first; nothing was sent.
             UpstreamError: The sign-in has to be renewed and cannot be at present.
         """
-        bearer = self._bearers[config.name] = Bearer(config, self._flow(config), self._store, self._now)
+        bearer = self._bearers[config.name] = Bearer(config, self._flow(config), self.store, self._now)
         await bearer.open()
         return bearer
 
@@ -93,7 +93,7 @@ class SignIns:
             ConfigError: It cannot be stored.
         """
         try:
-            earlier, _ = await self._store.read(config.name, config.url)
+            earlier, _ = await self.store.read(config.name, config.url)
         except UpstreamError:
             earlier = None  # it cannot be used, and this replaces it
         try:
@@ -102,29 +102,29 @@ class SignIns:
             if earlier is not None and earlier.wanted_scope:
                 await self._forget_wanted(config)
             raise
-        async with self._store.locked(config.name, config.url):
-            await self._store.write(config.name, config.url, sign_in)
+        async with self.store.locked(config.name, config.url):
+            await self.store.write(config.name, config.url, sign_in)
         return sign_in
 
     async def _forget_wanted(self, config: ServerConfig) -> None:
         """Leaves out next time what the server asked for on top: it may be what could not be had."""
         name, url = config.name, config.url
-        async with self._store.locked(name, url):
-            held, _ = await self._store.read(name, url)
+        async with self.store.locked(name, url):
+            held, _ = await self.store.read(name, url)
             if held is not None:
-                await self._store.write(name, url, msgspec.structs.replace(held, wanted_scope=""))
+                await self.store.write(name, url, msgspec.structs.replace(held, wanted_scope=""))
 
     async def sign_out(self, config: ServerConfig) -> SignedOut:
         """Gives the sign-in back where that is offered, and forgets it in any case."""
         name, url = config.name, config.url
-        async with self._store.locked(name, url):
+        async with self.store.locked(name, url):
             problem, is_revoked = "", False
             try:
-                held, _ = await self._store.read(name, url)
+                held, _ = await self.store.read(name, url)
                 is_revoked = held is not None and await self._flow(config).revoke(held)
             except UpstreamError as exc:
                 problem = exc.message
-            was_signed_in = await self._store.remove(name, url)
+            was_signed_in = await self.store.remove(name, url)
         return SignedOut(was_signed_in, is_revoked, problem)
 
     async def watch(self, retry: Callable[[str], None]) -> None:
@@ -145,7 +145,7 @@ class SignIns:
         if not bearers:
             return []
         try:
-            stamps = await self._store.stamps([(bearer.server, bearer.url) for bearer in bearers])
+            stamps = await self.store.stamps([(bearer.server, bearer.url) for bearer in bearers])
         except UpstreamError:  # the catalog says that its store fails
             return []
         return [bearer for bearer, stamp in zip(bearers, stamps, strict=True) if stamp != bearer.stamp]

@@ -1,0 +1,314 @@
+"""Copies of a whole catalog from one store to another: every row, compared before any of them counts."""
+
+import hashlib
+import secrets
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from anyio import to_thread
+from sqlalchemy import Connection, Engine, Row, Table, delete, func, insert, literal_column, select, update
+from sqlalchemy.exc import SQLAlchemyError
+
+from smart_mcp_proxy.catalog.recovery.rollback_guard import CATALOG_ID_KEY, CheckpointFile, read_checkpoint
+from smart_mcp_proxy.catalog.store import versions
+from smart_mcp_proxy.catalog.store.sqlite import DATABASE_NAME
+from smart_mcp_proxy.catalog.store.store import Store
+from smart_mcp_proxy.catalog.store.stores import engine_of, open_store
+from smart_mcp_proxy.catalog.tables.instances import INSTANCE_STALE_S
+from smart_mcp_proxy.catalog.tables.schema import instances, leases, meta, metadata
+from smart_mcp_proxy.errors import CatalogError, ConfigError
+
+__all__ = ["Place", "Told", "backup_catalog", "copy_catalog", "restore_catalog"]
+
+Told = Callable[[str, int], None]
+"""Called from a thread with a table's name and the number of its rows copied since."""
+
+TABLES: Final[Sequence[Table]] = tuple(table for table in metadata.sorted_tables if table not in (instances, leases))
+"""All but those of running gateways."""
+_MAGIC: Final = b"SQLite format 3\0"
+_BATCH_ROWS: Final = 500
+_NUMBERED: Final = tuple(table.name for table in TABLES if "id" in table.c and table.name != "gone")
+"""Tables whose ids are never used twice."""
+_NOTHING: Final = frozenset({"tools", "approvals", "baselines", "agent_tokens", "activity"})
+"""A store whose tables of these names are empty holds nothing that anybody would miss."""
+
+
+class Place(NamedTuple):
+    """Where a catalog is stored.
+
+    Attributes:
+        url: Of a database; None for the file in the data directory.
+        data_dir: Of a gateway.
+    """
+
+    url: str | None
+    data_dir: Path
+
+
+async def copy_catalog(
+    source: Place, target: Place, *, replaces: bool = False, told: Told = lambda *_: None
+) -> dict[str, int]:
+    """Copy every row of `source`, in one transaction of each store, and compare both before it counts.
+
+    Gateways may go on with `source`; what they change meanwhile is not copied.
+
+    Args:
+        source: Brought to the latest version, as a start does.
+        target: Made if there is none.
+        replaces: Whether what `target` holds is dropped; otherwise it has to be empty.
+        told: How far it is.
+
+    Returns:
+        The number of rows by table.
+
+    Raises:
+        ConfigError: One of them cannot be used, `source` is empty, or `target` is not, or gateways run on it.
+        CatalogError: A store failed, or the copy is not equal; `target` is as it was.
+    """
+    if source.url is None and not (await _made(source, is_source=True)):
+        raise ConfigError(f"There is no catalog in '{source.data_dir}' to copy.")
+    if source.url is not None:
+        await _made(source, is_source=True)
+    await _made(target, is_source=False)
+    # Whoever is interrupted does not wait: connections that end without a commit leave the target as it was.
+    copy = partial(_copy, source, target, replaces=replaces, told=told)
+    return await to_thread.run_sync(copy, abandon_on_cancel=True)
+
+
+async def backup_catalog(source: Place, file: Path, *, told: Told = lambda *_: None) -> dict[str, int]:
+    """Copy a catalog into one SQLite file, for its owner alone; whole, or not at all.
+
+    Args:
+        source: As for `copy_catalog`.
+        file: There must be none yet.
+        told: How far it is.
+
+    Raises:
+        As `copy_catalog`.
+    """
+    _require_new(file)
+    with _scratch_folder(file.parent) as folder:
+        counts = await copy_catalog(source, Place(None, folder), told=told)
+        await to_thread.run_sync(_fold, folder)
+        (folder / DATABASE_NAME).rename(file)
+    return counts
+
+
+async def restore_catalog(
+    file: Path, target: Place, *, replaces: bool = False, told: Told = lambda *_: None
+) -> dict[str, int]:
+    """Copy a backup's catalog to `target`; the file stays as it is.
+
+    Args:
+        file: Written by `backup_catalog` of this version or an earlier one, or a copied `proxy.db`.
+        target: As for `copy_catalog`.
+        replaces: As there.
+        told: How far it is.
+
+    Raises:
+        As `copy_catalog`.
+    """
+    try:
+        with file.open("rb") as opened:
+            is_ours = opened.read(len(_MAGIC)) == _MAGIC
+    except OSError as exc:
+        raise ConfigError(f"'{file}' cannot be read: {exc.strerror}.") from exc
+    if not is_ours:
+        raise ConfigError(f"'{file}' is no backup.", hint="Make one with: mcpproxy data backup FILE")
+    with _scratch_folder() as folder:
+        await to_thread.run_sync(shutil.copyfile, file, folder / DATABASE_NAME)
+        return await copy_catalog(Place(None, folder), target, replaces=replaces, told=told)
+
+
+def _require_new(file: Path) -> None:
+    if file.exists():
+        raise ConfigError(f"'{file}' exists.", hint="Name a new file.")
+    if not file.parent.is_dir():
+        raise ConfigError(f"There is no folder '{file.parent}'.", hint="Make it, or name another file.")
+
+
+@contextmanager
+def _scratch_folder(beside: Path | None = None) -> Iterator[Path]:
+    """A new folder, gone afterwards."""
+    try:
+        scratch = tempfile.TemporaryDirectory(prefix=".mcpproxy-data-", dir=beside)
+    except OSError as exc:
+        raise ConfigError(f"'{exc.filename}' cannot be written: {exc.strerror}.") from exc
+    with scratch as folder:
+        yield Path(folder)
+
+
+def _fold(folder: Path) -> None:
+    """Leave one file without a journal beside it."""
+    with closing(engine_of(None, folder).connect()) as connection:
+        connection.exec_driver_sql("PRAGMA journal_mode = DELETE")
+
+
+async def _made(place: Place, *, is_source: bool) -> bool:
+    """Bring the store at `place` to the latest version; False, untouched, if a source is not there."""
+    async with open_store(place.url, place.data_dir, is_needed=True) as store:
+
+        def make() -> bool:
+            if is_source and store.is_blank():
+                return False
+            store.connect()
+            if not store.read(versions.is_latest):
+                store.write(partial(_migrate, store))
+            return True
+
+        return await store.run(make)
+
+
+def _migrate(store: Store, connection: Connection) -> None:
+    versions.migrate(connection, store.label, is_closed=False)
+
+
+def _copy(source: Place, target: Place, *, replaces: bool, told: Told) -> dict[str, int]:
+    try:
+        with closing(_connect(source)) as reading, closing(_connect(target)) as writing:
+            reading.exec_driver_sql(_begin(reading, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", "BEGIN"))
+            writing.exec_driver_sql(_begin(writing, "BEGIN", "BEGIN IMMEDIATE"))
+            _require_room(writing, replaces=replaces)
+            counts = _Transfer(reading, writing, told).run()
+            checkpoint = read_checkpoint(writing)
+            writing.commit()
+            reading.rollback()
+        if target.url is None:
+            CheckpointFile(target.data_dir).advance(checkpoint, adopts=True)
+    except (SQLAlchemyError, OSError) as exc:
+        reason = str(getattr(exc, "orig", None) or exc).strip().partition("\n")[0]
+        raise CatalogError(f"The catalog cannot be copied: {reason}.", hint="The target is as it was.") from exc
+    return counts
+
+
+def _connect(place: Place) -> Connection:
+    engine: Engine = engine_of(place.url, place.data_dir)
+    return engine.connect()
+
+
+def _begin(connection: Connection, postgres: str, sqlite: str) -> str:
+    return sqlite if connection.dialect.name == "sqlite" else postgres
+
+
+def _require_room(connection: Connection, *, replaces: bool) -> None:
+    """Passes if nothing in the target would be missed, and nobody works on it.
+
+    Raises:
+        ConfigError: Otherwise.
+    """
+    now = "strftime('%s', 'now')" if connection.dialect.name == "sqlite" else "extract(epoch FROM clock_timestamp())"
+    lately = instances.c.heartbeat > literal_column(f"CAST({now} AS DOUBLE PRECISION)") - INSTANCE_STALE_S
+    if running := connection.scalar(select(func.count()).select_from(instances).where(lately)):
+        raise ConfigError(
+            f"{running} gateways run on the target, or ended less than {INSTANCE_STALE_S:g} s ago without a word.",
+            hint="End them first, or wait.",
+        )
+    counts = {table.name: connection.scalar(select(func.count()).select_from(table)) for table in TABLES}
+    held = [f"{count:,} {name}" for name, count in counts.items() if count and name in _NOTHING]
+    if held and not replaces:
+        raise ConfigError(
+            f"The target is not empty: {', '.join(held)}.", hint="Drop what it holds with --replace, or take another."
+        )
+
+
+class _Transfer:
+    """One copy, both sides in their transactions.
+
+    Args:
+        reading: Of the source.
+        writing: Of the target.
+        told: How far it is.
+    """
+
+    def __init__(self, reading: Connection, writing: Connection, told: Told) -> None:
+        self._reading = reading
+        self._writing = writing
+        self._told = told
+
+    def run(self) -> dict[str, int]:
+        """Copy, and compare."""
+        used = {name: max(_used_id(self._reading, name), _used_id(self._writing, name)) for name in _NUMBERED}
+        generation = max(map(_generation, (self._reading, self._writing)))
+        is_replacing = _generation(self._writing) > 1
+        # `meta` first and last: triggers count decisions and departures in it, and this is neither.
+        for table in (meta, *TABLES):
+            self._writing.execute(delete(table))
+        rows = [table for table in TABLES if table is not meta]
+        counts = {table.name: self._copy_table(table) for table in (*rows, meta)}
+        for name, last in used.items():
+            _use_ids(self._writing, name, last)
+        for table in TABLES:
+            self._compare(table)
+        if is_replacing:
+            # After the comparison: caches of the earlier content must look older than this, and a checkpoint of it,
+            # which may count more decisions, is another catalog's.
+            for key, value in (("generation", generation + 1), (CATALOG_ID_KEY, 1 + secrets.randbits(62))):
+                self._writing.execute(update(meta).where(meta.c.key == key).values(value=value))
+        return counts
+
+    def _copy_table(self, table: Table) -> int:
+        count = 0
+        for batch in _rows(self._reading, table).partitions(_BATCH_ROWS):
+            self._writing.execute(insert(table), [dict(row._mapping) for row in batch])
+            count += len(batch)
+            self._told(table.name, len(batch))
+        return count
+
+    def _compare(self, table: Table) -> None:
+        """Passes if both sides have the same rows.
+
+        Raises:
+            CatalogError: They differ.
+        """
+        ours, theirs = (Counter(map(_digest, _rows(side, table))) for side in (self._reading, self._writing))
+        if differing := (ours - theirs).total() + (theirs - ours).total():
+            raise CatalogError(
+                f"The copy of table '{table.name}' is not equal: {differing} rows differ.",
+                hint="The target is as it was. Please report this.",
+            )
+
+
+def _rows(connection: Connection, table: Table) -> Any:
+    """All rows, in an order that tells which came last where that counts."""
+    last = literal_column("rowid") if table.name == "vectors" else next(iter(table.primary_key))
+    streamed = select(table).order_by(last).execution_options(stream_results=True, max_row_buffer=_BATCH_ROWS)
+    return connection.execute(streamed)
+
+
+def _digest(row: Row[Any]) -> bytes:
+    """SHA-256 of a row's values; PostgreSQL holds no character 0 (`postgres_edge`)."""
+    hashed = hashlib.sha256()
+    for value in row:
+        text = value.replace("\0", "\ufffd") if isinstance(value, str) else value
+        held = bytes(text) if isinstance(text, bytes | memoryview) else repr(text).encode("utf-8", "surrogatepass")
+        hashed.update(b"%d:%s" % (len(held), held))
+    return hashed.digest()
+
+
+def _generation(connection: Connection) -> int:
+    return connection.scalar(select(meta.c.value).where(meta.c.key == "generation")) or 0
+
+
+def _used_id(connection: Connection, table: str) -> int:
+    """The highest id that was ever used in a table."""
+    if connection.dialect.name == "sqlite":
+        return connection.exec_driver_sql("SELECT seq FROM sqlite_sequence WHERE name = ?", (table,)).scalar() or 0
+    sequence = connection.exec_driver_sql("SELECT pg_get_serial_sequence(%s, 'id')", (table,)).scalar_one()
+    last, is_called = connection.exec_driver_sql(f"SELECT last_value, is_called FROM {sequence}").one()
+    return int(last) if is_called else 0
+
+
+def _use_ids(connection: Connection, table: str, last: int) -> None:
+    """Lets the next id of a table come after `last`."""
+    if connection.dialect.name == "sqlite":
+        connection.exec_driver_sql("DELETE FROM sqlite_sequence WHERE name = ?", (table,))
+        connection.exec_driver_sql("INSERT INTO sqlite_sequence (name, seq) VALUES (?, ?)", (table, last))
+        return
+    sequence = connection.exec_driver_sql("SELECT pg_get_serial_sequence(%s, 'id')", (table,)).scalar_one()
+    connection.exec_driver_sql("SELECT setval(%s::regclass, greatest(%s, 1), %s > 0)", (sequence, last, last))

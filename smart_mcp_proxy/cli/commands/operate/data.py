@@ -1,0 +1,170 @@
+"""`mcpproxy data`: the whole catalog, copied to another store, to a file and back."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from anyio import to_thread
+from cyclopts import App
+from pydantic import SecretStr
+from rich.progress import MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
+
+from smart_mcp_proxy.cli.support.failure import UsageError
+from smart_mcp_proxy.cli.support.output import console, plural, say, show, show_json, table
+from smart_mcp_proxy.cli.support.start import open_settings
+from smart_mcp_proxy.errors import ProxyError
+from smart_mcp_proxy.servers import configured_servers, expand
+from smart_mcp_proxy.settings import Settings, environment, is_database
+
+if TYPE_CHECKING:
+    from smart_mcp_proxy.catalog.copying import Place, Told
+
+__all__ = ["app"]
+
+app = App(
+    name="data",
+    help="Copy the catalog to a database and back, back it up, restore it.",
+    help_epilogue="""\
+Examples:
+  mcpproxy data copy --to postgresql://mcpproxy@db/mcpproxy
+  mcpproxy data backup catalog.backup
+  mcpproxy data restore catalog.backup --replace""",
+)
+
+
+@app.command(
+    help_epilogue="""\
+Examples:
+  mcpproxy data copy --to postgresql://mcpproxy@db/mcpproxy
+  MCPPROXY_DATABASE_URL=postgresql://mcpproxy@db/mcpproxy mcpproxy data copy --to ~/.local/share/mcpproxy
+
+A password that should not stand in the list of processes: PGPASSWORD, or ~/.pgpass."""
+)
+async def copy(*, to: str, replace: bool = False, json: bool = False) -> None:
+    """Copy everything that the settings' catalog holds to another store, and compare it row by row.
+
+    Tools, approvals, blocks and their guard, tokens, toolsets, learned questions, vectors, activity; of sign-ins those
+    at configured servers. The source stays as it is. Nothing counts before all of it is there.
+
+    Args:
+        to: A database (postgresql://...), or a data directory.
+        replace: Drop what is there.
+        json: Print {"rows": {table: count}, "sign_ins": [server]}.
+    """
+    # Here and not above, as below: --help has to be quick.
+    from smart_mcp_proxy.catalog.copying import copy_catalog
+
+    settings = open_settings()
+    target = _named(settings, to)
+    if _place(target) == _place(settings):
+        raise UsageError("--to names the catalog that is to be copied.")
+    with _progress() as told:
+        rows = await copy_catalog(_place(settings), _place(target), replaces=replace, told=told)
+    _show(rows, await _copied_sign_ins(settings, target), as_json=json)
+    say(f"Equal row by row. {_NEXT_SQLITE if target.database_url is None else _NEXT_DATABASE}")
+
+
+_NEXT_DATABASE = "Gateways use it with MCPPROXY_DATABASE_URL set to it, and MCPPROXY_SECRET_KEY for sign-ins."
+_NEXT_SQLITE = "Gateways use it with MCPPROXY_DATA_DIR set to it, and without MCPPROXY_DATABASE_URL."
+
+
+@app.command(help_epilogue="Examples:\n  mcpproxy data backup catalog.backup")
+async def backup(file: Path, /, *, json: bool = False) -> None:
+    """Write everything that the catalog holds to one file. Gateways may go on meanwhile.
+
+    Sign-ins are in it only where gateways share a database, encrypted with MCPPROXY_SECRET_KEY.
+
+    Args:
+        file: A new file, for you alone to read.
+        json: Print {"rows": {table: count}, "sign_ins": []}.
+    """
+    from smart_mcp_proxy.catalog.copying import backup_catalog
+
+    settings = open_settings()
+    with _progress() as told:
+        rows = await backup_catalog(_place(settings), _path(file), told=told)
+    _show(rows, [], as_json=json)
+    say(f"Equal row by row. Bring it back with: mcpproxy data restore {file} --replace")
+
+
+@app.command(help_epilogue="Examples:\n  mcpproxy data restore catalog.backup\n  mcpproxy data restore old --replace")
+async def restore(file: Path, /, *, replace: bool = False, json: bool = False) -> None:
+    """Put a backup into the settings' catalog. No gateway may run on it.
+
+    What was approved or blocked after the backup was made is forgotten: look at `mcpproxy approve --list` afterwards.
+
+    Args:
+        file: From `mcpproxy data backup`, of either kind of store.
+        replace: Drop what is there.
+        json: Print {"rows": {table: count}, "sign_ins": []}.
+    """
+    from smart_mcp_proxy.catalog.copying import restore_catalog
+
+    settings = open_settings()
+    with _progress() as told:
+        rows = await restore_catalog(_path(file), _place(settings), replaces=replace, told=told)
+    _show(rows, [], as_json=json)
+    say("Equal row by row. Decisions that came after the backup are not in it: mcpproxy approve --list")
+
+
+def _path(file: Path) -> Path:
+    return file.expanduser()
+
+
+def _place(settings: Settings) -> "Place":
+    from smart_mcp_proxy.catalog.copying import Place
+
+    url = settings.database_url
+    return Place(None if url is None else url.get_secret_value(), settings.data_dir)
+
+
+def _named(settings: Settings, to: str) -> Settings:
+    """The settings of a gateway whose catalog is at `to`."""
+    if "://" not in to:
+        return settings.model_copy(update={"database_url": None, "data_dir": Path(to).expanduser()})
+    try:
+        return settings.model_copy(update={"database_url": is_database(SecretStr(to))})
+    except ValueError:
+        raise UsageError(
+            "--to is no database's address.", hint="Write postgresql://USER@HOST:PORT/DATABASE, or a data directory."
+        ) from None
+
+
+async def _copied_sign_ins(settings: Settings, target: Settings) -> list[str]:
+    """Copy the sign-ins at configured servers; says what could not be copied, and what to do."""
+    from smart_mcp_proxy.gateway.shared.shared_sign_ins import copy_sign_ins
+
+    if settings.database_url is not None and target.database_url is not None:
+        return []  # they are rows
+    file = await to_thread.run_sync(configured_servers, settings, Path.cwd())
+    wanted = [config for config in file.servers.values() if config.oauth is not None]
+    try:
+        servers = [await to_thread.run_sync(expand, config, environment()) for config in wanted]
+        return await copy_sign_ins(settings, target, servers) if servers else []
+    except ProxyError as exc:
+        say(f"Sign-ins at servers were not copied: {exc}", style="yellow")
+        return []
+
+
+def _show(rows: dict[str, int], sign_ins: list[str], *, as_json: bool) -> None:
+    if as_json:
+        show_json({"rows": rows, "sign_ins": sign_ins})
+        return
+    held = [[name, f"{count:,}"] for name, count in rows.items() if count]
+    show(table(["Table", "Rows"], held))
+    if sign_ins:
+        say(f"Copied {plural(len(sign_ins), 'sign-in')}: {', '.join(sign_ins)}.")
+
+
+@contextmanager
+def _progress() -> "Iterator[Told]":
+    """A count on stderr while open, moved by what it yields; nothing off a terminal."""
+    if not sys.stderr.isatty():
+        yield lambda *_: None
+        return
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), MofNCompleteColumn())
+    with Progress(*columns, console=console(sys.stderr), transient=True) as progress:
+        task = progress.add_task("Opening", total=None)
+        yield lambda name, count: progress.update(task, description=f"Copying {name}", advance=count)

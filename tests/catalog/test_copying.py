@@ -1,0 +1,160 @@
+"""Copies of a whole catalog: equal row by row, decisions and their guard included, or nothing is changed."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import MakeTool, StorePlace
+from postgres_server import PostgresServer
+
+from smart_mcp_proxy.catalog.copying import TABLES, Place, backup_catalog, copy_catalog, restore_catalog
+from smart_mcp_proxy.errors import CatalogError, ConfigError
+from smart_mcp_proxy.models import ToolKey
+
+pytestmark = pytest.mark.anyio
+
+B = ToolKey("s", "b")
+
+
+@pytest.fixture
+def places(tmp_path: Path, postgres: PostgresServer) -> Callable[[str], StorePlace]:
+    """Makes an empty place of either kind."""
+    return lambda kind: StorePlace(
+        tmp_path / str(len(list(tmp_path.iterdir()))) / "data", postgres if kind == "postgresql" else None
+    )
+
+
+def at(place: StorePlace) -> Place:
+    return Place(place.url, place.data_dir)
+
+
+def rows(place: StorePlace) -> dict[str, list[str]]:
+    """What is stored, table by table."""
+    columns = {table.name: ", ".join(table.c.keys()) for table in TABLES}
+    found = {name: place.rows(f"SELECT {listed} FROM {name}") for name, listed in columns.items()}
+    return {name: sorted(repr([comparable(value) for value in row]) for row in held) for name, held in found.items()}
+
+
+def comparable(value: Any) -> Any:
+    """PostgreSQL holds no character 0."""
+    return value.replace("\0", "\ufffd") if isinstance(value, str) else value
+
+
+async def fill(place: StorePlace, tool: MakeTool) -> None:
+    """Tools, an approval that waits, a block, ids that are used up, text that only one store can hold."""
+    async with place.opened() as catalog:
+        await catalog.sync("s", [tool("a", description="nul \0 and \u00e9"), tool("b"), tool("gone")])
+        await catalog.sync("s", [tool("a", description="nul \0 and \u00e9"), tool("b")])
+        await catalog.block(B, "ann")
+        await catalog.sync("t", [tool("c")])
+        await catalog.store_vectors("model", {"later": b"\0\1", "sooner": b"\2"})
+
+
+@pytest.mark.parametrize(
+    "kinds", [("sqlite", "postgresql"), ("postgresql", "sqlite"), ("sqlite", "sqlite")], ids="-".join
+)
+async def test_there_and_back_everything_is_equal(
+    places: Callable[[str], StorePlace], tool: MakeTool, kinds: tuple[str, str]
+) -> None:
+    """And what was decided holds, at the other end and home again; no id is used twice."""
+    first, second, home = places(kinds[0]), places(kinds[1]), places(kinds[0])
+    await fill(first, tool)
+    told: list[tuple[str, int]] = []
+    counts = await copy_catalog(at(first), at(second), told=lambda *step: told.append(step))
+    assert (counts["tools"], counts["approvals"], counts["baselines"]) == (3, 4, 2)
+    assert sum(count for _, count in told) == sum(counts.values())
+    await copy_catalog(at(second), at(home))
+    assert rows(home) == rows(first) == rows(second)
+    for place in (second, home):
+        async with place.opened() as catalog:
+            assert not catalog.is_closed
+            assert {str(key) for key in catalog.snapshot.by_key} == {"s:a", "t:c"}
+            ids = {entry.id for entry in catalog.snapshot.by_key.values()}
+            await catalog.sync("u", [tool("new")])
+            (new,) = (entry.id for key, entry in catalog.snapshot.by_key.items() if key.server == "u")
+            assert new == 5 and new not in ids
+
+
+async def test_a_target_that_holds_something_is_kept_unless_it_is_to_be_replaced(
+    places: Callable[[str], StorePlace], tool: MakeTool, postgres: PostgresServer
+) -> None:
+    """Ids that it used up stay used up, and what caches know of it looks older than what comes."""
+    source, target = places("sqlite"), places("postgresql")
+    await fill(source, tool)
+    async with target.opened() as catalog:
+        await catalog.sync("other", [tool(name) for name in "uvwxyz"])
+        before = catalog.snapshot.generation
+    with pytest.raises(ConfigError, match=r"not empty: .*6 tools") as caught:
+        await copy_catalog(at(source), at(target))
+    assert "--replace" in caught.value.hint
+    await copy_catalog(at(source), at(target), replaces=True)
+    async with target.opened() as catalog:
+        assert {str(key) for key in catalog.snapshot.by_key} == {"s:a", "t:c"}
+        assert catalog.snapshot.generation > before
+        await catalog.sync("u", [tool("new")])
+        assert max(entry.id for entry in catalog.snapshot.by_key.values()) == 7
+
+
+async def test_a_target_in_use_is_left_alone(places: Callable[[str], StorePlace], tool: MakeTool) -> None:
+    """A gateway would go on from what it remembers."""
+    source, target = places("sqlite"), places("sqlite")
+    await fill(source, tool)
+    async with target.opened() as catalog:
+        await catalog.register_instance(1, [])
+        with pytest.raises(ConfigError, match="1 gateways run on the target"):
+            await copy_catalog(at(source), at(target), replaces=True)
+    await copy_catalog(at(source), at(target), replaces=True)
+
+
+async def test_a_copy_that_is_not_equal_counts_for_nothing(
+    places: Callable[[str], StorePlace], tool: MakeTool, tmp_path: Path
+) -> None:
+    """Whatever changed a row on its way."""
+    source, target = places("sqlite"), places("sqlite")
+    await fill(source, tool)
+    async with target.opened() as catalog:
+        await catalog.sync("other", [tool("kept")])
+    target.execute("CREATE TRIGGER spoils AFTER INSERT ON approvals BEGIN UPDATE approvals SET decided_by = 'me'; END")
+    before = rows(target)
+    with pytest.raises(CatalogError, match="table 'approvals' is not equal") as caught:
+        await copy_catalog(at(source), at(target), replaces=True)
+    assert "as it was" in caught.value.hint
+    assert rows(target) == before
+
+
+async def test_a_backup_is_one_file_and_comes_back(
+    places: Callable[[str], StorePlace], store: StorePlace, tool: MakeTool, tmp_path: Path
+) -> None:
+    """Of either store to either; for the owner alone; the guard of the place it comes to is content."""
+    await fill(store, tool)
+    file = tmp_path / "catalog.backup"
+    await backup_catalog(at(store), file)
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert [path.name for path in tmp_path.iterdir() if "mcpproxy-data" in path.name] == []
+    with pytest.raises(ConfigError, match="exists"):
+        await backup_catalog(at(store), file)
+    async with store.opened() as catalog:
+        await catalog.unblock(B, "ann")
+    await restore_catalog(file, at(store), replaces=True)
+    other = places("postgresql" if store.url is None else "sqlite")
+    await restore_catalog(file, at(other))
+    for place in (store, other):
+        async with place.opened() as catalog:
+            assert not catalog.is_closed and catalog.problem is None
+            assert {str(key) for key in catalog.snapshot.by_key} == {"s:a", "t:c"}
+
+
+@pytest.mark.parametrize(("content", "said"), [(None, "cannot be read"), (b"", "no backup"), (b"x" * 100, "no backup")])
+async def test_what_is_no_backup_is_refused(
+    places: Callable[[str], StorePlace], tmp_path: Path, content: bytes | None, said: str
+) -> None:
+    """Before anything is touched."""
+    file, target = tmp_path / "file", places("sqlite")
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(ConfigError, match=said):
+        await restore_catalog(file, at(target))
+    with pytest.raises(ConfigError, match="no catalog in"):
+        await copy_catalog(at(places("sqlite")), at(target))
+    assert not target.data_dir.exists()
