@@ -40,7 +40,7 @@ _NOTHING: Final = frozenset({"tools", "approvals", "baselines", "agent_tokens", 
 
 
 class Place(NamedTuple):
-    """Where a catalog is stored.
+    """Location of a stored catalog.
 
     Attributes:
         url: Of a database; None for the file in the data directory.

@@ -1,6 +1,8 @@
 """Exit codes that more than one place gives."""
 
-__all__ = ["EXIT_INTERRUPTED"]
+__all__ = ["EXIT_CONFIG", "EXIT_INTERRUPTED"]
 
+EXIT_CONFIG = 2
+"""The user's words, settings or files are at fault. Source: as below."""
 EXIT_INTERRUPTED = 130
 """Source: contract.md, exit codes."""

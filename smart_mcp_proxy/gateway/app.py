@@ -40,6 +40,7 @@ from smart_mcp_proxy.gateway.surfaces import ToolSurfaces
 from smart_mcp_proxy.gateway.tools.builtin_tools import ToolParts
 from smart_mcp_proxy.gateway.upstream_start import UpstreamStart
 from smart_mcp_proxy.gateway.visibility.visibility import CatalogView
+from smart_mcp_proxy.io.worker import ALONE, Worker
 from smart_mcp_proxy.servers import Profile, ServerConfig
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.telemetry import get_logger, spawn
@@ -60,6 +61,7 @@ async def open_gateway(
     profiles: Mapping[str, Profile] = MappingProxyType({}),
     passthrough: str | None = None,
     clock: Callable[[], float] = time.monotonic,
+    worker: Worker = ALONE,
 ) -> AsyncIterator[Gateway]:
     """Open a gateway; its upstreams start in the background afterwards (see `Gateway.start_upstreams`).
 
@@ -70,6 +72,7 @@ async def open_gateway(
         profiles: Configured profiles by name.
         passthrough: The one server whose tools agents see under their own names, instead of the gateway's tools.
         clock: Monotonic seconds.
+        worker: This process among its workers.
 
     Raises:
         ConfigError: `passthrough` is not configured, the data directory or database cannot be used, or sign-ins to
@@ -82,7 +85,7 @@ async def open_gateway(
     async with AsyncExitStack() as stack:
         catalog = await stack.enter_async_context(opened_catalog(settings))
         recorder = await stack.enter_async_context(opened_activity_log(catalog, settings))
-        base = Base(settings, usable, config, environ, clock, catalog, recorder)
+        base = Base(settings, usable, config, environ, clock, catalog, recorder, worker)
         upstreams = await open_upstreams(base, stack)
         lists = await open_lists(base, upstreams, stack)
         requests = open_requests(base, upstreams, lists, stack)
@@ -109,6 +112,7 @@ def _assemble(
     agent = open_agent(base, upstreams, lists, requests, surfaces, toolsets, upstream_start.soon, stack)
     return Gateway(
         settings=settings,
+        worker=base.worker,
         config=config,
         catalog=catalog,
         index=base.index,

@@ -41,6 +41,7 @@ from smart_mcp_proxy.gateway.upstream_start import UpstreamStart
 from smart_mcp_proxy.gateway.visibility.presence import Presence
 from smart_mcp_proxy.gateway.visibility.views import Views
 from smart_mcp_proxy.gateway.visibility.visibility import CatalogView
+from smart_mcp_proxy.io.worker import Worker
 from smart_mcp_proxy.search import SearchIndex
 from smart_mcp_proxy.servers import Profile, ServerConfig
 from smart_mcp_proxy.settings import Settings
@@ -55,6 +56,7 @@ class Gateway:
 
     Attributes:
         settings: Frozen settings.
+        worker: This process among its workers.
         config: The configuration in force.
         catalog: The truth about what servers list.
         index: Searches the visible tools.
@@ -91,6 +93,7 @@ class Gateway:
     """
 
     settings: Settings
+    worker: Worker
     config: Configuration
     catalog: Catalog
     index: SearchIndex

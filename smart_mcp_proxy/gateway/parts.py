@@ -50,13 +50,14 @@ from smart_mcp_proxy.gateway.visibility.links import Links
 from smart_mcp_proxy.gateway.visibility.presence import Presence
 from smart_mcp_proxy.gateway.visibility.views import Views
 from smart_mcp_proxy.gateway.visibility.visibility import CatalogView
+from smart_mcp_proxy.io.worker import Worker
 from smart_mcp_proxy.models import Reach, ServerStatus
 from smart_mcp_proxy.search import SearchIndex
 from smart_mcp_proxy.secrets.sealing import SecretKey
 from smart_mcp_proxy.servers import ServerConfig, ServerEdits
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.telemetry import Activity
-from smart_mcp_proxy.upstream import Connector, Fleet, SignIns, TlsContext
+from smart_mcp_proxy.upstream import SERVER, Connector, Fleet, Keeper, SignIns, TlsContext
 
 __all__ = [
     "Admin",
@@ -83,6 +84,7 @@ class Base:
         clock: Monotonic seconds.
         catalog: The truth about what servers list.
         recorder: Gets activity records.
+        worker: This process among its workers.
     """
 
     def __init__(
@@ -94,7 +96,9 @@ class Base:
         clock: Callable[[], float],
         catalog: Catalog,
         recorder: Recorder[Activity],
+        worker: Worker,
     ) -> None:
+        self.worker = worker
         self.settings = settings
         self.usable = usable
         self.config = config
@@ -128,7 +132,7 @@ async def open_upstreams(base: Base, stack: AsyncExitStack) -> Upstreams:
     tls = TlsContext(base.environ)
     store = sign_in_store(base.catalog, settings)
     sign_ins = SignIns(settings.data_dir, store=store, now=base.catalog.now_s, tls=tls)
-    dialer = await stack.enter_async_context(Connector(settings.max_message_bytes, sign_ins, tls))
+    dialer = await stack.enter_async_context(Connector(settings.max_message_bytes, sign_ins, tls, base.worker))
     sandbox = await stack.enter_async_context(Sandbox(settings.code_parallel, dialer.watchdog))
     status_changed, tools_changed, contents_changed = Event[ServerStatus](), Event[str](), Event[str]()
     resource_updated = Event[str, str]()
@@ -142,6 +146,14 @@ async def open_upstreams(base: Base, stack: AsyncExitStack) -> Upstreams:
         open_session=dialer,
     )
     stack.push_async_callback(fleet.close)
+    if not base.worker.is_alone:
+        keeper = Keeper(fleet.upstreams, settings.max_message_bytes)
+        status_changed.subscribe(keeper.status_changed)
+        tools_changed.subscribe(keeper.tools_changed)
+        contents_changed.subscribe(keeper.contents_changed)
+        resource_updated.subscribe(keeper.resource_updated)
+        base.worker.listen(SERVER, keeper.take)
+        stack.callback(keeper.close)
     told = (status_changed, tools_changed, contents_changed, resource_updated)
     return Upstreams(dialer, sign_ins, sandbox, fleet, *told)
 
@@ -216,7 +228,7 @@ def open_requests(base: Base, upstreams: Upstreams, lists: Lists, stack: AsyncEx
     """Make the paths of requests to servers."""
     settings, config, clock, fleet = base.settings, base.config, base.clock, upstreams.fleet
     views, recorder, admission = lists.views, base.recorder, lists.admission
-    shared = SharedOutputs(base.catalog) if base.catalog.is_shared else None
+    shared = SharedOutputs(base.catalog) if base.catalog.is_shared or not base.worker.is_alone else None
     outputs, links = Outputs(clock, shared), Links(base.catalog)
     states = RequestStates(settings.data_dir, base.catalog.now_s, secret=SecretKey.of(settings))
     inputs = Inputs(states, config.servers(), is_cleaned=settings.clean_results)

@@ -58,7 +58,7 @@ class SecretKey:
 
     @classmethod
     def of(cls, settings: Settings) -> Self | None:
-        """The key of the gateways that share these settings' database; None where they share none, or have no key."""
+        """The key of all gateways on these settings' database; None without either."""
         if settings.database_url is None or settings.secret_key is None:
             return None
         return cls(settings.secret_key.get_secret_value())

@@ -98,6 +98,7 @@ class ServerConfig:
         trust: Who approves what it lists after its first list; None for the gateway's own setting.
         connection: Whether its clients share one connection, or each has one on which the server can ask it.
         input_requests: Whether it may ask the user, the model or the roots of a client that lets itself be asked.
+        shared: Whether one process of a stdio server serves all workers of this gateway, or each has its own.
         unknown: Keys of the entry that mean nothing here, with their values.
         raw: The entry as it was written.
         secrets: What `expand()` put in from the environment, files and the keyring.
@@ -123,6 +124,7 @@ class ServerConfig:
     trust: Trust | None = None
     connection: ConnectionKind = "shared"
     input_requests: bool = False
+    shared: bool = True
     # Not compared: a change in one of these is no reason to restart a server.
     unknown: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
     raw: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)

@@ -19,7 +19,7 @@ BY_AGENT = "by agent"
 
 _KNOWN_KEYS = CLIENT_KEYS | {
     *("timeout", "limits", "tools", "pin", "inherit", "oauth", "enabled"),
-    *("quarantined", "trust", "connection", "input_requests", "proxy", "isolation"),
+    *("quarantined", "trust", "connection", "input_requests", "shared", "proxy", "isolation"),
 }
 _LIMIT_KEYS = frozenset(Limits.__dataclass_fields__)
 _FILTER_KEYS = frozenset(ToolFilter.__dataclass_fields__)
@@ -70,6 +70,7 @@ def parse_entry(name: str, raw: Mapping[str, Any]) -> tuple[ServerConfig, list[P
         trust=_trust(entry),
         connection=_connection(entry, transport),
         input_requests=entry.flag("input_requests", default=False),
+        shared=entry.flag("shared", default=True),
         unknown=unknown,
         raw=raw,
     )

@@ -1,24 +1,32 @@
 """Every setting: its name, type, limits, default and what it is for."""
 
 import re
-import shlex
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Literal, get_args
 
-from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    Field,
-    SecretStr,
-    ValidationInfo,
-    field_validator,
-)
+from pydantic import Field, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from smart_mcp_proxy.names import RESERVED_NAMES
 from smart_mcp_proxy.plugins import EMBEDDERS_GROUP, ENGINES_GROUP
-from smart_mcp_proxy.settings.addresses import BEARER, are_origins, are_users, bearer_only, is_database, is_url
+from smart_mcp_proxy.settings.addresses import BEARER
 from smart_mcp_proxy.settings.choices import OneOf, choices_of
+from smart_mcp_proxy.settings.values import (
+    TRUNCATE_MIN_CHARS,
+    Argv,
+    DatabaseUrl,
+    Directory,
+    File,
+    Names,
+    Origins,
+    ReplicaName,
+    SecretKey,
+    Token,
+    ToolName,
+    Truncation,
+    Url,
+    Users,
+    accepts,
+)
 
 __all__ = ["BEARER", "EXCLUSIVE", "PREFIX", "SECRET_FILES", "Settings"]
 
@@ -48,16 +56,12 @@ SECRET_FILES = {
 }
 """Secrets, and the settings that name a file which holds them instead."""
 
-_TRUNCATE_MIN_CHARS = 200
-"""Below it, marker and tail leave no room for the head. Source: contract.md, Results and errors."""
 _MESSAGE_DEFAULT_BYTES = 16 * 1024 * 1024
 _MESSAGE_MIN_BYTES = 1024
 _MESSAGE_MAX_BYTES = 1024 * 1024 * 1024
 """One message is held in memory several times while it is decoded, so a gibibyte is the end of the sensible."""
 
 _INTEGER = re.compile(r"[+-]?[0-9]+")
-_TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
-"""What every client can list. Source: product.md, decision 3; the length is that of models' programming interfaces."""
 
 
 def _from_text(value: object, info: ValidationInfo) -> object:
@@ -71,53 +75,6 @@ def _from_text(value: object, info: ValidationInfo) -> object:
     if int in (field.annotation, *get_args(field.annotation)) and not _INTEGER.fullmatch(text):
         raise ValueError("not an integer")
     return value
-
-
-def _expand_home(path: Path | None) -> Path | None:
-    try:
-        return path and path.expanduser()
-    except RuntimeError as exc:  # a user id without an entry and without HOME, as in some containers
-        raise ValueError(str(exc)) from exc
-
-
-def _zero_is_off(value: int | None) -> int | None:
-    if value is not None and 0 < value < _TRUNCATE_MIN_CHARS:
-        raise ValueError("too short")
-    return value or None
-
-
-def _own_tool_name(name: str) -> str:
-    # Listed names of servers' tools hold a double underscore.
-    if not _TOOL_NAME.fullmatch(name) or "__" in name or name in RESERVED_NAMES - {"proxy"}:
-        raise ValueError("not a free name")
-    return name
-
-
-def _split_list(value: object) -> object:
-    return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
-
-
-def _split_argv(value: object) -> object:
-    return shlex.split(value) if isinstance(value, str) else value
-
-
-_Directory = Annotated[Path, AfterValidator(_expand_home)]
-_File = Annotated[Path | None, AfterValidator(_expand_home)]
-_Token = Annotated[SecretStr, AfterValidator(bearer_only)]
-_SecretKey = Annotated[_Token, Field(min_length=32)]
-_ToolName = Annotated[str, AfterValidator(_own_tool_name)]
-_DatabaseUrl = Annotated[_Token, AfterValidator(is_database)]
-_Url = Annotated[str, AfterValidator(is_url)]
-_Truncation = Annotated[int | None, AfterValidator(_zero_is_off)]
-_Names = Annotated[tuple[str, ...], BeforeValidator(_split_list)]
-_Origins = Annotated[_Names, AfterValidator(are_origins)]
-_Users = Annotated[_Names, AfterValidator(are_users)]
-_Argv = Annotated[tuple[str, ...], BeforeValidator(_split_argv)]
-
-
-def _accepts(what: str, *, is_secret: bool = False) -> dict[str, Any]:
-    """Words for what a field accepts, where its type does not say it."""
-    return {"allowed": what, "is_secret": is_secret}
 
 
 class Settings(BaseSettings):
@@ -171,14 +128,14 @@ class Settings(BaseSettings):
     instructions: str = Field(
         default="servers",
         description="What a model is told at connection: how to search, with the names of its servers or plain.",
-        json_schema_extra=_accepts("servers, plain, or a text to tell instead"),
+        json_schema_extra=accepts("servers, plain, or a text to tell instead"),
     )
     tool_name_limit: int = Field(default=60, ge=10, le=200, description="Characters of a listed tool name.")
-    truncate_output_len: _Truncation = Field(
+    truncate_output_len: Truncation = Field(
         default=None,
         ge=0,
         description="Characters of a tool's output, marker included; the rest stays readable with read_output.",
-        json_schema_extra=_accepts(f"0 (off) or an integer of at least {_TRUNCATE_MIN_CHARS}"),
+        json_schema_extra=accepts(f"0 (off) or an integer of at least {TRUNCATE_MIN_CHARS}"),
     )
     clean_results: bool = Field(
         default=True,
@@ -195,29 +152,44 @@ class Settings(BaseSettings):
     )
     host: str = Field(default="127.0.0.1", min_length=1, description="Address to listen on for the HTTP transports.")
     port: int = Field(default=8000, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
-    auth_token: _Token | None = Field(
+    workers: int = Field(
+        default=1, ge=1, le=64, description="Processes that serve HTTP together, on one port and one catalog."
+    )
+    max_sessions: int = Field(
+        default=1_000,
+        ge=1,
+        le=100_000,
+        description="Sessions of the handshake era that a process keeps open; for one more the longest idle one ends.",
+    )
+    replica: ReplicaName | None = Field(
+        default=None,
+        description="Name of this gateway among those that share a database, behind the dot of each session's id; "
+        "else the host's.",
+        json_schema_extra=accepts("lower-case letters, digits and hyphens, at most 63"),
+    )
+    auth_token: Token | None = Field(
         default=None,
         description="Bearer token that agents must send over HTTP.",
-        json_schema_extra=_accepts("visible ASCII characters without spaces", is_secret=True),
+        json_schema_extra=accepts("visible ASCII characters without spaces", is_secret=True),
     )
-    auth_token_file: _File = Field(default=None, description="File that holds the bearer token, read at the start.")
-    operator_token: _Token | None = Field(
+    auth_token_file: File = Field(default=None, description="File that holds the bearer token, read at the start.")
+    operator_token: Token | None = Field(
         default=None,
         description="Bearer token of the operator over HTTP; else the data directory's.",
-        json_schema_extra=_accepts("visible ASCII characters without spaces", is_secret=True),
+        json_schema_extra=accepts("visible ASCII characters without spaces", is_secret=True),
     )
-    operator_token_file: _File = Field(default=None, description="File that holds that token, read at the start.")
-    jwt_jwks_url: _Url | None = Field(
+    operator_token_file: File = Field(default=None, description="File that holds that token, read at the start.")
+    jwt_jwks_url: Url | None = Field(
         default=None,
         description="Where an identity provider publishes its keys; its signed tokens (JWT) are accepted then.",
-        json_schema_extra=_accepts("an http or https URL"),
+        json_schema_extra=accepts("an http or https URL"),
     )
     jwt_public_key: str | None = Field(
         default=None,
         description="The provider's public key in PEM, instead of JWT_JWKS_URL.",
-        json_schema_extra=_accepts("a public key in PEM"),
+        json_schema_extra=accepts("a public key in PEM"),
     )
-    jwt_public_key_file: _File = Field(default=None, description="File that holds that key, read at the start.")
+    jwt_public_key_file: File = Field(default=None, description="File that holds that key, read at the start.")
     jwt_issuer: str | None = Field(default=None, min_length=1, description="Issuer that signed tokens must name.")
     jwt_audience: str | None = Field(
         default=None, min_length=1, description="Audience that they must name; else PUBLIC_URL with /mcp behind it."
@@ -228,45 +200,45 @@ class Settings(BaseSettings):
     jwt_servers_claim: str = Field(
         default="mcp_servers", min_length=1, description="Claim that names the servers they reach; without it all."
     )
-    oidc_url: _Url | None = Field(
+    oidc_url: Url | None = Field(
         default=None,
         description="Discovery address of an OpenID Connect provider; people sign in there to use the gateway.",
-        json_schema_extra=_accepts("an http or https URL that ends in /.well-known/openid-configuration"),
+        json_schema_extra=accepts("an http or https URL that ends in /.well-known/openid-configuration"),
     )
     oidc_client_id: str | None = Field(
         default=None, min_length=1, description="Client id that the provider has given to the gateway."
     )
-    oidc_client_secret: _Token | None = Field(
+    oidc_client_secret: Token | None = Field(
         default=None,
         description="Its secret; a client without one proves itself by PKCE alone.",
-        json_schema_extra=_accepts("visible ASCII characters without spaces", is_secret=True),
+        json_schema_extra=accepts("visible ASCII characters without spaces", is_secret=True),
     )
-    oidc_client_secret_file: _File = Field(default=None, description="File that holds it, read at the start.")
-    oidc_scopes: _Names = Field(
+    oidc_client_secret_file: File = Field(default=None, description="File that holds it, read at the start.")
+    oidc_scopes: Names = Field(
         default=("openid", "email"),
         description="Scopes to ask the provider for; some give a renewable sign-in for offline_access only.",
-        json_schema_extra=_accepts("scopes, separated by commas"),
+        json_schema_extra=accepts("scopes, separated by commas"),
     )
-    oidc_users: _Users = Field(
+    oidc_users: Users = Field(
         default=(),
         description="Who may use the gateway: verified e-mail addresses, @domain, subjects (without @) or *; =write or "
         "=destructive behind one allows more than reading.",
-        json_schema_extra=_accepts("users such as ann@example.com=write,@example.com, separated by commas"),
+        json_schema_extra=accepts("users such as ann@example.com=write,@example.com, separated by commas"),
     )
-    public_url: _Url | None = Field(
+    public_url: Url | None = Field(
         default=None,
         description="Address under which clients reach the gateway, without /mcp; told in sign-in and toolsets.",
-        json_schema_extra=_accepts("an http or https URL"),
+        json_schema_extra=accepts("an http or https URL"),
     )
-    allowed_hosts: _Names = Field(
+    allowed_hosts: Names = Field(
         default=(),
         description="Host names under which clients may reach the gateway, besides the loopback names.",
-        json_schema_extra=_accepts("host names, separated by commas"),
+        json_schema_extra=accepts("host names, separated by commas"),
     )
-    cors_origins: _Origins = Field(
+    cors_origins: Origins = Field(
         default=(),
         description="Origins of pages in a browser that may use the HTTP broker; none by default.",
-        json_schema_extra=_accepts("origins such as https://app.example, separated by commas"),
+        json_schema_extra=accepts("origins such as https://app.example, separated by commas"),
     )
     broker_requests: int = Field(
         default=256,
@@ -274,45 +246,45 @@ class Settings(BaseSettings):
         le=100_000,
         description="Requests that one caller may have under way at the HTTP broker, open streams among them.",
     )
-    config_path: _File = Field(
+    config_path: File = Field(
         default=None, description="Server list; else ./mcp_config.json, then mcp_config.json in the data directory."
     )
     config_json: str | None = Field(
         default=None,
         repr=False,
         description="The server list itself as JSON text, instead of a file.",
-        json_schema_extra=_accepts("JSON text", is_secret=True),
+        json_schema_extra=accepts("JSON text", is_secret=True),
     )
-    data_dir: _Directory = Field(
+    data_dir: Directory = Field(
         default=Path("~/.mcpproxy"),
         description="Directory of the catalog and its index; one that is set has to be usable.",
     )
-    database_url: _DatabaseUrl | None = Field(
+    database_url: DatabaseUrl | None = Field(
         default=None,
         description="PostgreSQL database (15 or newer) that holds the catalog for many gateways, instead of a file.",
-        json_schema_extra=_accepts(
+        json_schema_extra=accepts(
             "an address such as postgresql://user:password@host:5432/database, without spaces", is_secret=True
         ),
     )
-    database_url_file: _File = Field(default=None, description="File that holds that address, read at the start.")
-    secret_key: _SecretKey | None = Field(
+    database_url_file: File = Field(default=None, description="File that holds that address, read at the start.")
+    secret_key: SecretKey | None = Field(
         default=None,
         description="What gateways on one database encrypt their secrets with; their tokens come from it, too.",
-        json_schema_extra=_accepts("at least 32 random characters, visible ASCII without spaces", is_secret=True),
+        json_schema_extra=accepts("at least 32 random characters, visible ASCII without spaces", is_secret=True),
     )
-    secret_key_file: _File = Field(default=None, description="File that holds that key, read at the start.")
+    secret_key_file: File = Field(default=None, description="File that holds that key, read at the start.")
     reset_data: bool = Field(default=False, description="Whether to empty the catalog at the start.")
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(
         default="INFO", description="Least level that is logged."
     )
-    log_file: _File = Field(default=None, description="File that receives the log as well as stderr.")
+    log_file: File = Field(default=None, description="File that receives the log as well as stderr.")
     log_format: Literal["console", "json"] = Field(
         default="console", description="Log lines for people, or JSON lines."
     )
-    list_changed_exec: _Argv | None = Field(
+    list_changed_exec: Argv | None = Field(
         default=None,
         description="Command to run, without a shell, after the list of tools changed.",
-        json_schema_extra=_accepts("a command line with balanced quotes"),
+        json_schema_extra=accepts("a command line with balanced quotes"),
     )
     intent_strict: bool = Field(default=True, description="Whether call_tool_read takes only tools marked read-only.")
     trust: Literal["manual", "scan", "trusted"] = Field(
@@ -321,10 +293,10 @@ class Settings(BaseSettings):
         "first lists too; or nobody. A tool that calls itself less dangerous than before waits for you in any case.",
     )
     strict: bool = Field(default=False, description="Whether a missing optional package stops the start.")
-    proxy_tool: _ToolName | None = Field(
+    proxy_tool: ToolName | None = Field(
         default=None,
         description="Name under which agents are shown the proxy tool, which reaches everything; unset: not shown.",
-        json_schema_extra=_accepts("letters, digits, _ and -, at most 64, without __ and not another tool's name"),
+        json_schema_extra=accepts("letters, digits, _ and -, at most 64, without __ and not another tool's name"),
     )
     manage: bool = Field(default=False, description="Whether agents are shown the tool that manages servers.")
     read_only: bool = Field(default=False, description="Whether nobody may change the servers through the gateway.")
@@ -342,7 +314,7 @@ class Settings(BaseSettings):
         le=100_000,
         allow_inf_nan=False,
         description="Calls a second, on average, that one caller is allowed; 0 is no limit.",
-        json_schema_extra=_accepts("a number from 0 to 100000"),
+        json_schema_extra=accepts("a number from 0 to 100000"),
     )
     calls_burst: int = Field(
         default=0,
@@ -355,10 +327,10 @@ class Settings(BaseSettings):
         description="What the activity log keeps of arguments: nothing, names and sizes, values without secrets, all.",
     )
     activity_days: int = Field(default=30, ge=1, le=3650, description="Days that the activity log goes back.")
-    inherit_env: _Names = Field(
+    inherit_env: Names = Field(
         default=(),
         description="Variables of the gateway's environment that every stdio server gets as they are.",
-        json_schema_extra=_accepts("names with commas between"),
+        json_schema_extra=accepts("names with commas between"),
     )
     start_parallel: int = Field(default=4, ge=1, le=64, description="Servers that may start at the same time.")
     code: Literal["off", "python", "javascript", "both"] = Field(

@@ -3,6 +3,7 @@
 from smart_mcp_proxy.upstream.dial import Connector
 from smart_mcp_proxy.upstream.fleet import Fleet
 from smart_mcp_proxy.upstream.http_failures import TlsContext
+from smart_mcp_proxy.upstream.keeper import Keeper
 from smart_mcp_proxy.upstream.listing import ToolListing
 from smart_mcp_proxy.upstream.oauth.auth import SignedOut, SignIns
 from smart_mcp_proxy.upstream.oauth.auth_callback import LOGIN_TIMEOUT_S, CallbackServer
@@ -10,13 +11,16 @@ from smart_mcp_proxy.upstream.oauth.auth_store import SignIn, SignInStore
 from smart_mcp_proxy.upstream.per_client import OwnConnection
 from smart_mcp_proxy.upstream.protocol.loop_detection import marked
 from smart_mcp_proxy.upstream.protocol.session import OnEvent, UpstreamSession
+from smart_mcp_proxy.upstream.relayed import SERVER
 from smart_mcp_proxy.upstream.supervisor import Upstream
 
 __all__ = [
     "LOGIN_TIMEOUT_S",
+    "SERVER",
     "CallbackServer",
     "Connector",
     "Fleet",
+    "Keeper",
     "OnEvent",
     "OwnConnection",
     "SignIn",

@@ -5,6 +5,7 @@ from typing import Final, Self
 
 from smart_mcp_proxy.errors import UpstreamAuthError
 from smart_mcp_proxy.io.watchdog import Watchdog
+from smart_mcp_proxy.io.worker import ALONE, Worker
 from smart_mcp_proxy.models import Era, Transport
 from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.upstream.http.raw_http import open_raw_http
@@ -14,6 +15,7 @@ from smart_mcp_proxy.upstream.oauth.auth import SignIns
 from smart_mcp_proxy.upstream.oauth.auth_bearer import Bearer
 from smart_mcp_proxy.upstream.opening import MAX_MESSAGE_BYTES, Opener, Opening
 from smart_mcp_proxy.upstream.protocol.session import OnEvent, Peer, UpstreamSession
+from smart_mcp_proxy.upstream.relayed import open_relayed
 from smart_mcp_proxy.upstream.stdio.stdio import open_stdio
 
 __all__ = ["TRANSPORTS", "Connector"]
@@ -28,6 +30,7 @@ class Connector:
     Args:
         max_message_bytes: Larger messages are refused, on every transport.
         tls: Certificates and proxies; the system's own and none if left out.
+        worker: This process; a stdio server that all workers share may be another one's.
 
     Attributes:
         watchdog: Ends our children's process groups if we are killed.
@@ -35,11 +38,16 @@ class Connector:
     """
 
     def __init__(
-        self, max_message_bytes: int = MAX_MESSAGE_BYTES, sign_ins: SignIns | None = None, tls: TlsContext | None = None
+        self,
+        max_message_bytes: int = MAX_MESSAGE_BYTES,
+        sign_ins: SignIns | None = None,
+        tls: TlsContext | None = None,
+        worker: Worker = ALONE,
     ) -> None:
         self._max_message_bytes = max_message_bytes
         self._sign_ins = sign_ins
         self._tls = tls or TlsContext()
+        self._worker = worker
         self.watchdog = Watchdog()
 
     async def __aenter__(self) -> Self:
@@ -70,11 +78,16 @@ class Connector:
             self.watchdog,
         )
         try:
+            if peer is None and config.transport == "stdio" and self._is_elsewhere(config):
+                return await open_relayed(opening, self._worker)
             return await TRANSPORTS[config.transport](opening)
         except BaseException:
             if opening.bearer is not None:
                 await opening.bearer.close()
             raise
+
+    def _is_elsewhere(self, config: ServerConfig) -> bool:
+        return config.shared and self._worker.keeper_of(config.name) != self._worker.number
 
     async def _bearer(self, config: ServerConfig) -> Bearer:
         if self._sign_ins is None:

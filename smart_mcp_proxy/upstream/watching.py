@@ -6,6 +6,7 @@ open, so that nothing is missed in between.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any, Final, Protocol
@@ -55,6 +56,8 @@ class ResourceWatch:
     def __init__(self, server: str, on_updated: OnResourceUpdated) -> None:
         self._server = server
         self._on_updated = partial(on_updated, server)
+        self.others: Counter[str] = Counter()
+        """URIs that other workers watch here, and how many of them."""
         self._turn = asyncio.Lock()
         self._present: _BySubscription | _ByStream | None = None
         self._session: UpstreamSession | None = None
@@ -105,7 +108,7 @@ class ResourceWatch:
             timeout_s: For each request.
         """
         async with self._turn:
-            if self._present is not None and (gone := self.uris.difference(wanted())):
+            if self._present is not None and (gone := self.uris.difference(wanted(), +self.others)):
                 await self._present.remove(gone, timeout_s)
 
     def hear(self, event: SessionEvent) -> None:

@@ -30,6 +30,7 @@ from smart_mcp_proxy.web.common.refusals import Refusals
 from smart_mcp_proxy.web.common.streams import EndingStreams
 from smart_mcp_proxy.web.fast_path.wire_http import WireHttp
 from smart_mcp_proxy.web.fast_path.wire_protocol import FastPath
+from smart_mcp_proxy.web.workers.session_names import SessionNames
 
 __all__ = ["build_app"]
 
@@ -58,6 +59,8 @@ def build_app(
         HttpApp,
         gateway.mcp_server(),
         allowed_hosts=allowed_hosts(settings),
+        max_sessions=settings.max_sessions,
+        name_session=SessionNames(gateway.worker, settings),
         middleware=(Middleware(Admission, keys=keys), Middleware(AuthContextMiddleware)),
     )
     streamable = open_app(MCP_PATH, refuse_place=partial(_refuse_place, gateway))

@@ -9,8 +9,9 @@ import socket
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -40,11 +41,28 @@ M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 LARGE_BUFFER_BYTES = 32 * 1024 * 1024
 KEPT_FREE_BYTES = 64 * 1024 * 1024
 
+OnStarted = Callable[[Callable[..., Any]], None]
+
 log = get_logger("serve")
 
 
 class _Server(uvicorn.Server):
-    """uvicorn without its signal handlers: one process runs two servers under one handler."""
+    """uvicorn without its signal handlers: one process runs two servers under one handler.
+
+    Args:
+        config: Of uvicorn.
+        on_started: Given what makes the protocol of a connection that was accepted elsewhere, once there is an app.
+    """
+
+    def __init__(self, config: uvicorn.Config, on_started: OnStarted) -> None:
+        super().__init__(config)
+        self._on_started = on_started
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begins to serve."""
+        await super().startup(sockets)
+        protocol = cast(Callable[..., Any], self.config.http_protocol_class)
+        self._on_started(partial(protocol, self.config, self.server_state, self.lifespan.state))
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -54,7 +72,10 @@ class _Server(uvicorn.Server):
 
 @asynccontextmanager
 async def serving(
-    app: ASGIApp, listener: socket.socket, protocol: Callable[..., BoundedProtocol] = BoundedProtocol
+    app: ASGIApp,
+    listener: socket.socket,
+    protocol: Callable[..., BoundedProtocol] = BoundedProtocol,
+    on_started: OnStarted = lambda make: None,
 ) -> AsyncIterator[None]:
     """Serves `app` on `listener` while open; open streams get a moment to end.
 
@@ -62,6 +83,7 @@ async def serving(
         app: Answers.
         listener: Listens already.
         protocol: Reads what comes in.
+        on_started: Given what makes the protocol of a connection that was accepted elsewhere.
     """
     config = uvicorn.Config(
         app,
@@ -73,7 +95,7 @@ async def serving(
         timeout_graceful_shutdown=GRACE_S,
         ws="none",
     )
-    server = _Server(config)
+    server = _Server(config, on_started)
     task = spawn(server.serve(sockets=[listener]), "http server")
     # The socket listens already: who connects before the server runs waits in its queue.
     try:

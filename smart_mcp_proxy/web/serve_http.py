@@ -2,7 +2,7 @@
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 
@@ -12,6 +12,8 @@ from smart_mcp_proxy.web.fast_path.wire_protocol import WireProtocol
 from smart_mcp_proxy.web.http import build_app
 from smart_mcp_proxy.web.rest.network import RestBeside, open_authorizer
 from smart_mcp_proxy.web.serve import serving
+from smart_mcp_proxy.web.server.protocol import BoundedProtocol
+from smart_mcp_proxy.web.workers.routing import RoutedProtocol, adopt_connections
 
 __all__ = ["serve_http"]
 
@@ -34,7 +36,12 @@ async def serve_http(
     is_over = asyncio.Event()
     authorizer = await open_authorizer(gateway)
     app, fast_path = build_app(gateway, token=token, is_over=is_over, sign_in=sign_in)
-    async with serving(RestBeside(app, gateway, authorizer), listener, partial(WireProtocol, fast_path=fast_path)):
+    worker = gateway.worker
+    protocol: Callable[..., BoundedProtocol] = partial(WireProtocol, fast_path=fast_path)
+    if not worker.is_alone:
+        protocol = partial(RoutedProtocol, fast_path=fast_path, worker=worker)
+    adopt = partial(adopt_connections, worker)
+    async with serving(RestBeside(app, gateway, authorizer), listener, protocol, adopt):
         yield
         await gateway.agent.drain()
         await asyncio.sleep(LAST_ANSWERS_S)

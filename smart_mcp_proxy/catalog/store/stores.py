@@ -35,7 +35,7 @@ def open_store(url: str | None, data_dir: Path, *, is_needed: bool) -> AbstractA
 
 
 def engine_of(url: str | None, data_dir: Path) -> Engine:
-    """Make an engine of the store at `url`, or of the file in the data directory, for work beside the store's own."""
+    """Engine of the store at `url`, or of the file in the data directory, beside the store's own."""
     if url is None:
         return sqlite_engine(data_dir / DATABASE_NAME)
     from smart_mcp_proxy.catalog.store.postgres_edge import Address  # see _postgres

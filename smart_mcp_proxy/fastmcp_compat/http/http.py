@@ -1,22 +1,16 @@
 """FastMCP's HTTP apps, with a reply form per request and a look at a session."""
 
-import asyncio
-import contextvars
-import math
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import ExitStack, asynccontextmanager
 from functools import lru_cache, partial
 from http import HTTPStatus
-from operator import itemgetter
-from typing import Any, cast
 
 import mcp_types
 from fastmcp import FastMCP
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
-from mcp.server.streamable_http import GET_STREAM_KEY, StreamableHTTPServerTransport, check_accept_headers
+from mcp.server.streamable_http import check_accept_headers
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
-from mcp.shared.dispatcher import coerce_request_id
 from mcp_types import DEFAULT_NEGOTIATED_VERSION
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from starlette.authentication import AuthCredentials
@@ -28,7 +22,14 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from smart_mcp_proxy.fastmcp_compat.handlers import ClientSession
 from smart_mcp_proxy.fastmcp_compat.http.endings import free_ended_connections
-from smart_mcp_proxy.fastmcp_compat.http.event_stream import EventStream, begun_anew
+from smart_mcp_proxy.fastmcp_compat.http.event_stream import begun_anew
+from smart_mcp_proxy.fastmcp_compat.http.sessions import (
+    MAX_SESSIONS,
+    HttpSession,
+    NoRoomError,
+    admit_session,
+    replying_with_json,
+)
 from smart_mcp_proxy.fastmcp_compat.message_guard import refuse, refuse_used_id, request_id_of
 from smart_mcp_proxy.fastmcp_compat.paths import principal, served_path
 from smart_mcp_proxy.fastmcp_compat.server import CheckedClient, askable_sessions, checked_clients
@@ -38,22 +39,8 @@ __all__ = ["HttpApp", "HttpSession", "accepted_replies", "owned_by", "replying_w
 
 _ROOM_S = 5
 """Most calls are over by then, and the session of one of them gives way."""
-MAX_SESSIONS = 1_000
-"""Open at a time. For one more the session that has been idle longest ends, as it would have after half an hour: its
-client is told that it is not found, and begins anew. A session takes 50 KB."""
 KNOWN_VALUES = 256
 """Of a header; clients differ in it and send the same with every request."""
-_replies_json: contextvars.ContextVar[bool] = contextvars.ContextVar("replies_json", default=False)
-
-
-@contextmanager
-def replying_with_json(choice: bool) -> Iterator[None]:
-    """While open, answer handshake-era requests of this context with JSON, or with a stream."""
-    token = _replies_json.set(choice)
-    try:
-        yield
-    finally:
-        _replies_json.reset(token)
 
 
 @lru_cache(KNOWN_VALUES)
@@ -73,91 +60,6 @@ def owned_by(scope: Scope, who: Principal) -> Scope:
     return {**scope, "user": AuthenticatedUser(token), "auth": AuthCredentials()}
 
 
-class HttpSession(StreamableHTTPServerTransport):
-    """Handshake-era session that decides per request whether the reply is one JSON body or a stream.
-
-    The SDK decides once per server. A stream costs a millisecond and is needed only where something may come before
-    the answer, that is, where the request carries a progress token.
-    """
-
-    path: str
-    """Where it was opened, see `served_path`."""
-    principal: Principal
-    """On whose behalf; nobody else is let in."""
-    client: CheckedClient | None
-    """Who is at the other end, once the SDK has let it call a tool."""
-    stream: EventStream
-    """Of what the client is told without having asked."""
-    _ids_in_use: set[int | str]
-
-    @property
-    def is_json_response_enabled(self) -> bool:
-        """Whether the request being served is answered with a JSON body."""
-        return _replies_json.get()
-
-    @is_json_response_enabled.setter
-    def is_json_response_enabled(self, value: bool) -> None:
-        """The SDK's per-server choice; not used."""
-
-    @asynccontextmanager
-    async def connect(self) -> AsyncIterator[Any]:
-        """The session's streams; its router must not inherit the choice made for the opening request."""
-        _replies_json.set(False)
-        async with super().connect() as streams:
-            yield streams
-
-    async def listen(self, answer: Callable[[], Awaitable[None]]) -> None:
-        """Answer a request for the stream of unsolicited messages."""
-        await self.stream.serve(answer, end=partial(self._clean_up_memory_streams, GET_STREAM_KEY))
-
-    @property
-    def is_open(self) -> bool:
-        """Whether the session still takes requests."""
-        return not self._terminated and not (self.idle_scope is not None and self.idle_scope.cancel_called)
-
-    def begin(self) -> None:
-        """Takes over what the SDK made for the present request, which does not know of these."""
-        self.path = served_path()
-        self.principal = principal()
-        self.client = None
-        self.stream = EventStream()
-        self._ids_in_use = set()
-
-    def is_of(self, path: str, who: Principal) -> bool:
-        """Whether requests that come in there on that behalf belong to this session."""
-        return self.path == path and self.principal == who
-
-    def is_serving(self, request_id: int | str) -> bool:
-        """Whether a request with this id has not been answered yet; the SDK takes 7 and "7" for one."""
-        return coerce_request_id(request_id) in self._ids_in_use
-
-    @contextmanager
-    def serving(self, request_id: int | str) -> Iterator[None]:
-        """Keeps the id in use while open."""
-        self.begin_request(request_id, is_past_sdk=False)
-        try:
-            yield
-        finally:
-            self.end_request(request_id, is_past_sdk=False)
-
-    def begin_request(self, request_id: int | str, *, is_past_sdk: bool) -> None:
-        """Mark a request as served; past the SDK that keeps the session from idling out."""
-        self._ids_in_use.add(coerce_request_id(request_id))
-        if is_past_sdk and self.idle_scope is not None and self._idle_timeout is not None:
-            self._requests_in_flight += 1
-            if self._requests_in_flight == 1:
-                self.idle_scope.deadline = math.inf
-
-    def end_request(self, request_id: int | str, *, is_past_sdk: bool) -> None:
-        """It is answered."""
-        self._ids_in_use.discard(coerce_request_id(request_id))
-        if is_past_sdk and self.idle_scope is not None and self._idle_timeout is not None:
-            self._requests_in_flight -= 1
-            if not self._requests_in_flight:
-                # Not anyio's clock, which is the same one: it answers to tasks only, and this may be a callback.
-                self.idle_scope.deadline = asyncio.get_running_loop().time() + self._idle_timeout
-
-
 class HttpApp:
     """The ASGI app that serves a FastMCP server at one path, Host and Origin checked.
 
@@ -170,6 +72,7 @@ class HttpApp:
         refuse_place: The answer to a request whose sender, known by then, is served nothing at its path; None for
             all others.
         max_sessions: Open at a time; see `MAX_SESSIONS`.
+        name_session: The id of a session, from the random one that the SDK gives it.
     """
 
     def __init__(
@@ -182,8 +85,10 @@ class HttpApp:
         middleware: Sequence[Middleware] = (),
         refuse_place: Callable[[], Response | None] = lambda: None,
         max_sessions: int = MAX_SESSIONS,
+        name_session: Callable[[str], str] = str,
     ) -> None:
         free_ended_connections()
+        self._name_session = name_session
         self._max_sessions = max_sessions
         self._refuse_place = refuse_place
         self._is_sse = is_sse
@@ -210,7 +115,7 @@ class HttpApp:
                 self._manager = self._find_manager()
                 # FastMCP builds its manager itself, and the manager its sessions.
                 self._manager.max_sessions = self._max_sessions
-                admit = partial(_admit, self._manager, self._manager._admit_session)
+                admit = partial(admit_session, self._manager, self._manager._admit_session, self._name_session)
                 setattr(self._manager, "_admit_session", admit)  # noqa: B010
                 self._manager.asgi_app.app = _Screened(self._manager, self._refuse_place, self._checked)
             yield
@@ -236,39 +141,6 @@ class HttpApp:
             if isinstance(manager, StreamableHTTPSessionManager):
                 return manager
         raise AssertionError("FastMCP's HTTP app has no session manager")
-
-
-class _NoRoomError(Exception):
-    """There are as many sessions as are accepted, and all of them are in use."""
-
-    def __init__(self, most: int) -> None:
-        super().__init__(most)
-        self.most = most
-
-
-def _admit(manager: StreamableHTTPSessionManager, admit: Any, requestor: Any) -> StreamableHTTPServerTransport:
-    if manager.max_sessions is not None and len(manager._server_instances) >= manager.max_sessions:
-        _end_idlest(manager)
-    session: StreamableHTTPServerTransport | None = admit(requestor)
-    if session is None:
-        raise _NoRoomError(manager.max_sessions or 0)
-    session.__class__ = HttpSession
-    cast(HttpSession, session).begin()
-    return session
-
-
-def _end_idlest(manager: StreamableHTTPSessionManager) -> None:
-    """Ends the session that has been without a request for longest; none if all are in use."""
-    waiting = [
-        (session.idle_scope.deadline, session_id, session.idle_scope)
-        for session_id, session in manager._server_instances.items()
-        if session.idle_scope is not None and session.idle_scope.deadline < math.inf
-    ]
-    if waiting:
-        _, session_id, scope = min(waiting, key=itemgetter(0))
-        manager._server_instances.pop(session_id)
-        manager._session_owners.pop(session_id, None)
-        scope.cancel()
 
 
 class _Screened:
@@ -353,7 +225,7 @@ class _Screened:
         with holding:
             try:
                 await self._app(scope, receive, answer)
-            except _NoRoomError as exc:
+            except NoRoomError as exc:
                 await _too_many_sessions(request_id, exc.most)(scope, receive, send)
 
 

@@ -1,4 +1,4 @@
-"""Stores of sign-ins; the usual one is a folder: an encrypted file for each server and address, the owner's alone."""
+"""Stores of sign-ins; the usual one is a folder of encrypted files, for the owner alone."""
 
 import asyncio
 import fcntl
@@ -75,7 +75,7 @@ class SignInStore(Protocol):
     """Keeps sign-ins by server and address, for all gateways that use it."""
 
     async def stamps(self, places: Sequence[tuple[str, str]]) -> Sequence[Stamp]:
-        """Stamp of what is stored for each server and address: another one after anybody signs in, out, or renews.
+        """Stamps of what is stored for each server and address: each sign-in, renewal and sign-out changes one.
 
         Raises:
             UpstreamError: The store fails.

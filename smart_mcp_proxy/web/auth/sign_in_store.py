@@ -1,4 +1,4 @@
-"""Storage of people's sign-ins: clients, codes and provider tokens, encrypted on disk or in a shared database."""
+"""Storage of people's sign-ins, clients, codes and provider tokens, encrypted."""
 
 import base64
 import hashlib

@@ -142,7 +142,7 @@ class WireProtocol(BoundedProtocol):
         """Bytes have arrived."""
         self._poll.heard()
         heads, first = self._fast_path.heads, self._first
-        is_next = bool(first) or (self._is_between_requests and (self.cycle is None or self.cycle.response_complete))
+        is_next = bool(first) or self._begins_request()
         if is_next and not first and data.endswith(HEAD_END):
             self._take_first(data)
             return
@@ -156,6 +156,11 @@ class WireProtocol(BoundedProtocol):
         call, self._read_call = self._read_call, None
         if is_next and call is not None:
             heads.learn(whole, *call)
+
+    def _begins_request(self) -> bool:
+        """Whether what comes next is the beginning of a request, and none before it is under way."""
+        is_idle = self.cycle is None or self.cycle.response_complete
+        return is_idle and self._is_between_requests and not self._first
 
     def _take_first(self, head: bytes) -> None:
         """Waits for the body of a head that was read before, and has the parser read any other one."""

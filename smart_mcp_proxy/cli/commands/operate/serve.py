@@ -1,6 +1,7 @@
 """`mcpproxy serve`: the gateway, over stdio or HTTP."""
 
 import sys
+from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -42,6 +43,7 @@ def serve(  # noqa: PLR0913  (one parameter per flag)
     sse: bool = False,
     host: str | None = None,
     port: Annotated[int | None, Parameter(validator=Number(gte=0, lte=65535))] = None,
+    workers: Annotated[int | None, Parameter(validator=Number(gte=1, lte=64))] = None,
     config: Path | None = None,
     passthrough: str | None = None,
     profile: str | None = None,
@@ -55,6 +57,7 @@ def serve(  # noqa: PLR0913  (one parameter per flag)
         sse: Serve HTTP for clients that only know the older SSE transport.
         host: Address to listen on (MCPPROXY_HOST).
         port: Port to listen on, 0 for a free one (MCPPROXY_PORT).
+        workers: Processes that serve HTTP together (MCPPROXY_WORKERS).
         config: File that names the servers (MCPPROXY_CONFIG_PATH).
         passthrough: Show the tools of this one server under their own names, and nothing else.
         profile: Over stdio: only what this profile of the server file has. Over HTTP it is served at /mcp/p/NAME.
@@ -64,13 +67,20 @@ def serve(  # noqa: PLR0913  (one parameter per flag)
     if http and sse:
         raise UsageError("--http and --sse are both given.", hint="Use one: --http also serves clients of SSE.")
     transport: Literal["streamable-http", "sse"] | None = "sse" if sse else "streamable-http" if http else None
-    flags: dict[str, Any] = {"transport": transport, "host": host, "port": port, "config_path": config}
+    flags: dict[str, Any] = {
+        "transport": transport,
+        "host": host,
+        "port": port,
+        "workers": workers,
+        "config_path": config,
+    }
     if check:
         # Here and below, not above: importing the gateway takes a second, and the command line is parsed before it.
         from smart_mcp_proxy.cli.commands.operate.serving_check import check as check_servers
 
         return run(check_servers(open_settings(**flags), passthrough=passthrough, as_json=json))
-    settings = open_settings(is_serving=True, log_level="WARNING" if sys.stderr.isatty() else None, **flags)
+    log_level = "WARNING" if sys.stderr.isatty() else None
+    settings = open_settings(is_serving=True, log_level=log_level, **flags)
     if json and settings.transport == "stdio":
         raise UsageError(
             "--json does not go with stdio: stdout belongs to the protocol.", hint="Add --http or --check."
@@ -79,8 +89,28 @@ def serve(  # noqa: PLR0913  (one parameter per flag)
         raise UsageError("--profile and --passthrough are both given.", hint="Use one of them.")
     if profile is not None and settings.transport != "stdio":
         raise UsageError("--profile goes with stdio.", hint=f"Over HTTP connect to /mcp/p/{profile} instead.")
+    if settings.workers > 1 and settings.transport == "streamable-http":
+        return run(serve_on_port(settings, flags, log_level, passthrough=passthrough, as_json=json))
+    if workers is not None and workers > 1:
+        raise UsageError("--workers goes with --http alone.")
     greet_anew(settings, is_whole=passthrough is None and profile is None)
     return run(serve_settings(settings, passthrough=passthrough, profile=profile, as_json=json))
+
+
+async def serve_on_port(
+    settings: "Settings", flags: Mapping[str, Any], log_level: str | None, *, passthrough: str | None, as_json: bool
+) -> int:
+    """Serves HTTP with several processes; returns the exit status.
+
+    Raises:
+        ConfigError: The address cannot be used.
+    """
+    from smart_mcp_proxy.cli.commands.operate.workers import serve_workers
+
+    given = {name: str(value) if isinstance(value, Path) else value for name, value in flags.items()}
+    options = {"flags": given, "log_level": log_level, "passthrough": passthrough, "as_json": as_json}
+    with closing(bind(settings.host, settings.port)) as listener:
+        return await serve_workers(settings, listener, options)
 
 
 def greet_anew(settings: "Settings", *, is_whole: bool) -> None:

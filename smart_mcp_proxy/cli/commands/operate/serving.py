@@ -17,6 +17,7 @@ from smart_mcp_proxy.errors import ConfigError
 from smart_mcp_proxy.fastmcp_compat.paths import serving_path
 from smart_mcp_proxy.gateway import Gateway, open_gateway
 from smart_mcp_proxy.io.open_files import raise_limit
+from smart_mcp_proxy.io.worker import ALONE, Worker
 from smart_mcp_proxy.servers import ServerFile, configured_servers
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.telemetry import get_logger, spawn
@@ -59,12 +60,19 @@ async def followed_servers(settings: Settings, *, is_logged: bool = True) -> Ser
 
 
 @asynccontextmanager
-async def opened_gateway(settings: Settings, file: ServerFile, passthrough: str | None) -> AsyncIterator[Gateway]:
+async def opened_gateway(
+    settings: Settings, file: ServerFile, passthrough: str | None, worker: Worker = ALONE
+) -> AsyncIterator[Gateway]:
     """A gateway that the command line can reach and that follows its configuration."""
     raise_limit()
     async with (
         open_gateway(
-            settings, file.servers, profiles=file.profiles, environ=start_environment(settings), passthrough=passthrough
+            settings,
+            file.servers,
+            profiles=file.profiles,
+            environ=start_environment(settings),
+            passthrough=passthrough,
+            worker=worker,
         ) as gateway,
         open_socket(gateway),
     ):

@@ -10,6 +10,7 @@ from smart_mcp_proxy.cli.support.output import say, show_json
 from smart_mcp_proxy.cli.support.report import Address, show_report, summarize
 from smart_mcp_proxy.cli.support.wait_ready import SETTLE_S, settle, show_embedding
 from smart_mcp_proxy.gateway import Gateway
+from smart_mcp_proxy.io.worker import ALONE, Worker
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.telemetry import get_logger, spawn
 from smart_mcp_proxy.web.auth.auth import OwnToken, own_token
@@ -30,6 +31,7 @@ async def serve_agents_over_http(
     is_sse: bool = False,
     passthrough: str | None = None,
     as_json: bool = False,
+    worker: Worker = ALONE,
 ) -> int:
     """Serves HTTP until a signal comes, and tells people what is there; returns the exit status.
 
@@ -39,6 +41,7 @@ async def serve_agents_over_http(
         is_sse: Whether people are told of the older transport's address.
         passthrough: The one server whose tools agents see, instead of the gateway's.
         as_json: Whether the report is one JSON object on stdout.
+        worker: This process among its workers; the first of them tells people.
 
     Raises:
         ConfigError: The configuration or the data directory cannot be used.
@@ -48,15 +51,16 @@ async def serve_agents_over_http(
     with stop_signals() as stop:
         address = Address(settings.host, listener.getsockname()[1], is_sse=is_sse, has_token=token.value is not None)
         async with (
-            opened_gateway(settings, file, passthrough) as gateway,
+            opened_gateway(settings, file, passthrough, worker) as gateway,
             serve_http(gateway, listener, token=token.value, sign_in=await _sign_in(gateway)),
         ):
             gateway.start_upstreams()
-            _tell_token(token, settings)
-            telling = spawn(_tell(gateway, address, as_json=as_json), "start report")
+            is_first = worker.number == 0
+            telling = spawn(_tell(gateway, token, address, as_json=as_json), "start report") if is_first else None
             await stop.wait()
-            telling.cancel()
-    if settings.log_format == "console":
+            if telling is not None:
+                telling.cancel()
+    if is_first and settings.log_format == "console":
         say("Stopped.")
     return status_at(stop)
 
@@ -82,8 +86,9 @@ def _tell_token(token: OwnToken, settings: Settings) -> None:
         say(f"Shown this once: {token.value}")
 
 
-async def _tell(gateway: Gateway, address: Address, *, as_json: bool) -> None:
+async def _tell(gateway: Gateway, token: OwnToken, address: Address, *, as_json: bool) -> None:
     """Says that the gateway listens, and once the servers have answered what it has to offer."""
+    _tell_token(token, gateway.settings)
     is_for_people = gateway.settings.log_format == "console"
     if is_for_people:
         say(f"Listening on {address.url}")

@@ -1,0 +1,55 @@
+"""One of several processes that serve a port together; started by `workers.py`, never by hand."""
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import sys
+from typing import Any
+
+from smart_mcp_proxy.cli.commands.operate.serving_http import serve_agents_over_http
+from smart_mcp_proxy.cli.support.failure import exit_status, report
+from smart_mcp_proxy.cli.support.loop import run
+from smart_mcp_proxy.cli.support.start import open_settings
+from smart_mcp_proxy.errors import ProxyError
+from smart_mcp_proxy.io.worker import Worker
+
+__all__ = ["main"]
+
+
+async def _serve(order: dict[str, Any]) -> int:
+    settings = open_settings(is_serving=True, **order["flags"], log_level=order["log_level"])
+    asyncio.get_running_loop().add_reader(order["life"], _end_with_parent, order["life"])
+    worker = Worker(
+        order["number"],
+        [socket.socket(fileno=descriptor) for descriptor in order["sending"]],
+        socket.socket(fileno=order["receiving"]),
+    )
+    with socket.socket(fileno=order["listener"]) as listener:
+        return await serve_agents_over_http(
+            settings,
+            listener,
+            passthrough=order["passthrough"],
+            as_json=order["as_json"],
+            worker=worker,
+        )
+
+
+def _end_with_parent(life: int) -> None:
+    """Ends in good order once the parent is gone: nobody would end this process any more."""
+    asyncio.get_running_loop().remove_reader(life)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def main() -> int:
+    """Serves as the JSON in the first argument says; returns the exit status."""
+    try:
+        return run(_serve(json.loads(sys.argv[1])))
+    except ProxyError as error:
+        report(error, as_json=False)
+        return exit_status(error)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,120 @@
+"""Serving with several processes: their parent, which starts, replaces and ends them."""
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack, closing
+from typing import Any, Final
+
+from smart_mcp_proxy.cli.exit_codes import EXIT_CONFIG
+from smart_mcp_proxy.settings import Settings
+from smart_mcp_proxy.telemetry import get_logger
+
+__all__ = ["serve_workers"]
+
+_HEALTHY_S: Final = 10.0
+"""A worker that lives so long is no failing start."""
+_PAUSE_S: Final = 1.0
+"""Before a worker that died sooner is replaced."""
+_FAILED_STARTS: Final = 5
+"""In a row, of one worker: then all end."""
+
+log = get_logger("serve")
+
+
+async def serve_workers(settings: Settings, listener: socket.socket, options: Mapping[str, Any]) -> int:
+    """Serves with as many processes as the settings say, until a signal comes; returns the exit status.
+
+    Args:
+        settings: As they are read.
+        listener: Listens already; all workers accept from it.
+        options: What each worker is told besides: flags of the command line.
+    """
+    with ExitStack() as stack:
+        boxes = [socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM) for _ in range(settings.workers)]
+        for box in boxes:
+            for end in box:
+                end.setblocking(False)
+                stack.enter_context(closing(end))
+        life = os.pipe()  # its end tells the workers of this process's
+        stack.callback(os.close, life[0])
+        stack.callback(os.close, life[1])
+        told = {"listener": listener.fileno(), "life": life[0], "sending": [sending.fileno() for sending, _ in boxes]}
+        return await _Parent([{**options, **told, "receiving": box[1].fileno()} for box in boxes]).run()
+
+
+class _Parent:
+    """The workers of one port.
+
+    Args:
+        orders: What each worker is told; descriptors are inherited.
+    """
+
+    def __init__(self, orders: list[dict[str, Any]]) -> None:
+        self._orders = orders
+        self._processes: dict[int, asyncio.subprocess.Process] = {}
+        self._stop: int | None = None
+        self._status = 0
+
+    async def run(self) -> int:
+        """The exit status, once all have ended."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._end, number)
+        await asyncio.gather(*(self._keep(number) for number in range(len(self._orders))))
+        return 128 + signal.SIGINT if self._stop == signal.SIGINT else self._status
+
+    async def _keep(self, number: int) -> None:
+        """Runs one worker, and its successors."""
+        failures = 0
+        while not self._is_ending():
+            began_s = time.monotonic()
+            status = await self._run(number)
+            if self._is_ending():
+                break
+            if status == EXIT_CONFIG:  # it has said why
+                self._give_up(status)
+                break
+            is_healthy = time.monotonic() - began_s >= _HEALTHY_S
+            failures = 0 if is_healthy else failures + 1
+            log.error("worker %d ended with status %d; another one takes its place", number, status)
+            if failures >= _FAILED_STARTS:
+                self._give_up(status if status > 0 else 1)
+                break
+            if not is_healthy:
+                await asyncio.sleep(_PAUSE_S)
+
+    async def _run(self, number: int) -> int:
+        order = self._orders[number] | {"number": number}
+        inherited = (order["listener"], order["life"], *order["sending"], order["receiving"])
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "smart_mcp_proxy.cli.commands.operate.worker", json.dumps(order)),
+            stdin=asyncio.subprocess.DEVNULL,
+            pass_fds=inherited,
+            start_new_session=True,  # Ctrl-C is told to them once, by this process
+        )
+        self._processes[number] = process
+        if self._stop is not None:
+            process.send_signal(self._stop)
+        try:
+            return await process.wait()
+        finally:
+            del self._processes[number]
+
+    def _is_ending(self) -> bool:
+        return self._stop is not None
+
+    def _end(self, number: int) -> None:
+        """Pass a signal on; the second one ends a worker at once."""
+        self._stop = number
+        for process in self._processes.values():
+            process.send_signal(number)
+
+    def _give_up(self, status: int) -> None:
+        self._status = status
+        self._end(signal.SIGTERM)

@@ -1,0 +1,179 @@
+"""Sessions of the handshake era: their way to answer, their names and their number."""
+
+import asyncio
+import contextvars
+import math
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from functools import partial
+from operator import itemgetter
+from typing import Any, cast
+
+from mcp.server.streamable_http import GET_STREAM_KEY, StreamableHTTPServerTransport
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp.shared.dispatcher import coerce_request_id
+
+from smart_mcp_proxy.fastmcp_compat.http.event_stream import EventStream
+from smart_mcp_proxy.fastmcp_compat.paths import principal, served_path
+from smart_mcp_proxy.fastmcp_compat.server import CheckedClient
+from smart_mcp_proxy.models import Principal
+
+__all__ = ["MAX_SESSIONS", "HttpSession", "NoRoomError", "admit_session", "replying_with_json"]
+
+MAX_SESSIONS = 1_000
+"""Open at a time where nobody says otherwise. For one more the session that has been idle longest ends, as it would
+have after half an hour: its client is told that it is not found, and begins anew. A session takes 50 KB."""
+_replies_json: contextvars.ContextVar[bool] = contextvars.ContextVar("replies_json", default=False)
+
+
+@contextmanager
+def replying_with_json(choice: bool) -> Iterator[None]:
+    """While open, answer handshake-era requests of this context with JSON, or with a stream."""
+    token = _replies_json.set(choice)
+    try:
+        yield
+    finally:
+        _replies_json.reset(token)
+
+
+class HttpSession(StreamableHTTPServerTransport):
+    """Handshake-era session that decides per request whether the reply is one JSON body or a stream.
+
+    The SDK decides once per server. A stream costs a millisecond and is needed only where something may come before
+    the answer, that is, where the request carries a progress token.
+    """
+
+    path: str
+    """Where it was opened, see `served_path`."""
+    principal: Principal
+    """On whose behalf; nobody else is let in."""
+    client: CheckedClient | None
+    """Who is at the other end, once the SDK has let it call a tool."""
+    stream: EventStream
+    """Of what the client is told without having asked."""
+    _ids_in_use: set[int | str]
+
+    @property
+    def is_json_response_enabled(self) -> bool:
+        """Whether the request being served is answered with a JSON body."""
+        return _replies_json.get()
+
+    @is_json_response_enabled.setter
+    def is_json_response_enabled(self, value: bool) -> None:
+        """The SDK's per-server choice; not used."""
+
+    @asynccontextmanager
+    async def connect(self) -> AsyncIterator[Any]:
+        """The session's streams; its router must not inherit the choice made for the opening request."""
+        _replies_json.set(False)
+        async with super().connect() as streams:
+            yield streams
+
+    async def listen(self, answer: Callable[[], Awaitable[None]]) -> None:
+        """Answer a request for the stream of unsolicited messages."""
+        await self.stream.serve(answer, end=partial(self._clean_up_memory_streams, GET_STREAM_KEY))
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the session still takes requests."""
+        return not self._terminated and not (self.idle_scope is not None and self.idle_scope.cancel_called)
+
+    def begin(self) -> None:
+        """Takes over what the SDK made for the present request, which does not know of these."""
+        self.path = served_path()
+        self.principal = principal()
+        self.client = None
+        self.stream = EventStream()
+        self._ids_in_use = set()
+
+    def is_of(self, path: str, who: Principal) -> bool:
+        """Whether requests that come in there on that behalf belong to this session."""
+        return self.path == path and self.principal == who
+
+    def is_serving(self, request_id: int | str) -> bool:
+        """Whether a request with this id has not been answered yet; the SDK takes 7 and "7" for one."""
+        return coerce_request_id(request_id) in self._ids_in_use
+
+    @contextmanager
+    def serving(self, request_id: int | str) -> Iterator[None]:
+        """Keeps the id in use while open."""
+        self.begin_request(request_id, is_past_sdk=False)
+        try:
+            yield
+        finally:
+            self.end_request(request_id, is_past_sdk=False)
+
+    def begin_request(self, request_id: int | str, *, is_past_sdk: bool) -> None:
+        """Mark a request as served; past the SDK that keeps the session from idling out."""
+        self._ids_in_use.add(coerce_request_id(request_id))
+        if is_past_sdk and self.idle_scope is not None and self._idle_timeout is not None:
+            self._requests_in_flight += 1
+            if self._requests_in_flight == 1:
+                self.idle_scope.deadline = math.inf
+
+    def end_request(self, request_id: int | str, *, is_past_sdk: bool) -> None:
+        """It is answered."""
+        self._ids_in_use.discard(coerce_request_id(request_id))
+        if is_past_sdk and self.idle_scope is not None and self._idle_timeout is not None:
+            self._requests_in_flight -= 1
+            if not self._requests_in_flight:
+                # Not anyio's clock, which is the same one: it answers to tasks only, and this may be a callback.
+                self.idle_scope.deadline = asyncio.get_running_loop().time() + self._idle_timeout
+
+
+class NoRoomError(Exception):
+    """There are as many sessions as are accepted, and all of them are in use."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__(most)
+        self.most = most
+
+
+def admit_session(
+    manager: StreamableHTTPSessionManager, admit: Any, name: Callable[[str], str], requestor: Any
+) -> StreamableHTTPServerTransport:
+    """A new session of ours, in the place of the longest idle one if there are too many.
+
+    Args:
+        manager: The SDK's, of all sessions.
+        admit: The SDK's own way to register one.
+        name: The id of a session, from the random one that the SDK gives it.
+        requestor: On whose behalf, as the SDK has it.
+
+    Raises:
+        NoRoomError: All of as many as are accepted are in use.
+    """
+    if manager.max_sessions is not None and len(manager._server_instances) >= manager.max_sessions:
+        _end_idlest(manager)
+    session: StreamableHTTPServerTransport | None = admit(requestor)
+    if session is None:
+        raise NoRoomError(manager.max_sessions or 0)
+    session.__class__ = HttpSession
+    cast(HttpSession, session).begin()
+    _rename(manager, session, name)
+    return session
+
+
+def _rename(
+    manager: StreamableHTTPSessionManager, session: StreamableHTTPServerTransport, name: Callable[[str], str]
+) -> None:
+    """Give a session that nobody knows yet its id."""
+    given = session.mcp_session_id or ""
+    named = session.mcp_session_id = name(given)
+    manager._server_instances[named] = manager._server_instances.pop(given)
+    if (owner := manager._session_owners.pop(given, None)) is not None:
+        manager._session_owners[named] = owner
+
+
+def _end_idlest(manager: StreamableHTTPSessionManager) -> None:
+    """Ends the session that has been without a request for longest; none if all are in use."""
+    waiting = [
+        (session.idle_scope.deadline, session_id, session.idle_scope)
+        for session_id, session in manager._server_instances.items()
+        if session.idle_scope is not None and session.idle_scope.deadline < math.inf
+    ]
+    if waiting:
+        _, session_id, scope = min(waiting, key=itemgetter(0))
+        manager._server_instances.pop(session_id)
+        manager._session_owners.pop(session_id, None)
+        scope.cancel()

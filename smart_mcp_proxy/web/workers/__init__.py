@@ -1,0 +1,1 @@
+"""HTTP served by several processes on one port."""

@@ -1,0 +1,48 @@
+"""Names of handshake-era sessions: random, and where each is kept.
+
+`<32 hexadecimal digits>[-<worker>][.<replica>]`: a worker is found by its number, a replica by a balancer.
+"""
+
+import re
+import socket
+from typing import Final
+
+from smart_mcp_proxy.io.worker import Worker
+from smart_mcp_proxy.settings import Settings
+
+__all__ = ["SessionNames", "worker_of"]
+
+_SESSION: Final = re.compile(
+    rb"\r\n(?i:mcp-session-id):[ \t]*[0-9a-f]{32}-([0-9]{1,2})(?:\.[a-z0-9-]{1,63})?[ \t]*\r\n"
+)
+
+
+def _replica_name(settings: Settings) -> str | None:
+    """The name of this gateway among those on its database, fit for a session's id; None without one."""
+    if settings.database_url is None:
+        return None
+    host = re.sub(r"[^a-z0-9]+", "-", socket.gethostname().lower()).strip("-")[:63].strip("-")
+    return settings.replica or host or None
+
+
+class SessionNames:
+    """Completes the random part of a session's id.
+
+    Args:
+        worker: This process; its number is in an id where there are others.
+        settings: They name the gateway; its name is in an id where gateways share a database.
+    """
+
+    def __init__(self, worker: Worker, settings: Settings) -> None:
+        replica = _replica_name(settings)
+        self._end = ("" if worker.is_alone else f"-{worker.number}") + ("" if replica is None else f".{replica}")
+
+    def __call__(self, random: str) -> str:
+        """The whole id."""
+        return random + self._end
+
+
+def worker_of(head: bytes) -> int | None:
+    """The number of the worker that keeps the session which an HTTP head names; None where it names none."""
+    found = _SESSION.search(head)
+    return None if found is None else int(found[1])

@@ -1,0 +1,210 @@
+"""Several processes on one port: sessions, servers and results are found wherever a request comes in."""
+
+import asyncio
+import json
+import os
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import httpx2
+import pytest
+from plain_http import plain_client
+from worlds import DEADLINE_S, SmallServer, end, is_alive, started, until
+
+from smart_mcp_proxy.io.worker import Worker
+
+pytestmark = [pytest.mark.anyio, pytest.mark.long]
+
+HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
+NAMES = ("alpha", "beta")
+"""Of servers that different workers run, of two."""
+HEADERS = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
+
+
+class Served(NamedTuple):
+    """A gateway of two workers.
+
+    Attributes:
+        url: Of its endpoint.
+        process: Its first process.
+        servers: Its small servers by name.
+    """
+
+    url: str
+    process: asyncio.subprocess.Process
+    servers: dict[str, SmallServer]
+
+    def workers(self) -> list[int]:
+        """Process ids of the workers."""
+        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
+        return [pid for pid in map(int, children) if b"worker" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+
+
+class Session:
+    """A session of the handshake era; each request comes in on a connection of its own.
+
+    Attributes:
+        id: As the gateway gave it.
+        worker: Number of the worker that keeps it.
+    """
+
+    def __init__(self, url: str, session_id: str) -> None:
+        self._url = url
+        self.id = session_id
+        self.worker = int(session_id.partition(".")[0].rpartition("-")[2])
+
+    @classmethod
+    async def open(cls, url: str) -> "Session":
+        async with plain_client() as client:
+            answer = await client.post(url, headers=HEADERS, json=message("initialize", HELLO))
+        session = cls(url, answer.headers["mcp-session-id"])
+        assert (await session.post({"jsonrpc": "2.0", "method": "notifications/initialized"})).status_code == 202
+        return session
+
+    async def post(self, body: dict[str, Any], client: httpx2.AsyncClient | None = None) -> httpx2.Response:
+        headers = HEADERS | {"mcp-session-id": self.id}
+        if client is not None:
+            return await client.post(self._url, headers=headers, json=body)
+        async with plain_client(timeout=DEADLINE_S) as own:
+            return await own.post(self._url, headers=headers, json=body)
+
+    async def call(
+        self, tool: str, arguments: dict[str, Any], client: httpx2.AsyncClient | None = None
+    ) -> dict[str, Any]:
+        answer = await self.post(message("tools/call", {"name": tool, "arguments": arguments}), client)
+        assert answer.status_code == 200, answer.text
+        result: dict[str, Any] = answer.json()["result"]
+        return result
+
+    async def echo(self, server: str, text: str, client: httpx2.AsyncClient | None = None) -> str:
+        result = await self.call("call_tool_destructive", {"name": f"{server}:echo", "args": {"text": text}}, client)
+        said: str = result["content"][0]["text"]
+        return said
+
+
+def message(method: str, params: dict[str, Any], request_id: int = 1) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": request_id, "method": method, "params": params}
+
+
+@asynccontextmanager
+async def served(tmp_path: Path, *, shared: bool = True, **settings: str) -> AsyncIterator[Served]:
+    """A gateway of two workers, with both servers listed."""
+    servers = {name: SmallServer(tmp_path / name) for name in NAMES}
+    entries = {name: server.entry | {"shared": shared} for name, server in servers.items()}
+    words = ("--http", "--port", "0", "--workers", "2", "--json")
+    try:
+        async with started(tmp_path / "data", entries, *words, **settings) as process:
+            assert process.stdout is not None
+            report = json.loads(await asyncio.wait_for(process.stdout.readline(), DEADLINE_S))
+            assert {row["state"] for row in report["servers"]} == {"ready"}
+            gateway = Served(report["url"], process, servers)
+            yield gateway
+    finally:
+        for server in servers.values():
+            end(server.pids())
+
+
+async def sessions_of_both(url: str) -> list[Session]:
+    """One session of each worker."""
+    found: dict[int, Session] = {}
+    async with asyncio.timeout(DEADLINE_S):
+        while len(found) < 2:
+            session = await Session.open(url)
+            found[session.worker] = session
+    return [found[number] for number in sorted(found)]
+
+
+def test_the_servers_here_are_run_by_different_workers() -> None:
+    """As the tests below take for granted."""
+    ends = [*(None for _ in NAMES)]
+    assert {Worker(0, ends, None).keeper_of(name) for name in NAMES} == {0, 1}  # type: ignore[arg-type]
+
+
+async def test_a_session_is_found_wherever_its_request_comes_in(tmp_path: Path) -> None:
+    """New connections, one connection for sessions of both workers, long arguments; each server runs once."""
+    async with served(tmp_path) as gateway:
+        sessions = await sessions_of_both(gateway.url)
+        for number in range(10):
+            for session in sessions:
+                for name in NAMES:
+                    assert await session.echo(name, f"{number}") == f"said {number}"
+        long = "x" * 300_000
+        async with plain_client(timeout=DEADLINE_S) as client:
+            for session in sessions * 5:
+                assert await session.echo("alpha", "in turn", client) == "said in turn"
+                assert await session.echo("beta", long, client) == f"said {long}"
+        assert [len(server.pids()) for server in gateway.servers.values()] == [1, 1]
+
+
+async def test_a_server_of_each_workers_own(tmp_path: Path) -> None:
+    """With "shared": false there is one process for each."""
+    async with served(tmp_path, shared=False) as gateway:
+        for session in await sessions_of_both(gateway.url):
+            assert await session.echo("alpha", "own") == "said own"
+        await until(lambda: [len(server.pids()) for server in gateway.servers.values()] == [2, 2])
+
+
+async def test_a_cut_result_is_read_at_the_other_worker(tmp_path: Path) -> None:
+    """By another session of the same principal."""
+    async with served(tmp_path, TRUNCATE_OUTPUT_LEN="300") as gateway:
+        first, second = await sessions_of_both(gateway.url)
+        result = await first.call("call_tool_destructive", {"name": "alpha:echo", "args": {"text": "y" * 5_000}})
+        key = next(iter(result["_meta"].values()))["key"]
+        page = await second.call("read_output", {"key": key, "offset": 0})
+        assert "yyyy" in page["content"][0]["text"], page
+
+
+async def test_what_changes_in_a_server_is_seen_by_both(tmp_path: Path) -> None:
+    """Though only one of them runs it."""
+    async with served(tmp_path) as gateway:
+        sessions = await sessions_of_both(gateway.url)
+        (gateway.servers["alpha"].directory / "tools").write_text("echo wait extra")
+        for session in sessions:
+            async with asyncio.timeout(DEADLINE_S):
+                while "alpha:extra" not in json.dumps(await session.call("retrieve_tools", {"query": "does extra"})):
+                    await asyncio.sleep(0.05)
+
+
+async def test_a_worker_that_is_killed_is_replaced(tmp_path: Path) -> None:
+    """Its sessions are not found any more, those of the other go on, and so do its servers."""
+    async with served(tmp_path) as gateway:
+        lost, kept = await sessions_of_both(gateway.url)
+        before = gateway.workers()
+        victim = next(pid for pid in before if b'"number": 0' in Path(f"/proc/{pid}/cmdline").read_bytes())
+        os.kill(victim, signal.SIGKILL)
+        assert await kept.echo("beta", "still") == "said still"
+        await until(lambda: len(gateway.workers()) == 2 and victim not in gateway.workers())
+        answer = await lost.post(message("tools/list", {}))
+        assert answer.status_code == 404
+        async with asyncio.timeout(DEADLINE_S):
+            while not (await kept.call("retrieve_tools", {"query": "echo"}))["structuredContent"]["tools"]:
+                await asyncio.sleep(0.05)
+            while True:
+                result = await kept.call("call_tool_destructive", {"name": "alpha:echo", "args": {"text": "again"}})
+                if not result.get("isError"):
+                    break
+                await asyncio.sleep(0.2)
+        assert result["content"][0]["text"] == "said again"
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+async def test_a_signal_ends_all_of_them(tmp_path: Path, number: int, status: int) -> None:
+    """Once, in good order, servers included."""
+    async with served(tmp_path) as gateway:
+        pids = [*gateway.workers(), *(pid for server in gateway.servers.values() for pid in server.pids())]
+        assert len(pids) == 4
+        gateway.process.send_signal(number)
+        assert await asyncio.wait_for(gateway.process.wait(), 15) == status
+        await until(lambda: not any(map(is_alive, pids)))
+
+
+async def test_workers_end_with_a_killed_parent(tmp_path: Path) -> None:
+    """Nobody would end them any more."""
+    async with served(tmp_path) as gateway:
+        pids = gateway.workers()
+        gateway.process.kill()
+        await gateway.process.wait()
+        await until(lambda: not any(map(is_alive, pids)))
