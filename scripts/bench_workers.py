@@ -1,0 +1,253 @@
+"""Measures what several workers cost and bring: CPU time of a call by where it lands, calls per second, lost sessions.
+
+One gateway with one worker and one with two stand in front of the same raw upstreams; rounds alternate between them.
+CPU is that of all the gateway's processes, upstreams not counted. Quote ratios: times are those of this machine at
+this moment. The load comes from this process, on the same cores.
+"""
+
+import argparse
+import concurrent.futures
+import contextlib
+import http.client
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from itertools import cycle
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from bench.targets import free_port, spawn, upstream_command
+
+from smart_mcp_proxy.io.worker import Worker
+
+HEAD = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
+MODERN = "2026-07-28"
+META = {
+    "io.modelcontextprotocol/protocolVersion": MODERN,
+    "io.modelcontextprotocol/clientInfo": {"name": "bench", "version": "1"},
+    "io.modelcontextprotocol/clientCapabilities": {},
+}
+HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "bench", "version": "1"}}
+CALL_TOOL = "call_tool_destructive"
+READY_S = 60.0
+
+
+class Gateway:
+    """A running gateway.
+
+    Args:
+        port: Where it listens.
+        pid: Of its first process.
+    """
+
+    def __init__(self, port: int, pid: int) -> None:
+        self.port = port
+        self._pid = pid
+
+    def connect(self) -> http.client.HTTPConnection:
+        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+
+    def cpu_s(self) -> float:
+        """CPU time of its processes, in seconds; servers have processes of their own."""
+        children = Path(f"/proc/{self._pid}/task/{self._pid}/children").read_text().split()
+        workers = [pid for pid in children if b"operate.worker" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+        stats = [stat for pid in (self._pid, *workers) for stat in Path(f"/proc/{pid}/task").glob("*/schedstat")]
+        return sum(int(stat.read_text().split()[0]) for stat in stats) / 1e9
+
+    def session(self, connection: http.client.HTTPConnection) -> str:
+        """A new session of the handshake era."""
+        _, headers = post(connection, HEAD, request("initialize", HELLO))
+        session_id = headers["mcp-session-id"]
+        post(
+            connection, HEAD | {"mcp-session-id": session_id}, {"jsonrpc": "2.0", "method": "notifications/initialized"}
+        )
+        return str(session_id)
+
+
+def request(method: str, params: Mapping[str, Any]) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+
+
+def post(
+    connection: http.client.HTTPConnection, head: Mapping[str, str], body: object
+) -> tuple[bytes, Mapping[str, str]]:
+    """Body and headers of an answer.
+
+    Raises:
+        RuntimeError: It is none of success.
+    """
+    connection.request("POST", "/mcp", json.dumps(body), dict(head))
+    answer = connection.getresponse()
+    text = answer.read()
+    if answer.status not in (200, 202):
+        raise RuntimeError(f"{answer.status}: {text[:200]!r}")
+    return text, dict(answer.getheaders())
+
+
+def call(connection: http.client.HTTPConnection, server: str, session_id: str | None) -> None:
+    """One call; of the modern era without a session."""
+    params: dict[str, Any] = {"name": CALL_TOOL, "arguments": {"name": f"{server}:echo", "args": {"text": "hello"}}}
+    head = HEAD | {"mcp-session-id": session_id} if session_id is not None else HEAD | modern_head()
+    if session_id is None:
+        params["_meta"] = META
+    text, _ = post(connection, head, request("tools/call", params))
+    if b'"text":"hello"' not in text:
+        raise RuntimeError(f"not the right answer: {text[:300]!r}")
+
+
+def modern_head() -> dict[str, str]:
+    return {"mcp-protocol-version": MODERN, "mcp-method": "tools/call", "mcp-name": CALL_TOOL}
+
+
+def worker_of(session_id: str) -> int:
+    return int(session_id.rpartition("-")[2]) if "-" in session_id else 0
+
+
+@contextlib.contextmanager
+def opened(folder: Path, workers: int, servers: Mapping[str, Any]) -> Iterator[Gateway]:
+    """A gateway with all servers listed."""
+    port = free_port()
+    config = folder / "servers.json"
+    config.write_text(json.dumps({"mcpServers": servers}))
+    words = ["serve", "--http", "--port", str(port), "--workers", str(workers), "--config", str(config), "--json"]
+    os.environ["MCPPROXY_DATA_DIR"] = str(folder / f"data-{workers}")
+    os.environ["MCPPROXY_MAX_SESSIONS"] = "5000"
+    with spawn([sys.executable, "-m", "smart_mcp_proxy", *words], folder / f"log-{workers}") as process:
+        assert process.stdout is not None
+        report = json.loads(process.stdout.readline())
+        if {row["state"] for row in report["servers"]} != {"ready"}:
+            raise SystemExit(f"not all servers are ready: {report}")
+        yield Gateway(port, process.pid)
+
+
+def both(gateway: Gateway) -> dict[int, tuple[http.client.HTTPConnection, str]]:
+    """A connection and a session of each worker, as far as there are several."""
+    found: dict[int, tuple[http.client.HTTPConnection, str]] = {}
+    for _ in range(200):
+        connection = gateway.connect()
+        session_id = gateway.session(connection)
+        found.setdefault(worker_of(session_id), (connection, session_id))
+        if len(found) == 2:
+            break
+    return found
+
+
+def cases(one: Gateway, two: Gateway, stdio: Mapping[int, str]) -> dict[str, tuple[Gateway, Callable[[], None]]]:
+    """What is called, by name; each with the gateway whose CPU counts."""
+    (first, first_id), (_, (own, own_id)) = both(one)[0], next(iter(both(two).items()))
+    pair = both(two)
+    turn = cycle([session_id for _, session_id in pair.values()])
+    shuttle, modern_one, modern_two = two.connect(), one.connect(), two.connect()
+    home, home_id = pair[0]
+    return {
+        "modern, 1 worker": (one, lambda: call(modern_one, "web", None)),
+        "modern, 2 workers": (two, lambda: call(modern_two, "web", None)),
+        "handshake, 1 worker": (one, lambda: call(first, "web", first_id)),
+        "handshake, 2 workers, at home": (two, lambda: call(own, "web", own_id)),
+        "handshake, 2 workers, each call handed on": (two, lambda: call(shuttle, "web", next(turn))),
+        "stdio server, 1 worker": (one, lambda: call(first, stdio[0], first_id)),
+        "stdio server, 2 workers, in this one": (two, lambda: call(home, stdio[0], home_id)),
+        "stdio server, 2 workers, in the other": (two, lambda: call(home, stdio[1], home_id)),
+    }
+
+
+def cpu_table(one: Gateway, two: Gateway, stdio: Mapping[int, str], calls: int, rounds: int) -> None:
+    """Prints CPU a call, median of the rounds, and its ratio to the first row of its kind."""
+    every = cases(one, two, stdio)
+    spent: dict[str, list[float]] = {name: [] for name in every}
+    for _, make in every.values():
+        for _ in range(50):
+            make()
+    for _ in range(rounds):
+        for name, (gateway, make) in every.items():
+            began = gateway.cpu_s()
+            for _ in range(calls):
+                make()
+            spent[name].append((gateway.cpu_s() - began) / calls * 1e6)
+    base = 0.0
+    for name, values in spent.items():
+        base = median(values) if name.endswith("1 worker") else base
+        print(f"{name:45} {median(values):7.0f} us of CPU a call  {median(values) / base:5.2f} x")
+
+
+LOAD = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import time
+import bench_workers as b
+gateway = b.Gateway(int(sys.argv[2]), 0)
+connection = gateway.connect()
+until = time.monotonic() + float(sys.argv[3])
+calls = 0
+while time.monotonic() < until:
+    b.call(connection, "web", None)
+    calls += 1
+print(calls)
+"""
+
+
+def calls_per_s(gateway: Gateway, callers: int, seconds: float) -> float:
+    """Of the modern era, from so many processes."""
+    command = [sys.executable, "-c", LOAD, str(Path(__file__).parent), str(gateway.port), str(seconds)]
+    with concurrent.futures.ThreadPoolExecutor(callers) as pool:
+        done = pool.map(lambda _: subprocess.run(command, capture_output=True, text=True, check=True), range(callers))
+        return sum(int(each.stdout) for each in done) / seconds
+
+
+def lost_sessions(gateway: Gateway, sessions: int) -> tuple[int, dict[int, int]]:
+    """How many of many sessions are not found by a request on a new connection, and how many each worker has."""
+    opened_ids = []
+    for _ in range(sessions):
+        connection = gateway.connect()
+        opened_ids.append(gateway.session(connection))
+        connection.close()
+    lost, held = 0, dict.fromkeys(range(2), 0)
+    for session_id in opened_ids * 2:
+        connection = gateway.connect()
+        try:
+            post(connection, HEAD | {"mcp-session-id": session_id}, request("ping", {}))
+        except RuntimeError:
+            lost += 1
+        connection.close()
+    for session_id in opened_ids:
+        held[worker_of(session_id)] += 1
+    return lost, held
+
+
+def main() -> None:
+    """Prints everything."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--calls", type=int, default=1_000, help="a round (default 1000)")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--sessions", type=int, default=2_000)
+    options = parser.parse_args()
+    names = [f"s{number}" for number in range(20)]
+    two_workers = Worker(0, [None, None], None)  # type: ignore[list-item]  # nothing is sent
+    stdio = {number: next(name for name in names if two_workers.keeper_of(name) == number) for number in (0, 1)}
+    with tempfile.TemporaryDirectory() as temporary, contextlib.ExitStack() as stack:
+        folder, port = Path(temporary), free_port()
+        stack.enter_context(spawn(upstream_command("handshake", "http", str(port)), folder / "upstream"))
+        command = upstream_command("handshake", "stdio")
+        entry = {"command": command[0], "args": command[1:]}
+        servers = {"web": {"url": f"http://127.0.0.1:{port}/mcp"}} | dict.fromkeys(stdio.values(), entry)
+        one = stack.enter_context(opened(folder, 1, servers))
+        two = stack.enter_context(opened(folder, 2, servers))
+        cpu_table(one, two, stdio, options.calls, options.rounds)
+        for callers in (2, 4, 8):
+            rates = [(calls_per_s(one, callers, 2.0), calls_per_s(two, callers, 2.0)) for _ in range(3)]
+            single, double = (median(rate[place] for rate in rates) for place in (0, 1))
+            gain = f"{double:.0f} with 2 ({double / single:.2f} x)"
+            print(f"{callers} callers: {single:.0f} calls a second with 1 worker, {gain}")
+        began = time.monotonic()
+        lost, held = lost_sessions(two, options.sessions)
+        seconds = time.monotonic() - began
+        print(f"{options.sessions} sessions, two requests each: {lost} not found, {held} by worker, {seconds:.0f} s")
+
+
+if __name__ == "__main__":
+    main()
