@@ -1,0 +1,223 @@
+"""Three gateways on one PostgreSQL database: a decision at one holds at all, and nothing is lost but what was local."""
+
+import asyncio
+import random
+import signal
+import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from statistics import median, quantiles
+from typing import Any, NamedTuple
+
+import httpx2
+import psycopg
+import pytest
+from plain_http import plain_client
+from postgres_server import PostgresServer
+from worlds import DEADLINE_S, SmallServer, end, started
+
+pytestmark = [pytest.mark.anyio, pytest.mark.long]
+
+KEY = "a-key-of-the-tests-with-32-characters"
+TOOLS = [f"tool{number}" for number in range(20)]
+MODERN = "2026-07-28"
+META = {
+    "io.modelcontextprotocol/protocolVersion": MODERN,
+    "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
+    "io.modelcontextprotocol/clientCapabilities": {},
+}
+TOLD_S, POLLED_S = 0.25, 2.0
+"""A decision holds everywhere so long after it was acknowledged: for nearly all, and for every one."""
+
+
+class Replica(NamedTuple):
+    """One gateway of three.
+
+    Attributes:
+        base: Its address.
+        process: Its process.
+        server: Its own process of the small server.
+        client: Keeps its connections.
+        operator: The operator's token.
+    """
+
+    base: str
+    process: asyncio.subprocess.Process
+    server: SmallServer
+    client: httpx2.AsyncClient
+    operator: str
+
+    async def call(self, tool: str, text: str = "x") -> dict[str, Any]:
+        """The result of a call of the modern era."""
+        params = {
+            "name": "call_tool_destructive",
+            "arguments": {"name": f"up:{tool}", "args": {"text": text}},
+            "_meta": META,
+        }
+        headers = {
+            "accept": "application/json, text/event-stream",
+            "mcp-protocol-version": MODERN,
+            "mcp-method": "tools/call",
+            "mcp-name": "call_tool_destructive",
+        }
+        body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+        answer = await self.client.post(f"{self.base}/mcp", json=body, headers=headers)
+        result: dict[str, Any] = answer.json()["result"]
+        return result
+
+    async def is_executed(self, tool: str) -> bool:
+        """Whether a call of the tool reaches its server."""
+        result = await self.call(tool)
+        return not result.get("isError", False)
+
+    async def decide(self, decision: str, tool: str) -> None:
+        """Blocks a tool, or lifts that, in the operator's name."""
+        headers = {"authorization": f"Bearer {self.operator}"}
+        body = {"name": f"up:{tool}"}
+        answer = await self.client.post(f"{self.base}/api/v1/approvals/{decision}", json=body, headers=headers)
+        assert answer.status_code == 200, answer.text
+
+
+@asynccontextmanager
+async def fleet(folder: Path, url: str, count: int = 3) -> AsyncIterator[list[Replica]]:
+    """Gateways on one database, each with a data directory and a server process of its own, listed."""
+    shared = {"DATABASE_URL": url, "SECRET_KEY": KEY}
+    async with AsyncExitStack() as stack:
+        replicas = []
+        for number in range(count):
+            place = folder / f"replica{number}"
+            place.mkdir()
+            server = SmallServer(place / "world")
+            (server.directory / "tools").write_text(" ".join(["echo", *TOOLS]))
+            stack.callback(lambda server=server: end(server.pids()))
+            words = ("--http", "--port", "0", "--json")
+            given = shared | {"REPLICA": f"replica{number}"}
+            process = await stack.enter_async_context(started(place / "data", {"up": server.entry}, *words, **given))
+            assert process.stdout is not None
+            report = await asyncio.wait_for(process.stdout.readline(), DEADLINE_S)
+            base = report.decode().partition('"url": "')[2].partition('/mcp"')[0]
+            assert base.startswith("http://127.0.0.1:"), report
+            token = (place / "data" / "operator.token").read_text().strip()
+            client = await stack.enter_async_context(plain_client(timeout=DEADLINE_S))
+            replicas.append(Replica(base, process, server, client, token))
+        assert len({replica.operator for replica in replicas}) == 1
+        yield replicas
+
+
+async def interleave(replicas: list[Replica], decisions: int, limit_s: float, tools: list[str]) -> list[float]:
+    """Random decisions at random gateways, each followed by calls at random others until it holds there.
+
+    Returns:
+        Seconds from each acknowledgement to the first call that was answered accordingly.
+    """
+    rng = random.Random(f"{decisions} {tools}")
+    blocked: set[str] = set()
+    took_s = []
+    for _ in range(decisions):
+        tool = rng.choice(tools)
+        decider, other = rng.sample(replicas, 2)
+        is_blocked = tool not in blocked
+        await decider.decide("block" if is_blocked else "unblock", tool)
+        blocked ^= {tool}
+        decided_s = time.monotonic()
+        assert await decider.is_executed(tool) != is_blocked
+        while True:
+            began_s = time.monotonic()
+            if await other.is_executed(tool) != is_blocked:
+                break
+            assert began_s - decided_s < limit_s, (
+                f"{tool} is not {'blocked' if is_blocked else 'free'} after {limit_s} s"
+            )
+        took_s.append(began_s - decided_s)
+    return took_s
+
+
+def shown(took_s: list[float], what: str) -> float:
+    p99 = quantiles(took_s, n=100)[98]
+    print(f"{what}: {len(took_s)} decisions, p50 {median(took_s) * 1e3:.1f} ms, p99 {p99 * 1e3:.1f} ms, ", end="")
+    print(f"longest {max(took_s) * 1e3:.1f} ms")
+    return p99
+
+
+async def test_a_decision_at_one_holds_at_all(postgres: PostgresServer, tmp_path: Path) -> None:
+    """At once, as the database tells of it."""
+    url = postgres.url(postgres.new_database())
+    async with fleet(tmp_path, url) as replicas:
+        shown(await interleave(replicas, 60, POLLED_S, TOOLS), "told")
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("is_told", [True, False], ids=["told", "not-told"])
+async def test_a_thousand_decisions(postgres: PostgresServer, tmp_path: Path, is_told: bool) -> None:
+    """With notifications, and without any: the triggers that make them are dropped."""
+    database = postgres.new_database()
+    async with fleet(tmp_path, postgres.url(database)) as replicas:
+        if not is_told:
+            with psycopg.connect(postgres.url(database), autocommit=True) as connection:
+                for name, table in connection.execute(
+                    "SELECT tgname, tgrelid::regclass FROM pg_trigger WHERE tgname LIKE 'mcpproxy_catalog_changes%'"
+                ).fetchall():
+                    connection.execute(f"DROP TRIGGER {name} ON {table}")  # type: ignore[call-overload]  # no user's text
+        # Without notifications each takes a second or so: ten at a time.
+        groups = [TOOLS] if is_told else [TOOLS[place::10] for place in range(10)]
+        each = [interleave(replicas, 1_000 // len(groups), POLLED_S, group) for group in groups]
+        took_s = [took for group in await asyncio.gather(*each) for took in group]
+        p99 = shown(took_s, "told" if is_told else "not told")
+        if is_told:
+            assert p99 <= TOLD_S
+
+
+async def test_a_killed_gateway_takes_only_its_own_along(postgres: PostgresServer, tmp_path: Path) -> None:
+    """Calls at the others go on while it is killed under load, and a decision made there stands."""
+    async with fleet(tmp_path, postgres.url(postgres.new_database())) as replicas:
+        victim, *others = replicas
+        await victim.decide("block", TOOLS[0])
+        calls = [asyncio.ensure_future(replica.call("echo", f"{n}")) for n in range(50) for replica in replicas]
+        await asyncio.sleep(0)
+        victim.process.send_signal(signal.SIGKILL)
+        results = await asyncio.gather(*calls, return_exceptions=True)
+        for number, result in enumerate(results):
+            if number % 3:
+                assert isinstance(result, dict) and result["content"][0]["text"] == f"said {number // 3}"
+        for replica in others:
+            assert not await replica.is_executed(TOOLS[0])
+            assert await replica.is_executed(TOOLS[1])
+
+
+@pytest.mark.soak
+async def test_calls_go_on_while_the_database_stands_still(postgres: PostgresServer, tmp_path: Path) -> None:
+    """SIGSTOP of the whole server for 30 s: calls take as long as before; what was decided holds, and new decisions
+    are possible once it goes on."""
+    async with fleet(tmp_path, postgres.url(postgres.new_database()), 2) as replicas:
+
+        async def p50_s(seconds: float) -> float:
+            took_s = []
+            until_s = time.monotonic() + seconds
+            while time.monotonic() < until_s:
+                began_s = time.monotonic()
+                assert await replicas[0].is_executed("echo")
+                took_s.append(time.monotonic() - began_s)
+            return median(took_s)
+
+        await replicas[0].decide("block", TOOLS[0])
+        before_s = await p50_s(5)
+        with postgres.frozen():
+            during_s = await p50_s(30)
+            assert not await replicas[0].is_executed(TOOLS[0])
+        print(f"p50 {before_s * 1e3:.2f} ms before, {during_s * 1e3:.2f} ms while the database stood still")
+        assert during_s <= before_s * 1.5 + 0.001
+
+        async def decides_again() -> bool:
+            try:
+                await replicas[1].decide("block", TOOLS[1])
+            except AssertionError:
+                return False
+            return True
+
+        async with asyncio.timeout(DEADLINE_S):
+            while not await decides_again():
+                await asyncio.sleep(0.2)
+        async with asyncio.timeout(DEADLINE_S):
+            while await replicas[0].is_executed(TOOLS[1]):
+                await asyncio.sleep(0.05)
