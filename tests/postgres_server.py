@@ -7,7 +7,7 @@ import signal
 import socket
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -44,6 +44,7 @@ class PostgresServer:
         self.port = port
         self.process = process
         self._numbers = itertools.count()
+        self._template: str | None = None
 
     def url(self, database: str, user: str = USER, password: str = PASSWORD) -> str:
         return f"postgresql://{user}:{password}@127.0.0.1:{self.port}/{database}"
@@ -55,6 +56,22 @@ class PostgresServer:
     def new_database(self, options: str = "") -> str:
         name = f"test_{next(self._numbers)}"
         self.execute(f"CREATE DATABASE {name} {options}")
+        return name
+
+    def new_catalog(self, make: Callable[[str], None]) -> str:
+        """A database with the tables of an empty catalog, as one that a gateway has just made.
+
+        Args:
+            make: Makes those tables in the database at a URL; called once, later ones are copies.
+        """
+        if self._template is None:
+            template = self.new_database()
+            make(self.url(template))
+            self._template = template
+        name = self.new_database(f"TEMPLATE {self._template}")
+        with psycopg.connect(self.url(name), autocommit=True) as connection:
+            own_id = "UPDATE meta SET value = 1 + (random() * (1::bigint << 62))::bigint WHERE key = 'catalog_id'"
+            connection.execute(own_id)
         return name
 
     def refuse(self, database: str) -> None:

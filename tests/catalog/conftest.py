@@ -15,6 +15,8 @@ from postgres_server import PostgresServer
 from trusting import TrustingCatalog
 
 from smart_mcp_proxy.catalog import DATABASE_NAME, Catalog
+from smart_mcp_proxy.catalog.store import versions
+from smart_mcp_proxy.catalog.store.engines import postgres_engine
 from smart_mcp_proxy.catalog.store.postgres import LOCK
 
 NAME_LIMIT = 60
@@ -33,6 +35,15 @@ class HandClock:
         return self.now_s
 
 
+def make_tables(url: str) -> None:
+    """Makes an empty catalog's tables, as the first gateway does."""
+    engine = postgres_engine(lambda: psycopg.connect(url, autocommit=True))
+    with closing(engine.connect()) as connection:
+        connection.exec_driver_sql("BEGIN")
+        versions.migrate(connection, url, is_closed=False)
+        connection.commit()
+
+
 class StorePlace:
     """Where a test's catalog is stored, and what another program sees and does there.
 
@@ -47,7 +58,7 @@ class StorePlace:
         data_dir.parent.mkdir(exist_ok=True)
         self.data_dir = data_dir
         self._server = server
-        self._database = "" if server is None else server.new_database()
+        self._database = "" if server is None else server.new_catalog(make_tables)
         self.url = None if server is None else server.url(self._database)
         self.opened: OpenCatalog = partial(Catalog.open, data_dir, url=self.url, name_limit=NAME_LIMIT)
         self.hold = "BEGIN IMMEDIATE" if server is None else f"BEGIN; SELECT pg_advisory_xact_lock({LOCK})"
