@@ -152,6 +152,12 @@ class Settings(BaseSettings):
     )
     host: str = Field(default="127.0.0.1", min_length=1, description="Address to listen on for the HTTP transports.")
     port: int = Field(default=8000, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
+    stop_delay_s: int = Field(
+        default=0,
+        ge=0,
+        le=600,
+        description="Seconds for which a stop by a signal only turns /readyz to 503, so that balancers look elsewhere.",
+    )
     workers: int = Field(
         default=1, ge=1, le=64, description="Processes that serve HTTP together, on one port and one catalog."
     )

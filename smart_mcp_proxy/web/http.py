@@ -27,7 +27,7 @@ from smart_mcp_proxy.web.broker.app import BrokerBeside
 from smart_mcp_proxy.web.common.hosts import PlainAddress, allowed_hosts
 from smart_mcp_proxy.web.common.paths import ServedPaths, not_found
 from smart_mcp_proxy.web.common.refusals import Refusals
-from smart_mcp_proxy.web.common.streams import EndingStreams
+from smart_mcp_proxy.web.common.streams import EndingStreams, StopSteps
 from smart_mcp_proxy.web.fast_path.wire_http import WireHttp
 from smart_mcp_proxy.web.fast_path.wire_protocol import FastPath
 from smart_mcp_proxy.web.workers.session_names import SessionNames
@@ -41,14 +41,14 @@ _UNCACHED = {"cache-control": "no-store"}
 
 
 def build_app(
-    gateway: Gateway, *, token: str | None, is_over: asyncio.Event, sign_in: BrowserSignIn | None = None
+    gateway: Gateway, *, token: str | None, stop: StopSteps, sign_in: BrowserSignIn | None = None
 ) -> tuple[ASGIApp, FastPath]:
     """The ASGI app of the HTTP endpoint, and the fast path in front of it for the common call.
 
     Args:
         gateway: Open.
         token: The gateway's own bearer token; None lets in whoever sends none, unless signed tokens are asked for.
-        is_over: Set when the streams that clients keep open have to end.
+        stop: Is taken step by step when the gateway ends.
         sign_in: Lets people sign in; None where they are not asked to.
     """
     settings = gateway.settings
@@ -80,7 +80,7 @@ def build_app(
         async with gateway.agent_tokens.following(), streamable.running(), legacy.running():
             yield
 
-    health = _Health(gateway)
+    health = _Health(gateway, stop.is_leaving)
     app = Starlette(
         routes=[
             *well_known,
@@ -91,7 +91,7 @@ def build_app(
         lifespan=lifespan,
     )
     scopes = list(reversed(SCOPES)) if sign_in is None else sign_in.scopes
-    behind = EndingStreams(Refusals(app, metadata_url, scopes), is_over)
+    behind = EndingStreams(Refusals(app, metadata_url, scopes), stop.is_over)
     wire = WireHttp(
         behind, streamable.session, MCP_PATH, gateway.agent, keys, streamable.is_askable, partial(_is_known, gateway)
     )
@@ -131,16 +131,18 @@ def _metadata(settings: Settings) -> tuple[str | None, list[Route]]:
 class _Health:
     """Health says nothing that an unknown caller should not know, so it needs neither token nor Host."""
 
-    def __init__(self, gateway: Gateway) -> None:
+    def __init__(self, gateway: Gateway, is_leaving: asyncio.Event) -> None:
         self._gateway = gateway
+        self._is_leaving = is_leaving
 
     async def live(self, request: Request) -> Response:
         return JSONResponse({"status": "ok"}, headers=_UNCACHED)
 
     async def ready(self, request: Request) -> Response:
-        """Ready when the stored index serves; no upstream can hold it hostage."""
-        is_ready = self._gateway.index_sync.loaded.is_set()
-        answer = {"status": "ready" if is_ready else "loading"}
+        """Ready when the stored index serves, until a stop begins; no upstream can hold it hostage."""
+        is_leaving = self._is_leaving.is_set()
+        is_ready = self._gateway.index_sync.loaded.is_set() and not is_leaving
+        answer = {"status": "ready" if is_ready else "stopping" if is_leaving else "loading"}
         if (
             since := self._gateway.catalog.lost_since
         ) is not None:  # approved tools are served from memory all the same

@@ -8,6 +8,7 @@ from functools import partial
 
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.web.auth.sign_in import BrowserSignIn
+from smart_mcp_proxy.web.common.streams import StopSteps
 from smart_mcp_proxy.web.fast_path.wire_protocol import WireProtocol
 from smart_mcp_proxy.web.http import build_app
 from smart_mcp_proxy.web.rest.network import RestBeside, open_authorizer
@@ -25,7 +26,7 @@ LAST_ANSWERS_S = 0.1
 async def serve_http(
     gateway: Gateway, listener: socket.socket, *, token: str | None, sign_in: BrowserSignIn | None = None
 ) -> AsyncIterator[None]:
-    """Serves agents on `listener` while open.
+    """Serves agents on `listener` while open; at the end `/readyz` says no for a while before calls are refused.
 
     Args:
         gateway: Open.
@@ -33,9 +34,9 @@ async def serve_http(
         token: The gateway's own; None where it has none.
         sign_in: Lets people sign in; None where they are not asked to.
     """
-    is_over = asyncio.Event()
+    stop = StopSteps()
     authorizer = await open_authorizer(gateway)
-    app, fast_path = build_app(gateway, token=token, is_over=is_over, sign_in=sign_in)
+    app, fast_path = build_app(gateway, token=token, stop=stop, sign_in=sign_in)
     worker = gateway.worker
     protocol: Callable[..., BoundedProtocol] = partial(WireProtocol, fast_path=fast_path)
     if not worker.is_alone:
@@ -43,6 +44,8 @@ async def serve_http(
     adopt = partial(adopt_connections, worker)
     async with serving(RestBeside(app, gateway, authorizer), listener, protocol, adopt):
         yield
+        stop.is_leaving.set()
+        await asyncio.sleep(gateway.settings.stop_delay_s)
         await gateway.agent.drain()
         await asyncio.sleep(LAST_ANSWERS_S)
-        is_over.set()
+        stop.is_over.set()

@@ -54,6 +54,7 @@ def test_every_setting_can_be_given_by_its_variable(tmp_path: Path) -> None:
         "transport": "Streamable-HTTP",
         "host": "0.0.0.0",
         "port": "0",
+        "stop_delay_s": "5",
         "auth_token_file": str(token_file),
         "database_url": "postgresql://user:password@host:5432/database",
         "allowed_hosts": "gateway.example, other.example:8000,",
@@ -114,7 +115,7 @@ def test_every_setting_can_be_given_by_its_variable(tmp_path: Path) -> None:
     assert settings.bm25_engine == "rank_bm25"
     assert (settings.openai_model, settings.learn) == ("some-model", True)
     assert settings.top_k == 7
-    assert settings.port == 0
+    assert (settings.port, settings.stop_delay_s) == (0, 5)
     assert settings.transport == "streamable-http"
     assert settings.truncate_output_len == 200
     assert settings.auth_token is not None

@@ -5,10 +5,23 @@ import asyncio
 import anyio
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-__all__ = ["EndingStreams"]
+__all__ = ["EndingStreams", "StopSteps"]
 
 _LISTEN = (b"mcp-method", b"subscriptions/listen")
 _LEFT: Message = {"type": "http.disconnect"}
+
+
+class StopSteps:
+    """How far the end of a gateway has come.
+
+    Attributes:
+        is_leaving: Set when new clients have to look elsewhere.
+        is_over: Set when the streams that clients keep open have to end.
+    """
+
+    def __init__(self) -> None:
+        self.is_leaving = asyncio.Event()
+        self.is_over = asyncio.Event()
 
 
 class EndingStreams:
