@@ -4,6 +4,7 @@ import asyncio
 import itertools
 import json
 import os
+import signal
 import socket
 import sys
 from collections.abc import AsyncIterator
@@ -152,17 +153,21 @@ class Session:
 async def running(
     *words: str, log: Path, reports: bool = False, **variables: str
 ) -> AsyncIterator[asyncio.subprocess.Process]:
-    """A process whose output goes to `log`, stdout only if it does not report there; it is killed in the end."""
+    """A process that writes to `log`, or reports on stdout; its group is killed in the end."""
     kept = {name: os.environ[name] for name in ("PATH", "HOME", "PYTHONPATH") if name in os.environ}
     with log.open("wb") as file:
         process = await asyncio.create_subprocess_exec(
-            *words, stdout=asyncio.subprocess.PIPE if reports else file, stderr=file, env=kept | variables
+            *words,
+            stdout=asyncio.subprocess.PIPE if reports else file,
+            stderr=file,
+            env=kept | variables,
+            process_group=0,
         )
     try:
         yield process
     finally:
         if process.returncode is None:
-            process.kill()
+            os.killpg(process.pid, signal.SIGKILL)  # nginx's workers outlive it otherwise
         await process.communicate()
 
 
