@@ -53,7 +53,7 @@ class Outcome:
 
 
 class NothingFits(NamedTuple):
-    """Queries asked where no tool can be right, and the shares answered with nothing and with low confidence."""
+    """Queries asked where no tool can be right, and shares of empty and of unsure answers."""
 
     source: str
     pool: str

@@ -147,7 +147,7 @@ async def _fetch(kind: _Kind, server: str, ask: ListRequest, timeout_s: float) -
 
 
 def _read_page(kind: _Kind, server: str, raw: RawResult, definitions: dict[str, bytes], problems: list[str]) -> Any:
-    """Add the text of a page's usable definitions to `definitions`, and a sentence on each other to `problems`.
+    """Add texts of usable definitions to `definitions`, and a sentence on each other to `problems`.
 
     Returns:
         What the page names as the next one; None also where no more are taken.
