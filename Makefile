@@ -16,7 +16,7 @@ SOURCES := smart_mcp_proxy tests scripts
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test test-long test-clients image test-torch lint check bench bench-search soak clean
+.PHONY: help install run test test-long test-clients image test-torch lint check bench bench-search bench-sizes soak clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -68,6 +68,9 @@ bench: $(INSTALLED) ## Measure calls through the gateway, starts, and lists that
 
 bench-search: $(INSTALLED) ## Measure search beside other engines; TOOLS= and QUERIES= name files of your own
 	$(BIN)/python scripts/bench_search.py --peers $(TOOLS) $(QUERIES)
+
+bench-sizes: $(INSTALLED) ## Measure starts, memory and kinds of queries up to 100,000 tools; TOOLS= and QUERIES= as above
+	$(BIN)/python scripts/bench_sizes.py --hybrid $(TOOLS) $(QUERIES)
 
 soak: $(INSTALLED) ## Run the long tests with the big numbers
 	$(BIN)/python -m pytest -m soak

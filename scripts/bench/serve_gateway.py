@@ -1,6 +1,7 @@
 """Our gateway as the benchmark runs it: the same transports as `mcpproxy serve`, without its chatter.
 
 Usage: python -m bench.serve_gateway stdio|http|prepare CONFIG DATA_DIR [--port N] [--profile FILE] [--no-poll]
+           [--embedder NAME]
 
 `prepare` lists every server once, so that the catalog is stored, and ends.
 """
@@ -25,7 +26,7 @@ SETTLE_S = 60.0
 
 
 async def serve(options: argparse.Namespace) -> int:
-    settings = Settings(data_dir=options.data_dir)
+    settings = Settings(data_dir=options.data_dir, embedder=options.embedder)
     servers = load_servers(options.config.read_text()).servers
     with stop_signals() as stop:
         async with open_gateway(settings, servers, environ=os.environ) as gateway, settled_process():
@@ -47,6 +48,7 @@ def main() -> None:
     parser.add_argument("config", type=Path)
     parser.add_argument("data_dir", type=Path)
     parser.add_argument("--port", type=int, default=0)
+    parser.add_argument("--embedder", default="BM25")
     parser.add_argument("--profile", type=Path)
     parser.add_argument("--no-poll", action="store_true", help="sleep at once after something was sent")
     options = parser.parse_args()

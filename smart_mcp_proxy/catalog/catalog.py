@@ -58,7 +58,7 @@ class Catalog(Archive):
         self._last_sync_s: dict[str, float] = {}
         self._unsaved_syncs: dict[str, float] = {}
         self._listed: dict[str, dict[str, str]] = {}
-        """Change hashes by server and tool name, as this process heard them last."""
+        """Change hashes by server and tool name, as heard last; names of a list would keep the memory that it took."""
         self._heard: dict[str, ServerList] = {}
         """Lists that no file holds yet, by server."""
         self._ids = itertools.count(FIRST_REMEMBERED_ID)
@@ -229,7 +229,7 @@ class Catalog(Archive):
 
     def _sync(self, server: str, definitions: Sequence[Mapping[str, Any]], review: Review | None) -> Diff:
         heard = ServerList(prepare(server, definitions, self._snapshot, self._database.unstorable), review)
-        self._listed[server] = {name: tool.hash for name, tool in heard.wanted.items()}
+        self._listed[server] = {tool.key.tool: tool.hash for tool in heard.wanted.values()}
         now_s = self.now_s()
         try:
             self._store(server, heard, now_s)

@@ -31,6 +31,8 @@ class Layered(Mapping[K, V]):
 
     def changed(self, entries: dict[K, V], gone: Iterable[K]) -> "Layered[K, V]":
         """Return the next version: without the keys in `gone`, then with `entries` in place."""
+        if not self._length:
+            return Layered(dict(entries))  # as at the start, with all that there is
         left = {key for key in gone if key in self}
         entered = sum(key in left or key not in self for key in entries)
         new: Layered[K, V] = Layered(self._base)

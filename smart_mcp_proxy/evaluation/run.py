@@ -40,6 +40,7 @@ class Outcome:
         scores: Their scores in [0, 1].
         tokens: Estimated tokens of `shown` as a compact answer.
         latency_ms: What the search for `shown` took.
+        is_unsure: Whether that answer is one of low confidence; an empty one is not.
     """
 
     query: LabelledQuery
@@ -48,16 +49,18 @@ class Outcome:
     scores: tuple[float, ...]
     tokens: int
     latency_ms: float
+    is_unsure: bool = False
 
 
 class NothingFits(NamedTuple):
-    """Queries asked where no tool can be right, and the share of them that was answered with nothing."""
+    """Queries asked where no tool can be right, and shares of empty and of unsure answers."""
 
     source: str
     pool: str
     tools: int
     queries: int
     empty: float
+    low: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,15 +144,15 @@ async def run_unanswerable(
         asked = [query for query in queries if query.source == source]
         index = (await system.build(tools)).index
 
-        def count_empty(chunk: Sequence[LabelledQuery], index: SearchIndex = index) -> int:
-            return sum(not index.search(query.text, limit=SHOWN_LIMIT).hits for query in chunk)
+        def answer_all(chunk: Sequence[LabelledQuery], index: SearchIndex = index) -> list[Answer]:
+            return [index.search(query.text, limit=SHOWN_LIMIT) for query in chunk]
 
-        empty = done = 0
+        answers: list[Answer] = []
         for chunk in _chunks(asked):
-            empty += await to_thread.run_sync(count_empty, chunk)
-            done += len(chunk)
-            on_step(f"Asking {system.name} of tools {label}", done, len(asked))
-        found.append(NothingFits(source, label, len(tools.records), len(asked), empty / len(asked)))
+            answers += await to_thread.run_sync(answer_all, chunk)
+            on_step(f"Asking {system.name} of tools {label}", len(answers), len(asked))
+        empty, low = (sum(map(is_one, answers)) / len(asked) for is_one in (_is_empty, _is_unsure))
+        found.append(NothingFits(source, label, len(tools.records), len(asked), empty, low))
     return tuple(found)
 
 
@@ -165,8 +168,17 @@ def _outcome(query: LabelledQuery, asked: Search, by_id: Mapping[int, ToolRecord
         scores=tuple(hit.score for hit in deep.hits),
         tokens=_tokens(query, shown, by_id),
         latency_ms=latency_ms,
+        is_unsure=_is_unsure(shown),
     )
     return outcome, shown
+
+
+def _is_empty(answer: Answer) -> bool:
+    return not answer.hits
+
+
+def _is_unsure(answer: Answer) -> bool:
+    return bool(answer.hits) and not answer.is_sure
 
 
 def _names(hits: Sequence[Hit], by_id: Mapping[int, ToolRecord]) -> tuple[str, ...]:

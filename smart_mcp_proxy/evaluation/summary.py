@@ -31,15 +31,17 @@ MEASURES: Mapping[str, Measure] = {
     "MRR": lambda outcome: reciprocal_rank(outcome.ranked, outcome.query.gold),
     "full-set-hit@5": lambda outcome: is_full_set(outcome.shown, outcome.query.gold, 5),
     "empty": lambda outcome: not outcome.shown,
+    "low": lambda outcome: outcome.is_unsure,
 }
-"""What is measured where tools are right. `empty`: the share of queries that were answered with nothing."""
+"""What is measured where tools are right. `empty` and `low`: the shares of queries that were answered with nothing, and
+with low confidence."""
 
 _SERVER_MEASURES: Mapping[str, Measure] = {
     "hit@1": lambda outcome: _has_server(outcome, 1),
     "hit@5": lambda outcome: _has_server(outcome, 5),
     "empty": lambda outcome: not outcome.shown,
 }
-_NOTHING_RIGHT: Mapping[str, Measure] = {"empty": lambda outcome: not outcome.shown}
+_ANSWERED: Mapping[str, Measure] = {name: MEASURES[name] for name in ("empty", "low")}
 
 _COMPARED = ("recall@5", "nDCG@5")
 
@@ -62,6 +64,7 @@ class Summary:
         strata: The same by source and style.
         servers: Of queries for which any tool of one server is right.
         unanswerable: Of queries for which no tool is right.
+        shares: `empty` and `low` of all queries for which tools are right, each query counted once.
         nothing_fits: Of queries asked where their right tools are not.
         tools_sent: Mean length of an answer.
         tokens: Mean estimate of an answer's tokens.
@@ -76,6 +79,7 @@ class Summary:
     strata: Mapping[tuple[str, str], Figures]
     servers: Figures | None
     unanswerable: Figures | None
+    shares: Mapping[str, float]
     nothing_fits: tuple[NothingFits, ...]
     tools_sent: float
     tokens: float
@@ -105,7 +109,10 @@ def summarize(run: Run) -> Summary:
         styles=_by(with_tools, lambda outcome: outcome.query.style),
         strata=_by(with_tools, lambda outcome: outcome.query.stratum),
         servers=_figures((outcome for outcome in outcomes if outcome.query.server), _SERVER_MEASURES),
-        unanswerable=_figures((outcome for outcome in outcomes if outcome.query.is_unanswerable), _NOTHING_RIGHT),
+        unanswerable=_figures((outcome for outcome in outcomes if outcome.query.is_unanswerable), _ANSWERED),
+        shares={
+            name: float(np.mean(list(map(measure, with_tools)))) for name, measure in _ANSWERED.items() if with_tools
+        },
         nothing_fits=run.nothing_fits,
         tools_sent=float(np.mean([len(outcome.shown) for outcome in outcomes])),
         tokens=float(np.mean([outcome.tokens for outcome in outcomes])),

@@ -120,6 +120,7 @@ class SearchIndex:
     def __init__(self, engine: Engine) -> None:
         self._state = _State(engine)
         self._counted: tuple[Mapping[int, Document], Set[int], int] = ({}, frozenset(), 0)
+        self._written: tuple[Mapping[int, Document], str | None] = ({}, None)
         self._writing = threading.Lock()
 
     def __len__(self) -> int:
@@ -254,7 +255,7 @@ class SearchIndex:
                 break
             depth *= _DEEPER
         answer = _answer(chosen, rankings, tools, self._total(state, allowed), state.engine.problem)
-        if language := _other_language(state, rankings):
+        if language := self._other_language(state, rankings):
             answer = msgspec.structs.replace(answer, language=language)
         return _explained(answer, chosen, rankings, state.engine, allowed) if explain else answer
 
@@ -267,6 +268,29 @@ class SearchIndex:
             total = sum(map(state.documents.__contains__, allowed))
             self._counted = (state.documents, allowed, total)
         return total
+
+    def _other_language(self, state: _State, rankings: Sequence[_Ranking]) -> str | None:
+        """The language of the definitions, if a query that nothing surely fits is not in it."""
+        for ranking in rankings:
+            words = len(set(terms(ranking.wanted)))
+            if not words or (ranking.is_sure and ranking.query.isascii()):
+                continue
+            spoken = language_of([ranking.query])
+            if spoken is None and (words < _FOREIGN_WORDS or _is_met(state, ranking)):
+                continue
+            written = self._written_in(state)
+            if written is not None and written != spoken:
+                return written
+        return None
+
+    def _written_in(self, state: _State) -> str | None:
+        """Find the language of the definitions; once for tools that are searched again."""
+        documents, language = self._written
+        if documents is not state.documents:
+            some = islice(state.documents.values(), 0, None, len(state.documents) // _READ_DEFINITIONS + 1)
+            language = language_of(each.description for each in some)
+            self._written = (state.documents, language)
+        return language
 
     def nearest_names(self, name: str, n: int = 3, *, allowed: Set[int] | None = None) -> list[int]:
         """Up to `n` ids of tools with names close to an unknown one, best first."""
@@ -339,23 +363,11 @@ def _answer(chosen: Selection, rankings: Sequence[_Ranking], tools: Tools, total
     return Answer(tuple(chosen.kept), near, total, (), (problem,) if problem else (), unanswered, is_sure)
 
 
-def _other_language(state: _State, rankings: Sequence[_Ranking]) -> str | None:
-    """The language of the definitions, if a query that nothing surely fits is not in it."""
-    for ranking in rankings:
-        words = len(set(terms(ranking.wanted)))
-        if not words or (ranking.is_sure and ranking.query.isascii()):
-            continue
-        spoken = language_of([ranking.query])
-        if spoken is None:
-            near = [hit.id for hit in (*ranking.fitting, *ranking.others)[:_NAMED_ALIKE]]
-            matched = [why["matched"] for why in state.engine.explain(ranking.wanted, near).values()]
-            if words < _FOREIGN_WORDS or any(matched):
-                continue
-        step = len(state.documents) // _READ_DEFINITIONS + 1
-        written = language_of(document.description for document in islice(state.documents.values(), 0, None, step))
-        if written is not None and written != spoken:
-            return written
-    return None
+def _is_met(state: _State, ranking: _Ranking) -> bool:
+    """Whether one of the first tools found holds a word of the query; mostly the very first does."""
+    near = [hit.id for hit in (*ranking.fitting, *ranking.others)[:_NAMED_ALIKE]]
+    found = (state.engine.explain(ranking.wanted, some) for some in (near[:1], near[1:]) if some)
+    return any(why["matched"] for whys in found for why in whys.values())
 
 
 def _explained(

@@ -8,6 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smart_mcp_proxy.search.engine import Arrays
+from smart_mcp_proxy.search.key_shapes import KeyShapes
+from smart_mcp_proxy.search.text import is_one_slip
 
 __all__ = ["NameKeys"]
 
@@ -30,19 +32,21 @@ class NameKeys:
         starts: Where each begins, and the end, int64.
         ids: Whose, int64.
         fresh: Ids by key, of what was added since.
+        shapes: Of the keys in `text`.
     """
 
     text: bytes = b""
     starts: memoryview = field(default_factory=lambda: np.zeros(1, np.int64).data)
     ids: memoryview = field(default_factory=lambda: np.empty(0, np.int64).data)
     fresh: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    shapes: KeyShapes = field(default_factory=lambda: KeyShapes(b"", np.zeros(1, np.int64)), repr=False, compare=False)
 
     def changed(self, new: Iterable[tuple[str, int]], known: NDArray[np.int64]) -> "NameKeys":
         """The table with `new`; of the rest only the `known` ids need to stay."""
         fresh = dict(self.fresh)
         for key, id in new:
             fresh[key] = (*fresh.get(key, ()), id)
-        following = NameKeys(self.text, self.starts, self.ids, fresh)
+        following = NameKeys(self.text, self.starts, self.ids, fresh, self.shapes)
         return following._sorted(known) if len(fresh) > max(_FRESH, _FRESH_SHARE * len(self.ids)) else following
 
     def _sorted(self, known: NDArray[np.int64]) -> "NameKeys":
@@ -60,7 +64,7 @@ class NameKeys:
     def _of(cls, text: bytes, ids: NDArray[np.int64], count: int) -> "NameKeys":
         starts = np.zeros(count + 1, np.int64)
         starts[1:] = np.flatnonzero(np.frombuffer(text, np.uint8) == _END[0]) + 1
-        return cls(text, starts.data, ids.data)
+        return cls(text, starts.data, ids.data, shapes=KeyShapes(text, starts))
 
     def _keys(self) -> list[bytes]:
         return self.text.split(_END)[:-1]
@@ -88,6 +92,15 @@ class NameKeys:
         found |= {(key, id) for key, ids in self.fresh.items() if key.startswith(prefix) for id in ids}
         yield from sorted(found, key=lambda pair: (len(pair[0]), pair))
 
+    def one_slip_from(self, key: str) -> set[int]:
+        """The ids of the keys that one slip turns into `key`; some may have other names by now."""
+        near = self.shapes.near(key) if len(self.ids) else []
+        found = {self.ids[place] for place in near if is_one_slip(key, _decoded(self._key(place)))}
+        for other, ids in self.fresh.items():
+            if abs(len(other) - len(key)) <= 1 and is_one_slip(key, other):
+                found.update(ids)
+        return found
+
     def stored(self, known: NDArray[np.int64]) -> Arrays:
         """The table as arrays, for a file."""
         whole = self._sorted(known)
@@ -97,6 +110,11 @@ class NameKeys:
     def restored(cls, arrays: Arrays) -> "NameKeys":
         """The table that `stored` wrote; ids of it may be gone."""
         return cls._of(arrays["names"].tobytes(), arrays["name_ids"], len(arrays["name_ids"]))
+
+
+def _decoded(key: bytes) -> str:
+    """A key without its end."""
+    return key[:-1].decode("utf-8", "surrogatepass")
 
 
 def _encoded(key: str) -> bytes:

@@ -82,6 +82,14 @@ class _Letters:
             np.concatenate((self.sizes[:, keep], more.sizes), axis=1),
         )
 
+    def most_alike(self, name: str, some: Collection[int]) -> list[int]:
+        """These of the ids, most letter pairs in common with `name` first; equal ones by id."""
+        at = np.isin(self.ids, np.fromiter(some, np.int64, len(some))).nonzero()[0]
+        ids = self.ids[at]
+        shares = _Letters(ids, self.pairs[:, :, at], self.sizes[:, at]).shares(name)
+        ordered: list[int] = ids[np.lexsort((ids, -shares))].tolist()
+        return ordered
+
     def shares(self, name: str) -> NDArray[np.float32]:
         """The letter pairs that each tool has in common with `name`, as a share of both; float32, shape (n,)."""
         wanted = np.frombuffer(_pairs(name), "<u8")
@@ -193,8 +201,13 @@ class NameTable:
             return found
         if len(wanted) < _SLIP_LETTERS:
             return []
-        near = [id for id in self._candidates(_spoken_form(query), allowed) if id in documents]
-        return [id for id in near if any(is_one_slip(wanted, name) for name in _joined_names(documents[id]))]
+        near = {
+            id
+            for id in self.keys.one_slip_from(wanted)
+            if _is_among(id, documents, allowed)
+            and any(is_one_slip(wanted, name) for name in _joined_names(documents[id]))
+        }
+        return self.letters.most_alike(_spoken_form(query), near)[:_CANDIDATES] if near else []
 
     def _ids(self, key: str, documents: Mapping[int, Document], allowed: Container[int] | None) -> list[int]:
         return [id for id in self.keys.ids_of(key) if _is_among(id, documents, allowed)]

@@ -1,10 +1,10 @@
 """Lenient reading of servers' lists: an odd tool, prompt or resource costs only itself."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, overload
 
 import msgspec
 
@@ -54,6 +54,36 @@ class _Kind(NamedTuple):
     decoder: msgspec.json.Decoder[Any]
 
 
+class _Definitions(Sequence[Mapping[str, Any]]):
+    """Definitions as they came, read one at a time: as objects they take ten times as much memory.
+
+    Args:
+        texts: JSON of each.
+    """
+
+    def __init__(self, texts: Iterable[bytes]) -> None:
+        self._texts = tuple(texts)
+
+    def __len__(self) -> int:
+        return len(self._texts)
+
+    @overload
+    def __getitem__(self, index: int) -> Mapping[str, Any]: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Mapping[str, Any]]: ...
+    def __getitem__(self, index: int | slice) -> Mapping[str, Any] | Sequence[Mapping[str, Any]]:
+        if isinstance(index, slice):
+            return _Definitions(self._texts[index])
+        definition: Mapping[str, Any] = msgspec.json.decode(self._texts[index])
+        return definition
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and list(self) == list(other)
+
+    def __hash__(self) -> int:
+        return hash(self._texts)
+
+
 @dataclass(frozen=True, slots=True)
 class ToolListing:
     """A server's list.
@@ -64,8 +94,12 @@ class ToolListing:
         problems: What was left out and why, one sentence each.
     """
 
-    definitions: tuple[Mapping[str, Any], ...] = ()
+    definitions: Sequence[Mapping[str, Any]] = ()
     problems: tuple[str, ...] = ()
+
+    def read(self) -> "ToolListing":
+        """The same with its definitions as objects, to be looked at again and again."""
+        return ToolListing(tuple(self.definitions), self.problems)
 
 
 async def fetch_tools(server: str, ask: ListRequest, *, timeout_s: float) -> ToolListing:
@@ -89,7 +123,7 @@ async def fetch_contents(server: str, kind: ContentKind, ask: ListRequest, *, ti
 
 
 async def _fetch(kind: _Kind, server: str, ask: ListRequest, timeout_s: float) -> ToolListing:
-    definitions: dict[str, Mapping[str, Any]] = {}
+    definitions: dict[str, bytes] = {}
     problems: list[str] = []
     cursor, seen = None, set[str]()
     try:
@@ -109,13 +143,11 @@ async def _fetch(kind: _Kind, server: str, ask: ListRequest, timeout_s: float) -
                 problems.append(more)
     except TimeoutError:
         raise timeout_error(server, kind.method, timeout_s, was_sent=True) from None
-    return ToolListing(tuple(definitions.values()), tuple(problems))
+    return ToolListing(_Definitions(definitions.values()), tuple(problems))
 
 
-def _read_page(
-    kind: _Kind, server: str, raw: RawResult, definitions: dict[str, Mapping[str, Any]], problems: list[str]
-) -> Any:
-    """Add a page's usable definitions to `definitions`, and a sentence on each other to `problems`.
+def _read_page(kind: _Kind, server: str, raw: RawResult, definitions: dict[str, bytes], problems: list[str]) -> Any:
+    """Add texts of usable definitions to `definitions`, and a sentence on each other to `problems`.
 
     Returns:
         What the page names as the next one; None also where no more are taken.
@@ -137,7 +169,7 @@ def _read_page(
         if problem is None and name in definitions:
             problem = f"its {kind.identity} is listed twice, the first one is kept"
         if problem is None:
-            definitions[str(name)] = item
+            definitions[str(name)] = bytes(listed)
         else:
             which = f"number {number + 1} of its page" if name is None else repr(str(name)[:_SHOWN_CHARS])
             _note(problems, f"Server '{server}'", f"{kind.noun} {which} is left out, {problem}.")

@@ -101,8 +101,9 @@ class OwnConnection:
                 except UpstreamError as exc:
                     raise _unsent(exc) from exc
                 if changes == self._changes:
-                    self._lists[kind] = (self._clock(), fetched)
-                    return fetched
+                    listing = fetched.read()
+                    self._lists[kind] = (self._clock(), listing)
+                    return listing
         raise restless_error(self._config.name, kind)
 
     async def _fetch(self, kind: ListKind) -> ToolListing:

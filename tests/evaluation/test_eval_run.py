@@ -103,10 +103,10 @@ async def test_queries_are_asked_where_their_right_tools_are_not() -> None:
     ]
     rows = await run_unanswerable(BM25, asked, pool(*TOOLS, extra), silent)
     assert [tuple(row) for row in rows] == [
-        ("code", "without code", 3, 2, 0.5),
-        ("places", "without places", 3, 1, 1.0),
-        ("code", "only places", 2, 2, 1.0),
-        ("places", "only code", 2, 1, 1.0),
+        ("code", "without code", 3, 2, 0.5, 0.0),
+        ("places", "without places", 3, 1, 1.0, 0.0),
+        ("code", "only places", 2, 2, 1.0, 0.0),
+        ("places", "only code", 2, 1, 1.0, 0.0),
     ]
 
 
@@ -144,7 +144,7 @@ async def test_figures_are_kept_apart_by_what_is_right() -> None:
     assert summary.strata["b", "long"].values["MRR"] == 1.0
     assert summary.servers is not None
     assert summary.servers.values == {"hit@1": 0.5, "hit@5": 0.5, "empty": 0.0}
-    assert summary.unanswerable == (1, {"empty": 1.0})
+    assert summary.unanswerable == (1, {"empty": 1.0, "low": 0.0})
     assert 0 < summary.p50_ms <= summary.p95_ms
 
 
@@ -182,3 +182,23 @@ def test_a_pool_can_be_cut_by_source(only: Set[str], without: Set[str], left: in
     made = pool(*TOOLS)
     made = made.only(only) if only else made
     assert len(made.without(without).records) == left
+
+
+async def test_answers_of_low_confidence_are_counted_apart_from_empty_ones() -> None:
+    """Each query once, whatever its style, and as a mean of its styles' means; also where no tool is right."""
+    asked = [
+        query("create an issue in a repository", "github:create_issue", source="code", style="a"),
+        query("merge a pull request", "github:merge_pull_request", source="code", style="a"),
+        query("create something for the kitchen", "github:create_issue", source="code", style="b"),
+        query("create something for the garden"),
+    ]
+    run = await run_queries(BM25, asked, pool(*TOOLS), silent)
+    assert [outcome.is_unsure for outcome in run.outcomes] == [False, False, True, True]
+    summary = summarize(run)
+    assert summary.shares == pytest.approx({"empty": 0, "low": 1 / 3})
+    assert summary.overall is not None
+    assert summary.overall.values["low"] == 0.5
+    assert summary.unanswerable == (1, {"empty": 0.0, "low": 1.0})
+    foreign = [query("create something for the kitchen", "maps:weather", source="places")]
+    (row,) = await run_unanswerable(BM25, foreign, pool(*TOOLS), silent)
+    assert (row.pool, row.empty, row.low) == ("without places", 0.0, 1.0)

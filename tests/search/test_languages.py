@@ -53,3 +53,11 @@ def test_definitions_in_another_language_are_named_as_such() -> None:
     """The catalog decides, not English."""
     index = index_of("Liest die Datei mit dem Namen und zeigt sie an.", "Listet die Server von einem Konto auf.")
     assert index.search("show me the weather for all of my places", limit=5).language == "German"
+
+
+def test_the_language_is_that_of_the_definitions_as_they_are_now() -> None:
+    """Also where it was asked for before they changed."""
+    index = index_of("Find the restaurants that are near to a place.")
+    assert index.search(IN["Chinese"], limit=5).language == "English"
+    index.update([Document(1, "s", "tool_1", "", "Liest die Datei mit dem Namen und zeigt sie an.")])
+    assert index.search(IN["Chinese"], limit=5).language == "German"

@@ -111,3 +111,24 @@ def test_allowed_names_are_found_behind_any_number_of_others() -> None:
     nearest = table.nearest("server-1:create_issue_1", 3, documents, allowed)
     assert len(nearest) == 3
     assert set(nearest) <= allowed
+
+
+def test_a_name_one_slip_away_is_found_among_any_number_of_names_that_are_longer() -> None:
+    """Also where these have more letter pairs in common with what was written."""
+    names = ("sbutract", *(f"sbutract_{n}{n}" for n in "abcdefghijklmnopqrstuvwxyz"))
+    documents = {id: Document(id, "s", name) for id, name in enumerate(names, 10_001)}
+    for table in (table_of(documents), table_of(documents | many(5_000)).changed(many(5_000).values(), ())):
+        assert table.nearly_named("sbutrcat", documents, None) == [10_001]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["caf\u00e9_menu", "\u67e5\u627e\u65b0\u5bbf\u5fa1\u82d1", "plain_name", "\U00020000\U00020001\U00020002" + "abc"],
+)
+def test_a_slip_in_any_script_finds_the_name(name: str) -> None:
+    """A letter changed, left out, doubled, or swapped with its neighbour, among the names of other scripts."""
+    documents = {10_001: Document(10_001, "s", name)} | many(1_000)
+    table = table_of(documents)
+    for slipped in (f"x{name[1:]}", name[1:], name[:2] + name[1:], name[1] + name[0] + name[2:]):
+        if slipped != name:
+            assert table.nearly_named(slipped, documents, None) == [10_001]

@@ -231,3 +231,14 @@ def test_what_a_server_was_trusted_with_is_hidden_in_its_name(before: str) -> No
         label = server_label({"name": f"{before}trusted-with-this", "version": "1 trusted-with-this"})
     assert "trust" not in label
     assert label.endswith(" 1 [hidden]")
+
+
+async def test_a_listing_holds_definitions_as_text_and_reads_them_as_often_as_wanted() -> None:
+    """Thousands of definitions of many servers wait to be stored at once."""
+    first, second = tool("b", extra={"kept": [1.0, None]}), tool("a")
+    listing = await fetch_tools("s", pages({"tools": [first, second]}), timeout_s=30)
+    assert listing.definitions[0] is not listing.definitions[0]
+    assert list(listing.definitions) == [*listing.definitions[:1], second] == [first, second]
+    read = listing.read()
+    assert (read, read.definitions) == (listing, (first, second))
+    assert read.definitions[0] is read.definitions[0]

@@ -113,7 +113,10 @@ def _summary_json(summary: Summary) -> dict[str, Any]:
         ],
         "servers": _figures_json(summary.servers),
         "unanswerable": _figures_json(summary.unanswerable),
-        "nothing_fits": [{**row._asdict(), "empty": _rounded(row.empty)} for row in summary.nothing_fits],
+        "shares": {name: _rounded(share) for name, share in summary.shares.items()},
+        "nothing_fits": [
+            {**row._asdict(), "empty": _rounded(row.empty), "low": _rounded(row.low)} for row in summary.nothing_fits
+        ],
         "tools_sent": _rounded(summary.tools_sent),
         "tokens": _rounded(summary.tokens),
         "latency_ms": {"p50": _rounded(summary.p50_ms), "p95": _rounded(summary.p95_ms)},
@@ -134,12 +137,15 @@ def _rounded(value: float) -> float:
 def _show_summary(summary: Summary) -> None:
     if summary.overall is not None:
         show(_measures_table(summary.overall, summary.styles))
+        shares = ", ".join(f"{name} {share:.3f}" for name, share in summary.shares.items())
+        show(f"Each of these queries counted once: {shares}")
     if summary.servers is not None:
         found = ", ".join(f"{name} {value:.3f}" for name, value in summary.servers.values.items())
         show(f"Any tool of the right server, {_queries(summary.servers.queries)}: {found}")
     if summary.unanswerable is not None:
-        share = summary.unanswerable.values["empty"]
-        show(f"No tool is right, {_queries(summary.unanswerable.queries)}: answered with nothing {share:.3f}")
+        empty, low = (f"{summary.unanswerable.values[name]:.3f}" for name in ("empty", "low"))
+        asked = _queries(summary.unanswerable.queries)
+        show(f"No tool is right, {asked}: answered with nothing {empty}, with low confidence {low}")
     if summary.nothing_fits:
         show(_nothing_fits_table(summary.nothing_fits))
     show(
@@ -165,8 +171,11 @@ def _measures_table(overall: Figures, styles: Mapping[str, Figures]) -> Table:
 
 def _nothing_fits_table(rows: Sequence[NothingFits]) -> Table:
     return table(
-        ["nothing fits: queries of", "among tools", "tools#", "queries#", "empty#"],
-        [[row.source, row.pool, f"{row.tools:,}", f"{row.queries:,}", f"{row.empty:.3f}"] for row in rows],
+        ["nothing fits: queries of", "among tools", "tools#", "queries#", "empty#", "low#"],
+        [
+            [row.source, row.pool, f"{row.tools:,}", f"{row.queries:,}", f"{row.empty:.3f}", f"{row.low:.3f}"]
+            for row in rows
+        ],
     )
 
 

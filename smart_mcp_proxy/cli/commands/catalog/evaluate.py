@@ -68,8 +68,8 @@ optionally "source".
 
 Measured is what an agent gets: at most 5 tools, 10 for recall@10 and MRR.
 Where tools and queries carry sources, the queries of each are also asked
-where their right tools are not, and "empty" is the share of them that was
-rightly answered with nothing.
+where their right tools are not. "empty" and "low" are the shares that were
+answered with nothing, which is right there, and with low confidence.
 
 --replay needs no QUERIES: it asks what agents asked, as the activity log has it
 (secrets masked, cut to 500 characters, each query once, without the filters and

@@ -49,7 +49,7 @@ def test_figures_are_json_where_json_was_asked_for(run: Run, files: tuple[str, .
     assert system["overall"]["recall@5"] == 1.0
     assert system["styles"]["terse"]["MRR"] == 1.0
     assert {row["style"] for row in system["strata"]} == {"terse", "long"}
-    assert system["unanswerable"] == {"queries": 1, "empty": 1.0}
+    assert system["unanswerable"] == {"queries": 1, "empty": 1.0, "low": 0.0}
     assert [(row["source"], row["pool"]) for row in system["nothing_fits"]] == [
         ("code", "without code"),
         ("places", "without places"),
@@ -66,8 +66,8 @@ def test_figures_are_tables_for_people(run: Run, files: tuple[str, ...]) -> None
     assert done.status == 0
     assert done.out.startswith("BM25: what an agent gets, 4 tools\n")
     heading = done.out.splitlines()[1].split()
-    assert heading[2:] == ["recall@1", "recall@5", "recall@10", "nDCG@5", "MRR", "full-set-hit@5", "empty"]
-    assert "No tool is right, 1 query: answered with nothing 1.000" in done.out
+    assert heading[2:] == ["recall@1", "recall@5", "recall@10", "nDCG@5", "MRR", "full-set-hit@5", "empty", "low"]
+    assert "No tool is right, 1 query: answered with nothing 1.000, with low confidence 0.000" in done.out
 
 
 def test_rankings_have_a_line_for_each_query(run: Run, home: Path, files: tuple[str, ...]) -> None:

@@ -1,0 +1,114 @@
+"""Measures what a catalog's size costs: starts, memory and kinds of queries at 1,000, 10,000 and 100,000 tools.
+
+Starts are from a stored catalog, over HTTP; processor time and resident memory are the gateway's alone, at `/readyz`,
+when all servers are listed again, and when freed memory has been given back. Queries are asked of the index, and what
+they took is their thread's processor time; with --beside the package of another checkout answers them in turn.
+
+    python scripts/bench_sizes.py --beside ../before --hybrid
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from bench.query_kinds import KINDS
+from bench.report import aligned
+from bench.search_data import grow, read_rows, write_rows
+from bench.sized_start import Catalog, Start
+from bench.sized_vectors import store_vectors
+
+ROOT = Path(__file__).parent.parent
+GOLDEN = ROOT / "tests" / "golden_search"
+SIZES = (1_000, 10_000, 100_000)
+HYBRID_SIZE = 10_000
+MOMENTS = ("ready", "listed", "settled")
+
+
+def parsed() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("tools", type=Path, nargs="?", default=GOLDEN / "tools.jsonl", help="default: the golden set")
+    parser.add_argument("queries", type=Path, nargs="?", default=GOLDEN / "queries.jsonl")
+    parser.add_argument("--sizes", type=int, nargs="+", default=SIZES)
+    parser.add_argument("--rounds", type=int, default=3, help="starts and runs of the queries; medians are shown")
+    parser.add_argument("--count", type=int, default=300, help="queries of each kind")
+    parser.add_argument("--beside", type=Path, help="a checkout whose search is measured in turn with this one's")
+    parser.add_argument("--hybrid", action="store_true", help=f"also HYBRID's memory at {HYBRID_SIZE:,} tools")
+    return parser.parse_args()
+
+
+def asked(root: Path, tools: Path, options: argparse.Namespace) -> dict[str, dict[str, float]]:
+    """Times of the kinds of queries with the package in `root`."""
+    environ = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(root)}
+    command = [sys.executable, "-m", "bench.query_kinds", str(tools), str(options.queries.resolve())]
+    done = subprocess.run(
+        [*command, str(options.count)], cwd=ROOT / "scripts", env=environ, stdout=subprocess.PIPE, check=True
+    )
+    times: dict[str, dict[str, float]] = json.loads(done.stdout)
+    return times
+
+
+def measured(size: int, options: argparse.Namespace, folder: Path) -> tuple[list[Start], dict[str, list[Any]]]:
+    """Warm starts, and by checkout the times of the queries; turn by turn."""
+    tools = folder / "tools.jsonl"
+    write_rows(tools, grow(list(read_rows(options.tools)), size))
+    catalog = Catalog(read_rows(tools), folder)
+    catalog.start()
+    roots = {"this": ROOT} | ({"beside": options.beside.resolve()} if options.beside else {})
+    starts: list[Start] = []
+    times: dict[str, list[Any]] = {name: [] for name in roots}
+    for _ in range(options.rounds):
+        starts.append(catalog.start())
+        for name, root in roots.items():
+            times[name].append(asked(root, tools, options))
+    return starts, times
+
+
+def started(starts: Sequence[Start]) -> list[str]:
+    """The cells of a table of starts."""
+    median = {key: statistics.median(start[key] for start in starts) for key in starts[0]}
+    seconds = [f"{median[f'ready{unit}']:.2f}" for unit in ("_s", "_cpu_s")]
+    return [*seconds, *(f"{median[f'{moment}_mb']:.0f}" for moment in MOMENTS)]
+
+
+def took(times: Sequence[Any], kind: str) -> str:
+    p50, p99 = (statistics.median(each[kind][key] for each in times) for key in ("p50_ms", "p99_ms"))
+    return f"{p50:.2f} / {p99:.2f}"
+
+
+def main() -> None:
+    options = parsed()
+    starts = [["tools", "ready s", "CPU s", *(f"MB {moment}" for moment in MOMENTS)]]
+    queries = [["tools", *KINDS]]
+    with tempfile.TemporaryDirectory(prefix="bench-sizes-", ignore_cleanup_errors=True) as name:
+        for size in options.sizes:
+            folder = Path(name) / str(size)
+            folder.mkdir()
+            found, times = measured(size, options, folder)
+            starts.append([f"{size:,}", *started(found)])
+            for which, each in times.items():
+                label = f"{size:,}" + (f" {which}" if options.beside else "")
+                queries.append([label, *(took(each, kind) for kind in KINDS)])
+        if options.hybrid:
+            folder = Path(name) / "hybrid"
+            folder.mkdir()
+            catalog = Catalog(grow(list(read_rows(options.tools)), HYBRID_SIZE), folder)
+            catalog.start()
+            asyncio.run(store_vectors(catalog.data_dir))
+            found = [catalog.start("HYBRID") for _ in range(options.rounds + 1)][1:]
+            starts.append([f"{HYBRID_SIZE:,} HYBRID", *started(found)])
+    print(f"starts from a stored catalog, medians of {options.rounds}; load {os.getloadavg()[0]:.1f}")
+    print(aligned(starts))
+    print(f"\nqueries of the index, CPU ms p50 / p99 of {options.count} each, medians of {options.rounds}")
+    print(aligned(queries))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,29 @@
+"""The benchmark of catalog sizes itself: a figure that cannot be measured any more is noticed before it is missed."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+LIMIT_S = 300
+
+
+@pytest.mark.long
+def test_the_benchmark_measures_starts_memory_and_kinds_of_queries() -> None:
+    """A small catalog has every figure, and beside itself a search takes about as long, which is not judged."""
+    command = [sys.executable, ROOT / "scripts" / "bench_sizes.py", "--sizes", "500", "--rounds", "1", "--count", "5"]
+    done = subprocess.run(
+        [*command, "--beside", ROOT], cwd=ROOT, capture_output=True, text=True, timeout=LIMIT_S, check=False
+    )
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    (start,) = re.findall(r"^ +500 +([\d.]+) +([\d.]+) +(\d+) +(\d+) +(\d+)$", done.stdout, re.MULTILINE)
+    assert all(float(figure) > 0 for figure in start)
+    kinds = re.search(r"tools +(labelled +long +spelt +part +nearly +misspelt +unknown)\n", done.stdout)
+    assert kinds is not None
+    rows = re.findall(r"^ +500 (this|beside) +(.*)$", done.stdout, re.MULTILINE)
+    assert [name for name, _ in rows] == ["this", "beside"]
+    assert all(len(re.findall(r"[\d.]+ / [\d.]+", figures)) == len(kinds[1].split()) for _, figures in rows)
