@@ -10,13 +10,12 @@ from typing import Any, NamedTuple
 import msgspec
 from sqlalchemy import Connection, Row, Select, delete, func, select
 
+from smart_mcp_proxy.catalog.tables.activity_days import drop_days, make_days
 from smart_mcp_proxy.catalog.tables.schema import activity
 from smart_mcp_proxy.telemetry import Activity, ActivityKind
 
-__all__ = ["FAILED", "ActivityFilter", "StoredActivity", "append", "find", "last_place", "page", "trim"]
+__all__ = ["FAILED", "ActivityFilter", "StoredActivity", "append", "find", "last_place", "page", "prepare", "trim"]
 
-_KEPT = 100_000
-"""Newest records kept: weeks of one person's agents, some 40 MB."""
 _SHORTEST_END_CHARS = 6
 """Of an id that is given by its end: random hex digits, of which so many tell a day's records apart."""
 
@@ -65,14 +64,15 @@ class StoredActivity(NamedTuple):
     activity: Activity
 
 
-def append(connection: Connection, batch: Sequence[Activity]) -> None:
-    """Append new records in order, and delete the oldest beyond 100,000."""
+def append(connection: Connection, batch: Sequence[Activity], limit_rows: int = 0) -> None:
+    """Append new records in order, and delete the oldest beyond `limit_rows`; 0 is no limit."""
     for start in range(0, len(batch), _ROWS):
         rows = [_row(line) for line in batch[start : start + _ROWS]]
         insertion = _insertion(len(rows), "?" if connection.dialect.name == "sqlite" else "%s")
         connection.exec_driver_sql(insertion, tuple(chain.from_iterable(rows)))
-    newest = select(func.max(activity.c.id)).scalar_subquery()
-    connection.execute(delete(activity).where(activity.c.id <= newest - _KEPT))
+    if limit_rows:
+        newest = select(func.max(activity.c.id)).scalar_subquery()
+        connection.execute(delete(activity).where(activity.c.id <= newest - limit_rows))
 
 
 @lru_cache(2 * _ROWS)
@@ -86,8 +86,17 @@ def _insertion(rows: int, placeholder: str) -> str:
 
 
 def trim(connection: Connection, before_s: float) -> None:
-    """Removes what is older than `before_s`, in seconds since the epoch."""
-    connection.execute(delete(activity).where(activity.c.at_s < before_s))
+    """Removes what is older than `before_s`, in seconds since the epoch; on PostgreSQL whole days (UTC) that are."""
+    if connection.dialect.name == "sqlite":
+        connection.execute(delete(activity).where(activity.c.at_s < before_s))
+    else:
+        drop_days(connection, before_s)
+
+
+def prepare(connection: Connection, now_s: float) -> None:
+    """Makes room for the coming days' records, where days have their own; see `activity_days`."""
+    if connection.dialect.name != "sqlite":
+        make_days(connection, now_s)
 
 
 def page(
@@ -110,10 +119,10 @@ def last_place(connection: Connection) -> int:
 
 def find(connection: Connection, record_id: str) -> Activity | None:
     """Find a record by id, or the newest one whose id ends so (at least 6 characters)."""
-    matches = activity.c.uid == record_id
-    if len(record_id) >= _SHORTEST_END_CHARS:
-        matches |= activity.c.uid.endswith(record_id, autoescape=True)
-    row = connection.execute(select(activity).where(matches).order_by(activity.c.id.desc()).limit(1)).one_or_none()
+    row = connection.execute(select(activity).where(activity.c.uid == record_id)).one_or_none()
+    if row is None and len(record_id) >= _SHORTEST_END_CHARS:  # not one query: no index helps with an end
+        ends = activity.c.uid.endswith(record_id, autoescape=True)
+        row = connection.execute(select(activity).where(ends).order_by(activity.c.id.desc()).limit(1)).one_or_none()
     return None if row is None else _activity(row)
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 
+import msgspec
 import pytest
 
 from smart_mcp_proxy.catalog import ActivityFilter, Catalog
@@ -48,13 +49,29 @@ async def test_a_query_that_utf8_cannot_hold_is_logged_with_a_mark(open_catalog:
         assert (await catalog.activity_page(ActivityFilter(), 1))[0].activity.subject == "lone ? half"
 
 
-async def test_the_log_keeps_its_newest_lines(open_catalog: OpenCatalog, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_log_keeps_its_newest_lines(open_catalog: OpenCatalog) -> None:
     """Old lines go, so the file does not grow for ever."""
-    monkeypatch.setattr(activity, "_KEPT", 3)
     async with open_catalog() as catalog:
-        await catalog.append_activity([line(str(number)) for number in range(5)])
+        await catalog.append_activity([line(str(number)) for number in range(5)], limit_rows=3)
         assert [found.activity.subject for found in await catalog.activity_page(ActivityFilter(), 10)] == [
             "4",
             "3",
             "2",
         ]
+
+
+async def test_without_a_limit_all_lines_stay(open_catalog: OpenCatalog) -> None:
+    """Their age alone removes them then."""
+    async with open_catalog() as catalog:
+        await catalog.append_activity([line(str(number)) for number in range(5)], limit_rows=0)
+        assert len(await catalog.activity_page(ActivityFilter(), 10)) == 5
+
+
+async def test_a_record_is_found_by_its_id_and_by_the_end_of_it(open_catalog: OpenCatalog) -> None:
+    """Of several with one end the newest; five characters are too few."""
+    older, newer = (msgspec.structs.replace(line(name), id=f"{name}-abcdef") for name in ("older", "newer"))
+    async with open_catalog() as catalog:
+        await catalog.append_activity([older, newer])
+        assert await catalog.find_activity(older.id) == older
+        assert await catalog.find_activity("abcdef") == newer
+        assert await catalog.find_activity("bcdef") is None
