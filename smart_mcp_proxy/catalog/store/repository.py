@@ -42,6 +42,11 @@ class Archive:
         """Whether gateways on other machines may use the store, which see none of this machine's files."""
         return self._database.is_shared
 
+    @property
+    def clock_ahead_s(self) -> float:
+        """Seconds that the store's clock is ahead of this machine's; 0 where they differ by less than one."""
+        return self._database.ahead_s
+
     def now_s(self) -> float:
         """The time by the store's clock, which all its processes go by, in seconds since the epoch."""
         return self._clock() + self._database.ahead_s
