@@ -12,7 +12,7 @@ LEAST_RATE_PER_S: Final = 1 / 60
 
 
 def share_of_count(limit: int, gateways: int) -> int:
-    """One gateway's part of a number of calls: rounded down, and at least one, because none would be no service.
+    """One gateway's part of a number of calls, rounded down, at least one: none would be no service.
 
     0 stands for no limit and stays.
     """
@@ -25,7 +25,7 @@ def share_of_rate(rate_per_s: float, gateways: int) -> float:
 
 
 def share_of_limits(limits: Limits, gateways: int) -> Limits:
-    """One gateway's part of a server's limits; its queue and its times are no limits on the server and stay whole."""
+    """One gateway's part of a server's limits; queue and times do not limit the server and stay whole."""
     if gateways == 1:
         return limits
     return replace(

@@ -1,4 +1,4 @@
-"""SQL of the activity log's days on PostgreSQL: a partition each, so that old days are dropped and not deleted.
+"""SQL of daily partitions of the activity log on PostgreSQL: old days are dropped, not deleted.
 
 A record's uid begins with the millisecond in which it was made, so days are ranges of it. That it is the partitions'
 key keeps it unique over all of them: what a journal tells again after a crash is recognized on any day. Programs read

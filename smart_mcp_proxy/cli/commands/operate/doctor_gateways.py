@@ -1,4 +1,4 @@
-"""Checks of `mcpproxy doctor` of gateways that share a store: their limits, their servers and their clocks."""
+"""Checks of `mcpproxy doctor` on gateways that share a store: limits, servers and clocks."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence

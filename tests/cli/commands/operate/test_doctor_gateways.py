@@ -60,6 +60,10 @@ def store(request: pytest.FixtureRequest, home: Path, run: Run) -> Store:
     return Store(home, run, server.url(server.new_database()))
 
 
+def an_hour_late() -> float:
+    return time.time() - 3600
+
+
 def test_one_gateway_shares_nothing(store: Store) -> None:
     """Nor does doctor's own."""
     assert store.checks("gateways") == store.checks("limits") == store.checks("server files") == []
@@ -110,8 +114,7 @@ def test_doctor_says_that_clocks_are_apart(
     (home / "mcp_config.json").write_text(json.dumps(some_servers("todo")))
     store = Store(home, run, postgres.url(postgres.new_database()))
     assert store.checks("clocks") == [("ok", "this machine's clock and the database's agree")]
-    late = SimpleNamespace(time=lambda: time.time() - 3600, monotonic=time.monotonic)
-    monkeypatch.setattr(postgres_store, "time", late)
+    monkeypatch.setattr(postgres_store, "time", SimpleNamespace(time=an_hour_late, monotonic=time.monotonic))
     ((outcome, words),) = store.checks("clocks")
     assert outcome == "warning"
     assert words.startswith("this machine's clock is 3,600 seconds (60 minutes) behind the database's. Let both follow")
