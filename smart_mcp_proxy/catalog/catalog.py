@@ -11,10 +11,10 @@ from typing import Any, Self, TypeVar
 
 from sqlalchemy import Connection
 
+from smart_mcp_proxy.catalog.membership import Membership
 from smart_mcp_proxy.catalog.recovery.rollback_guard import read_checkpoint
 from smart_mcp_proxy.catalog.snapshot import Diff, Snapshot
 from smart_mcp_proxy.catalog.store.memory_fallback import FIRST_REMEMBERED_ID, ServerList, remember, restore
-from smart_mcp_proxy.catalog.store.repository import Archive
 from smart_mcp_proxy.catalog.store.store import StorageError, Store
 from smart_mcp_proxy.catalog.store.stores import open_store
 from smart_mcp_proxy.catalog.store.versions import is_latest
@@ -35,7 +35,7 @@ Clock = Callable[[], float]
 _log = get_logger("catalog")
 
 
-class Catalog(Archive):
+class Catalog(Membership):
     """The tools of all servers, stored in the data directory and shared by its processes.
 
     Every method that reads or writes the file runs in the catalog's own thread and raises `CatalogError` where the
@@ -54,9 +54,7 @@ class Catalog(Archive):
         self._snapshot = Snapshot()
         self._standing = Standing(is_closed=True)
         """Nothing is trusted before the file was read, or found never to have been written."""
-        self._instance: Instance | None = None
         self._last_sync_s: dict[str, float] = {}
-        self._unsaved_syncs: dict[str, float] = {}
         self._listed: dict[str, dict[str, str]] = {}
         """Change hashes by server and tool name, as heard last; names of a list would keep the memory that it took."""
         self._heard: dict[str, ServerList] = {}
@@ -164,18 +162,6 @@ class Catalog(Archive):
         """
         return await self._database.run(self._refresh) or None
 
-    async def register_instance(self, pid: int, servers: Collection[str]) -> Instance:
-        """Tells other processes that this one lives and uses `servers`; again, when these change."""
-        return await self._database.run(partial(self._register, pid, tuple(sorted(servers))))
-
-    async def heartbeat(self) -> None:
-        """Tells other processes that this one still lives, and drops those not heard of for 30 s.
-
-        Raises:
-            RuntimeError: `register_instance` was not called before.
-        """
-        await self._database.run(self._beat)
-
     # From here on: in the database's thread.
 
     def _load(self, *, is_reset: bool) -> None:
@@ -215,15 +201,10 @@ class Catalog(Archive):
             _log.warning("what the catalog holds cannot be trusted, so every tool waits for the user: %s", exc)
 
     def _leave(self) -> None:
-        def farewell(connection: Connection) -> None:
-            tools.note_syncs(connection, self._unsaved_syncs)
-            if self._instance is not None:
-                instances.unregister(connection, self._instance)
-
         if self._lost is not None:
             return
         try:
-            self._database.write(farewell)
+            self._database.write(self._farewell)
         except CatalogError as exc:
             _log.warning("the catalog was not told that this process ends: %s", exc)
 
@@ -361,7 +342,7 @@ class Catalog(Archive):
             own = self._instance
             if own is None or not (is_new_file or own.id == instances.UNREGISTERED):
                 return own
-            return instances.register(connection, own.pid, own.servers, now_s)
+            return self._register_again(connection, now_s)
 
         self._instance = self._database.write(store)
         self._database.advance_checkpoint(self._database.read(read_checkpoint), adopts=True)
@@ -371,30 +352,3 @@ class Catalog(Archive):
         self._heard.clear()
         self._unsaved_syncs.clear()
         self._snapshot, self._last_sync_s, self._standing = self._database.read(self._look)
-
-    def _register(self, pid: int, servers: tuple[str, ...]) -> Instance:
-        now_s = self.now_s()
-        if self._instance is not None:
-            self._instance = replace(self._instance, pid=pid, servers=servers)
-            self._beat()
-            return self._instance
-        try:
-            self._instance = self._write(partial(instances.register, pid=pid, servers=servers, now_s=now_s))
-        except StorageError:
-            self._instance = Instance(instances.UNREGISTERED, pid, now_s, now_s, servers)
-        return self._instance
-
-    def _beat(self) -> None:
-        if self._instance is None:
-            raise RuntimeError("heartbeat before register_instance")
-        instance = self._instance = replace(self._instance, heartbeat_s=self.now_s())
-
-        def beat(connection: Connection) -> None:
-            instances.beat(connection, instance)
-            tools.note_syncs(connection, self._unsaved_syncs)
-
-        try:
-            self._write(beat, is_ordered=False)
-        except StorageError:
-            return  # said already; other processes take this one for dead until the file is back
-        self._unsaved_syncs.clear()

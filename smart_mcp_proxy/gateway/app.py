@@ -9,7 +9,6 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any
 
-from smart_mcp_proxy.catalog import Catalog
 from smart_mcp_proxy.errors import CatalogError
 from smart_mcp_proxy.gateway.activity.activity_log import opened_activity_log
 from smart_mcp_proxy.gateway.activity.visitors import Visitors
@@ -62,6 +61,7 @@ async def open_gateway(
     passthrough: str | None = None,
     clock: Callable[[], float] = time.monotonic,
     worker: Worker = ALONE,
+    serves: bool = True,
 ) -> AsyncIterator[Gateway]:
     """Open a gateway; its upstreams start in the background afterwards (see `Gateway.start_upstreams`).
 
@@ -73,6 +73,7 @@ async def open_gateway(
         passthrough: The one server whose tools agents see under their own names, instead of the gateway's tools.
         clock: Monotonic seconds.
         worker: This process among its workers.
+        serves: Whether agents call through it; other gateways on its store then leave it a share of the limits.
 
     Raises:
         ConfigError: `passthrough` is not configured, the data directory or database cannot be used, or sign-ins to
@@ -92,7 +93,8 @@ async def open_gateway(
         admin = open_admin(base, unavailable, upstreams, lists, stack)
         gateway = _assemble(base, upstreams, lists, requests, admin, stack)
         await upstreams.fleet.apply(config.servers())
-        await catalog.register_instance(os.getpid(), sorted(config.servers()))
+        await catalog.register_instance(os.getpid(), sorted(config.servers()), serves=serves)
+        _divide(gateway)
         lists.index_sync.start()
         announcer = ContentsChanges(requests.content_lookup.at, gateway.agent.list_changes)
         for begin in (announcer.begin, requests.clients.begin):
@@ -197,16 +199,22 @@ def _background(gateway: Gateway, upstreams: Upstreams, announcer: ContentsChang
     tellers = (announcer.announce, gateway.agent.announce_changes, gateway.unmatched.tell)
     return [
         gateway.upstream_start.run(start, gateway.reconfiguration.forget_unused),
-        _beat(gateway.catalog),
+        _beat(gateway),
         upstreams.sign_ins.watch(gateway.fleet.retry),
         *(tell(gateway.changes.next) for tell in tellers),
     ]
 
 
-async def _beat(catalog: Catalog) -> None:
+def _divide(gateway: Gateway) -> None:
+    """Keep the share of limits that the other gateways on the store leave."""
+    gateway.admission.divide([other.servers for other in gateway.catalog.other_gateways])
+
+
+async def _beat(gateway: Gateway) -> None:
     while True:
         await asyncio.sleep(HEARTBEAT_S)
         try:
-            await catalog.heartbeat()
+            await gateway.catalog.heartbeat()
+            _divide(gateway)
         except CatalogError as exc:
             log.warning("other processes cannot see that this one lives: %s", exc)

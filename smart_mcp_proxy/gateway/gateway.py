@@ -189,4 +189,7 @@ class Gateway:
             is_loaded=self.index_sync.loaded.is_set(),
             sessions=self.agent.sessions,
             visitors=self.visitors.listed(),
+            gateways=self.catalog.gateways,
+            is_shared=self.catalog.is_shared,
+            clock_ahead_s=self.catalog.clock_ahead_s,
         )

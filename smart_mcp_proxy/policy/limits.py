@@ -42,13 +42,18 @@ class TokenBucket:
 
     def __init__(self, rate_per_s: float, burst: int | None = None) -> None:
         self._full_s = -math.inf
-        self.change(rate_per_s, burst)
+        self._set(rate_per_s, burst)
 
     def __repr__(self) -> str:
         return f"<TokenBucket {self.rate_per_s:g} calls/s, burst {self.burst}>"
 
-    def change(self, rate_per_s: float, burst: int | None) -> None:
-        """Takes another rate; what was taken so far stays taken."""
+    def change(self, rate_per_s: float, burst: int | None, now_s: float) -> None:
+        """Takes another rate; the calls that were taken so far stay taken and are paid back at the new rate."""
+        if self._full_s > now_s:
+            self._full_s = now_s + (self._full_s - now_s) * self.rate_per_s / rate_per_s
+        self._set(rate_per_s, burst)
+
+    def _set(self, rate_per_s: float, burst: int | None) -> None:
         self.rate_per_s = rate_per_s
         self.burst = burst or max(1, math.ceil(rate_per_s))
 
@@ -139,10 +144,13 @@ class SlotPool:
     """
 
     def __init__(self, most: int = 0) -> None:
-        self.most: float = most or math.inf
-        self._room = self.most
+        self.is_held = False
+        """Whether places are held back."""
+        self.most: float
+        self._room: float
         """What of it may be taken now: nothing while places are held back."""
-        self._share: float = max(1, most // SHARE) if most else math.inf
+        self._share: float
+        self._resize(most)
         self.in_flight = 0
         self._lanes: dict[str, _Lane] = {}
         self._limits: Mapping[str, Limits] = {}
@@ -153,8 +161,15 @@ class SlotPool:
         waiting = sum(lane.waiting for lane in self._waiting.values())
         return f"<SlotPool {self.in_flight} of {self.most} held, {waiting} calls waiting>"
 
-    def configure(self, limits: Mapping[str, Limits]) -> list[Slot]:
-        """Makes these the servers' limits; nobody loses a place. Returns the waiting ones that now have one."""
+    def configure(self, limits: Mapping[str, Limits], most: int | None = None) -> list[Slot]:
+        """Makes these the servers' limits; nobody loses a place. Returns the waiting ones that now have one.
+
+        Args:
+            limits: By server.
+            most: Calls in flight over all servers from now on; None keeps the number.
+        """
+        if most is not None:
+            self._resize(most)
         self._limits = dict(limits)
         for server, lane in list(self._lanes.items()):
             self._set(lane, server)
@@ -162,17 +177,14 @@ class SlotPool:
                 del self._lanes[server]
         return self._next()
 
-    @property
-    def is_held(self) -> bool:
-        """Whether places are held back."""
-        return not self._room
-
     def hold(self) -> None:
         """From now on whoever asks for a place has to wait for one; nobody loses one."""
+        self.is_held = True
         self._room = 0
 
     def resume(self) -> list[Slot]:
         """Ends what `hold` began. Returns the waiting ones that have a place now."""
+        self.is_held = False
         self._room = self.most
         return self._next()
 
@@ -234,6 +246,11 @@ class SlotPool:
             lane = self._lanes[server] = _Lane()
             self._set(lane, server)
         return lane
+
+    def _resize(self, most: int) -> None:
+        self.most = most or math.inf
+        self._room = 0 if self.is_held else self.most
+        self._share = max(1, most // SHARE) if most else math.inf
 
     def _set(self, lane: _Lane, server: str) -> None:
         limits = self._limits.get(server, Limits())

@@ -333,6 +333,12 @@ class Settings(BaseSettings):
         description="What the activity log keeps of arguments: nothing, names and sizes, values without secrets, all.",
     )
     activity_days: int = Field(default=30, ge=1, le=3650, description="Days that the activity log goes back.")
+    activity_rows: int = Field(
+        default=100_000,
+        ge=0,
+        le=1_000_000_000,
+        description="Records that the activity log holds at most, over all gateways on one store; 0 is no limit.",
+    )
     inherit_env: Names = Field(
         default=(),
         description="Variables of the gateway's environment that every stdio server gets as they are.",

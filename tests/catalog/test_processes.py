@@ -194,6 +194,50 @@ async def test_a_heartbeat_from_the_future_is_stale(open_catalog: OpenCatalog, c
         assert await one.instances() == ()
 
 
+async def test_gateways_are_those_that_serve_as_of_the_last_heartbeat(open_catalog: OpenCatalog) -> None:
+    """A command that opens a gateway for a moment does not count, and its own count has the others."""
+    async with open_catalog() as one:
+        first = await one.register_instance(1, ["a"])
+        assert (one.gateways, one.other_gateways) == ((first,), ())
+        async with open_catalog() as two, open_catalog() as command:
+            second = await two.register_instance(2, ["b"])
+            assert [found.id for found in two.other_gateways] == [first.id]
+            registered = await command.register_instance(3, ["c"], serves=False)
+            assert (registered.serves, command.other_gateways) == (False, (first, second))
+            assert one.other_gateways == ()  # nothing is asked between heartbeats
+            await one.heartbeat()
+            await command.heartbeat()
+            await one.heartbeat()
+            assert one.other_gateways == (second,)
+            assert [found.id for found in await one.instances()] == [first.id, second.id, registered.id]
+        await one.heartbeat()
+        assert [found.id for found in one.gateways] == [first.id]
+
+
+async def test_a_gateway_that_was_killed_counts_until_it_is_stale(open_catalog: OpenCatalog, clock: Any) -> None:
+    """For 30 s, by the clock of the store."""
+    async with open_catalog() as one, open_catalog() as two:
+        await one.register_instance(1, ["a"])
+        await two.register_instance(2, ["a"])
+        clock.now_s += INSTANCE_STALE_S - 1
+        await one.heartbeat()
+        assert len(one.other_gateways) == 1
+        clock.now_s += 1
+        await one.heartbeat()
+        assert one.other_gateways == ()
+
+
+async def test_gateways_stay_known_while_the_store_is_lost(store: Any, open_catalog: OpenCatalog) -> None:
+    """Limits that were shared go on being shared."""
+    async with open_catalog() as one, open_catalog() as two:
+        await two.register_instance(2, ["a"])
+        await one.register_instance(1, ["a"])
+        store.lose()
+        await one.heartbeat()
+        assert len(one.other_gateways) == 1
+        store.bring_back()
+
+
 async def test_a_heartbeat_needs_a_registration(open_catalog: OpenCatalog) -> None:
     """Anything else is a bug of the caller."""
     async with open_catalog() as catalog:

@@ -55,12 +55,37 @@ def test_another_rate_forgives_nothing() -> None:
     bucket = TokenBucket(1, 2)
     for _ in range(2):
         bucket.take(0)
-    bucket.change(1, 4)
+    bucket.change(1, 4, 0)
     assert [bucket.wait_s(0)] == [0]
-    bucket.change(1, 1)
+    bucket.change(1, 1, 0)
     assert bucket.wait_s(0) == 2
     assert not bucket.is_full(1.9)
     assert bucket.is_full(2)
+
+
+def test_what_was_taken_is_paid_back_at_the_new_rate() -> None:
+    """Nobody waits for a minute because the rate was a call a minute when the last call was made."""
+    bucket = TokenBucket(1 / 60, 1)
+    bucket.take(0)
+    assert bucket.wait_s(30) == pytest.approx(30)
+    bucket.change(1, 1, 30)
+    assert bucket.wait_s(30) == pytest.approx(0.5)
+
+
+def test_another_number_of_places_takes_none_away() -> None:
+    """Whoever holds one keeps it; the next call waits until few enough are held, also where places are held back."""
+    places = SlotPool(8)
+    held = entered(places, *["a/x"] * 4)
+    assert places.configure({}, most=2) == []
+    waiting = places.enter("a", "x")
+    assert (states(held), states([waiting])) == ("hhhh", "w")
+    assert [places.leave(place) for place in held[:3]] == [[], [], []]
+    assert places.leave(held[3]) == [waiting]
+    places.hold()
+    assert places.configure({}, most=8) == []
+    second = places.enter("a", "x")
+    assert states([second]) == "w"
+    assert places.resume() == [second]
 
 
 def entered(places: SlotPool, *who: str) -> list[Slot]:

@@ -94,6 +94,7 @@ def test_every_setting_can_be_given_by_its_variable(tmp_path: Path) -> None:
         "calls_burst": "10",
         "activity_args": "REDACTED",
         "activity_days": "7",
+        "activity_rows": "1000",
         "inherit_env": "NPM_TOKEN, UV_INDEX_CORP_PASSWORD",
         "start_parallel": "64",
         "code": "Both",

@@ -5,6 +5,7 @@ from typing import Final, NamedTuple
 
 from smart_mcp_proxy.catalog.recovery.rollback_guard import CATALOG_ID_KEY, CLOSED_KEY, COUNT_KEY
 from smart_mcp_proxy.catalog.store.postgres_tables import POSTGRES_TABLES
+from smart_mcp_proxy.catalog.tables.activity_days import ACTIVITY_DAYS
 
 __all__ = ["APPROVALS_TABLES", "MIGRATIONS", "Migration"]
 
@@ -228,6 +229,10 @@ def _sealed_tables(blob: str, real: str) -> tuple[str, ...]:
     )
 
 
+_SERVES_COLUMN = "ALTER TABLE instances ADD COLUMN serves BIGINT NOT NULL DEFAULT 1"
+"""An earlier program's gateways do not say it; its commands count, too, as long as they run."""
+
+
 class Migration(NamedTuple):
     """Statements that lead from one version to the next.
 
@@ -254,5 +259,6 @@ MIGRATIONS: Final[Sequence[Migration]] = (
     Migration(_LINKS_TABLE),
     Migration(_GONE_TABLE, POSTGRES_TABLES),
     Migration(_sealed_tables("BLOB", "REAL"), _sealed_tables("BYTEA", "DOUBLE PRECISION")),
+    Migration((_SERVES_COLUMN,), (_SERVES_COLUMN, *ACTIVITY_DAYS)),
 )
 """They lead from version N, their place here, to N + 1. Released ones are never edited."""

@@ -42,6 +42,11 @@ class Archive:
         """Whether gateways on other machines may use the store, which see none of this machine's files."""
         return self._database.is_shared
 
+    @property
+    def clock_ahead_s(self) -> float:
+        """Seconds that the store's clock is ahead of this machine's; 0 where they differ by less than one."""
+        return self._database.ahead_s
+
     def now_s(self) -> float:
         """The time by the store's clock, which all its processes go by, in seconds since the epoch."""
         return self._clock() + self._database.ahead_s
@@ -91,10 +96,15 @@ class Archive:
         work = partial(approvals.unblock, key=key, by=by, now_s=self.now_s())
         return await self._database.run(partial(self._decide, work))
 
-    async def append_activity(self, batch: Sequence[Activity]) -> None:
-        """Adds records that the activity log lacks; they are on disk once this returns."""
+    async def append_activity(self, batch: Sequence[Activity], limit_rows: int = 0) -> None:
+        """Adds records that the activity log lacks; they are on disk once this returns.
+
+        Args:
+            batch: In their order.
+            limit_rows: The oldest beyond so many are removed; 0 is no limit.
+        """
         if batch:
-            append = partial(activity.append, batch=tuple(batch))
+            append = partial(activity.append, batch=tuple(batch), limit_rows=limit_rows)
             await self._database.run(partial(self._write, append, is_ordered=False))
 
     async def activity_page(
@@ -120,9 +130,17 @@ class Archive:
         return await self._database.run(partial(self._database.read, partial(activity.find, record_id=record_id)))
 
     async def trim_activity(self, before_s: float) -> None:
-        """Removes records that are older than `before_s`, in seconds since the epoch."""
+        """Removes records that are older than `before_s`, in seconds since the epoch.
+
+        A database that many gateways share keeps each day (UTC) until all of it is older.
+        """
         trim = partial(activity.trim, before_s=before_s)
         await self._database.run(partial(self._write, trim, is_ordered=False))
+
+    async def prepare_activity(self) -> None:
+        """Makes room for the records of the coming days, where days have their own."""
+        prepare = partial(activity.prepare, now_s=self.now_s())
+        await self._database.run(partial(self._write, prepare, is_ordered=False))
 
     async def learn(self, lessons: Sequence[Lesson]) -> None:
         """Counts questions that led to a tool; `refresh` shows what became of it."""

@@ -27,6 +27,7 @@ class Instance:
         started_s: When it registered, in seconds since the epoch.
         heartbeat_s: When it was last heard of, in seconds since the epoch.
         servers: Names of the servers it uses.
+        serves: Whether agents call through it; a command that opens a gateway for a moment does not serve.
     """
 
     id: int
@@ -34,14 +35,19 @@ class Instance:
     started_s: float
     heartbeat_s: float
     servers: tuple[str, ...]
+    serves: bool = True
 
 
-def register(connection: Connection, pid: int, servers: Collection[str], now_s: float) -> Instance:
+def register(
+    connection: Connection, pid: int, servers: Collection[str], now_s: float, *, serves: bool = True
+) -> Instance:
     """A new instance, heard of now."""
     names = tuple(sorted(servers))
-    row = insert(instances).values(pid=pid, started=now_s, heartbeat=now_s, servers=json.dumps(names))
+    row = insert(instances).values(
+        pid=pid, started=now_s, heartbeat=now_s, servers=json.dumps(names), serves=int(serves)
+    )
     id_: int = connection.execute(row.returning(instances.c.id)).scalar_one()
-    return Instance(id_, pid, now_s, now_s, names)
+    return Instance(id_, pid, now_s, now_s, names, serves)
 
 
 def beat(connection: Connection, instance: Instance) -> None:
@@ -52,6 +58,7 @@ def beat(connection: Connection, instance: Instance) -> None:
         started=instance.started_s,
         heartbeat=instance.heartbeat_s,
         servers=json.dumps(instance.servers),
+        serves=int(instance.serves),
     )
     connection.execute(
         row.on_conflict_do_update(
@@ -72,7 +79,10 @@ def live_instances(connection: Connection, now_s: float) -> tuple[Instance, ...]
     rows = connection.execute(
         select(instances).where(func.abs(instances.c.heartbeat - now_s) < INSTANCE_STALE_S).order_by(instances.c.id)
     )
-    return tuple(Instance(row.id, row.pid, row.started, row.heartbeat, tuple(json.loads(row.servers))) for row in rows)
+    return tuple(
+        Instance(row.id, row.pid, row.started, row.heartbeat, tuple(json.loads(row.servers)), bool(row.serves))
+        for row in rows
+    )
 
 
 def unregister(connection: Connection, instance: Instance) -> None:

@@ -82,6 +82,7 @@ instances = Table(
     Column("started", Float, nullable=False),
     Column("heartbeat", Float, nullable=False),
     Column("servers", Text, nullable=False),
+    Column("serves", BigInteger, nullable=False),
 )
 examples = Table(
     "examples",

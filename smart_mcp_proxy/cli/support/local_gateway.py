@@ -45,7 +45,8 @@ async def open_own(
         is_enough: Whether enough servers are listed; otherwise all are waited for.
     """
     kept = settings.model_copy(update={"reset_data": False})
-    async with open_gateway(kept, servers, environ=start_environment(settings), profiles=profiles) as gateway:
+    environ = start_environment(settings)
+    async with open_gateway(kept, servers, environ=environ, profiles=profiles, serves=False) as gateway:
         await gateway.index_sync.loaded.wait()
         is_stored = is_stored_enough(gateway)
         if is_stored:

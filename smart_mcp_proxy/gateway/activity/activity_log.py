@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -31,7 +32,8 @@ log = get_logger("activity")
 async def opened_activity_log(catalog: Catalog, settings: Settings) -> AsyncIterator[Recorder[Activity]]:
     """Open the recorder of activity; a record survives kill -9 as soon as it is recorded."""
     journal = await asyncio.to_thread(_opened_journal, settings.data_dir)
-    async with Recorder(catalog.append_activity, journal=journal) as recorder:
+    store = partial(catalog.append_activity, limit_rows=settings.activity_rows)
+    async with Recorder(store, journal=journal) as recorder:
         keeping = spawn(_keep(catalog, settings), "activity log")
         try:
             yield recorder
@@ -39,8 +41,13 @@ async def opened_activity_log(catalog: Catalog, settings: Settings) -> AsyncIter
             keeping.cancel()
 
 
-async def recover(catalog: Catalog, data_dir: Path) -> int:
+async def recover(catalog: Catalog, data_dir: Path, limit_rows: int = 0) -> int:
     """Store what killed processes recorded but did not store; returns the number of records.
+
+    Args:
+        catalog: Takes them.
+        data_dir: Whose journals.
+        limit_rows: As of `Catalog.append_activity`.
 
     Raises:
         CatalogError: They cannot be stored now; they stay where they are.
@@ -54,7 +61,7 @@ async def recover(catalog: Catalog, data_dir: Path) -> int:
             continue
         # Another gateway may do the same at this moment: a record that is there already is not stored again.
         for start in range(0, len(records), BATCH):
-            await catalog.append_activity(records[start : start + BATCH])
+            await catalog.append_activity(records[start : start + BATCH], limit_rows)
         await asyncio.to_thread(path.unlink, missing_ok=True)
         count += len(records)
     return count
@@ -86,7 +93,9 @@ async def _keep(catalog: Catalog, settings: Settings) -> None:
     looks, now = 0, steady(since_boot, time.time)
     while True:
         try:
-            if count := await recover(catalog, settings.data_dir):
+            if looks % LOOKS_PER_TRIM == 0:
+                await catalog.prepare_activity()
+            if count := await recover(catalog, settings.data_dir, settings.activity_rows):
                 log.info("%d activity records of a process that was killed are stored", count)
             if looks % LOOKS_PER_TRIM == 0:
                 await catalog.trim_activity(now() - settings.activity_days * DAY_S)

@@ -48,6 +48,7 @@ class Journal:
 
     def __init__(self, data_dir: Path) -> None:
         folder = data_dir / FOLDER
+        data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)  # where the catalog is a database nobody else did
         folder.mkdir(mode=0o700, exist_ok=True)
         self._folder = folder
         self._files = _new_files(folder)

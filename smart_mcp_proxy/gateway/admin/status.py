@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from smart_mcp_proxy.catalog import Instance
 from smart_mcp_proxy.gateway.activity.visitors import Visitor
 from smart_mcp_proxy.gateway.shared.tool_offer import Session
 from smart_mcp_proxy.models import ServerStatus
@@ -28,6 +29,9 @@ class GatewayStatus:
         is_loaded: Whether the stored index serves.
         sessions: Connected clients of the handshake era.
         visitors: Clients of the modern era that were here.
+        gateways: Those that serve on the store, as of the last heartbeat.
+        is_shared: Whether the store may be used from other machines.
+        clock_ahead_s: Seconds that its clock is ahead of this machine's.
     """
 
     version: str
@@ -43,3 +47,6 @@ class GatewayStatus:
     is_loaded: bool
     sessions: tuple[Session, ...]
     visitors: tuple[Visitor, ...]
+    gateways: tuple[Instance, ...]
+    is_shared: bool
+    clock_ahead_s: float

@@ -1,26 +1,32 @@
 """Admission control before every send: rates, slots with a queue, a breaker per server."""
 
 import asyncio
-import math
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Final, Self
 
 from smart_mcp_proxy.errors import ProxyError, RateLimitedError, UpstreamError
+from smart_mcp_proxy.gateway.calls.limit_refusals import (
+    FULL_RETRY_S,
+    SERVER_LIMITS,
+    rounded_s,
+    share_note,
+    too_fast_a_caller,
+    too_fast_for_server,
+)
 from smart_mcp_proxy.models import ServerState, ServerStatus
 from smart_mcp_proxy.names import shell_word
 from smart_mcp_proxy.policy.breaker import Breaker, BreakerState, is_failure
 from smart_mcp_proxy.policy.limits import PlaceState, Slot, SlotPool, TokenBucket
+from smart_mcp_proxy.policy.shares import share_of_count, share_of_limits, share_of_rate
 from smart_mcp_proxy.servers import Limits, ServerConfig
 from smart_mcp_proxy.settings import Settings
 
 __all__ = ["Admission", "AdmissionControl", "CallerRate", "open_admission"]
 
-FULL_RETRY_S: Final = 1.0
-"""What a caller is told to wait where nobody can know how long the calls under way take."""
 CALLERS_REMEMBERED: Final = 4_096
 """Buckets of callers; beyond it those that are full again are dropped, which nobody notices."""
 
@@ -37,30 +43,40 @@ class CallerRate:
     calls_per_s: float = 0.0
     burst: int = 0
 
+    def share(self, gateways: int) -> "CallerRate":
+        """One gateway's part of it."""
+        return CallerRate(share_of_rate(self.calls_per_s, gateways), share_of_count(self.burst, gateways))
+
 
 class _ServerGate:
     """Rate limit and breaker of one server."""
 
-    __slots__ = ("breaker", "bucket", "limits", "server")
+    __slots__ = ("breaker", "bucket", "gateways", "limits", "server")
 
     def __init__(self, server: str, breaker: Breaker) -> None:
         self.server = server
         self.breaker = breaker
         self.limits = Limits()
+        self.gateways = 1
         self.bucket: TokenBucket | None = None
 
-    def limit(self, limits: Limits) -> None:
+    def limit(self, limits: Limits, gateways: int, now_s: float) -> None:
+        """Takes other limits, the part of one of so many gateways."""
         self.limits = limits
+        self.gateways = gateways
         if limits.calls_per_s is None:
             self.bucket = None
         elif self.bucket is None:
             self.bucket = TokenBucket(limits.calls_per_s, limits.burst)
         else:
-            self.bucket.change(limits.calls_per_s, limits.burst)
+            self.bucket.change(limits.calls_per_s, limits.burst, now_s)
 
 
 class AdmissionControl:
     """Lets calls through to their servers, makes them wait for their turn, or refuses them.
+
+    Several gateways on one store keep the limits together: each lets its share through, and nothing is asked of the
+    others on the way of a call. A limit of a server is shared by those gateways that have that server.
 
     Args:
         in_flight: Calls at the same time over all servers; 0 is no limit.
@@ -81,8 +97,13 @@ class AdmissionControl:
         self.clock = clock
         self.places = SlotPool(in_flight)
         self.held_because = ""
-        self._caller = caller or CallerRate()
+        self.gateways = 1
+        self._in_flight = in_flight
+        self._caller = self._caller_share = caller or CallerRate()
         self._callers: dict[str, TokenBucket] = {}
+        self._others: tuple[frozenset[str], ...] = ()
+        """Servers of each other gateway."""
+        self._servers: Mapping[str, ServerConfig] = {}
         self._rng = rng or random.Random()
         self._gates: dict[str, _ServerGate] = {}
         self._waiting: dict[Slot, asyncio.Future[None]] = {}
@@ -94,11 +115,36 @@ class AdmissionControl:
 
     def configure(self, servers: Mapping[str, ServerConfig]) -> None:
         """Puts the servers' present limits in force; calls in flight and calls that wait stay what they are."""
+        self._servers = servers
         for name in self._gates.keys() - servers.keys():
             del self._gates[name]
-        for name, config in servers.items():
-            self._gate(name).limit(config.limits)
-        self.wake(self.places.configure({name: config.limits for name, config in servers.items()}))
+        self._limit()
+
+    def divide(self, others: Sequence[Collection[str]]) -> None:
+        """Keep this gateway's share of every limit; calls in flight and calls that wait stay what they are.
+
+        Args:
+            others: The names of the servers of each other gateway that lives.
+        """
+        known = tuple(map(frozenset, others))
+        if known == self._others:
+            return
+        self._others = known
+        self.gateways = 1 + len(known)
+        self._caller_share = self._caller.share(self.gateways)
+        now_s = self.clock()
+        for bucket in self._callers.values():
+            bucket.change(self._caller_share.calls_per_s, self._caller_share.burst or None, now_s)
+        self._limit()
+
+    def _limit(self) -> None:
+        """Puts this gateway's shares in force."""
+        now_s, shares = self.clock(), dict[str, Limits]()
+        for name, config in self._servers.items():
+            gateways = 1 + sum(name in servers for servers in self._others)
+            shares[name] = share_of_limits(config.limits, gateways)
+            self._gate(name).limit(shares[name], gateways, now_s)
+        self.wake(self.places.configure(shares, share_of_count(self._in_flight, self.gateways)))
 
     def admitted(self, server: str, principal: str) -> "Admission":
         """A context in which a request may be sent once it has waited for its turn; see `Admission`.
@@ -129,13 +175,14 @@ class AdmissionControl:
 
     def caller_wait_s(self, principal: str, now_s: float) -> float:
         """Seconds until this caller may make another call, 0 if it may now."""
-        if not self._caller.calls_per_s:
+        rate = self._caller_share
+        if not rate.calls_per_s:
             return 0.0
         bucket = self._callers.get(principal)
         if bucket is None:
             if len(self._callers) >= CALLERS_REMEMBERED:
                 self._callers = {name: one for name, one in self._callers.items() if not one.is_full(now_s)}
-            bucket = TokenBucket(self._caller.calls_per_s, self._caller.burst or None)
+            bucket = TokenBucket(rate.calls_per_s, rate.burst or None)
             self._callers[principal] = bucket
         return bucket.wait_s(now_s)
 
@@ -146,10 +193,10 @@ class AdmissionControl:
             RateLimitedError: One of them is used up; nothing is counted then.
         """
         if wait_s := self.caller_wait_s(principal, now_s):
-            raise _too_fast_a_caller(self._callers[principal], wait_s)
+            raise too_fast_a_caller(self._callers[principal], self.gateways, wait_s)
         if gate.bucket is not None:
             if wait_s := gate.bucket.wait_s(now_s):
-                raise _too_fast_for_server(gate.server, gate.bucket, wait_s)
+                raise too_fast_for_server(gate.server, gate.bucket, gate.gateways, wait_s)
             gate.bucket.take(now_s)
         if (bucket := self._callers.get(principal)) is not None:
             bucket.take(now_s)
@@ -287,9 +334,10 @@ class Admission:
             waited = f"The call waited {call_s:g} s for its turn at server '{self._gate.server}' and was not sent"
             if self._gates.places.is_held:
                 raise self._held(waited) from None
+            lifted = f"{SERVER_LIMITS}{share_note(self._gate.gateways)}"
             raise RateLimitedError(
                 f"{waited}.",
-                hint=f"Try again later, or make fewer calls at a time. {_SERVER_LIMITS}",
+                hint=f"Try again later, or make fewer calls at a time. {lifted}",
                 retry_after_s=FULL_RETRY_S,
             ) from None
         return max(0.0, call_s - (self._gates.clock() - since_s))
@@ -300,13 +348,13 @@ class Admission:
             return self._held(f"{queue:g} calls wait for server '{self._gate.server}' already; this one was not sent")
         if place.state is PlaceState.SERVER_FULL:
             message = f"Server '{self._gate.server}' has {most:g} calls in flight and {queue:g} waiting, its limit."
-            lifted = _SERVER_LIMITS
+            lifted = f"{SERVER_LIMITS}{share_note(self._gate.gateways)}"
         else:
             message = (
                 f"The gateway has {self._gates.places.most:g} calls in flight, its limit, and {queue:g} more wait for "
                 f"server '{self._gate.server}'."
             )
-            lifted = "The operator can raise MCPPROXY_IN_FLIGHT."
+            lifted = f"The operator can raise MCPPROXY_IN_FLIGHT.{share_note(self._gates.gateways)}"
         return RateLimitedError(
             message, hint=f"Try again later, or make fewer calls at a time. {lifted}", retry_after_s=FULL_RETRY_S
         )
@@ -322,38 +370,12 @@ class Admission:
         breaker = self._gate.breaker
         return UpstreamError(
             f"Calls to server '{self._gate.server}' are held back, because it {breaker.reason}.",
-            hint=f"Try again in {_seconds(wait_s):g} s: one call is let through then to see. "
+            hint=f"Try again in {rounded_s(wait_s):g} s: one call is let through then to see. "
             f"Its user can look at: mcpproxy server logs {shell_word(self._gate.server)}",
             code="breaker_open",
             data={"breaker": breaker.state.value},
-            retry_after_s=_seconds(wait_s),
+            retry_after_s=rounded_s(wait_s),
         )
-
-
-_SERVER_LIMITS: Final = "The user can raise 'in_flight' and 'queue' under 'limits' in the server's entry."
-
-
-def _seconds(wait_s: float) -> float:
-    """Rounded up to milliseconds: whoever waits that long has waited long enough."""
-    return math.ceil(wait_s * 1000) / 1000
-
-
-def _too_fast_a_caller(bucket: TokenBucket, wait_s: float) -> RateLimitedError:
-    return RateLimitedError(
-        f"A caller may make {bucket.rate_per_s:g} calls a second (at once: {bucket.burst}); this one is too many.",
-        hint=f"Try again in {_seconds(wait_s):g} s. "
-        "The operator can raise MCPPROXY_CALLS_PER_S and MCPPROXY_CALLS_BURST.",
-        retry_after_s=_seconds(wait_s),
-    )
-
-
-def _too_fast_for_server(server: str, bucket: TokenBucket, wait_s: float) -> RateLimitedError:
-    return RateLimitedError(
-        f"Server '{server}' takes {bucket.rate_per_s:g} calls a second (at once: {bucket.burst}); this is too many.",
-        hint=f"Try again in {_seconds(wait_s):g} s. "
-        "The user can raise 'calls_per_s' and 'burst' under 'limits' in the server's entry.",
-        retry_after_s=_seconds(wait_s),
-    )
 
 
 def open_admission(

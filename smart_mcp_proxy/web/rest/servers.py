@@ -85,6 +85,8 @@ async def _status(gateway: Gateway, request: Request) -> dict[str, Any]:
         "embedded": None if status.embedded is None else dict(zip(("done", "total"), status.embedded, strict=True)),
         "sessions": [_session(session) for session in status.sessions],
         "clients": [_visitor(visitor) for visitor in status.visitors],
+        "gateways": [{"id": one.id, "pid": one.pid, "servers": list(one.servers)} for one in status.gateways],
+        "store": {"is_shared": status.is_shared, "clock_ahead_s": round(status.clock_ahead_s, 3)},
         "servers": _all(status),
     }
 

@@ -382,3 +382,13 @@ async def test_an_open_log_stores_recovers_and_trims(tmp_path: Path, monkeypatch
                     await asyncio.sleep(0.01)
                     page = await catalog.activity_page(ActivityFilter(), 9)
                     subjects = [found.activity.subject for found in page]
+
+
+def test_a_journal_makes_its_data_directory(tmp_path: Path) -> None:
+    """For the owner alone: where the catalog is a database, a new machine has none yet."""
+    data_dir = tmp_path / "new" / "data"
+    journal = Journal(data_dir)
+    journal.write(line("first"))
+    assert data_dir.stat().st_mode & 0o777 == 0o700
+    assert [record.subject for path in (data_dir / FOLDER).iterdir() for record in read_journal(path)] == ["first"]
+    journal.close(is_stored=True)

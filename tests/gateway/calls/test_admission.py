@@ -342,3 +342,68 @@ async def test_the_status_of_a_server_says_that_calls_are_held_back() -> None:
     setup.admission.connection_changed(READY)
     assert setup.admission.shown(READY) == READY
     await setup.call()
+
+
+async def test_gateways_share_a_servers_rate() -> None:
+    """Three let a third through each, and say so; one that goes leaves its share to the others."""
+    setup = AdmissionSetup(calls_per_s=6.0, burst=6)
+    setup.admission.divide([["alpha"], ["alpha", "beta"]])
+    await setup.call()
+    await setup.call()
+    error = await setup.refused()
+    assert error.message == "Server 'alpha' takes 2 calls a second (at once: 2); this is too many."
+    assert error.hint.endswith("3 gateways share the limit; this is the share of one.")
+    setup.admission.divide([["alpha"]])
+    await setup.call()
+    error = await setup.refused()
+    assert error.message.startswith("Server 'alpha' takes 3 calls a second (at once: 3)")
+    assert error.hint.endswith("2 gateways share the limit; this is the share of one.")
+
+
+async def test_a_servers_limit_is_shared_by_the_gateways_that_have_it() -> None:
+    """One that serves other servers needs no share of it, but one of what holds for all servers and for callers."""
+    setup = AdmissionSetup(in_flight=8, caller=CallerRate(4.0, 4), calls_per_s=2.0, burst=2)
+    setup.admission.divide([["beta"]])
+    await setup.call("one")
+    await setup.call("one")
+    assert (await setup.refused("one")).message.startswith("A caller may make 2 calls a second (at once: 2)")
+    assert (await setup.refused("two")).message.startswith("Server 'alpha' takes 2 calls a second (at once: 2)")
+    assert setup.admission.places.most == 4
+
+
+async def test_a_share_that_changes_ends_no_call() -> None:
+    """Calls under way go on, calls that wait go on waiting, and start when there is room again."""
+    setup = AdmissionSetup()
+    setup.admission.configure(AdmissionSetup.servers(in_flight=2, queue=9))
+    with anyio.fail_after(20):
+        async with setup.flying() as first, setup.flying():
+            setup.admission.divide([["alpha"]])
+            waiting = asyncio.ensure_future(setup.call())
+            await settled()
+            first.set()
+            await settled()
+            assert not waiting.done()  # one is in flight still, this gateway's whole share
+            setup.admission.divide([])
+            assert await waiting is not None
+
+
+async def test_a_share_holds_over_a_change_of_the_servers() -> None:
+    """New limits are divided as well, and held places stay held."""
+    setup = AdmissionSetup(in_flight=9)
+    setup.admission.divide([["alpha"], ["alpha"]])
+    setup.admission.configure(AdmissionSetup.servers(in_flight=6, queue=0))
+    assert setup.admission.places.limits_of("alpha") == (2, 0)
+    assert setup.admission.places.most == 3
+    setup.admission.hold("because")
+    setup.admission.divide([])
+    assert setup.admission.places.is_held
+    assert setup.admission.places.limits_of("alpha") == (6, 0)
+
+
+async def test_a_callers_share_is_never_below_one_call() -> None:
+    """At once, and in a minute: with so many gateways the limit is exceeded rather than calls impossible."""
+    setup = AdmissionSetup(in_flight=2, caller=CallerRate(1.0, 1))
+    setup.admission.divide([[]] * 99)
+    await setup.call()
+    assert (await setup.refused()).retry_after_s == 60.0
+    assert setup.admission.places.most == 1

@@ -9,7 +9,7 @@ from smart_mcp_proxy.cli.support.output import clean, plural, say, show, show_js
 from smart_mcp_proxy.cli.support.start import open_settings
 
 if TYPE_CHECKING:
-    from smart_mcp_proxy.cli.commands.operate.doctor_checks import Finding
+    from smart_mcp_proxy.cli.commands.operate.finding import Finding
 
 __all__ = ["app"]
 
@@ -17,8 +17,8 @@ app = App(
     name="doctor",
     help_epilogue="""\
 Looks at the server file, the data directory, the port, the programs that
-servers need and the gateways that run, and connects to every server. The
-exit status is 1 if anything fails.
+servers need, the gateways that run and those that share their database, and
+connects to every server. The exit status is 1 if anything fails.
 
 Examples:
   mcpproxy doctor

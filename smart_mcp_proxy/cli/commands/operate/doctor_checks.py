@@ -2,7 +2,6 @@
 
 import shutil
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -10,6 +9,8 @@ from typing import Any, Literal
 from anyio import to_thread
 
 from smart_mcp_proxy.catalog import NO_ROOM_HINT, is_full, why_unwritable
+from smart_mcp_proxy.cli.commands.operate.doctor_gateways import gateway_findings
+from smart_mcp_proxy.cli.commands.operate.finding import Finding
 from smart_mcp_proxy.cli.support.access import open_api
 from smart_mcp_proxy.cli.support.api import running_gateways
 from smart_mcp_proxy.cli.support.output import plural
@@ -21,7 +22,7 @@ from smart_mcp_proxy.web.auth.sign_in import asks_for_sign_in
 from smart_mcp_proxy.web.auth.signed_tokens import signed_tokens
 from smart_mcp_proxy.web.listening import bind
 
-__all__ = ["Finding", "examine"]
+__all__ = ["examine"]
 
 _DATA_DIR = "data directory"
 _INSTALL = {
@@ -32,25 +33,6 @@ _INSTALL = {
     "uv": "Install uv: pip install uv",
     "docker": "Install Docker.",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing that was looked at.
-
-    Attributes:
-        subject: What: config, a server's name, ...
-        outcome: Whether it is as it should be; a warning does not make the check fail.
-        message: What was found.
-        hint: What to do about it.
-        command: The command that helps if it fails.
-    """
-
-    subject: str
-    outcome: Literal["ok", "warning", "fail"]
-    message: str
-    hint: str = ""
-    command: str = "mcpproxy config show --origin"
 
 
 async def examine(settings: Settings) -> list[Finding]:
@@ -177,7 +159,7 @@ async def _servers(settings: Settings, file: ServerFile, missing: Mapping[str, s
     servers = (_server(server, missing.get(server["name"], "")) for server in status["servers"])
     # A gateway of an earlier version does not say what is unmatched.
     unmatched = (Finding("config", "warning", sentence) for sentence in status.get("unmatched", ()))
-    return [*servers, *unmatched, _waiting(approvals)]
+    return [*servers, *unmatched, *gateway_findings(settings, file, status), _waiting(approvals)]
 
 
 def _waiting(approvals: Mapping[str, Any]) -> Finding:

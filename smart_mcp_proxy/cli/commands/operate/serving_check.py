@@ -23,7 +23,7 @@ async def check(settings: Settings, *, passthrough: str | None = None, as_json: 
     """
     file = await followed_servers(settings, is_logged=False)
     async with open_gateway(
-        settings, file.servers, environ=start_environment(settings), passthrough=passthrough
+        settings, file.servers, environ=start_environment(settings), passthrough=passthrough, serves=False
     ) as gateway:
         gateway.start_upstreams()
         await settle(gateway, SETTLE_S)

@@ -1,0 +1,128 @@
+"""SQL of daily partitions of the activity log on PostgreSQL: old days are dropped, not deleted.
+
+A record's uid begins with the millisecond in which it was made, so days are ranges of it. That it is the partitions'
+key keeps it unique over all of them: what a journal tells again after a crash is recognized on any day. Programs read
+and write `activity`, as before there were days.
+"""
+
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from sqlalchemy import Connection
+
+__all__ = ["ACTIVITY_DAYS", "drop_days", "make_days"]
+
+_PREFIX: Final = "activity_until_"
+"""Of a partition's name; behind it stands the day at whose midnight (UTC) it ends."""
+_REST: Final = "activity_rest"
+"""Takes what no day's partition takes: nothing is refused where none was made in time."""
+_AHEAD_DAYS: Final = 3
+"""Partitions that stand ready beside today's: the gateways may be stopped, or earlier programs run alone, meanwhile."""
+_LOCK: Final = 0x6D637061
+"""Key of the lock that the one gateway holds that makes or drops partitions."""
+
+ACTIVITY_DAYS: Final = (
+    "ALTER TABLE activity RENAME TO activity_whole",
+    "CREATE SEQUENCE activity_places AS BIGINT",
+    """CREATE TABLE activity (
+      id          BIGINT NOT NULL DEFAULT nextval('activity_places'),
+      uid         TEXT COLLATE "C" NOT NULL,
+      kind        TEXT NOT NULL,
+      principal   TEXT NOT NULL,
+      subject     TEXT NOT NULL,
+      outcome     TEXT NOT NULL,
+      duration_ms DOUBLE PRECISION NOT NULL,
+      at_s        DOUBLE PRECISION NOT NULL,
+      detail      TEXT NOT NULL,
+      session     TEXT NOT NULL,
+      server      TEXT NOT NULL,
+      tool        TEXT NOT NULL,
+      digest      TEXT NOT NULL,
+      delivery    TEXT NOT NULL,
+      parent      TEXT NOT NULL,
+      arguments   TEXT,
+      UNIQUE (uid)
+    ) PARTITION BY RANGE (uid)""",
+    "ALTER SEQUENCE activity_places OWNED BY activity.id",
+    "CREATE INDEX idx_activity_place ON activity(id)",
+    f"CREATE TABLE {_REST} PARTITION OF activity DEFAULT",
+    # Everything until the end of today, which the next days follow.
+    f"""DO $$
+      DECLARE
+        ends TIMESTAMP := date_trunc('day', clock_timestamp() AT TIME ZONE 'UTC') + interval '1 day';
+        bound TEXT := lpad(to_hex(extract(epoch FROM ends)::bigint * 1000), 12, '0');
+      BEGIN
+        EXECUTE 'CREATE TABLE {_PREFIX}' || to_char(ends, 'YYYYMMDD')
+          || ' PARTITION OF activity FOR VALUES FROM (MINVALUE) TO (' || quote_literal(bound) || ')';
+      END $$""",
+    """INSERT INTO activity (id, uid, kind, principal, subject, outcome, duration_ms, at_s, detail, session, server,
+        tool, digest, delivery, parent, arguments)
+      SELECT id, uid, kind, principal, subject, outcome, duration_ms, at_s, detail, session, server,
+        tool, digest, delivery, parent, arguments FROM activity_whole""",
+    "SELECT setval('activity_places', last_value, is_called) FROM activity_id_seq",
+    "DROP TABLE activity_whole",
+)
+"""The table's change into partitions, in one transaction; whoever writes meanwhile waits and finds the new one."""
+
+
+def _start_of(day: datetime) -> str:
+    """The beginning of the uids of records that were made from `day` on."""
+    return f"{int(day.timestamp()) * 1000:012x}"
+
+
+def make_days(connection: Connection, now_s: float) -> None:
+    """Let partitions stand ready for the coming days; another gateway that does so already is left alone."""
+    today = datetime.fromtimestamp(now_s, UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    wanted = [today + timedelta(days=number + 1) for number in range(_AHEAD_DAYS + 1)]
+    if not _missing(connection, wanted) or not _is_alone(connection):
+        return
+    for ends in _missing(connection, wanted):  # another gateway may have made some before it let us
+        _make_day(connection, ends)
+
+
+def drop_days(connection: Connection, before_s: float) -> None:
+    """Drop each day that was over at `before_s`; another gateway that does so already is left alone."""
+    connection.exec_driver_sql(f"DELETE FROM {_REST} WHERE at_s < %s", (before_s,))
+    old = [ends for ends in _days(connection) if ends.timestamp() <= before_s]
+    if not old or not _is_alone(connection):
+        return
+    for ends in old:
+        connection.exec_driver_sql(f"DROP TABLE IF EXISTS {_name(ends)}")
+
+
+def _make_day(connection: Connection, ends: datetime) -> None:
+    name, first, last = _name(ends), _start_of(ends - timedelta(days=1)), _start_of(ends)
+    connection.exec_driver_sql(f"CREATE TABLE {name} (LIKE activity INCLUDING DEFAULTS INCLUDING INDEXES)")
+    # Locked before it is looked through: attaching fails if it holds a record of that day.
+    connection.exec_driver_sql(f"LOCK TABLE {_REST} IN ACCESS EXCLUSIVE MODE")
+    connection.exec_driver_sql(
+        f"WITH late AS (DELETE FROM {_REST} WHERE uid >= '{first}' AND uid < '{last}' RETURNING *) "
+        f"INSERT INTO {name} SELECT * FROM late"
+    )
+    # Unlike `CREATE TABLE ... PARTITION OF` it lets the other partitions be written meanwhile.
+    connection.exec_driver_sql(
+        f"ALTER TABLE activity ATTACH PARTITION {name} FOR VALUES FROM ('{first}') TO ('{last}')"
+    )
+
+
+def _missing(connection: Connection, wanted: list[datetime]) -> list[datetime]:
+    """Those of `wanted` that have no partition; days before the first one belong to it."""
+    found = _days(connection)
+    return [ends for ends in wanted if ends not in found and (not found or ends > min(found))]
+
+
+def _days(connection: Connection) -> list[datetime]:
+    """The ends of all partitions."""
+    names = connection.exec_driver_sql(
+        "SELECT relname FROM pg_inherits JOIN pg_class ON pg_class.oid = inhrelid "
+        f"WHERE inhparent = 'activity'::regclass AND relname <> '{_REST}'"
+    ).scalars()
+    return [datetime.strptime(name.removeprefix(_PREFIX), "%Y%m%d").replace(tzinfo=UTC) for name in names]
+
+
+def _name(ends: datetime) -> str:
+    return f"{_PREFIX}{ends:%Y%m%d}"
+
+
+def _is_alone(connection: Connection) -> bool:
+    return bool(connection.exec_driver_sql(f"SELECT pg_try_advisory_xact_lock({_LOCK})").scalar_one())

@@ -1,0 +1,25 @@
+"""Finding of `mcpproxy doctor`."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+__all__ = ["Finding"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at.
+
+    Attributes:
+        subject: What: config, a server's name, ...
+        outcome: Whether it is as it should be; a warning does not make the check fail.
+        message: What was found.
+        hint: What to do about it.
+        command: The command that helps if it fails.
+    """
+
+    subject: str
+    outcome: Literal["ok", "warning", "fail"]
+    message: str
+    hint: str = ""
+    command: str = "mcpproxy config show --origin"

@@ -1,0 +1,43 @@
+"""Refusals of calls that are over a limit: which one, when to come again, and who can raise it."""
+
+import math
+from typing import Final
+
+from smart_mcp_proxy.errors import RateLimitedError
+from smart_mcp_proxy.policy.limits import TokenBucket
+
+__all__ = ["FULL_RETRY_S", "SERVER_LIMITS", "rounded_s", "share_note", "too_fast_a_caller", "too_fast_for_server"]
+
+FULL_RETRY_S: Final = 1.0
+"""What a caller is told to wait where nobody can know how long the calls under way take."""
+SERVER_LIMITS: Final = "The user can raise 'in_flight' and 'queue' under 'limits' in the server's entry."
+
+
+def rounded_s(wait_s: float) -> float:
+    """Rounded up to milliseconds: whoever waits that long has waited long enough."""
+    return math.ceil(wait_s * 1000) / 1000
+
+
+def share_note(gateways: int) -> str:
+    """A further sentence where this gateway lets only its share through."""
+    return f" {gateways} gateways share the limit; this is the share of one." if gateways > 1 else ""
+
+
+def too_fast_a_caller(bucket: TokenBucket, gateways: int, wait_s: float) -> RateLimitedError:
+    """The refusal of a call that its caller's rate does not cover."""
+    return RateLimitedError(
+        f"A caller may make {bucket.rate_per_s:g} calls a second (at once: {bucket.burst}); this one is too many.",
+        hint=f"Try again in {rounded_s(wait_s):g} s. "
+        f"The operator can raise MCPPROXY_CALLS_PER_S and MCPPROXY_CALLS_BURST.{share_note(gateways)}",
+        retry_after_s=rounded_s(wait_s),
+    )
+
+
+def too_fast_for_server(server: str, bucket: TokenBucket, gateways: int, wait_s: float) -> RateLimitedError:
+    """The refusal of a call that its server's rate does not cover."""
+    return RateLimitedError(
+        f"Server '{server}' takes {bucket.rate_per_s:g} calls a second (at once: {bucket.burst}); this is too many.",
+        hint=f"Try again in {rounded_s(wait_s):g} s. The user can raise 'calls_per_s' and 'burst' under 'limits' in "
+        f"the server's entry.{share_note(gateways)}",
+        retry_after_s=rounded_s(wait_s),
+    )
