@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import MakeTool, StorePlace
 from postgres_server import PostgresServer
+from store_places import MakeTool, StorePlace
 
 from smart_mcp_proxy.catalog.copying import TABLES, Place, backup_catalog, copy_catalog, restore_catalog
 from smart_mcp_proxy.errors import CatalogError, ConfigError

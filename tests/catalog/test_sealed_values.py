@@ -4,7 +4,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from conftest import HandClock, StorePlace
+from store_places import HandClock, StorePlace
 
 from smart_mcp_proxy.catalog import (
     Catalog,
