@@ -30,8 +30,9 @@ LINKS_VERSION = 10
 """The first one with links."""
 UNDO_GONE = (
     "DROP TRIGGER tools_gone; DROP TABLE gone; DROP TABLE sealed; DROP TABLE leases; DROP INDEX idx_approvals_blocked;"
+    "ALTER TABLE instances DROP COLUMN serves;"
 )
-"""The version after it."""
+"""The versions after it."""
 
 
 opened = partial(Catalog.open, name_limit=60)
