@@ -63,7 +63,8 @@ def _masked(line: str, words: set[str]) -> str:
 def _word(token: str, words: set[str]) -> str:
     """The token if it may be shown."""
     if token[0] not in "\"'":
-        return token if token in words else _MASK
+        is_shown = token in words or words.issuperset(token.split("."))  # a heading of TOML
+        return token if is_shown else _MASK
     try:
         text = json.loads(token) if token[0] == '"' else token[1:-1]
     except ValueError:

@@ -3,6 +3,7 @@
 import json as json_text
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from anyio import to_thread
@@ -12,9 +13,11 @@ from smart_mcp_proxy.cli.support.failure import UsageError, report
 from smart_mcp_proxy.cli.support.output import clean, plural, say, show, show_json, table
 from smart_mcp_proxy.cli.support.start import open_settings
 from smart_mcp_proxy.errors import ConflictError, ProxyError
+from smart_mcp_proxy.servers import ServerEdits
 
 if TYPE_CHECKING:
     from smart_mcp_proxy.client_files import ClientFile, Door, KnownClient, Planned
+    from smart_mcp_proxy.settings import Settings
 
 __all__ = ["app"]
 
@@ -121,7 +124,7 @@ async def connect(
     return 1 if any(outcome.error for outcome in outcomes) else 0
 
 
-def _connected(settings: Any, client: "KnownClient", wish: _Wish) -> _Outcome:
+def _connected(settings: "Settings", client: "KnownClient", wish: _Wish) -> _Outcome:
     """Show or make the change of one client; its failure does not stop the others."""
     from smart_mcp_proxy.cli.commands.servers.client_choice import client_path, places_here
     from smart_mcp_proxy.client_files import Records, read_client_file, write
@@ -156,11 +159,13 @@ def _connected(settings: Any, client: "KnownClient", wish: _Wish) -> _Outcome:
     return outcome
 
 
-def _planned(settings: Any, file: "ClientFile", wish: _Wish) -> tuple["Planned", tuple[str, ...]]:
+def _planned(settings: "Settings", file: "ClientFile", wish: _Wish) -> tuple["Planned", tuple[str, ...]]:
     """The change, and the servers that leave the file with it."""
-    from smart_mcp_proxy.client_files import OUR_NAME, our_entry, plan
+    from smart_mcp_proxy.client_files import OUR_NAME, our_entry, plan, same_as_ours
 
     moved: tuple[str, ...] = ()
+    if wish.moves:
+        moved = same_as_ours(file, ServerEdits(settings, Path.cwd()).read().entries)
     changes: dict[str, Mapping[str, Any] | None] = dict.fromkeys(moved)
     return plan(file, {**changes, OUR_NAME: our_entry(file.client, wish.door)}), moved
 
