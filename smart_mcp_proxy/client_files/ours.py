@@ -42,6 +42,8 @@ def our_entry(client: KnownClient, door: Door) -> dict[str, Any]:
     """
     if door.url and client.url_key:
         return {**client.http, client.url_key: door.url, **_token(client, door), **client.always}
+    if door.url:
+        _refuse_token(client, door)
     words = [*door.program, *(["attach", door.url] if door.url else ["serve"])]
     if client.is_command_list:
         started: dict[str, Any] = {client.command_key: words}
@@ -70,8 +72,14 @@ def _token(client: KnownClient, door: Door) -> dict[str, Any]:
     if client.bearer_key:
         return {client.bearer_key: TOKEN_VARIABLE}
     if not client.variable:
+        _refuse_token(client, door)
+    return {client.headers_key: {"Authorization": f"Bearer {client.variable.format(TOKEN_VARIABLE)}"}}
+
+
+def _refuse_token(client: KnownClient, door: Door) -> None:
+    """Passes if no token is needed."""
+    if door.has_token:
         raise RequestError(
             f"{client.title} cannot refer to a token, and the gateway's address asks for one.",
             hint="Let it start the gateway itself, with --stdio.",
         )
-    return {client.headers_key: {"Authorization": f"Bearer {client.variable.format(TOKEN_VARIABLE)}"}}

@@ -80,8 +80,8 @@ def translated(
 
 
 def _program(client: KnownClient, raw: Mapping[str, Any], words: Translation) -> dict[str, Any]:
-    command = raw.get(client.command_key, raw.get("command"))
-    args = raw.get("args")
+    command: Any = raw.get(client.command_key, raw.get("command"))
+    args: Any = raw.get("args")
     if isinstance(command, Mapping):  # Zed's earlier form
         command, args = command.get("path"), command.get("args")
     if isinstance(command, list):
