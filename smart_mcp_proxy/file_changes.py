@@ -1,4 +1,4 @@
-"""Files of the user's that are replaced whole: a lock on their folder, and one step that cannot be seen half done."""
+"""Files of the user's, replaced whole and in one step, under a lock on their folder."""
 
 import fcntl
 import os

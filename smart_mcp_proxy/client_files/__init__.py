@@ -1,4 +1,4 @@
-"""Files in which other programs, the clients, keep their MCP servers: found, read, and changed with care."""
+"""Files in which clients keep their MCP servers: found, read, and changed with care."""
 
 from smart_mcp_proxy.client_files.clients import KNOWN_CLIENTS, KnownClient
 from smart_mcp_proxy.client_files.files import ClientFile, Planned, plan, read_client_file, restored, take_out, write

@@ -50,7 +50,7 @@ class FoundServer:
 
     @property
     def transport(self) -> str:
-        """How it is reached, as far as its entry says it."""
+        """The transport, as far as the entry says it."""
         entry = self.translated.entry
         return "stdio" if "command" in entry else str(entry.get("type", "http"))
 

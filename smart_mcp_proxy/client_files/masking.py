@@ -1,4 +1,4 @@
-"""Diffs of files that hold other people's secrets: only known words are shown, whatever language it is."""
+"""Diffs of files that hold secrets: only known words are shown, in any language."""
 
 import difflib
 import json
@@ -17,7 +17,7 @@ _HUNK = re.compile(r"@@ -(\d+)(,\d+)? \+(\d+)(,\d+)? @@")
 
 
 def masked_diff(before: str, after: str, documents: Iterable[Mapping[str, Any]], shown: Any, path: str) -> str:
-    """A unified diff in which every word is hidden that is neither a key of the files nor part of our own entry.
+    """A unified diff that shows keys and our own entry, and hides every other word.
 
     Args:
         before: The text as it is.

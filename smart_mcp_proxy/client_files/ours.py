@@ -80,6 +80,6 @@ def _refuse_token(client: KnownClient, door: Door) -> None:
     """Passes if no token is needed."""
     if door.has_token:
         raise RequestError(
-            f"{client.title} cannot refer to a token, and the gateway's address asks for one.",
+            f"{client.name!r} cannot refer to a token, and the gateway's address asks for one.",
             hint="Let it start the gateway itself, with --stdio.",
         )

@@ -15,7 +15,7 @@ _CONFIG_HOME = "~/.config/"
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where the user's and a project's files are.
+    """Places of the user's and of a project's files.
 
     Attributes:
         environ: The environment, which may move some of them.

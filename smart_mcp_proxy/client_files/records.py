@@ -1,4 +1,4 @@
-"""Notes about client files that were changed here: what undoes the change, and what was shown before it."""
+"""Notes about changed client files: what undoes the change, and what was shown before it."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""Client files as text: read in each language, and changed in one section with everything else left as it was."""
+"""Client files as text: read in each language, changed in one section alone."""
 
 from collections.abc import Mapping
 from typing import Any

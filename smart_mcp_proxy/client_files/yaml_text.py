@@ -44,7 +44,7 @@ def edit_yaml(text: str, section: str, entries: Mapping[str, Mapping[str, Any] |
 
 
 def _refuse_repeated(node: yaml.Node | None, source: str) -> None:
-    """Raises ConfigError where a key of the top level or of a section is repeated: which one counts is unsure."""
+    """Raises ConfigError where a key of the top level or of a section is repeated."""
     inner = [node] if isinstance(node, yaml.MappingNode) else []
     for mapping in inner[:1]:
         inner += [value for _, value in mapping.value if isinstance(value, yaml.MappingNode)]

@@ -242,3 +242,18 @@ def test_mistakes_name_the_way_out(run: Run, words: list[str], said: str) -> Non
     """On stderr, with the next command."""
     done = run(*words)
     assert done.status in (1, 2) and said in done.err and "Next: mcpproxy" in done.err
+
+
+def test_an_end_in_the_middle_loses_nothing(run: Run, cursor: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Killed before the file is replaced: it is as it was, and the next try is like the first."""
+
+    def killed(*_: object) -> bool:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("smart_mcp_proxy.client_files.files.replace_file", killed)
+        assert run("connect", "cursor", "--write").status == 130
+    assert cursor.read_text() == CURSOR
+    assert run("connect", "cursor", "--write").status == 0
+    run("disconnect", "cursor")
+    assert cursor.read_text() == CURSOR and os.listdir(cursor.parent) == ["mcp.json"]

@@ -1,4 +1,4 @@
-"""Servers of MCP clients that the gateway does not have, in one sentence for the overview and the doctor."""
+"""Servers of MCP clients that the gateway does not have, in a sentence."""
 
 from collections import Counter
 from collections.abc import Mapping

@@ -18,7 +18,7 @@ _CONFIG_NAME = "mcp_config.json"
 
 
 def places_here() -> Places:
-    """Where the clients' files are for this user, in this folder."""
+    """The places of the clients' files for this user, in this folder."""
     return Places(environment(), Path.cwd())
 
 

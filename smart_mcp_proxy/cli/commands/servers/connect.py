@@ -39,7 +39,7 @@ Examples:
 
 @dataclass(frozen=True, slots=True)
 class _Wish:
-    """What is to be done with each client.
+    """The change that is asked for, the same for each client.
 
     Attributes:
         door: How it reaches the gateway.
@@ -56,7 +56,7 @@ class _Wish:
 
 @dataclass(slots=True)
 class _Outcome:
-    """What became of one client.
+    """Result for one client.
 
     Attributes:
         client: Its name.

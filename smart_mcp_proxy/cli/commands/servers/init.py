@@ -1,4 +1,4 @@
-"""`mcpproxy init`: the servers of all clients in one table, and those that the user keeps in the server file."""
+"""`mcpproxy init`: the servers of all clients in one table; those chosen go into the server file."""
 
 import getpass
 import json as json_text
@@ -131,7 +131,7 @@ def _numbers(word: str, last: int) -> Iterable[int]:
 
 
 def _store_secrets(chosen: "list[FoundServer]", may_ask: bool) -> None:
-    """Put what the servers need into the keyring: what the clients' files hold, and what the user is asked for."""
+    """Put into the keyring what the clients' files hold, and what the user is asked for."""
     # Here and not above: see _found.
     from smart_mcp_proxy.secrets.keyring_edge import KEYRING_SERVICE, store_secret, stored_secret
 
