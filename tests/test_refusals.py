@@ -37,6 +37,8 @@ LIFTED_BY = {
 
 REFUSALS = {
     "cli/commands/catalog/approve.py:_decide": "caller",
+    "cli/commands/servers/connect.py:_connected": "caller",
+    "client_files/files.py:_changed_meanwhile": "caller",
     "gateway/sessions/agent.py:_shutting_down": "caller",
     "gateway/admin/agent_tokens.py:create": "caller",
     "gateway/admin/approvals.py:approve": "caller",

@@ -15,6 +15,10 @@ __all__ = ["build_app", "main"]
 
 COMMANDS = {
     "serve": "Start the gateway, over stdio or HTTP.",
+    "init": "Find the servers that your MCP clients have, and take over those you want.",
+    "connect": "Make MCP clients use the gateway.",
+    "disconnect": "Take the gateway out of MCP clients again.",
+    "attach": "Carry messages between stdio and a gateway that runs.",
     "demo": "Try a search on bundled sample servers, without network or configuration.",
     "search": "Find tools by what they do.",
     "call": "Call a tool.",
@@ -33,6 +37,10 @@ COMMANDS = {
 """Each command's summary; a test holds them equal to what the commands say themselves."""
 MODULES = {
     "serve": "operate.serve",
+    "init": "servers.init",
+    "connect": "servers.connect",
+    "disconnect": "servers.disconnect",
+    "attach": "servers.attach",
     "demo": "operate.demo_command",
     "search": "catalog.search",
     "call": "catalog.call",
@@ -54,6 +62,8 @@ _HELP = "One search tool in front of all your MCP servers."
 _EXAMPLES = """\
 Examples:
   mcpproxy demo "mix two colors"           a first try, nothing to set up
+  mcpproxy init                            take over the servers your clients have
+  mcpproxy connect --all --write           make the clients use the gateway
   mcpproxy serve --http                    one endpoint for all your servers
   mcpproxy search "create an issue" --why  what an agent would find
   mcpproxy call todo:add_task title=Milk   call a tool by hand

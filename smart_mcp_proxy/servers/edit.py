@@ -187,7 +187,8 @@ class _Rewriting:
             return edits
         if last is not None and last.comma is None:
             edits.append(_Edit(last.node.end, last.node.end, ","))
-        return [*edits, self._addition(node, added)]
+        has_last_comma = bool(node.members) and node.members[-1].comma is not None
+        return [*edits, self._addition(node, added, "," if has_last_comma else "")]
 
     def _removal(self, member: _Member) -> list[_Edit]:
         """Without the line break, where nothing else stands on the member's lines."""
@@ -205,22 +206,30 @@ class _Rewriting:
         if self._text[before - 1] == "\n" and self._text[after] in "\r\n":
             before -= 2 if self._text[before - 2] == "\r" else 1
             return [_Edit(before, end, ""), *separate]
+        if self._text[after] in "}]" and self._text[before - 1] == ",":
+            start = before  # the blank that parted it from the one in front
         # What is added behind the last member must not be taken along.
         return [_Edit(start, end if self._text[after] in "\r\n}]" else after, ""), *separate]
 
-    def _addition(self, node: _Node, added: Sequence[tuple[str | None, Any]]) -> _Edit:
-        """New members in front of the closing bracket, on lines of their own unless all stand on one line."""
+    def _addition(self, node: _Node, added: Sequence[tuple[str | None, Any]], comma: str) -> _Edit:
+        """New members in front of the closing bracket, on lines of their own unless all stand on one line.
+
+        Args:
+            node: The object or array.
+            added: Its new members.
+            comma: Follows the last one, where the file has a comma there.
+        """
         closing = node.end - 1
         inside = self._text[node.start + 1 : closing]
         behind = node.start + 1 + len(inside.rstrip())
         own = self._indent_at(node.start)
         if "\n" not in inside and node.members:
             words = (self._member(key, value, None) for key, value in added)
-            return _Edit(behind, behind, " " + ", ".join(words))
+            return _Edit(behind, behind, " " + ", ".join(words) + comma)
         indent = self._indent_at(node.members[0].start) if "\n" in inside and node.members else own + self._unit
         lines = [self._newline + indent + self._member(key, value, indent) for key, value in added]
         ending = "" if "\n" in inside[len(inside.rstrip()) :] else self._newline + own
-        return _Edit(behind, behind if ending == "" else closing, ",".join(lines) + ending)
+        return _Edit(behind, behind if ending == "" else closing, ",".join(lines) + comma + ending)
 
     def _indent_at(self, at: int) -> str:
         """The blanks that the line of this place begins with."""

@@ -1,18 +1,15 @@
 """The user's server file for edits: read whole, changed under a lock, replaced in one step."""
 
-import fcntl
 import hashlib
 import os
 import stat
-import tempfile
-import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from smart_mcp_proxy.errors import ConfigError, ConflictError, RequestError
+from smart_mcp_proxy.file_changes import Stamp, locked, replace_file, stamp_of
 from smart_mcp_proxy.servers.edit import is_same, rewrite
 from smart_mcp_proxy.servers.jsonc import parse_jsonc
 from smart_mcp_proxy.servers.load import (
@@ -33,10 +30,6 @@ Entries = Mapping[str, Any]
 _NEW_FILE = '{\n  "mcpServers": {}\n}\n'
 _MARK = "\ufeff"
 """A byte order mark, which stays where it was."""
-_NEW_FILE_MODE = 0o600
-"""Entries hold secrets."""
-_LOCK_S = 10.0
-_LOCK_LOOK_S = 0.01
 _ATTEMPTS = 20
 """An editor that saves while a change is made makes it begin anew, so many times."""
 
@@ -57,7 +50,7 @@ class ServerList:
     entries: Entries
     revision: str
     text: str
-    stamp: tuple[int, ...] | None
+    stamp: Stamp | None
 
 
 def read_list(settings: Settings, cwd: Path) -> ServerList:
@@ -102,7 +95,7 @@ def change_entries(
     """
     for _ in range(_ATTEMPTS):
         folder = read_list(settings, cwd).path.parent
-        with _locked(folder):
+        with locked(folder):
             before = read_list(settings, cwd)
             if before.path.parent != folder:
                 continue
@@ -116,7 +109,7 @@ def change_entries(
             entries = change(before.entries)
             if is_same(before.entries, entries):
                 return before
-            if _replace(before, _edited(before, entries)):
+            if replace_file(before.path, _edited(before, entries).encode(), before.stamp):
                 return read_list(settings, cwd)
     raise ConfigError(f"{before.path} is being saved again and again by something else.", hint="Try again later.")
 
@@ -180,7 +173,7 @@ def _name_of(entry: Any) -> str | None:
     return name if isinstance(name, str) else None
 
 
-def _read(path: Path) -> tuple[str, tuple[int, ...] | None]:
+def _read(path: Path) -> tuple[str, Stamp | None]:
     """The file's text and stamp; those of a file that is still to be made where there is none."""
     try:
         with path.open("rb") as file:
@@ -195,93 +188,4 @@ def _read(path: Path) -> tuple[str, tuple[int, ...] | None]:
     if len(data) > FILE_LIMIT_BYTES:
         raise ConfigError(f"{path} is larger than {FILE_LIMIT_BYTES} bytes.", hint="Give the path of a server list.")
     parse_jsonc(data, str(path))  # names line and column of what is wrong
-    return data.decode("utf-8"), _stamp(facts)
-
-
-def _stamp(facts: os.stat_result) -> tuple[int, ...]:
-    return facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Alone among all processes that change a file of this folder, while open."""
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # The folder itself: the file is replaced by every change, and a lock file would litter the user's project.
-        descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError as exc:
-        raise ConfigError(f"{folder} cannot be used: {exc.strerror}.", hint="Check who may write there.") from exc
-    try:
-        _wait_for_lock(descriptor, folder)
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def _wait_for_lock(descriptor: int, folder: Path) -> None:
-    end_s = time.monotonic() + _LOCK_S
-    while True:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() >= end_s:
-                message = f"Another process has been changing the server file in {folder} for {_LOCK_S:g} seconds."
-                raise ConfigError(message, hint="Try again.") from None
-            time.sleep(_LOCK_LOOK_S)
-        except OSError as exc:
-            hint = "Edit the file by hand: its file system has no locks."
-            raise ConfigError(f"{folder} cannot be locked: {exc.strerror}.", hint=hint) from exc
-        else:
-            return
-
-
-def _replace(before: ServerList, text: str) -> bool:
-    """Puts the text in place of the file, with its owner and mode; False if the file was saved meanwhile."""
-    path = before.path
-    temporary = ""
-    try:
-        descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        with os.fdopen(descriptor, "wb") as file:
-            _keep_facts(descriptor, path)
-            file.write(text.encode())
-            file.flush()
-            os.fsync(descriptor)
-        if _present(path) != before.stamp:
-            return False
-        os.replace(temporary, path)
-        temporary = ""
-        _sync_folder(path.parent)
-    except OSError as exc:
-        hint = "Check who may write there, and whether the disk is full."
-        raise ConfigError(f"{path} cannot be written: {exc.strerror}.", hint=hint) from exc
-    finally:
-        if temporary:
-            with suppress(OSError):
-                os.unlink(temporary)
-    return True
-
-
-def _keep_facts(descriptor: int, path: Path) -> None:
-    try:
-        facts = path.stat()
-    except FileNotFoundError:
-        os.fchmod(descriptor, _NEW_FILE_MODE)
-        return
-    with suppress(PermissionError):  # only root may give a file to somebody else
-        os.fchown(descriptor, facts.st_uid, facts.st_gid)
-    os.fchmod(descriptor, stat.S_IMODE(facts.st_mode))
-
-
-def _present(path: Path) -> tuple[int, ...] | None:
-    try:
-        return _stamp(path.stat())
-    except FileNotFoundError:
-        return None
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    return data.decode("utf-8"), stamp_of(facts)

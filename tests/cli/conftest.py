@@ -21,10 +21,14 @@ class Keyboard(io.StringIO):
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty working directory whose data directory is `data` in it."""
+    """An empty working directory; in it are the data directory, `data`, and the user's home, `home`, empty as well."""
     for name in [name for name in os.environ if name.startswith("MCPPROXY_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("MCPPROXY_DATA_DIR", str(tmp_path / "data"))
+    for name in ("XDG_CONFIG_HOME", "CLAUDE_CONFIG_DIR", "CODEX_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    (tmp_path / "home").mkdir()
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

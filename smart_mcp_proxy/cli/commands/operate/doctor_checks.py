@@ -9,6 +9,7 @@ from typing import Any, Literal
 from anyio import to_thread
 
 from smart_mcp_proxy.catalog import NO_ROOM_HINT, is_full, why_unwritable
+from smart_mcp_proxy.cli.commands.operate.client_summary import summarize_clients
 from smart_mcp_proxy.cli.commands.operate.doctor_gateways import gateway_findings
 from smart_mcp_proxy.cli.commands.operate.finding import Finding
 from smart_mcp_proxy.cli.support.access import open_api
@@ -43,7 +44,8 @@ async def examine(settings: Settings) -> list[Finding]:
         file = await to_thread.run_sync(configured_servers, settings, Path.cwd())
     except ConfigError as error:
         return [Finding("config", "fail", error.message, error.hint, "mcpproxy config path"), *findings]
-    findings = [*_config(file), *findings, *await to_thread.run_sync(_packages, settings)]
+    clients = await to_thread.run_sync(_clients, settings)
+    findings = [*_config(file), *findings, *clients, *await to_thread.run_sync(_packages, settings)]
     has_place = all(one.outcome != "fail" for one in findings if one.subject == _DATA_DIR)
     if not running and not (file.servers and has_place):
         return findings
@@ -57,6 +59,15 @@ def _config(file: ServerFile) -> Iterator[Finding]:
     for problem in file.problems:
         outcome: Literal["warning", "fail"] = "fail" if problem.severity == "error" else "warning"
         yield Finding(problem.server or "config", outcome, problem.message, problem.hint, "mcpproxy config path")
+
+
+def _clients(settings: Settings) -> list[Finding]:
+    """Servers of MCP clients that the gateway does not have, and client files that cannot be read."""
+    users, project, problems = summarize_clients(settings, Path.cwd())
+    found = [
+        Finding("clients", "ok", sentence, "Look at them: mcpproxy init") for sentence in (users, project) if sentence
+    ]
+    return [*found, *(Finding("clients", "warning", problem) for problem in problems)]
 
 
 def _data_dir(data_dir: Path) -> Finding:

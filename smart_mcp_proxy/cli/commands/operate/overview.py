@@ -54,7 +54,19 @@ async def _overview(settings: Settings) -> list[str]:
     if not running:
         known = await _stored_tools(settings, file)
         lines += ["Running  no gateway on this data directory", f"Catalog  {plural(known, 'tool')} known"]
-    return [*lines, "", *(_next("search", "serve", "doctor") if file.servers else _next("demo", "config"))]
+    clients = _clients(settings)
+    steps = ("search", "serve", "doctor") if file.servers else ("demo", "config")
+    return [*lines, *clients, "", *_next(*(("init",) if clients else ()), *steps)]
+
+
+def _clients(settings: Settings) -> list[str]:
+    """Lines about the servers that other programs' files name."""
+    # Here and not above: see _overview.
+    from smart_mcp_proxy.cli.commands.operate.client_summary import summarize_clients
+
+    users, project, _ = summarize_clients(settings, Path.cwd())
+    found = [sentence for sentence in (users, project) if sentence]
+    return [f"{'' if place else 'Clients':<8} {sentence}" for place, sentence in enumerate(found)]
 
 
 async def _stored_tools(settings: Settings, file: ServerFile) -> int:
@@ -70,6 +82,7 @@ async def _stored_tools(settings: Settings, file: ServerFile) -> int:
 
 _STEPS = {
     "demo": ('mcpproxy demo "mix two colors"', "try a search on bundled servers, nothing to set up"),
+    "init": ("mcpproxy init", "look at the servers of your clients, take over those you want"),
     "config": ("mcpproxy config path", "which server file is used"),
     "search": ('mcpproxy search "what you need"', "what an agent would find"),
     "serve": ("mcpproxy serve --http", "one endpoint for all your servers"),

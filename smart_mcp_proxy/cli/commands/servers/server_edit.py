@@ -11,6 +11,7 @@ from urllib.parse import quote
 from anyio import to_thread
 from cyclopts import App, Parameter
 
+from smart_mcp_proxy.cli.commands.servers.importing import imported
 from smart_mcp_proxy.cli.support.api import open_running
 from smart_mcp_proxy.cli.support.arguments import parse_json_object, parse_pairs
 from smart_mcp_proxy.cli.support.failure import UsageError
@@ -231,19 +232,7 @@ async def import_servers(file: Annotated[str, Parameter(allow_leading_hyphen=Tru
         json: Print {"added", "skipped"} and more.
     """
     text = await to_thread.run_sync(_text_of, file)
-    settings = open_settings()
-    async with open_running(settings) as running:
-        if running is not None:
-            done = await running.manage("POST", "servers/import", {"text": text})
-        else:
-            found = await to_thread.run_sync(ServerEdits(settings, Path.cwd()).import_text, text, "operator")
-            done = {
-                "added": list(found.added),
-                "skipped": dict(found.skipped),
-                "quarantined": found.is_quarantined,
-                "message": f"Added {plural(len(found.added), 'server')}.",
-                "revision": found.revision,
-            }
+    done = await imported(open_settings(), text)
     if json:
         show_json(done)
         return

@@ -1,0 +1,85 @@
+"""Clients that a command line names, and the files that are meant."""
+
+import os
+import sys
+from difflib import get_close_matches
+from pathlib import Path
+
+from smart_mcp_proxy.cli.support.failure import UsageError
+from smart_mcp_proxy.cli.support.report import Address
+from smart_mcp_proxy.client_files import KNOWN_CLIENTS, Door, KnownClient, Places
+from smart_mcp_proxy.errors import ConfigError
+from smart_mcp_proxy.servers import find_config
+from smart_mcp_proxy.settings import Settings, environment
+
+__all__ = ["chosen_clients", "client_path", "door_of", "places_here"]
+
+_CONFIG_NAME = "mcp_config.json"
+
+
+def places_here() -> Places:
+    """The places of the clients' files for this user, in this folder."""
+    return Places(environment(), Path.cwd())
+
+
+def chosen_clients(names: tuple[str, ...], places: Places, *, is_all: bool) -> list[KnownClient]:
+    """The clients of these names, or all that are installed.
+
+    Raises:
+        UsageError: A name is not that of a client, or both are given.
+    """
+    if names and is_all:
+        raise UsageError("Clients are named, and --all is given.", hint="Use one of the two.")
+    if is_all:
+        return [client for client in KNOWN_CLIENTS if places.is_installed(client)]
+    known = {client.name: client for client in KNOWN_CLIENTS}
+    for name in names:
+        if name not in known:
+            near = get_close_matches(name.lower(), known, n=1, cutoff=0.5)
+            hint = f"Did you mean {near[0]}?" if near else f"Known: {', '.join(known)}."
+            raise UsageError(f"{name!r} is not a client that is known here.", hint=hint)
+    return [known[name] for name in dict.fromkeys(names)]
+
+
+def client_path(client: KnownClient, places: Places, *, is_project: bool) -> Path:
+    """The file of a client that is meant.
+
+    Raises:
+        UsageError: The project's is meant, and the client has none.
+    """
+    if not is_project:
+        return places.user_file(client)
+    found = places.project_file(client)
+    if found is None:
+        raise UsageError(f"{client.title} keeps no servers in a project.", hint="Leave --project out.")
+    return found
+
+
+def door_of(settings: Settings, *, is_http: bool, url: str | None) -> Door:
+    """The way in which clients are to reach the gateway: a start of their own, or one that runs.
+
+    Raises:
+        ConfigError: The servers are only in this shell's environment, which a client does not have.
+    """
+    program = _program()
+    if url is not None or is_http:
+        address = Address(settings.host, settings.port, is_sse=False, has_token=settings.auth_token is not None)
+        return Door(program, url=url or address.url, has_token=settings.auth_token is not None)
+    if settings.config_json is not None:
+        raise ConfigError(
+            "The servers come from MCPPROXY_CONFIG_JSON, which a client that starts the gateway does not have.",
+            hint="Put them into a file, or connect with --http.",
+        )
+    env = {}
+    default = Settings()
+    if settings.data_dir.absolute() != default.data_dir.absolute():
+        env["MCPPROXY_DATA_DIR"] = str(settings.data_dir.absolute())
+    found = find_config(settings, Path.cwd())
+    if found is not None and found.absolute() != (settings.data_dir / _CONFIG_NAME).absolute():
+        env["MCPPROXY_CONFIG_PATH"] = os.path.abspath(found)
+    return Door(program, env)
+
+
+def _program() -> tuple[str, ...]:
+    script = Path(sys.executable).with_name("mcpproxy")
+    return (str(script),) if script.is_file() else (sys.executable, "-m", "smart_mcp_proxy")

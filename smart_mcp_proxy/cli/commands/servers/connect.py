@@ -1,0 +1,252 @@
+"""`mcpproxy connect`: our entry in the clients' files, shown first, then written."""
+
+import json as json_text
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from anyio import to_thread
+from cyclopts import App, Parameter
+
+from smart_mcp_proxy.cli.support.failure import UsageError, report
+from smart_mcp_proxy.cli.support.output import clean, plural, say, show, show_json, table
+from smart_mcp_proxy.cli.support.start import open_settings
+from smart_mcp_proxy.errors import ConflictError, ProxyError
+from smart_mcp_proxy.servers import ServerEdits
+
+if TYPE_CHECKING:
+    from smart_mcp_proxy.client_files import ClientFile, Door, KnownClient, Planned
+    from smart_mcp_proxy.settings import Settings
+
+__all__ = ["app"]
+
+app = App(
+    name="connect",
+    help_epilogue="""\
+Shows the difference and writes nothing, until --write is given. Values that
+belong to other entries are hidden in it. A copy of the file stays beside it,
+and `mcpproxy disconnect` puts it back.
+
+Examples:
+  mcpproxy connect                      the clients known, and which are connected
+  mcpproxy connect cursor               what would be changed
+  mcpproxy connect cursor --write
+  mcpproxy connect --all --write --move
+  mcpproxy connect claude-code --project --http""",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Wish:
+    """The change that is asked for, the same for each client.
+
+    Attributes:
+        door: How it reaches the gateway.
+        is_project: Whether the project's file is meant.
+        moves: Whether servers that were taken over leave the client's file.
+        writes: Whether it is done, and not only shown.
+    """
+
+    door: "Door"
+    is_project: bool
+    moves: bool
+    writes: bool
+
+
+@dataclass(slots=True)
+class _Outcome:
+    """Result for one client.
+
+    Attributes:
+        client: Its name.
+        path: Its file.
+        status: would_change, changed, unchanged or failed.
+        diff: What is changed, secrets hidden.
+        backup: Copy of what was there.
+        moved: Servers that leave the file.
+        error: What went wrong.
+    """
+
+    client: "KnownClient"
+    path: str
+    status: str = "unchanged"
+    diff: str = ""
+    backup: str = ""
+    moved: tuple[str, ...] = ()
+    error: ProxyError | None = None
+
+
+@app.default
+async def connect(
+    *clients: str,
+    all_: Annotated[bool, Parameter(name="--all")] = False,
+    project: bool = False,
+    http: bool = False,
+    stdio: bool = False,
+    url: str | None = None,
+    move: bool = False,
+    write: bool = False,
+    json: bool = False,
+) -> int:
+    """Make MCP clients use the gateway.
+
+    Args:
+        clients: Their names; without any, the clients that are known are listed.
+        all_: All clients that are installed here.
+        project: The file in this folder instead of the user's.
+        http: Use a gateway that runs: start it with mcpproxy serve --http.
+        stdio: Let the client start the gateway; this is the default.
+        url: Use the gateway at this address.
+        move: Take servers that the gateway has as well out of the client's file.
+        write: Do it.
+        json: Print a list of objects.
+    """
+    if stdio and (http or url):
+        raise UsageError("--stdio and an address are both given.", hint="Use one of the two.")
+    settings = open_settings()
+    # Here and not above: reading all those languages takes a while that a mistyped word need not wait for.
+    from smart_mcp_proxy.cli.commands.servers.client_choice import chosen_clients, door_of, places_here
+
+    places = places_here()
+    chosen = chosen_clients(clients, places, is_all=all_)
+    if not chosen:
+        return await to_thread.run_sync(_list_clients, json)
+    door = door_of(settings, is_http=http or (settings.transport != "stdio" and not stdio), url=url)
+    wish = _Wish(door, project, move, write)
+    outcomes = [await to_thread.run_sync(_connected, settings, client, wish) for client in chosen]
+    if json:
+        show_json([_as_object(outcome) for outcome in outcomes])
+    else:
+        for outcome in outcomes:
+            _tell(outcome)
+        _tell_next(outcomes, clients, is_all=all_)
+    return 1 if any(outcome.error for outcome in outcomes) else 0
+
+
+def _connected(settings: "Settings", client: "KnownClient", wish: _Wish) -> _Outcome:
+    """Show or make the change of one client; its failure does not stop the others."""
+    from smart_mcp_proxy.cli.commands.servers.client_choice import client_path, places_here
+    from smart_mcp_proxy.client_files import Records, read_client_file, write
+
+    places = places_here()
+    outcome = _Outcome(client, "")
+    try:
+        path = client_path(client, places, is_project=wish.is_project)
+        outcome.path = str(path)
+        file = read_client_file(client, path, inside=places.project if wish.is_project else None)
+        planned, outcome.moved = _planned(settings, file, wish)
+        if not planned.is_change:
+            return outcome
+        outcome.diff = _diff(planned, wish)
+        records = Records(settings.data_dir)
+        record, seen = records.load(file.path), _servers_digest(file)
+        if not wish.writes:
+            outcome.status = "would_change"
+            records.save(replace(record, shown=seen))
+            return outcome
+        if record.shown and record.shown != seen:
+            records.save(replace(record, shown=seen))
+            raise ConflictError(
+                f"The servers in {path} were changed after their difference was shown; nothing is written.",
+                hint="Look at the difference again, then repeat the command.",
+            )
+        backup = write(planned, records)
+        outcome.backup = str(backup or "")
+        outcome.status = "changed"
+    except ProxyError as error:
+        outcome.status, outcome.error = "failed", error
+    return outcome
+
+
+def _planned(settings: "Settings", file: "ClientFile", wish: _Wish) -> tuple["Planned", tuple[str, ...]]:
+    """The change, and the servers that leave the file with it."""
+    from smart_mcp_proxy.client_files import OUR_NAME, our_entry, plan, same_as_ours
+
+    moved: tuple[str, ...] = ()
+    if wish.moves:
+        moved = same_as_ours(file, ServerEdits(settings, Path.cwd()).read().entries)
+    changes: dict[str, Mapping[str, Any] | None] = dict.fromkeys(moved)
+    return plan(file, {**changes, OUR_NAME: our_entry(file.client, wish.door)}), moved
+
+
+def _diff(planned: "Planned", wish: _Wish) -> str:
+    from smart_mcp_proxy.client_files import OUR_NAME, masked_diff, our_entry
+    from smart_mcp_proxy.client_files.texts import parse
+
+    file = planned.file
+    after = parse(planned.after, file.client.text_format, str(file.path))
+    shown = {OUR_NAME: our_entry(file.client, wish.door)}
+    return masked_diff(file.text, planned.after, (file.document, after), shown, str(file.path))
+
+
+def _servers_digest(file: "ClientFile") -> str:
+    """Fingerprint of the servers alone: some clients write other things into the file all the time."""
+    from smart_mcp_proxy.client_files import digest
+
+    return digest(json_text.dumps(file.entries, sort_keys=True, default=str).encode("utf-8", "surrogatepass"))
+
+
+def _list_clients(as_json: bool) -> int:
+    """Show every known client, its file, and whether it is connected."""
+    from smart_mcp_proxy.cli.commands.servers.client_choice import places_here
+    from smart_mcp_proxy.client_files import KNOWN_CLIENTS, OUR_NAME, read_client_file
+
+    places = places_here()
+    found = []
+    for client in KNOWN_CLIENTS:
+        path = places.user_file(client)
+        state, servers = ("not found", 0) if not places.is_installed(client) else ("not connected", 0)
+        try:
+            entries = read_client_file(client, path).entries
+            servers = len(entries) - (OUR_NAME in entries)
+            state = "connected" if OUR_NAME in entries else state
+        except ProxyError as error:
+            state = error.message
+        found.append(
+            {"client": client.name, "title": client.title, "path": str(path), "state": state, "servers": servers}
+        )
+    if as_json:
+        show_json(found)
+        return 0
+    rows = [[str(row["client"]), clean(str(row["state"])), str(row["servers"]), str(row["path"])] for row in found]
+    show(table(["client", "state", "servers#", "file"], rows))
+    say("Next: mcpproxy connect --all")
+    return 0
+
+
+def _as_object(outcome: _Outcome) -> dict[str, Any]:
+    return {
+        "client": outcome.client.name,
+        "path": outcome.path,
+        "status": outcome.status,
+        "diff": outcome.diff,
+        "backup": outcome.backup or None,
+        "moved": list(outcome.moved),
+        "error": outcome.error.to_dict() if outcome.error else None,
+    }
+
+
+def _tell(outcome: _Outcome) -> None:
+    title = outcome.client.title
+    if outcome.error is not None:
+        say(f"{title}:")
+        report(outcome.error, as_json=False)
+    elif outcome.status == "unchanged":
+        say(f"{title} is connected already: {outcome.path}")
+    elif outcome.status == "would_change":
+        show(outcome.diff)
+    else:
+        kept = f" The file as it was: {outcome.backup}" if outcome.backup else ""
+        say(f"{title} is connected: {outcome.path}.{kept}")
+        if outcome.moved:
+            say(f"  Taken out, as the gateway has them: {clean(', '.join(outcome.moved))}")
+        say(f"  {outcome.client.restart} to use it.")
+
+
+def _tell_next(outcomes: list[_Outcome], names: tuple[str, ...], *, is_all: bool) -> None:
+    waiting = [outcome for outcome in outcomes if outcome.status == "would_change"]
+    if waiting:
+        say(f"Nothing is written yet: {plural(len(waiting), 'file')} would be changed. Repeat it with --write.")
+    if any(outcome.status == "changed" for outcome in outcomes):
+        say(f"Undo: mcpproxy disconnect {'--all' if is_all else ' '.join(names)}")

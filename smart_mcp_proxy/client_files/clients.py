@@ -1,0 +1,197 @@
+"""Known clients: one row each, with the files that hold their servers and the words of their entries."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Literal
+
+__all__ = ["KNOWN_CLIENTS", "KnownClient", "TextFormat"]
+
+TextFormat = Literal["json", "toml", "yaml"]
+
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
+_VS_CODE = ("~/.config/Code/User", "~/Library/Application Support/Code/User")
+
+
+@dataclass(frozen=True, slots=True)
+class KnownClient:
+    """One client: where it keeps its servers, and how it writes an entry down.
+
+    Attributes:
+        name: Its name on our command line.
+        title: Its name for people.
+        linux: The user's file on Linux, the likeliest first; `$NAME/` begins a path that a variable may set.
+        mac: The same on macOS; empty where it is the same.
+        project: The file of a project, relative to it; empty without one.
+        section: Keys that lead to its map of servers.
+        text_format: Language of the file.
+        signs: Folders or files that tell that the client is installed, besides the user's file and its folder.
+        command_key: Key of the program.
+        is_command_list: The program and its arguments stand in one list under `command_key`.
+        env_key: Key of the program's variables.
+        url_key: Key of an address; empty where the client only starts programs.
+        headers_key: Key of an address's headers.
+        stdio: What an entry that starts a program needs besides.
+        http: What an entry with an address needs besides.
+        always: What both need.
+        variable: Reference to an environment variable, with `{}` for its name; empty where the client fills none in.
+        bearer_key: Key that names the variable which holds a bearer token, instead of a header.
+        restart: What makes the client read the file again.
+    """
+
+    name: str
+    title: str
+    linux: tuple[str, ...]
+    mac: tuple[str, ...] = ()
+    project: str = ""
+    section: tuple[str, ...] = ("mcpServers",)
+    text_format: TextFormat = "json"
+    signs: tuple[str, ...] = ()
+    command_key: str = "command"
+    is_command_list: bool = False
+    env_key: str = "env"
+    url_key: str = "url"
+    headers_key: str = "headers"
+    stdio: Mapping[str, Any] = field(default_factory=lambda: _NOTHING)
+    http: Mapping[str, Any] = field(default_factory=lambda: _NOTHING)
+    always: Mapping[str, Any] = field(default_factory=lambda: _NOTHING)
+    variable: str = ""
+    bearer_key: str = ""
+    restart: str = "Restart it"
+
+
+KNOWN_CLIENTS = (
+    KnownClient(
+        "claude-code",
+        "Claude Code",
+        ("$CLAUDE_CONFIG_DIR/.claude.json", "~/.claude.json"),
+        project=".mcp.json",
+        signs=("~/.claude",),
+        stdio={"type": "stdio"},
+        http={"type": "http"},
+        always={"alwaysLoad": True},  # else it hides our tools behind its own search, see notes/clients.md, 1
+        variable="${{{}}}",
+        restart="Start a new session",
+    ),
+    KnownClient(
+        "claude-desktop",
+        "Claude Desktop",
+        ("~/.config/Claude/claude_desktop_config.json",),
+        ("~/Library/Application Support/Claude/claude_desktop_config.json",),
+        url_key="",
+    ),
+    KnownClient("cursor", "Cursor", ("~/.cursor/mcp.json",), project=".cursor/mcp.json", variable="${{env:{}}}"),
+    KnownClient(
+        "vscode",
+        "VS Code",
+        (f"{_VS_CODE[0]}/mcp.json",),
+        (f"{_VS_CODE[1]}/mcp.json",),
+        project=".vscode/mcp.json",
+        section=("servers",),
+        stdio={"type": "stdio"},
+        http={"type": "http"},
+        variable="${{env:{}}}",
+        restart="Start the server in its MCP list",
+    ),
+    KnownClient(
+        "windsurf",
+        "Windsurf",
+        ("~/.codeium/windsurf/mcp_config.json",),
+        url_key="serverUrl",
+        variable="${{env:{}}}",
+        restart="Refresh its MCP servers",
+    ),
+    KnownClient(
+        "codex",
+        "Codex",
+        ("$CODEX_HOME/config.toml", "~/.codex/config.toml"),
+        project=".codex/config.toml",
+        section=("mcp_servers",),
+        text_format="toml",
+        headers_key="http_headers",
+        bearer_key="bearer_token_env_var",
+        restart="Start a new session",
+    ),
+    KnownClient(
+        "gemini",
+        "Gemini CLI",
+        ("~/.gemini/settings.json",),
+        project=".gemini/settings.json",
+        http={"type": "http"},
+        variable="${}",
+        restart="Start a new session",
+    ),
+    KnownClient(
+        "opencode",
+        "OpenCode",
+        ("~/.config/opencode/opencode.jsonc", "~/.config/opencode/opencode.json", "~/.config/opencode/config.json"),
+        project="opencode.json",
+        section=("mcp",),
+        is_command_list=True,
+        env_key="environment",
+        stdio={"type": "local"},
+        http={"type": "remote"},
+        always={"enabled": True},
+        variable="{{env:{}}}",
+        restart="Start a new session",
+    ),
+    KnownClient(
+        "copilot",
+        "Copilot CLI",
+        ("~/.copilot/mcp-config.json",),
+        stdio={"type": "local"},
+        http={"type": "http"},
+        # Without the first no tool is allowed; with many tools it hides ours without the second.
+        always={"tools": ["*"], "deferTools": "never"},
+        restart="Start a new session",
+    ),
+    KnownClient(
+        "zed",
+        "Zed",
+        ("~/.config/zed/settings.json",),
+        project=".zed/settings.json",
+        section=("context_servers",),
+        always={"source": "custom"},
+        restart="Nothing more is needed",
+    ),
+    KnownClient(
+        "goose",
+        "Goose",
+        ("~/.config/goose/config.yaml",),
+        section=("extensions",),
+        text_format="yaml",
+        command_key="cmd",
+        env_key="envs",
+        url_key="uri",
+        stdio={"type": "stdio"},
+        http={"type": "streamable_http"},
+        always={"name": "mcpproxy", "description": "Finds the tools of all servers", "enabled": True, "timeout": 300},
+        restart="Start a new session",
+    ),
+    KnownClient(
+        "cline",
+        "Cline",
+        (
+            f"{_VS_CODE[0]}/globalStorage/saoudrizwan.claude-dev/settings/cline_mcp_settings.json",
+            "~/.cline/data/settings/cline_mcp_settings.json",
+        ),
+        (
+            f"{_VS_CODE[1]}/globalStorage/saoudrizwan.claude-dev/settings/cline_mcp_settings.json",
+            "~/.cline/data/settings/cline_mcp_settings.json",
+        ),
+        http={"type": "streamableHttp"},
+        restart="Nothing more is needed",
+    ),
+    KnownClient("jetbrains", "JetBrains Junie", ("~/.junie/mcp/mcp.json",), project=".junie/mcp/mcp.json"),
+    KnownClient("lm-studio", "LM Studio", ("~/.lmstudio/mcp.json", "~/.cache/lm-studio/mcp.json")),
+    KnownClient("amp", "Amp", ("~/.config/amp/settings.json",), section=("amp.mcpServers",)),
+    KnownClient(
+        "kiro",
+        "Kiro",
+        ("~/.kiro/settings/mcp.json",),
+        project=".kiro/settings/mcp.json",
+        variable="${{env:{}}}",
+        restart="Nothing more is needed",
+    ),
+)
+"""Source: notes/clients.md, What they write; notes/ecosystem.md, 1.1; the clients' own documentation."""

@@ -1,0 +1,247 @@
+"""A client's file: read safely, changed in one step that can be undone, and put back."""
+
+import os
+import stat
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from smart_mcp_proxy.client_files.clients import KnownClient
+from smart_mcp_proxy.client_files.ours import OUR_NAME
+from smart_mcp_proxy.client_files.records import Record, Records, digest
+from smart_mcp_proxy.client_files.texts import Changes, decode, edit, parse, section_in
+from smart_mcp_proxy.errors import ConfigError, ConflictError
+from smart_mcp_proxy.file_changes import Stamp, locked, replace_file, stamp_of
+
+__all__ = ["ClientFile", "Planned", "plan", "read_client_file", "restored", "take_out", "write"]
+
+_LIMIT_BYTES = 50 * 1024 * 1024
+"""Claude Code keeps its history in the same file; a log given by mistake is larger."""
+_BACKUP = ".before-mcpproxy"
+_BACKUPS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class ClientFile:
+    """A client's file at one moment.
+
+    Attributes:
+        client: Whose it is.
+        path: The file, links followed.
+        data: Its bytes; None where there is no file.
+        text: The same as text.
+        document: The same, parsed.
+        entries: The servers that it names, as they are written.
+        stamp: Tells whether it is still the same; None where there is no file.
+    """
+
+    client: KnownClient
+    path: Path
+    data: bytes | None
+    text: str
+    document: Mapping[str, Any]
+    entries: Mapping[str, Any]
+    stamp: Stamp | None
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A change of a client's file that was not made yet.
+
+    Attributes:
+        file: The file as it is.
+        after: Its text afterwards.
+    """
+
+    file: ClientFile
+    after: str
+
+    @property
+    def is_change(self) -> bool:
+        """Whether anything would be different."""
+        return self.after != self.file.text or self.file.data is None
+
+
+def read_client_file(client: KnownClient, path: Path, *, inside: Path | None = None) -> ClientFile:
+    """Read a client's file.
+
+    Args:
+        client: Whose it is.
+        path: The file; it need not exist.
+        inside: Folder that a link must not lead out of.
+
+    Raises:
+        ConfigError: It cannot be read or is not what it should be; the message holds nothing of its content.
+    """
+    target = _followed(path, inside)
+    data, stamp = _read(target)
+    text = "" if data is None else decode(data, str(path))
+    document = parse(text, client.text_format, str(path))
+    return ClientFile(client, target, data, text, document, section_in(document, client.section, str(path)), stamp)
+
+
+def plan(file: ClientFile, changes: Changes) -> Planned:
+    """Return the change of a file's servers.
+
+    Raises:
+        ConfigError: It cannot be edited here.
+    """
+    client = file.client
+    needed = {
+        name: entry
+        for name, entry in changes.items()
+        if (name in file.entries if entry is None else file.entries.get(name) != entry)
+    }
+    if not needed:
+        return Planned(file, file.text) if file.data is not None else Planned(file, "")
+    return Planned(file, edit(file.text, client.text_format, client.section, needed, str(file.path)))
+
+
+def write(planned: Planned, records: Records) -> Path | None:
+    """Make the change; returns where the file's earlier bytes are kept, None where there was no file.
+
+    Raises:
+        ConflictError: The file was changed since it was read.
+        ConfigError: It is read-only, or cannot be written.
+    """
+    file = planned.file
+    with locked(file.path.parent):
+        _require_writable(file.path)
+        _require_same(file)
+        record = records.load(file.path)
+        before = "" if file.data is None else digest(file.data)
+        after = planned.after.encode()
+        if record.after and record.after == before:  # changed again by us alone: what was there first is kept
+            record = replace(record, after=digest(after))
+        else:
+            backup = "" if file.data is None else str(_keep(file))
+            record = Record(str(file.path), digest(after), before, backup, is_restorable=OUR_NAME not in file.entries)
+        records.save(replace(record, shown=""))
+        if not replace_file(file.path, after, file.stamp):
+            raise _changed_meanwhile(file)
+    return Path(record.backup) if record.backup else None
+
+
+def restored(file: ClientFile, records: Records) -> bool:
+    """Put every byte back as it was before; False where that would undo what somebody else changed since.
+
+    Raises:
+        ConflictError: The file was changed while this ran.
+        ConfigError: It cannot be written.
+    """
+    record = records.load(file.path)
+    if file.data is None or not record.is_restorable or record.after != digest(file.data):
+        return False
+    with locked(file.path.parent):
+        _require_writable(file.path)
+        _require_same(file)
+        if not record.before:
+            file.path.unlink()
+        else:
+            try:
+                data = Path(record.backup).read_bytes()
+            except OSError:
+                return False
+            if digest(data) != record.before:
+                return False
+            if not replace_file(file.path, data, file.stamp):
+                raise _changed_meanwhile(file)
+            with suppress(OSError):
+                Path(record.backup).unlink()
+        records.forget(file.path)
+    return True
+
+
+def take_out(planned: Planned, records: Records) -> None:
+    """Make a change that ends what is noted about the file.
+
+    Raises:
+        ConflictError: The file was changed since it was read.
+        ConfigError: It is read-only, or cannot be written.
+    """
+    file = planned.file
+    with locked(file.path.parent):
+        _require_writable(file.path)
+        _require_same(file)
+        if not replace_file(file.path, planned.after.encode(), file.stamp):
+            raise _changed_meanwhile(file)
+        records.forget(file.path)
+
+
+def _followed(path: Path, inside: Path | None) -> Path:
+    """The file that a path leads to."""
+    try:
+        target = path.resolve()
+    except (OSError, RuntimeError):
+        raise ConfigError(f"{path} is a link that leads in a circle.", hint="Correct the link.") from None
+    if path.is_symlink() and not target.exists():
+        raise ConfigError(f"{path} is a link to a file that is not there.", hint="Correct the link, or remove it.")
+    if inside is not None and not target.is_relative_to(inside.resolve()):
+        raise ConfigError(f"{path} is a link that leads out of the project.", hint="Edit the file itself.")
+    return target
+
+
+def _read(path: Path) -> tuple[bytes | None, Stamp | None]:
+    try:
+        # Not blocking: a pipe in its place would be waited for.
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as opened:
+            facts = os.fstat(opened.fileno())
+            if not stat.S_ISREG(facts.st_mode):
+                raise ConfigError(f"{path} is not a regular file.", hint="Look what it is.")
+            if facts.st_size > _LIMIT_BYTES:
+                raise ConfigError(f"{path} is larger than {_LIMIT_BYTES} bytes.", hint="Edit it by hand.")
+            return opened.read(_LIMIT_BYTES + 1), stamp_of(facts)
+    except (FileNotFoundError, NotADirectoryError):
+        return None, None
+    except OSError as exc:
+        raise ConfigError(f"{path} cannot be read: {exc.strerror}.", hint="Check who may read it.") from exc
+
+
+def _require_writable(path: Path) -> None:
+    """Raises ConfigError for a file that its owner keeps from being changed: replacing it would not ask."""
+    try:
+        facts = path.stat()
+    except FileNotFoundError:
+        return
+    except OSError as exc:
+        raise ConfigError(f"{path} cannot be read: {exc.strerror}.") from exc
+    if not facts.st_mode & stat.S_IWUSR or not os.access(path, os.W_OK):
+        raise ConfigError(f"{path} is read-only.", hint=f"If it may be changed: chmod u+w {path}")
+    if facts.st_nlink > 1:
+        raise ConfigError(
+            f"{path} has a second name (a hard link), which replacing it would cut off.", hint="Edit it by hand."
+        )
+
+
+def _require_same(file: ClientFile) -> None:
+    data, _ = _read(file.path)
+    if data != file.data:
+        raise _changed_meanwhile(file)
+
+
+def _changed_meanwhile(file: ClientFile) -> ConflictError:
+    return ConflictError(f"{file.path} was changed meanwhile; it was left alone.", hint="Look at the difference again.")
+
+
+def _keep(file: ClientFile) -> Path:
+    """A copy of the file beside it, for its owner alone; an earlier copy is never written over."""
+    data = file.data or b""
+    for number in range(1, _BACKUPS):
+        place = file.path.with_name(f"{file.path.name}{_BACKUP}{'' if number == 1 else f'-{number}'}")
+        try:
+            descriptor = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        except FileExistsError:
+            if place.is_file() and not place.is_symlink() and place.read_bytes() == data:
+                return place
+            continue
+        except OSError as exc:
+            hint = "Check who may write there, and whether the disk is full."
+            raise ConfigError(f"{place} cannot be written: {exc.strerror}.", hint=hint) from exc
+        with os.fdopen(descriptor, "wb") as copy:
+            copy.write(data)
+            copy.flush()
+            os.fsync(descriptor)
+        return place
+    raise ConfigError(f"{file.path.parent} holds {_BACKUPS} backups of it.", hint="Remove those you do not need.")

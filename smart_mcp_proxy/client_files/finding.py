@@ -1,0 +1,203 @@
+"""Servers of all known clients, found in their files without anything being started."""
+
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from smart_mcp_proxy.client_files.clients import KNOWN_CLIENTS, KnownClient
+from smart_mcp_proxy.client_files.files import ClientFile, read_client_file
+from smart_mcp_proxy.client_files.ours import is_ours
+from smart_mcp_proxy.client_files.places import Places
+from smart_mcp_proxy.client_files.reading import Translated, translated
+from smart_mcp_proxy.errors import ConfigError
+from smart_mcp_proxy.servers.edit import is_same
+from smart_mcp_proxy.servers.expand import references
+from smart_mcp_proxy.servers.jsonc import JsonObject
+from smart_mcp_proxy.servers.load import parse_named
+
+__all__ = ["Finding", "FoundServer", "Standing", "find_servers", "same_as_ours"]
+
+Standing = Literal["new", "project", "differs", "present", "present_differs", "unusable"]
+"""Whether a server can be taken over: new; only by hand, from a project; its name is that of another one found; the
+gateway has it, or another one of its name; or it cannot be used at all."""
+
+
+@dataclass(slots=True)
+class FoundServer:
+    """A server of one or more clients.
+
+    Attributes:
+        name: Its name.
+        places: Clients that have exactly it, in words.
+        path: The first file that names it.
+        translated: Its entry in our words, with what it needs and loses.
+        is_project: Whether it comes from a project's file, which may be a stranger's.
+        standing: Whether it can be taken over.
+        remark: Why not, or what else there is to know.
+        needs: What it cannot do without, in words.
+    """
+
+    name: str
+    places: list[str]
+    path: Path
+    translated: Translated
+    is_project: bool
+    standing: Standing = "new"
+    remark: str = ""
+    needs: tuple[str, ...] = ()
+
+    @property
+    def transport(self) -> str:
+        """The transport, as far as the entry says it."""
+        entry = self.translated.entry
+        return "stdio" if "command" in entry else str(entry.get("type", "http"))
+
+
+@dataclass(slots=True)
+class Finding:
+    """Everything that was found.
+
+    Attributes:
+        servers: The servers, in the order of the clients.
+        problems: Files that could not be read, a sentence each.
+    """
+
+    servers: list[FoundServer] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+
+def find_servers(places: Places, own: Mapping[str, Any]) -> Finding:
+    """The servers of all clients here, compared with those of our own server file. Reads files.
+
+    Args:
+        places: Where the clients' files are.
+        own: Entries that the gateway has already.
+    """
+    finding = Finding()
+    for client in KNOWN_CLIENTS:
+        for path, is_project in _files(client, places):
+            try:
+                file = read_client_file(client, path, inside=places.project if is_project else None)
+                named = list(_named(file, is_project=is_project))
+            except ConfigError as error:
+                finding.problems.append(f"{client.title}: {error}")
+                continue
+            for name, place, raw in named:
+                _add(finding, file, name, place, raw, is_project=is_project)
+    for server in finding.servers:
+        _judge(server, finding.servers, own)
+        server.needs = tuple(_needs(server.translated, places.environ))
+    return finding
+
+
+def same_as_ours(file: ClientFile, own: Mapping[str, Any]) -> tuple[str, ...]:
+    """The servers of a client's file that the gateway has, entry for entry."""
+    names = []
+    for name, raw in file.entries.items():
+        found = translated(file.client, name, raw, _asked(file), folder=file.path.parent)
+        if found is not None and name in own and not is_ours(name, raw) and _is_taken(found, own[name]):
+            names.append(name)
+    return tuple(names)
+
+
+def _files(client: KnownClient, places: Places) -> Iterator[tuple[Path, bool]]:
+    """The files of a client that exist, and whether each is that of a project."""
+    user_files = [path for path in places.user_files(client) if path.exists() or path.is_symlink()]
+    yield from ((path, False) for path in user_files)
+    project = places.project_file(client)
+    if project is not None and (project.exists() or project.is_symlink()) and project not in user_files:
+        yield project, True
+
+
+def _named(file: ClientFile, *, is_project: bool) -> Iterator[tuple[str, str, Any]]:
+    """The entries of a file, each with its name and its place in words."""
+    title = f"{file.client.title}, this project" if is_project else file.client.title
+    yield from ((name, title, raw) for name, raw in file.entries.items())
+    projects = file.document.get("projects") if file.client.name == "claude-code" and not is_project else None
+    for folder, inner in projects.items() if isinstance(projects, Mapping) else ():
+        entries = inner.get("mcpServers") if isinstance(inner, Mapping) else None
+        if isinstance(entries, Mapping):
+            yield from ((name, f"{title}, in {folder}", raw) for name, raw in entries.items())
+
+
+def _add(finding: Finding, file: ClientFile, name: str, place: str, raw: Any, *, is_project: bool) -> None:
+    """Notes a server, with the same of another client in one row."""
+    if is_ours(name, raw):
+        return
+    found = translated(file.client, name, raw, _asked(file), folder=None if is_project else file.path.parent)
+    if found is None:
+        return
+    for server in finding.servers:
+        if server.name == name and is_same(server.translated.entry, found.entry) and server.is_project == is_project:
+            server.places.append(place)
+            return
+    finding.servers.append(FoundServer(name, [place], file.path, found, is_project))
+
+
+def _asked(file: ClientFile) -> dict[str, Mapping[str, Any]]:
+    """The questions of VS Code's files by their id."""
+    listed = file.document.get("inputs")
+    objects = [each for each in listed if isinstance(each, Mapping)] if isinstance(listed, list) else []
+    return {each["id"]: each for each in objects if isinstance(each.get("id"), str)}
+
+
+def _judge(server: FoundServer, servers: Iterable[FoundServer], own: Mapping[str, Any]) -> None:
+    """Settles whether a server can be taken over."""
+    first = next(other for other in servers if other.name == server.name)
+    if server.name in own:
+        is_equal = _is_taken(server.translated, own[server.name])
+        server.standing = "present" if is_equal else "present_differs"
+        server.remark = "here already" if is_equal else "the gateway has another one of this name"
+        return
+    if first is not server and not (first.is_project and not server.is_project):
+        server.standing, server.remark = "differs", f"not the same as that of {first.places[0]}"
+        return
+    try:
+        _, problems = parse_named(server.name, JsonObject(list(server.translated.entry.items())))
+    except ConfigError as error:
+        server.standing, server.remark = "unusable", str(error)
+        return
+    server.standing = "project" if server.is_project else "new"
+    remarks = ["of a project, taken only if you choose it, and then quarantined"] if server.is_project else []
+    server.remark = "; ".join([*remarks, *(problem.message for problem in problems)])
+
+
+def _is_taken(found: Translated, present: Any) -> bool:
+    """Whether an entry of ours is what was found, whatever was set for it here since."""
+    if not isinstance(present, Mapping):
+        return False
+    kept = {key: value for key, value in present.items() if key in found.entry or key in _ESSENTIAL}
+    return is_same(kept, found.entry)
+
+
+_ESSENTIAL = frozenset({"command", "args", "env", "url", "headers", "cwd"})
+
+
+def _needs(found: Translated, environ: Mapping[str, str]) -> Iterator[str]:
+    entry = found.entry
+    program = entry.get("command")
+    if isinstance(program, str) and "$" not in program and shutil.which(program, path=environ.get("PATH")) is None:
+        yield f"the program {program}"
+    for question in found.questions:
+        if question.value is None:
+            yield f"a value: {question.words}"
+    for text in _texts(entry):
+        for reference in references(text):
+            kind, _, variable = reference.rpartition(" ")
+            if kind == "the environment variable" and variable not in environ and f"{variable}:-" not in text:
+                yield f"variable {variable}"
+    if "url" in entry and not any(str(header).lower() == "authorization" for header in entry.get("headers", ())):
+        yield "perhaps a sign-in"
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for inner in value.values():
+            yield from _texts(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _texts(inner)

@@ -1,0 +1,82 @@
+"""Notes about changed client files: what undoes the change, and what was shown before it."""
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from smart_mcp_proxy.errors import ConfigError
+from smart_mcp_proxy.file_changes import locked, replace_file, stamp_of
+
+__all__ = ["Record", "Records", "digest"]
+
+_FOLDER = "clients"
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One client file as it was left.
+
+    Attributes:
+        path: The file.
+        after: Digest of what was written; empty while nothing was.
+        before: Digest of what was there; empty where there was no file.
+        backup: Path of a copy of that; empty where it must not be put back, or there was no file.
+        is_restorable: Whether putting back what was there undoes everything.
+        shown: Digest of the servers that the last diff was about; empty where none was shown.
+    """
+
+    path: str
+    after: str = ""
+    before: str = ""
+    backup: str = ""
+    is_restorable: bool = False
+    shown: str = ""
+
+
+class Records:
+    """Notes in the data directory, one a file.
+
+    Args:
+        data_dir: The data directory.
+    """
+
+    def __init__(self, data_dir: Path) -> None:
+        self._folder = data_dir / _FOLDER
+
+    def load(self, path: Path) -> Record:
+        """Read the note about a file; one without content where there is none that can be used."""
+        try:
+            written = json.loads(self._place(path).read_bytes())
+            record = Record(**written)
+        except (OSError, ValueError, TypeError):
+            return Record(str(path))
+        return record if record.path == str(path) else Record(str(path))
+
+    def save(self, record: Record) -> None:
+        """Keeps a note.
+
+        Raises:
+            ConfigError: It cannot be written.
+        """
+        place = self._place(Path(record.path))
+        with locked(self._folder):
+            try:
+                seen = stamp_of(place.stat())
+            except FileNotFoundError:
+                seen = None
+            except OSError as exc:
+                raise ConfigError(f"{place} cannot be used: {exc.strerror}.") from exc
+            replace_file(place, json.dumps(asdict(record), indent=2).encode(), seen)
+
+    def forget(self, path: Path) -> None:
+        """Drops the note about a file."""
+        self._place(path).unlink(missing_ok=True)
+
+    def _place(self, path: Path) -> Path:
+        return self._folder / f"{path.name.lstrip('.')}-{digest(str(path).encode())[:12]}.json"
+
+
+def digest(data: bytes) -> str:
+    """Fingerprint of some bytes."""
+    return hashlib.sha256(data).hexdigest()

@@ -1,0 +1,123 @@
+"""Client files as text: read in each language, changed in one section alone."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from smart_mcp_proxy.client_files.clients import TextFormat
+from smart_mcp_proxy.client_files.toml_text import edit_toml, parse_toml
+from smart_mcp_proxy.client_files.yaml_text import edit_yaml, parse_yaml
+from smart_mcp_proxy.errors import ConfigError
+from smart_mcp_proxy.servers.edit import is_same, rewrite
+from smart_mcp_proxy.servers.jsonc import JsonObject, parse_jsonc
+
+__all__ = ["Changes", "decode", "edit", "parse", "section_in"]
+
+Changes = Mapping[str, Mapping[str, Any] | None]
+"""Entries by name; None takes one out."""
+
+_MARK = "\ufeff"
+
+
+def decode(data: bytes, source: str) -> str:
+    """Return the bytes of a file as text, a byte order mark included.
+
+    Raises:
+        ConfigError: They are not UTF-8.
+    """
+    if data.startswith((b"\xff\xfe", b"\xfe\xff")) or b"\0" in data[:4]:
+        raise ConfigError(f"{source} is UTF-16 text.", hint="Save it as UTF-8.")
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as exc:
+        line = data.count(b"\n", 0, exc.start) + 1
+        raise ConfigError(f"{source}, line {line}: the text is not UTF-8.", hint="Save it as UTF-8.") from None
+
+
+def parse(text: str, language: TextFormat, source: str) -> Mapping[str, Any]:
+    """Return the document of a client's file; an empty file is an empty one.
+
+    Raises:
+        ConfigError: It cannot be read, or is no map by names; the message holds nothing of its content.
+    """
+    text = text.removeprefix(_MARK)
+    if not text.strip():
+        return JsonObject([])
+    if language == "json":
+        document = parse_jsonc(text.encode("utf-8", "surrogatepass"), source)
+    else:
+        document = (parse_toml if language == "toml" else parse_yaml)(text, source)
+    if document is None:
+        return {}
+    if not isinstance(document, Mapping):
+        raise ConfigError(f"{source} does not hold a map by names.", hint="Edit it by hand.")
+    return document
+
+
+def section_in(document: Mapping[str, Any], section: tuple[str, ...], source: str) -> Mapping[str, Any]:
+    """Return the entries of a section; none where it is not there.
+
+    Raises:
+        ConfigError: Something else is in its place, or a key on the way is there twice.
+    """
+    found: Any = document
+    for step in section:
+        _refuse_repeated(found, source)
+        found = found.get(step)
+        if found is None:
+            return {}
+        if not isinstance(found, Mapping):
+            raise ConfigError(f"{source}: '{step}' does not hold a map by names.", hint="Edit it by hand.")
+    _refuse_repeated(found, source)
+    return found  # type: ignore[no-any-return]  # narrowed by the loop
+
+
+def edit(text: str, language: TextFormat, section: tuple[str, ...], changes: Changes, source: str) -> str:
+    """The text with these entries of a section changed, and every other byte as it was.
+
+    Raises:
+        ConfigError: It is written in a way that cannot be edited here.
+    """
+    mark = _MARK if text.startswith(_MARK) else ""
+    inner = text.removeprefix(mark)
+    document = parse(inner, language, source)
+    wanted = _wanted(document, section, changes, source)
+    if language == "json":
+        edited = rewrite(inner if inner.strip() else "{}\n", wanted)
+    elif language == "toml":
+        edited = edit_toml(inner, section, changes)
+    else:
+        edited = edit_yaml(inner, section[0], changes)
+    if not _is_wanted(edited, language, section, wanted):  # rather no change than a wrong one
+        raise ConfigError(f"{source} is written in a way that cannot be edited here.", hint="Edit it by hand.")
+    return mark + edited
+
+
+def _wanted(document: Mapping[str, Any], section: tuple[str, ...], changes: Changes, source: str) -> Mapping[str, Any]:
+    entries = dict(section_in(document, section, source))
+    for name, entry in changes.items():
+        entries.pop(name, None) if entry is None else entries.update({name: dict(entry)})
+    value: Mapping[str, Any] = entries
+    for depth in reversed(range(len(section))):
+        value = {**section_in(document, section[:depth], source), section[depth]: value}
+    return value
+
+
+def _is_wanted(edited: str, language: TextFormat, section: tuple[str, ...], wanted: Mapping[str, Any]) -> bool:
+    try:
+        found = parse(edited, language, "the text")
+        if language == "json":
+            return is_same(found, wanted)
+        return _filled(found, section[0]) == _filled(wanted, section[0])
+    except ConfigError:
+        return False
+
+
+def _filled(document: Mapping[str, Any], section: str) -> dict[str, Any]:
+    """The document, in which an empty section is the same as none: TOML has no other way to write it."""
+    return {key: value for key, value in document.items() if key != section or value}
+
+
+def _refuse_repeated(found: Mapping[str, Any], source: str) -> None:
+    if isinstance(found, JsonObject) and found.duplicates:
+        message = f"{source} has the key {found.duplicates[0]!r:.60} twice in one object."
+        raise ConfigError(message, hint="Remove one of them: which one counts is unsure.")

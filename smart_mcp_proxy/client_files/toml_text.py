@@ -1,0 +1,155 @@
+"""Edits of TOML text, one table of a section at a time; every other byte stays."""
+
+import json
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from smart_mcp_proxy.errors import ConfigError
+
+__all__ = ["edit_toml", "parse_toml"]
+
+_HEADER = re.compile(r"\[([^\[\]]+)\][ \t]*(?:#.*)?$")
+_ANY_HEADER = re.compile(r"\[")
+_KEY = re.compile(r"""\s*(?:"((?:[^"\\]|\\.)*)"|'([^']*)'|([A-Za-z0-9_-]+))\s*(\.|$)""")
+_BARE = re.compile(r"[A-Za-z0-9_-]+")
+_QUOTES = re.compile(r'"""|\'\'\'')
+_LINE_STRINGS = re.compile(r'"(?:[^"\\]|\\.)*"|\'[^\']*\'|#.*')
+
+
+def parse_toml(text: str, source: str) -> dict[str, Any]:
+    """Return the document that `text` holds.
+
+    Raises:
+        ConfigError: It is not TOML; the message names the place and no content.
+    """
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as exc:
+        where = found[0] if (found := re.search(r"line \d+, column \d+", str(exc))) else "its end"
+        raise ConfigError(f"{source} is not TOML, at {where}.", hint="Correct it there.") from None
+    except RecursionError:
+        raise ConfigError(f"{source} is nested too deeply.", hint="Edit it by hand.") from None
+
+
+def edit_toml(text: str, section: tuple[str, ...], entries: Mapping[str, Mapping[str, Any] | None]) -> str:
+    """The text with these tables of a section replaced, added, or, where they are None, taken out.
+
+    Args:
+        text: Valid TOML.
+        section: Keys that lead to the section.
+        entries: Tables by name.
+    """
+    for name, entry in entries.items():
+        newline = "\r\n" if "\r\n" in text else "\n"
+        text, at = _without(text, (*section, name))
+        if entry is None:
+            if (
+                at is not None
+                and text[:at].endswith(newline * 2)
+                and (text[at:] == "" or text[at:].startswith(newline))
+            ):
+                text = text[: at - len(newline)] + text[at:]  # the blank line in front of it
+            continue
+        written = newline.join(_table((*section, name), entry))
+        if at is None:
+            before = text if not text or text.endswith("\n") else text + newline
+            gap = newline if before.strip() and not before.endswith(newline * 2) else ""
+            text = before + gap + written + newline
+        else:
+            text = text[:at] + written + newline + text[at:]
+    return text
+
+
+def _without(text: str, path: tuple[str, ...]) -> tuple[str, int | None]:
+    """The text without a table and the tables inside it, and the place where the first of them stood."""
+    kept: list[str] = []
+    waiting: list[str] = []  # blank lines and comments of ours, or of what follows: the next line tells
+    at: int | None = None
+    is_inside = False
+    for line, header in _headed(text.splitlines(keepends=True)):
+        if header is not None:
+            is_inside = header[: len(path)] == path
+            if is_inside and at is None:
+                at = len("".join(kept))
+        is_remark = not line.strip() or line.lstrip().startswith("#")
+        if is_inside and is_remark:
+            waiting.append(line)
+            continue
+        if not is_inside:
+            kept += [*waiting, line]
+        waiting = []
+    return "".join(kept + waiting), at
+
+
+def _headed(lines: list[str]) -> Iterator[tuple[str, tuple[str, ...] | None]]:
+    """Every line, with the path of its table where it is a table's heading."""
+    closing = ""
+    depth = 0
+    for line in lines:
+        header = None
+        stripped = line.strip()
+        if not closing and depth <= 0 and _ANY_HEADER.match(stripped):
+            found = _HEADER.match(stripped)
+            header = _path(found[1]) if found else ("",)  # an array of tables, which is none of ours
+            yield line, header
+            continue
+        closing, depth = _open_at_end(line, closing, depth)
+        yield line, None
+
+
+def _open_at_end(line: str, closing: str, depth: int) -> tuple[str, int]:
+    """The quotes that are still open behind a line, and the number of open brackets."""
+    rest = line
+    while True:
+        if closing:
+            _, found, rest = rest.partition(closing)
+            if not found:
+                return closing, depth
+            closing = ""
+            continue
+        quotes = _QUOTES.search(_LINE_STRINGS.sub(_blanked, rest))
+        before = rest[: quotes.start()] if quotes else rest
+        plain = _LINE_STRINGS.sub("", before)
+        depth += plain.count("[") - plain.count("]") + plain.count("{") - plain.count("}")
+        if not quotes:
+            return "", depth
+        closing, rest = quotes[0], rest[quotes.end() :]
+
+
+def _blanked(found: re.Match[str]) -> str:
+    """The match as blanks, unless it is the beginning of a text of several lines."""
+    text = found[0]
+    return text if text in ('""', "''") else " " * len(text)
+
+
+def _path(written: str) -> tuple[str, ...] | None:
+    """The keys of a heading."""
+    keys: list[str] = []
+    at = 0
+    while found := _KEY.match(written, at):
+        quoted, literal, bare, dot = found.groups()
+        keys.append(tomllib.loads(f'x = "{quoted}"')["x"] if quoted is not None else bare or literal or "")
+        at = found.end()
+        if dot != ".":
+            break
+    return tuple(keys)
+
+
+def _table(path: tuple[str, ...], entry: Mapping[str, Any]) -> list[str]:
+    """Lines of a table; tables inside it follow under headings of their own."""
+    lines = [f"[{'.'.join(map(_key, path))}]"]
+    lines += [f"{_key(key)} = {_value(value)}" for key, value in entry.items() if not isinstance(value, Mapping)]
+    for key, value in entry.items():
+        if isinstance(value, Mapping):
+            lines += ["", *_table((*path, key), value)]
+    return lines
+
+
+def _key(key: str) -> str:
+    return key if _BARE.fullmatch(key) else _value(key)
+
+
+def _value(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

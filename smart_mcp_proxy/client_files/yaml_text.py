@@ -1,0 +1,177 @@
+"""Edits of YAML text, one entry of a section at a time; every other byte stays."""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import yaml
+
+from smart_mcp_proxy.errors import ConfigError
+
+__all__ = ["edit_yaml", "parse_yaml"]
+
+_UNIT = "  "
+
+
+def parse_yaml(text: str, source: str) -> Any:
+    """Return the document that `text` holds; None where there is nothing in it.
+
+    Raises:
+        ConfigError: It is not YAML, or says something twice; the message names the place and no content.
+    """
+    try:
+        _refuse_repeated(yaml.compose(text, yaml.SafeLoader), source)
+        return yaml.safe_load(text)
+    except yaml.MarkedYAMLError as exc:
+        mark = exc.problem_mark or exc.context_mark
+        where = f"at line {mark.line + 1}, column {mark.column + 1}" if mark else "as a whole"
+        raise ConfigError(f"{source} is not YAML that can be read, {where}.", hint="Correct it there.") from None
+    except (yaml.YAMLError, ValueError, RecursionError):
+        raise ConfigError(f"{source} is not YAML that can be read.", hint="Edit it by hand.") from None
+
+
+def edit_yaml(text: str, section: str, entries: Mapping[str, Mapping[str, Any] | None]) -> str:
+    """The text with these entries of a section replaced, added, or, where they are None, taken out.
+
+    Args:
+        text: Valid YAML of one document, a map by names.
+        section: Key of the section at the top level.
+        entries: Entries by name.
+    """
+    for name, entry in entries.items():
+        text = _Document(text).changed(section, name, entry)
+    return text
+
+
+def _refuse_repeated(node: yaml.Node | None, source: str) -> None:
+    """Raises ConfigError where a key of the top level or of a section is repeated."""
+    inner = [node] if isinstance(node, yaml.MappingNode) else []
+    for mapping in inner[:1]:
+        inner += [value for _, value in mapping.value if isinstance(value, yaml.MappingNode)]
+    for mapping in inner:
+        keys = [key.value for key, _ in mapping.value if isinstance(key, yaml.ScalarNode)]
+        if twice := [key for key in keys if keys.count(key) > 1]:
+            raise ConfigError(f"{source} has the key {twice[0]!r:.60} twice.", hint="Remove one of them.")
+
+
+class _Document:
+    """A text and the places of what is in it.
+
+    Args:
+        text: YAML of one document.
+    """
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._newline = "\r\n" if "\r\n" in text else "\n"
+        self._root = yaml.compose(text, yaml.SafeLoader)
+
+    def changed(self, section: str, name: str, entry: Mapping[str, Any] | None) -> str:
+        """The text with one entry changed."""
+        found = _member(self._root, section)
+        if found is None:
+            if entry is None:
+                return self._text
+            lines = [f"{section}:", *_written(name, entry, _UNIT)]
+            return self._inserted(len(self._text.rstrip()) if self._text.strip() else 0, lines)
+        key, inner = found
+        member = _member(inner, name)
+        if isinstance(inner, yaml.MappingNode) and inner.value and not inner.flow_style:
+            return self._block_changed(inner, member, name, entry)
+        return self._flow_changed(key, inner, member, name, entry)
+
+    def _block_changed(
+        self,
+        inner: yaml.MappingNode,
+        member: tuple[yaml.Node, yaml.Node] | None,
+        name: str,
+        entry: Mapping[str, Any] | None,
+    ) -> str:
+        indent = " " * inner.start_mark.column
+        lines = [] if entry is None else _written(name, entry, indent)
+        if member is None:
+            return self._inserted(_end(inner), lines) if lines else self._text
+        start = self._text.rfind("\n", 0, member[0].start_mark.index) + 1
+        end = self._line_end(_end(member[1], member[0]))
+        if not lines and len(inner.value) == 1:
+            lines = [f"{indent}{{}}"]
+        written = "".join(line + self._newline for line in lines)
+        return self._text[:start] + written + self._text[end:]
+
+    def _flow_changed(
+        self,
+        key: yaml.Node,
+        inner: yaml.Node,
+        member: tuple[yaml.Node, yaml.Node] | None,
+        name: str,
+        entry: Mapping[str, Any] | None,
+    ) -> str:
+        """A section in braces, an empty one, or none: it is written anew where it holds nothing else."""
+        if entry is None and member is None:
+            return self._text
+        others = {} if not isinstance(inner, yaml.MappingNode) else dict(yaml.safe_load(_slice(self._text, inner)))
+        others.pop(name, None)
+        if others and "#" in _slice(self._text, inner):  # written anew, its comments would be lost
+            raise ConfigError("The text holds comments inside braces.", hint="Edit it by hand.")
+        if not others and entry is not None:
+            lines = _written(name, entry, _UNIT)
+            head = self._text[: key.end_mark.index].rstrip() + ":"
+            rest = self._text[inner.end_mark.index :]
+            return head + self._newline + self._newline.join(lines) + (rest if rest.strip(" ") else self._newline)
+        whole = others if entry is None else {**others, name: dict(entry)}
+        flow = json.dumps(whole, ensure_ascii=False)
+        return self._text[: inner.start_mark.index] + flow + self._text[inner.end_mark.index :]
+
+    def _inserted(self, at: int, lines: list[str]) -> str:
+        """The text with lines behind the one that holds `at`."""
+        end = self._line_end(at)
+        before = self._text[:end]
+        if before and not before.endswith("\n"):
+            before += self._newline
+        return before + "".join(line + self._newline for line in lines) + self._text[end:]
+
+    def _line_end(self, at: int) -> int:
+        """The place behind the line that holds what ends at `at`."""
+        if at and self._text[at - 1] == "\n":
+            return at
+        found = self._text.find("\n", at)
+        return len(self._text) if found < 0 else found + 1
+
+
+def _member(node: yaml.Node | None, name: str) -> tuple[yaml.Node, yaml.Node] | None:
+    pairs = node.value if isinstance(node, yaml.MappingNode) else []
+    return next((pair for pair in pairs if isinstance(pair[0], yaml.ScalarNode) and pair[0].value == name), None)
+
+
+def _slice(text: str, node: yaml.Node) -> str:
+    return text[node.start_mark.index : node.end_mark.index]
+
+
+def _end(node: yaml.Node, key: yaml.Node | None = None) -> int:
+    """The place behind a value's last letter: a block's own end lies behind the comments that follow it."""
+    is_block = isinstance(node, yaml.CollectionNode) and node.value and not node.flow_style
+    if not is_block:
+        ended = int(node.end_mark.index)
+        return max(ended, int(key.end_mark.index)) if key is not None else ended
+    last = node.value[-1]
+    return _end(last[1], last[0]) if isinstance(last, tuple) else _end(last)
+
+
+def _written(name: str, entry: Mapping[str, Any], indent: str) -> list[str]:
+    """Lines of an entry, in block style one level deep."""
+    return [f"{indent}{_scalar(name)}:", *_pairs(entry, indent + _UNIT)]
+
+
+def _pairs(entry: Mapping[str, Any], indent: str) -> Iterator[str]:
+    for key, value in entry.items():
+        if isinstance(value, Mapping) and value:
+            yield f"{indent}{_scalar(key)}:"
+            yield from _pairs(value, indent + _UNIT)
+        else:
+            yield f"{indent}{_scalar(key)}: {json.dumps(value, ensure_ascii=False)}"
+
+
+def _scalar(text: str) -> str:
+    is_plain = text.replace("_", "a").replace("-", "a").isalnum() and text.isascii() and text[0].isalpha()
+    is_text = is_plain and isinstance(yaml.safe_load(text), str)
+    return text if is_text else json.dumps(text, ensure_ascii=False)

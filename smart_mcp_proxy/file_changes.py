@@ -1,0 +1,120 @@
+"""Files of the user's, replaced whole and in one step, under a lock on their folder."""
+
+import fcntl
+import os
+import stat
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from smart_mcp_proxy.errors import ConfigError
+
+__all__ = ["Stamp", "locked", "replace_file", "stamp_of"]
+
+Stamp = tuple[int, ...]
+"""Tells whether a file is still the same one."""
+
+_NEW_FILE_MODE = 0o600
+"""Entries hold secrets."""
+_LOCK_S = 10.0
+_LOCK_LOOK_S = 0.01
+
+
+def stamp_of(facts: os.stat_result) -> Stamp:
+    """Return what differs as soon as a file is written or replaced."""
+    return facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Alone among all processes that change a file of this folder, while open."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # The folder itself: the file is replaced by every change, and a lock file would litter the user's project.
+        descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as exc:
+        raise ConfigError(f"{folder} cannot be used: {exc.strerror}.", hint="Check who may write there.") from exc
+    try:
+        _wait_for_lock(descriptor, folder)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _wait_for_lock(descriptor: int, folder: Path) -> None:
+    end_s = time.monotonic() + _LOCK_S
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= end_s:
+                message = f"Another process has been changing files in {folder} for {_LOCK_S:g} seconds."
+                raise ConfigError(message, hint="Try again.") from None
+            time.sleep(_LOCK_LOOK_S)
+        except OSError as exc:
+            hint = "Edit the file by hand: its file system has no locks."
+            raise ConfigError(f"{folder} cannot be locked: {exc.strerror}.", hint=hint) from exc
+        else:
+            return
+
+
+def replace_file(path: Path, data: bytes, seen: Stamp | None) -> bool:
+    """Put `data` in place of a file, with its owner and mode; False if it was saved meanwhile.
+
+    Args:
+        path: The file, no link.
+        data: What it holds afterwards.
+        seen: Its stamp when it was read; None where there was none.
+
+    Raises:
+        ConfigError: It cannot be written.
+    """
+    temporary = ""
+    try:
+        descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        with os.fdopen(descriptor, "wb") as file:
+            _keep_facts(descriptor, path)
+            file.write(data)
+            file.flush()
+            os.fsync(descriptor)
+        if _present(path) != seen:
+            return False
+        os.replace(temporary, path)
+        temporary = ""
+        _sync_folder(path.parent)
+    except OSError as exc:
+        hint = "Check who may write there, and whether the disk is full."
+        raise ConfigError(f"{path} cannot be written: {exc.strerror}.", hint=hint) from exc
+    finally:
+        if temporary:
+            with suppress(OSError):
+                os.unlink(temporary)
+    return True
+
+
+def _keep_facts(descriptor: int, path: Path) -> None:
+    try:
+        facts = path.stat()
+    except FileNotFoundError:
+        os.fchmod(descriptor, _NEW_FILE_MODE)
+        return
+    with suppress(PermissionError):  # only root may give a file to somebody else
+        os.fchown(descriptor, facts.st_uid, facts.st_gid)
+    os.fchmod(descriptor, stat.S_IMODE(facts.st_mode))
+
+
+def _present(path: Path) -> Stamp | None:
+    try:
+        return stamp_of(path.stat())
+    except FileNotFoundError:
+        return None
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,259 @@
+"""`connect` and `disconnect`: shown first, then written, undone to the last byte, and never at the cost of anything."""
+
+import json
+import os
+import stat
+import subprocess
+from pathlib import Path
+
+import pytest
+from cli_runs import PROGRAM, Run, environment
+
+from smart_mcp_proxy.client_files import KNOWN_CLIENTS, KnownClient
+from smart_mcp_proxy.servers.jsonc import parse_jsonc
+
+SECRET = "s3cret-value"
+CURSOR = f"""{{
+  // servers of mine, {SECRET}
+  "mcpServers": {{
+    "gh": {{"command": "gh", "env": {{"TOKEN": "{SECRET}"}}}}
+  }},
+}}
+"""
+
+
+@pytest.fixture
+def cursor(home: Path) -> Path:
+    """Cursor's file with one server."""
+    file = home / "home/.cursor/mcp.json"
+    file.parent.mkdir(parents=True)
+    file.write_text(CURSOR)
+    return file
+
+
+def test_connect_shows_a_diff_and_writes_nothing(run: Run, cursor: Path) -> None:
+    """Our entry is readable in it, values of others are not."""
+    done = run("connect", "cursor")
+    assert done.status == 0
+    assert '+    "mcpproxy": {' in done.out and '+        "serve"' in done.out
+    assert SECRET not in done.out + done.err and '"env": {"TOKEN": "***"}' in done.out
+    assert "--write" in done.err
+    assert cursor.read_text() == CURSOR and os.listdir(cursor.parent) == ["mcp.json"]
+
+
+def test_connect_writes_once_and_disconnect_puts_every_byte_back(run: Run, cursor: Path) -> None:
+    """With a copy beside the file, for its owner alone, as long as it is connected."""
+    assert run("connect", "cursor", "--write").status == 0
+    connected = cursor.read_bytes()
+    assert b'"mcpproxy"' in connected
+    copy = cursor.with_name("mcp.json.before-mcpproxy")
+    assert copy.read_text() == CURSOR and stat.S_IMODE(copy.stat().st_mode) == 0o600
+    again = run("connect", "cursor", "--write")
+    assert "connected already" in again.err and cursor.read_bytes() == connected
+    done = run("disconnect", "cursor")
+    assert done.status == 0 and "as it was before" in done.err
+    assert cursor.read_text() == CURSOR and os.listdir(cursor.parent) == ["mcp.json"]
+    assert "was not connected" in run("disconnect", "cursor").err
+
+
+def test_another_way_in_still_leads_back_to_the_first_file(run: Run, cursor: Path) -> None:
+    """stdio, then HTTP: what is put back is what was there before both."""
+    run("connect", "cursor", "--write")
+    run("connect", "cursor", "--write", "--http")
+    assert '"url": "http://127.0.0.1:8000/mcp"' in cursor.read_text()
+    run("disconnect", "cursor")
+    assert cursor.read_text() == CURSOR
+
+
+def test_disconnect_takes_our_entry_alone_out_of_a_file_that_changed(run: Run, cursor: Path) -> None:
+    """What somebody else wrote since stays, and the copy, too."""
+    run("connect", "cursor", "--write")
+    cursor.write_text(cursor.read_text().replace("servers of mine", "servers of ours"))
+    done = run("disconnect", "cursor")
+    assert "is without the gateway now" in done.err and "before-mcpproxy" in done.err
+    assert cursor.read_text() == CURSOR.replace("servers of mine", "servers of ours")
+
+
+@pytest.mark.parametrize("client", KNOWN_CLIENTS, ids=lambda client: client.name)
+def test_every_client_is_connected_and_disconnected(run: Run, home: Path, client: KnownClient) -> None:
+    """A file that was made for it is gone afterwards."""
+    name = client.name
+    (done,) = run("connect", name, "--write", "--json").json
+    assert done["status"] == "changed" and done["backup"] is None
+    path = Path(done["path"])
+    assert "mcpproxy" in path.read_text() and path.is_relative_to(home / "home")
+    assert run("connect", name, "--write", "--json").json[0]["status"] == "unchanged"
+    assert run("disconnect", name, "--json").json[0]["status"] == "restored"
+    assert not path.exists()
+
+
+def test_all_are_those_that_are_installed(run: Run, cursor: Path, home: Path) -> None:
+    """A client's folder or file is the sign; one that fails stops no other."""
+    (home / "home/.codex").mkdir()
+    broken = home / "home/.gemini/settings.json"
+    broken.parent.mkdir()
+    broken.write_text("{")
+    done = run("connect", "--all", "--write", "--json")
+    assert done.status == 1
+    assert {one["client"]: one["status"] for one in done.json} == {
+        "cursor": "changed",
+        "codex": "changed",
+        "gemini": "failed",
+    }
+    assert broken.read_text() == "{"
+    assert {row["client"]: row["state"] for row in run("connect", "--json").json}["cursor"] == "connected"
+
+
+def test_servers_that_were_taken_over_move(run: Run, cursor: Path) -> None:
+    """`init`, then `connect --move`: the client keeps what the gateway does not have, and gets all back."""
+    cursor.write_text(CURSOR.replace('"gh": {', '"other": {"command": "o"},\n    "gh": {'))
+    before = cursor.read_text()
+    run("server", "add", "gh", "--env", f"TOKEN={SECRET}", "--", "gh")
+    run("server", "add", "other", "--", "something-else")
+    done = run("connect", "cursor", "--move")
+    assert SECRET not in done.out + done.err
+    (done,) = run("connect", "cursor", "--move", "--write", "--json").json
+    assert done["moved"] == ["gh"]
+    after = cursor.read_text()
+    assert '"gh"' not in after and '"other"' in after and '"mcpproxy"' in after
+    run("disconnect", "cursor")
+    assert cursor.read_text() == before
+
+
+def test_servers_that_changed_after_their_diff_are_not_written(run: Run, cursor: Path) -> None:
+    """The second time, with the new difference seen, they are."""
+    run("connect", "cursor")
+    changed = CURSOR.replace('"gh": {"command": "gh"', '"gh": {"command": "hg"')
+    cursor.write_text(changed)
+    done = run("connect", "cursor", "--write")
+    assert done.status == 1 and "changed after their difference was shown" in done.err
+    assert cursor.read_text() == changed
+    assert run("connect", "cursor", "--write").status == 0
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"{", "line 1, column 2"),
+        (b'{"mcpServers": {}, "mcpServers": {"a": 1}}', "twice"),
+        (b'{"mcpServers": [1]}', "'mcpServers' does not hold a map"),
+        ("{}".encode("utf-16"), "UTF-16"),
+        (b'{"a": "\xff"}', "not UTF-8"),
+        (b'{"x": ' * 100_000, "nested too deeply"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_left_alone(run: Run, cursor: Path, content: bytes, said: str) -> None:
+    """With a sentence that names file and reason; nothing is lost, no copy is made."""
+    cursor.write_bytes(content)
+    for words in (["connect", "cursor", "--write"], ["disconnect", "cursor"]):
+        done = run(*words)
+        assert done.status == 1
+        assert said in done.err and str(cursor) in done.err and "Traceback" not in done.err
+    assert cursor.read_bytes() == content and os.listdir(cursor.parent) == ["mcp.json"]
+
+
+def test_links_and_read_only_files(run: Run, cursor: Path, home: Path) -> None:
+    """A link is followed and stays one; dead links, hard links, pipes, folders and read-only files are refused."""
+    real = home / "dotfiles.json"
+    cursor.rename(real)
+    cursor.symlink_to(real)
+    assert run("connect", "cursor", "--write").status == 0
+    assert cursor.is_symlink() and "mcpproxy" in real.read_text()
+    run("disconnect", "cursor")
+    assert cursor.is_symlink() and real.read_text() == CURSOR
+    real.chmod(0o444)
+    assert "read-only" in run("connect", "cursor", "--write").err and real.read_text() == CURSOR
+    real.chmod(0o644)
+    os.link(real, home / "second")
+    assert "hard link" in run("connect", "cursor", "--write").err
+    (home / "second").unlink()
+    real.unlink()
+    assert "not there" in run("connect", "cursor", "--write").err
+    cursor.unlink()
+    os.mkfifo(cursor)
+    assert "not a regular file" in run("connect", "cursor", "--write").err
+    cursor.unlink()
+    cursor.mkdir()
+    assert run("connect", "cursor", "--write").status == 1
+
+
+def test_a_projects_file_does_not_lead_out_of_the_project(run: Run, home: Path) -> None:
+    """A stranger's checkout may hold a link to anything."""
+    (home / "proj").mkdir()
+    os.chdir(home / "proj")
+    (home / "outside.json").write_text("{}")
+    Path(".mcp.json").symlink_to(home / "outside.json")
+    done = run("connect", "claude-code", "--project", "--write")
+    assert "out of the project" in done.err and (home / "outside.json").read_text() == "{}"
+    Path(".mcp.json").unlink()
+    assert run("connect", "claude-code", "--project", "--write").status == 0
+    assert json.loads(Path(".mcp.json").read_text())["mcpServers"]["mcpproxy"]["alwaysLoad"] is True
+
+
+def test_many_at_once_end_with_one_entry(home: Path, cursor: Path) -> None:
+    """Four processes: each says that it is connected, or that the file was changed meanwhile."""
+    env = environment(home / "data") | {"HOME": str(home / "home")}
+    running = [
+        subprocess.Popen(
+            [*PROGRAM, "connect", "cursor", "--write"], cwd=home, env=env, stderr=subprocess.PIPE, text=True
+        )
+        for _ in range(4)
+    ]
+    said = [process.communicate(timeout=60)[1] for process in running]
+    assert all("is connected" in text or "changed meanwhile" in text for text in said), said
+    assert cursor.read_text().count('"mcpproxy"') == 1
+
+
+def test_an_entry_leads_to_the_same_servers_and_data(run: Run, cursor: Path, home: Path) -> None:
+    """A client starts the gateway in another folder and without this shell's variables."""
+    (home / "mcp_config.json").write_text('{"mcpServers": {}}')
+    run("connect", "cursor", "--write")
+    entry = parse_jsonc(cursor.read_bytes(), "cursor")["mcpServers"]["mcpproxy"]
+    assert entry["env"] == {
+        "MCPPROXY_DATA_DIR": str(home / "data"),
+        "MCPPROXY_CONFIG_PATH": str(home / "mcp_config.json"),
+    }
+    assert Path(entry["command"]).is_absolute()
+    done = run("connect", "cursor", CONFIG_JSON='{"mcpServers": {}}')
+    assert done.status == 2 and "--http" in done.err
+
+
+def test_a_token_is_named_and_not_written(run: Run, cursor: Path) -> None:
+    """The client takes it from its environment."""
+    run("connect", "cursor", "--write", "--http", AUTH_TOKEN="t" * 32)
+    text = cursor.read_text()
+    assert "Bearer ${env:MCPPROXY_AUTH_TOKEN}" in text and "t" * 32 not in text
+    done = run("connect", "claude-desktop", "--http", AUTH_TOKEN="t" * 32)
+    assert done.status == 1 and "--stdio" in done.err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["connect", "cursr"], "Did you mean cursor?"),
+        (["connect", "cursor", "--all"], "Use one of the two"),
+        (["connect", "cursor", "--http", "--stdio"], "both given"),
+        (["connect", "goose", "--project"], "keeps no servers in a project"),
+        (["disconnect"], "No client is named"),
+        (["disconnect", "nobody"], "Known: claude-code"),
+    ],
+)
+def test_mistakes_name_the_way_out(run: Run, words: list[str], said: str) -> None:
+    """On stderr, with the next command."""
+    done = run(*words)
+    assert done.status in (1, 2) and said in done.err and "Next: mcpproxy" in done.err
+
+
+def test_an_end_in_the_middle_loses_nothing(run: Run, cursor: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Killed before the file is replaced: it is as it was, and the next try is like the first."""
+
+    def killed(*_: object) -> bool:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("smart_mcp_proxy.client_files.files.replace_file", killed)
+        assert run("connect", "cursor", "--write").status == 130
+    assert cursor.read_text() == CURSOR
+    assert run("connect", "cursor", "--write").status == 0
+    run("disconnect", "cursor")
+    assert cursor.read_text() == CURSOR and os.listdir(cursor.parent) == ["mcp.json"]

@@ -1,0 +1,170 @@
+"""`init`: the servers of all clients in one table, and those that the user keeps in the server file."""
+
+import json
+from pathlib import Path
+
+import pytest
+from cli_runs import Run
+
+from smart_mcp_proxy.errors import ConfigError
+
+SECRET = "s3cret-value"
+
+
+@pytest.fixture
+def clients(home: Path) -> Path:
+    """Cursor, VS Code and a project that is checked out, with six servers."""
+    write(home / "home/.cursor/mcp.json", gh={"command": "gh", "env": {"TOKEN": SECRET}}, db={"command": "db"})
+    inputs = [{"id": "key", "type": "promptString", "description": "Key of the service", "password": True}]
+    servers = {
+        "svc": {"type": "http", "url": "https://svc.example/mcp", "headers": {"X-Key": "${input:key}"}},
+        "gh": {"command": "gh", "env": {"TOKEN": SECRET}},
+        "db": {"command": "another-db"},
+    }
+    file = home / "home/.config/Code/User/mcp.json"
+    file.parent.mkdir(parents=True)
+    file.write_text(json.dumps({"inputs": inputs, "servers": servers}))
+    (file.parent / "vars.env").write_text(f"# secrets\nexport A='{SECRET}'\nB=two\n")
+    write(home / ".mcp.json", stranger={"command": "sh", "args": ["-c", "x"], "envFile": "/etc/passwd"})
+    return home
+
+
+def write(file: Path, **servers: object) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps({"mcpServers": servers}))
+
+
+@pytest.fixture
+def keyring(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """The keyring, in memory."""
+    stored: dict[str, str] = {}
+    monkeypatch.setattr("smart_mcp_proxy.secrets.keyring_edge.store_secret", stored.__setitem__)
+    monkeypatch.setattr("smart_mcp_proxy.secrets.keyring_edge.stored_secret", stored.get)
+    return stored
+
+
+def server_file(home: Path) -> dict[str, dict[str, object]]:
+    found: dict[str, dict[str, object]] = json.loads((home / "data/mcp_config.json").read_text())["mcpServers"]
+    return found
+
+
+def test_everything_is_shown_and_nothing_done(run: Run, clients: Path) -> None:
+    """One row a server, the same of two clients in one; no value of any entry."""
+    for words in (["init", "--dry-run"], ["init", "--dry-run", "--json"], ["init", "--json"]):
+        done = run(*words)
+        assert done.status == 0
+        assert SECRET not in done.out + done.err
+        assert not (clients / "data/mcp_config.json").exists()
+    standing = {(one["name"], *one["from"]): one["standing"] for one in done.json["servers"]}
+    assert standing == {
+        ("stranger", "Claude Code, this project"): "project",
+        ("gh", "Cursor", "VS Code"): "new",
+        ("db", "Cursor"): "new",
+        ("svc", "VS Code"): "new",
+        ("db", "VS Code"): "differs",
+    }
+    table = run("init", "--dry-run").out
+    assert "a value: Key of the service" in table and "not the same as that of Cursor" in table
+
+
+def test_yes_takes_what_is_the_users_own(run: Run, clients: Path, keyring: dict[str, str]) -> None:
+    """Not the project's; what has to be asked for is named; a second time there is nothing new."""
+    done = run("init", "--yes")
+    assert done.status == 0 and SECRET not in done.out + done.err
+    assert list(server_file(clients)) == ["gh", "db", "svc"]
+    assert server_file(clients)["svc"]["headers"] == {"X-Key": "${keyring:svc-key}"}
+    assert "keyring set mcpproxy svc-key" in done.err
+    again = run("init", "--yes", "--json")
+    assert again.json["added"] == []
+    assert {one["name"]: one["standing"] for one in again.json["servers"]}["gh"] == "present"
+    assert keyring == {}
+
+
+def test_a_choice_takes_the_project_into_quarantine(
+    run: Run, clients: Path, keyring: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By number; what is asked for is stored in the keyring and shown nowhere; a stranger's envFile is not read."""
+    monkeypatch.setattr("getpass.getpass", lambda prompt, stream: SECRET)
+    done = run("init", stdin="1 4\n", at_terminal=True)
+    assert done.status == 0 and SECRET not in done.out + done.err
+    assert keyring == {"svc-key": SECRET}
+    assert server_file(clients) == {
+        "stranger": {"command": "sh", "args": ["-c", "x"], "quarantined": True},
+        "svc": {"url": "https://svc.example/mcp", "type": "http", "headers": {"X-Key": "${keyring:svc-key}"}},
+    }
+    assert "server approve" in done.err and "'envFile', which is not read here" in done.out
+
+
+@pytest.mark.parametrize(
+    ("answer", "names"), [("\n", ["gh", "db", "svc"]), ("all\n", ["gh", "db", "svc"]), ("2-3\n", ["gh", "db"])]
+)
+def test_answers(run: Run, clients: Path, keyring: dict[str, str], answer: str, names: list[str]) -> None:
+    """Return alone takes all that are the user's own."""
+    keyring["svc-key"] = "there already"
+    assert run("init", stdin=answer, at_terminal=True).status == 0
+    assert list(server_file(clients)) == names
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"), [("none\n", "Nothing is changed"), ("", "Nothing is changed"), ("9\n", "1 to 5")]
+)
+def test_answers_that_take_nothing(run: Run, clients: Path, answer: str, said: str) -> None:
+    """The end of the input is a no."""
+    done = run("init", stdin=answer, at_terminal=True)
+    assert done.status != 0 and said in done.err
+    assert not (clients / "data/mcp_config.json").exists()
+
+
+def test_without_a_terminal_it_asks_for_yes(run: Run, clients: Path) -> None:
+    """Nothing is taken by accident."""
+    done = run("init")
+    assert done.status == 2 and done.next_command == "mcpproxy init --yes"
+
+
+def test_a_file_of_variables_goes_into_the_keyring(run: Run, clients: Path, keyring: dict[str, str]) -> None:
+    """The user's own only; its values are shown nowhere."""
+    file = clients / "home/.config/Code/User/mcp.json"
+    file.write_text(json.dumps({"servers": {"v": {"command": "v", "envFile": "vars.env"}}}))
+    done = run("init", "--yes")
+    assert SECRET not in done.out + done.err
+    assert keyring == {"v-A": SECRET, "v-B": "two"}
+    assert server_file(clients)["v"] == {"command": "v", "env": {"A": "${keyring:v-A}", "B": "${keyring:v-B}"}}
+
+
+def test_without_a_keyring_the_servers_come_all_the_same(
+    run: Run, clients: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And say what they lack."""
+
+    def missing(*_: str) -> None:
+        raise ConfigError("The keyring cannot be asked: NoKeyringError.", hint="Unlock it.")
+
+    monkeypatch.setattr("smart_mcp_proxy.secrets.keyring_edge.stored_secret", missing)
+    done = run("init", "--yes")
+    assert done.status == 0 and "svc-key is not stored" in done.err
+    assert "svc" in server_file(clients)
+
+
+def test_a_broken_file_hides_no_other(run: Run, clients: Path) -> None:
+    """It is named, with the place, and none of its content."""
+    (clients / "home/.codex").mkdir()
+    (clients / "home/.codex/config.toml").write_text(f'a = "{SECRET}\n')
+    done = run("init", "--dry-run")
+    assert done.status == 0 and "Codex: " in done.err and "line 1" in done.err
+    assert SECRET not in done.out + done.err and "svc" in done.out
+
+
+def test_nobody_to_ask_and_nothing_to_find(run: Run) -> None:
+    """An empty home is no error."""
+    done = run("init")
+    assert done.status == 0 and "nothing new" in done.err
+
+
+def test_the_overview_and_the_doctor_notice(run: Run, clients: Path) -> None:
+    """Both name how many servers there are, and the file of the project."""
+    overview = run(at_terminal=True).out
+    assert "3 servers of your clients are not here (Cursor 2, VS Code 1)" in overview
+    assert str(clients / ".mcp.json") in overview and "mcpproxy init" in overview
+    checks = [one for one in run("doctor", "--json").json["checks"] if one["check"] == "clients"]
+    assert [one["outcome"] for one in checks] == ["ok", "ok"]
+    assert "3 servers" in checks[0]["message"] and "stranger" in checks[1]["message"]
