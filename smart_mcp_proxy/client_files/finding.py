@@ -1,5 +1,6 @@
 """Servers of all known clients, found in their files without anything being started."""
 
+import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -175,11 +176,15 @@ def _is_taken(found: Translated, present: Any) -> bool:
 _ESSENTIAL = frozenset({"command", "args", "env", "url", "headers", "cwd"})
 
 
+_PLAIN = re.compile(r"[\w./+@~-]{1,100}")
+"""Of a command that holds more than a program, a secret perhaps, nothing is shown."""
+
+
 def _needs(found: Translated, environ: Mapping[str, str]) -> Iterator[str]:
     entry = found.entry
     program = entry.get("command")
     if isinstance(program, str) and "$" not in program and shutil.which(program, path=environ.get("PATH")) is None:
-        yield f"the program {program}"
+        yield f"the program {program}" if _PLAIN.fullmatch(program) else "the program of its command"
     for question in found.questions:
         if question.value is None:
             yield f"a value: {question.words}"

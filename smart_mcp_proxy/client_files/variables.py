@@ -13,6 +13,7 @@ _REFERENCE = re.compile(r"\$\{([^}]*)\}?")
 _BRACES = re.compile(r"(?<!\$)\{(env|file):([^}]+)\}")
 _DOLLAR = re.compile(r"(?<![\w$])\$([A-Za-z_][A-Za-z0-9_]*)")
 _KEPT = re.compile(r"(?:env:)?[A-Za-z_][A-Za-z0-9_]*(?::-.*)?|file:.+|keyring:.+|userHome", re.DOTALL)
+_WORD = re.compile(r"[A-Za-z]\w{0,30}")
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
 
 
@@ -86,7 +87,7 @@ class Translation:
         return []
 
     def _reference(self, found: re.Match[str]) -> str:
-        body = found[1]
+        written, body = found[0], found[1]
         kind, _, rest = body.partition(":")
         if kind == "input" and rest:
             about = self._asked.get(rest, {})
@@ -96,8 +97,9 @@ class Translation:
             return "/"
         if body == "workspaceFolder":
             self.lose("${workspaceFolder} is the gateway's folder")
-            return found[0]
-        if found[0].endswith("}") and _KEPT.fullmatch(body):
-            return found[0]
-        self.lose(f"${{{body[:40]}}} stays as it is written")
-        return f"${found[0]}"
+            return written
+        if written.endswith("}") and _KEPT.fullmatch(body):
+            return written
+        word = _WORD.match(body)  # what follows may be a value
+        self.lose(f"${{{word[0] if word else ''}...}} stays as it is written")
+        return f"${written}"

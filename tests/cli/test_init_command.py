@@ -168,3 +168,24 @@ def test_the_overview_and_the_doctor_notice(run: Run, clients: Path) -> None:
     checks = [one for one in run("doctor", "--json").json["checks"] if one["check"] == "clients"]
     assert [one["outcome"] for one in checks] == ["ok", "ok"]
     assert "3 servers" in checks[0]["message"] and "stranger" in checks[1]["message"]
+
+
+def test_three_clients_and_twelve_servers_take_two_commands(run: Run, home: Path) -> None:
+    """No file is edited by hand; each client keeps our entry alone, and gets its own back in the end."""
+    files = {
+        home / "home/.cursor/mcp.json": "mcpServers",
+        home / "home/.config/Code/User/mcp.json": "servers",
+        home / "home/.claude.json": "mcpServers",
+    }
+    for number, (file, section) in enumerate(files.items()):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        servers = {f"s{number}{each}": {"command": "run", "args": [str(each)]} for each in range(4)}
+        file.write_text(json.dumps({section: servers}, indent=4))
+    before = {file: file.read_bytes() for file in files}
+    assert run("init", "--yes").status == 0
+    assert run("connect", "--all", "--move", "--write").status == 0
+    assert len(server_file(home)) == 12
+    for file, section in files.items():
+        assert list(json.loads(file.read_text())[section]) == ["mcpproxy"]
+    assert run("disconnect", "--all").status == 0
+    assert {file: file.read_bytes() for file in files} == before

@@ -6,7 +6,16 @@ from pathlib import Path
 import pytest
 from client_samples import GOLDEN, HTTP, SECRET, STDIO, before, connected, taken_over
 
-from smart_mcp_proxy.client_files import KNOWN_CLIENTS, OUR_NAME, Door, KnownClient, Places, masked_diff, our_entry
+from smart_mcp_proxy.client_files import (
+    KNOWN_CLIENTS,
+    OUR_NAME,
+    Door,
+    KnownClient,
+    Places,
+    find_servers,
+    masked_diff,
+    our_entry,
+)
 from smart_mcp_proxy.client_files.texts import edit, parse, section_in
 from smart_mcp_proxy.errors import RequestError
 
@@ -71,3 +80,16 @@ def test_a_token_is_referred_to_and_never_written(client: KnownClient) -> None:
         assert not client.variable or not client.url_key
     else:
         assert "MCPPROXY_AUTH_TOKEN" in json.dumps(entry)
+
+
+def test_what_a_server_needs_and_loses_is_said_without_values(tmp_path: Path) -> None:
+    """Also where a secret stands in a command, or in a reference that nobody understands."""
+    file = tmp_path / ".cursor/mcp.json"
+    file.parent.mkdir()
+    entry = {"command": f"KEY={SECRET} run", "args": [f"${{X-{SECRET}}}", f"${{Y:-{SECRET}}}"], "more": SECRET}
+    file.write_text(json.dumps({"mcpServers": {"a": entry}}))
+    places = Places({"HOME": str(tmp_path), "PATH": ""}, tmp_path / "project", "linux")
+    (server,) = find_servers(places, {}).servers
+    assert server.needs == ("the program of its command",)
+    assert server.translated.lost == ("${X...} stays as it is written", "'more'")
+    assert SECRET not in server.remark
