@@ -74,22 +74,27 @@ class Connector:
             environ,
             self._max_message_bytes,
             self._tls,
-            None if config.oauth is None else await self._bearer(config),
+            await self._bearer(config),
             self.watchdog,
         )
         try:
             if peer is None and config.transport == "stdio" and self._is_elsewhere(config):
                 return await open_relayed(opening, self._worker)
             return await TRANSPORTS[config.transport](opening)
-        except BaseException:
+        except BaseException as exc:
             if opening.bearer is not None:
                 await opening.bearer.close()
+            elif isinstance(exc, UpstreamAuthError) and config.can_sign_in and self._sign_ins is not None:
+                self._sign_ins.expect(config)
             raise
 
     def _is_elsewhere(self, config: ServerConfig) -> bool:
         return config.shared and self._worker.keeper_of(config.name) != self._worker.number
 
-    async def _bearer(self, config: ServerConfig) -> Bearer:
+    async def _bearer(self, config: ServerConfig) -> Bearer | None:
+        """The sign-in to send: the configured one, or one that a person made although none is configured."""
+        if config.oauth is None:
+            return await self._sign_ins.found(config) if self._sign_ins is not None and config.can_sign_in else None
         if self._sign_ins is None:
             raise UpstreamAuthError(
                 f"Server '{config.name}' needs a sign-in, and there is no data directory to keep one in.",

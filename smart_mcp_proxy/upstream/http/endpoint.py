@@ -19,6 +19,7 @@ from smart_mcp_proxy.upstream.http_failures import (
     failure_error,
     is_refusal,
     missing_scope,
+    names_sign_in,
     retry_after_s,
     status_words,
     too_long,
@@ -60,6 +61,7 @@ class Endpoint:
         self._max_body_bytes = opening.max_message_bytes
         self._on_unreachable = on_unreachable
         self._bearer = opening.bearer
+        self._sent = config.credential_headers
         if self._bearer is not None:
             self._bearer.on_lost = on_sign_in_lost
         self._client = HttpClient(
@@ -194,7 +196,9 @@ class Endpoint:
     def error(self, failure: Failure) -> UpstreamError:
         """The error for an exchange that failed."""
         is_signed_in = self._bearer is not None
-        return failure_error(self._server, failure, was_refused=failure.was_refused, is_signed_in=is_signed_in)
+        return failure_error(
+            self._server, failure, was_refused=failure.was_refused, is_signed_in=is_signed_in, sent=self._sent
+        )
 
     def status_error(self, response: Response, said: str = "", *, has_session: bool = False) -> UpstreamError:
         """The error for an answer of status 400 or above, whose body says `said`."""
@@ -204,6 +208,7 @@ class Endpoint:
             was_refused=is_refusal(response.status, has_session=has_session),
             retry_after_s=retry_after_s(response.headers.get("retry-after", "")),
             missing_scope=_missing_scope(response),
+            names_sign_in=names_sign_in(response.status, response.headers.get("www-authenticate", "")),
             said=redact(said),
         )
         return self.error(failure)

@@ -12,6 +12,7 @@ from anyio import to_thread
 from smart_mcp_proxy.catalog import NO_ROOM_HINT, is_full, why_unwritable
 from smart_mcp_proxy.cli.support.access import open_api
 from smart_mcp_proxy.cli.support.api import running_gateways
+from smart_mcp_proxy.cli.support.failure import command_in
 from smart_mcp_proxy.cli.support.output import plural
 from smart_mcp_proxy.errors import ConfigError, ProxyError
 from smart_mcp_proxy.names import shell_word
@@ -210,4 +211,5 @@ def _server(server: Mapping[str, Any], missing_program: str) -> Finding:
     if missing_program and f"command '{missing_program}' not found" in server["error"]:
         hint = _INSTALL.get(Path(missing_program).name, hint)
     message = f"{state}: {server['error']}" if server["error"] else str(state)
-    return Finding(name, "fail", message, hint, f"mcpproxy server logs {shell_word(name)}")
+    command = f"mcpproxy server {'show' if state == 'needs_auth' else 'logs'} {shell_word(name)}"
+    return Finding(name, "fail", message, hint, command_in(hint) or command)
