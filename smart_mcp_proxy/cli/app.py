@@ -30,6 +30,7 @@ COMMANDS = {
     "data": "Copy the catalog to a database and back, back it up, restore it.",
     "doctor": "Check the whole set-up and say what to repair.",
     "config": "Show the settings in force and the file the servers come from.",
+    "service": "Run the gateway over HTTP as a service of your own user.",
 }
 """Each command's summary; a test holds them equal to what the commands say themselves."""
 MODULES = {
@@ -49,6 +50,7 @@ MODULES = {
     "data": "operate.data",
     "doctor": "operate.doctor",
     "config": "servers.config",
+    "service": "machine.service",
 }
 """Each command's module below `cli.commands`, imported when the command is typed."""
 

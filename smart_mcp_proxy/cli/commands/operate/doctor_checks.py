@@ -1,6 +1,7 @@
 """Checks of `mcpproxy doctor`, each a list of findings."""
 
 import shutil
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -13,6 +14,7 @@ from smart_mcp_proxy.catalog import NO_ROOM_HINT, is_full, why_unwritable
 from smart_mcp_proxy.cli.support.access import open_api
 from smart_mcp_proxy.cli.support.api import running_gateways
 from smart_mcp_proxy.cli.support.failure import command_in
+from smart_mcp_proxy.cli.support.other_programs import older_package, other_programs
 from smart_mcp_proxy.cli.support.output import plural
 from smart_mcp_proxy.errors import ConfigError, ProxyError
 from smart_mcp_proxy.names import shell_word
@@ -58,6 +60,7 @@ async def examine(settings: Settings) -> list[Finding]:
     """Looks at everything; connects to the servers unless a running gateway already has."""
     running = [status for _, status in await running_gateways(settings.data_dir)]
     findings = [*_address(settings, is_running=bool(running)), *_instances(running), _data_dir(settings.data_dir)]
+    findings = [*_programs(), *findings]
     try:
         file = await to_thread.run_sync(configured_servers, settings, Path.cwd())
     except ConfigError as error:
@@ -68,6 +71,17 @@ async def examine(settings: Settings) -> list[Finding]:
         return findings
     missing = await to_thread.run_sync(_missing_programs, file)
     return [*findings, *await _servers(settings, file, missing)]
+
+
+def _programs() -> Iterator[Finding]:
+    """Whether clients that start `mcpproxy` by its name get this program."""
+    here = Path(sys.executable).with_name("mcpproxy")
+    hint = f"Start this one by its path: {here if here.is_file() else f'{sys.executable} -m smart_mcp_proxy'}"
+    if version := older_package():
+        words = f"The installed package smart-mcp-proxy {version} is an older, other program of this name"
+        yield Finding("program", "warning", f"{words}.", f"Install this one from its checkout or wheel. {hint}")
+    for path in other_programs(environment()):
+        yield Finding("program", "warning", f"{path} is another program of this name.", hint)
 
 
 def _config(file: ServerFile) -> Iterator[Finding]:
