@@ -156,6 +156,8 @@ def _hint(server: str, status: int, *, is_signed_in: bool) -> str:
         return "Wait before the next call, and make fewer; the user can set 'calls_per_s' under 'limits' in its entry."
     if status >= 500:
         return f"The server failed. Its user can look at: mcpproxy server logs {shell_word(server)}"
+    if status in (404, 405):
+        return "Nothing there speaks MCP over HTTP: check the path of its url, which often ends in /mcp or /sse."
     return "Check the headers configured for it." if status == 403 else "Check its url and that it is running."
 
 

@@ -31,6 +31,8 @@ __all__ = ["Endpoint", "media_type"]
 
 _PORTS: Final = {"http": 80, "https": 443}
 _CUT: Final = "broke the connection in the middle of its answer"
+_PLAIN_HINT: Final = "Write http:// instead of https:// in its url, or give the port at which it speaks https."
+_TLS_HINT: Final = "Check its url: if it speaks https at that port, write https://."
 _MAX_REDIRECTS: Final = 5
 _DRAIN_S: Final = 1.0
 _DRAIN_BYTES: Final = 1 << 16
@@ -138,14 +140,16 @@ class Endpoint:
 
     def _unanswered(self, exc: BadAnswerError | OSError | ValueError, body: RequestBody | None) -> UpstreamError:
         if isinstance(exc, BadAnswerError) or (isinstance(exc, OSError) and body is not None and body.is_sent):
-            return self.error(Failure(_words(exc)))
+            hint = _TLS_HINT if isinstance(exc, BadAnswerError) and self._url.startswith("http://") else ""
+            return self.error(Failure(_words(exc), hint=hint))
         if not isinstance(exc, OSError):  # a certificate that cannot be verified is a ValueError, too
             reason = "cannot be asked: its url or one of its headers is not valid in HTTP"
             return self.error(Failure(reason, was_refused=True))
         none_left = why_none_left(exc)
         reason = f"cannot be reached: {none_left}" if none_left else _words_for_unreachable(exc)
         self._on_unreachable(reason)
-        return self.error(Failure(reason, was_refused=True, hint=OPEN_FILES_HINT if none_left else ""))
+        hint = OPEN_FILES_HINT if none_left else _PLAIN_HINT if _is_plain_http(exc) else ""
+        return self.error(Failure(reason, was_refused=True, hint=hint))
 
     async def read_some(self, response: Response) -> bytes:
         """Return body bytes that have arrived, at least one; empty at the end.
@@ -260,11 +264,18 @@ def _redirected(response: Response, target: str | None) -> Failure:
 def _words_for_unreachable(exc: OSError) -> str:
     if isinstance(exc, TimeoutError) and exc.errno is None:
         return str(exc)
+    if _is_plain_http(exc):
+        return "does not speak https at that port"
     if isinstance(exc, ssl.SSLCertVerificationError):
         return f"has no valid certificate: {_first_line(exc.verify_message)}"
     if isinstance(exc, (ssl.SSLError, socket.gaierror)) or exc.errno is None or exc.errno < 0:
         return f"cannot be reached: {_first_line(exc.strerror or exc) or type(exc).__name__}"
     return f"cannot be reached: {os.strerror(exc.errno)}"
+
+
+def _is_plain_http(exc: OSError) -> bool:
+    """Whether a TLS handshake was answered in plain text."""
+    return isinstance(exc, ssl.SSLError) and exc.reason in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST")
 
 
 def _words(exc: Exception) -> str:

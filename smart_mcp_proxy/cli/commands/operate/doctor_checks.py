@@ -27,6 +27,12 @@ from smart_mcp_proxy.web.listening import bind
 __all__ = ["Finding", "examine"]
 
 _DATA_DIR = "data directory"
+_UNSAID = {
+    "connecting": "it has not answered yet, and is waited for; a first start may take minutes to fetch its package.",
+    "authenticating": "its sign-in is being renewed.",
+    "disconnected": "it has not been connected to yet.",
+}
+"""States that have no error to show."""
 _INSTALL = {
     "npx": "Install Node.js, which brings npx and npm.",
     "npm": "Install Node.js, which brings npx and npm.",
@@ -224,6 +230,6 @@ def _server(server: Mapping[str, Any], missing_program: str) -> Finding:
     # Only where it was not found by who started it, which may have another PATH than this shell.
     if missing_program and f"command '{missing_program}' not found" in server["error"]:
         hint = _INSTALL.get(Path(missing_program).name, hint)
-    message = f"{state}: {server['error']}" if server["error"] else str(state)
+    message = f"{state}: {server['error'] or _UNSAID.get(state, 'nothing is known of why')}"
     command = f"mcpproxy server {'show' if state == 'needs_auth' else 'logs'} {shell_word(name)}"
     return Finding(name, "fail", message, hint, command_in(hint) or command)
