@@ -13,7 +13,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from smart_mcp_proxy import __version__
-from smart_mcp_proxy.cli.support.other_programs import NAMES
+from smart_mcp_proxy.cli.commands.machine.other_programs import NAMES
 
 OWN = "smart-mcp-proxy"
 PROJECT = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text("utf-8"))["project"]

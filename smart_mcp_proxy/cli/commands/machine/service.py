@@ -165,7 +165,7 @@ def _manager() -> _Manager:
 
 
 def _planned(settings: Settings) -> tuple[ServicePlan, list[str]]:
-    """How the service starts the gateway, and the names of variables that are secret and left out."""
+    """The gateway as the service starts it, and the secret variables that are left out."""
     environ = environment()
     program = Path(sys.executable).with_name("mcpproxy")
     command = [str(program)] if program.is_file() else [sys.executable, "-m", "smart_mcp_proxy"]

@@ -11,10 +11,10 @@ from typing import Any, Literal
 from anyio import to_thread
 
 from smart_mcp_proxy.catalog import NO_ROOM_HINT, is_full, why_unwritable
+from smart_mcp_proxy.cli.commands.machine.other_programs import older_package, other_programs
 from smart_mcp_proxy.cli.support.access import open_api
 from smart_mcp_proxy.cli.support.api import running_gateways
 from smart_mcp_proxy.cli.support.failure import command_in
-from smart_mcp_proxy.cli.support.other_programs import older_package, other_programs
 from smart_mcp_proxy.cli.support.output import plural
 from smart_mcp_proxy.errors import ConfigError, ProxyError
 from smart_mcp_proxy.names import shell_word

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from smart_mcp_proxy.cli.support.other_programs import older_package, other_programs
+from smart_mcp_proxy.cli.commands.machine.other_programs import older_package, other_programs
 
 OURS = "#!/x/bin/python\nimport sys\nfrom smart_mcp_proxy.cli import main\nsys.exit(main())\n"
 

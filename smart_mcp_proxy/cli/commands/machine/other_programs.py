@@ -32,7 +32,7 @@ def older_package(find: Callable[[str], metadata.Distribution] = metadata.distri
 
 
 def _may_be_ours(path: Path) -> bool:
-    """Whether a program may start this package: its own script, or one of a shell that starts who knows what."""
+    """Whether a program may start this package: its own script, or one of a shell."""
     try:
         with path.open("rb") as file:
             head = file.read(_READ_BYTES)
