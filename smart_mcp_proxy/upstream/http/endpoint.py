@@ -5,6 +5,7 @@ import os
 import socket
 import ssl
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Final
 from urllib.parse import urljoin, urlsplit
@@ -31,6 +32,7 @@ __all__ = ["Endpoint", "media_type"]
 
 _PORTS: Final = {"http": 80, "https": 443}
 _CUT: Final = "broke the connection in the middle of its answer"
+_PLAIN: Final = "does not speak https at that port"
 _PLAIN_HINT: Final = "Write http:// instead of https:// in its url, or give the port at which it speaks https."
 _TLS_HINT: Final = "Check its url: if it speaks https at that port, write https://."
 _MAX_REDIRECTS: Final = 5
@@ -148,8 +150,7 @@ class Endpoint:
         none_left = why_none_left(exc)
         reason = f"cannot be reached: {none_left}" if none_left else _words_for_unreachable(exc)
         self._on_unreachable(reason)
-        hint = OPEN_FILES_HINT if none_left else _PLAIN_HINT if _is_plain_http(exc) else ""
-        return self.error(Failure(reason, was_refused=True, hint=hint))
+        return self.error(Failure(reason, was_refused=True, hint=OPEN_FILES_HINT if none_left else ""))
 
     async def read_some(self, response: Response) -> bytes:
         """Return body bytes that have arrived, at least one; empty at the end.
@@ -200,6 +201,8 @@ class Endpoint:
     def error(self, failure: Failure) -> UpstreamError:
         """The error for an exchange that failed."""
         is_signed_in = self._bearer is not None
+        if failure.reason == _PLAIN:
+            failure = replace(failure, hint=_PLAIN_HINT)
         return failure_error(
             self._server, failure, was_refused=failure.was_refused, is_signed_in=is_signed_in, sent=self._sent
         )
@@ -265,7 +268,7 @@ def _words_for_unreachable(exc: OSError) -> str:
     if isinstance(exc, TimeoutError) and exc.errno is None:
         return str(exc)
     if _is_plain_http(exc):
-        return "does not speak https at that port"
+        return _PLAIN
     if isinstance(exc, ssl.SSLCertVerificationError):
         return f"has no valid certificate: {_first_line(exc.verify_message)}"
     if isinstance(exc, (ssl.SSLError, socket.gaierror)) or exc.errno is None or exc.errno < 0:
