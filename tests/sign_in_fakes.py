@@ -4,9 +4,10 @@ import asyncio
 import base64
 import json
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
@@ -86,9 +87,9 @@ class Guarded:
     def url(self) -> str:
         return f"{self.base}/mcp"
 
-    def config(self, oauth: dict[str, Any] | None = None, **changes: Any) -> ServerConfig:
-        """The server as it is configured."""
-        values: dict[str, Any] = {"name": "web", "transport": "http", "url": self.url, "oauth": oauth or {}}
+    def config(self, oauth: Mapping[str, Any] | None = MappingProxyType({}), **changes: Any) -> ServerConfig:
+        """The server as it is configured; None for an entry without `oauth`."""
+        values: dict[str, Any] = {"name": "web", "transport": "http", "url": self.url, "oauth": oauth}
         return ServerConfig(**(values | {"limits": Limits(init_s=10, list_s=10, call_s=10)} | changes))
 
     def asked(self, path: str, **form: str) -> list[Seen]:

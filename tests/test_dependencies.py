@@ -2,6 +2,7 @@
 
 import ast
 import importlib.metadata
+import re
 import sys
 import tomllib
 from collections.abc import Iterator
@@ -10,6 +11,9 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+
+from smart_mcp_proxy import __version__
+from smart_mcp_proxy.cli.commands.machine.other_programs import NAMES
 
 OWN = "smart-mcp-proxy"
 PROJECT = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text("utf-8"))["project"]
@@ -54,3 +58,22 @@ def test_what_is_imported_is_a_dependency_of_its_own() -> None:
     assert foreign
     missing = {name for name in foreign if not ({canonicalize_name(each) for each in owners.get(name, [name])} & names)}
     assert missing == set()
+
+
+@pytest.mark.parametrize(
+    "file", [PACKAGE, PACKAGE.parent / "README.md", PACKAGE.parent / "docs"], ids=lambda it: it.name
+)
+def test_no_words_of_ours_install_from_the_index_by_our_name(file: Path) -> None:
+    """Another program has that name there: `pip install smart-mcp-proxy[code]` would fetch it."""
+    files = [file] if file.is_file() else [*file.rglob("*.py"), *file.rglob("*.md")]
+    pattern = re.compile(
+        r"(pip|pipx|uv tool) install (-\S+ )*['\"]?smart-mcp-proxy|uvx smart-mcp-proxy|smart-mcp-proxy\["
+    )
+    assert [(each.name, found[0]) for each in files if (found := pattern.search(each.read_text("utf-8")))] == []
+
+
+def test_the_version_is_above_every_one_of_the_other_program_and_both_names_start_us() -> None:
+    """An upgrade by name must not replace ours by the other, and `uvx --from .` needs that script."""
+    assert int(__version__.partition(".")[0]) >= 1
+    assert set(PROJECT["scripts"].values()) == {"smart_mcp_proxy.cli:main"}
+    assert set(PROJECT["scripts"]) == set(NAMES)

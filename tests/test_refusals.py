@@ -239,5 +239,5 @@ def test_what_is_refused_for_a_while_says_for_how_long() -> None:
     """All that are about too much at once carry `retry_after_s`."""
     found = refusals()
     for place in REFUSALS:
-        if place.startswith("gateway/calls/admission.py"):
+        if place.startswith(("gateway/calls/admission.py", "gateway/calls/limit_refusals.py")):
             assert all("retry_after_s" in refusal.keywords for refusal in found[place]), place

@@ -4,7 +4,7 @@ import os
 import sys
 
 from smart_mcp_proxy import __version__
-from smart_mcp_proxy.cli.exit_codes import EXIT_INTERRUPTED
+from smart_mcp_proxy.cli.exit_codes import EXIT_CONFIG, EXIT_INTERRUPTED
 
 __all__ = ["main"]
 
@@ -20,6 +20,11 @@ def main() -> None:
     if words == ["--version"]:
         sys.stdout.write(f"mcpproxy {__version__}\n")
         return
+    if sys.platform == "win32":
+        sys.stderr.write(
+            "error: mcpproxy runs on Linux and macOS, not on Windows itself. Use it inside WSL (wsl --install).\n"
+        )
+        sys.exit(EXIT_CONFIG)
     # Imported here so that `--version` and the demo servers below this package start without the commands' imports.
     import gc
     import signal

@@ -24,6 +24,7 @@ COMMANDS = {
     "call": "Call a tool.",
     "tool": "List tools, look at one, forget what was learned about it.",
     "server": "List servers, add and change them, read what they log.",
+    "login": "Sign in to all servers that wait for it, or to one.",
     "approve": "Show and approve tools that wait for you.",
     "block": "Keep a tool from agents, whatever its definition becomes.",
     "scan": "Look for attacks on agents in tool definitions.",
@@ -33,6 +34,8 @@ COMMANDS = {
     "data": "Copy the catalog to a database and back, back it up, restore it.",
     "doctor": "Check the whole set-up and say what to repair.",
     "config": "Show the settings in force and the file the servers come from.",
+    "service": "Run the gateway over HTTP as a service of your own user.",
+    "completion": "Print a script by which bash, zsh or fish completes commands and names.",
 }
 """Each command's summary; a test holds them equal to what the commands say themselves."""
 MODULES = {
@@ -46,6 +49,7 @@ MODULES = {
     "call": "catalog.call",
     "tool": "catalog.tool",
     "server": "servers.server",
+    "login": "servers.server_login",
     "approve": "catalog.approve",
     "block": "catalog.block",
     "scan": "catalog.scan",
@@ -55,6 +59,8 @@ MODULES = {
     "data": "operate.data",
     "doctor": "operate.doctor",
     "config": "servers.config",
+    "service": "machine.service",
+    "completion": "machine.completion",
 }
 """Each command's module below `cli.commands`, imported when the command is typed."""
 
@@ -130,6 +136,9 @@ def _run(words: list[str]) -> int:
             from smart_mcp_proxy.cli.commands.operate.overview import run_without_command
 
             return run_without_command()
+        if words[:2] == ["completion", "candidates"]:
+            return _show_candidates(words[2:])
+        _require_known(words)
         try:
             status = build_app()(words)
         except CycloptsError as exc:
@@ -143,6 +152,28 @@ def _run(words: list[str]) -> int:
             error.add_note(f"mcpproxy {words[0]} --help")  # where nothing more precise was said
         report(error, as_json="--json" in words)
         return exit_status(error)
+
+
+def _require_known(words: list[str]) -> None:
+    """Raises UsageError where the words are near a command, or another program's; names the one meant."""
+    from smart_mcp_proxy.cli.commands.machine.near_misses import meant
+    from smart_mcp_proxy.cli.support.failure import UsageError
+
+    if command := meant(words, COMMANDS):
+        typed = " ".join(words[:2] if words[0] in COMMANDS else words[:1])
+        error = UsageError(f"There is no command '{typed}'. Did you mean '{command}'?")
+        error.add_note(f"mcpproxy {command}")
+        raise error
+
+
+def _show_candidates(words: list[str]) -> int:
+    """Prints what a shell may complete the last of these words to, a line each."""
+    from smart_mcp_proxy.cli.commands.machine.candidates import candidates
+    from smart_mcp_proxy.cli.support.output import show
+
+    if found := candidates(build_app(), words[1:] if words[:1] == ["--"] else words):
+        show("\n".join(found))
+    return 0
 
 
 def _require_utf8(words: list[str]) -> None:

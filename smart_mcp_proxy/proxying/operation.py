@@ -54,8 +54,10 @@ PARAMETERS: Mapping[str, Any] = {
 }
 """The input schema of a `proxy` tool."""
 
+_ALSO_READ: Mapping[str, Any] = {"offset": {"type": "integer"}, "filter_server": {"type": "string"}}
+"""Magg's parameters of a list, read and not advertised. Source: notes/findings.md, B11."""
 _TAKES: Mapping[ProxyAction, frozenset[str]] = {
-    "list": frozenset({"type", "filter", "limit", "cursor"}),
+    "list": frozenset({"type", "filter", "limit", "cursor", "offset", "filter_server"}),
     "info": frozenset({"type", "path"}),
     "call": frozenset({"type", "path", "args"}),
     "batch": frozenset({"operations"}),
@@ -95,6 +97,7 @@ class Operation:
         filter: For list.
         limit: Entries per page; None for all that fit.
         cursor: The name behind which a page begins; empty for the first page.
+        offset: Entries to leave out at the beginning, besides those before `cursor`.
     """
 
     action: ProxyAction
@@ -104,6 +107,7 @@ class Operation:
     filter: Filter = Filter()
     limit: int | None = None
     cursor: str = ""
+    offset: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +151,8 @@ def parse_operation(arguments: Mapping[str, Any], *, is_in_batch: bool = False) 
         raise _invalid(f"{name} is given, and action '{action}' takes none", _taken(action))
     if action == "batch":
         return _batch(given, is_in_batch=is_in_batch)
-    operation = Operation(**{**given, "filter": _filter(given.get("filter", {}))})
+    server = given.pop("filter_server", "")
+    operation = Operation(**{**given, "filter": _filter({"server": server} | given.get("filter", {}))})
     if action != "list":
         _check_path(operation)
     return operation
@@ -157,12 +162,14 @@ def _check_types(given: Mapping[str, Any]) -> None:
     """Passes if every argument is a parameter and of its type."""
     known = PARAMETERS["properties"]
     for name, value in given.items():
-        if name not in known:
+        if name not in known and name not in _ALSO_READ:
             raise _invalid(f"{name[:SHOWN_CHARS]} is not a parameter", f"Parameters: {', '.join(known)}.")
-        schema = known[name]
+        schema = known.get(name) or _ALSO_READ[name]
         # To Python a boolean is an integer.
         if not isinstance(value, _JSON_TYPES[schema["type"]]) or isinstance(value, bool):
             raise _invalid(f"{name} is {shown(value)}", f"Send {_article(schema['type'])}.")
+    if given.get("offset", 0) < 0:
+        raise _invalid(f"offset is {given['offset']}", "Send an integer of at least 0.")
     limit = given.get("limit", 1)
     if not 1 <= limit <= PAGE_LIMIT:
         raise _invalid(f"limit is {limit}", f"Send an integer from 1 to {PAGE_LIMIT}, or none for all.")

@@ -66,8 +66,8 @@ def list_result(operation: Operation, listed: Iterable[Listed]) -> bytes:
     wanted = sorted((each for each in listed if _fits(operation.filter, each)), key=lambda each: each.path)
     page: list[bytes] = []
     size, last, has_more = 0, "", False
-    for each in wanted:
-        if operation.cursor and each.path <= operation.cursor:
+    for place, each in enumerate(wanted):
+        if place < operation.offset or (operation.cursor and each.path <= operation.cursor):
             continue
         shown = each.shown()
         has_more = len(page) == operation.limit or (bool(page) and size + len(shown) > PAGE_BYTES)

@@ -1,6 +1,7 @@
 """A configured server as a frozen value, and what a server file says as a whole."""
 
 import fnmatch
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -20,6 +21,8 @@ __all__ = [
     "next_servers",
     "with_inherited",
 ]
+
+_CREDENTIAL = re.compile(r"auth|key|token|secret|password|cookie|session", re.IGNORECASE)
 
 ConnectionKind = Literal["shared", "per_client"]
 """Who uses a connection to a server: all clients, or each client of the handshake era one of its own."""
@@ -129,6 +132,18 @@ class ServerConfig:
     unknown: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
     raw: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
     secrets: tuple[str, ...] = field(default=(), repr=False, compare=False)
+
+    @property
+    def credential_headers(self) -> tuple[str, ...]:
+        """Names of the configured headers that seem to carry a token or key."""
+        return tuple(name for name in self.headers if _CREDENTIAL.search(name))
+
+    @property
+    def can_sign_in(self) -> bool:
+        """Whether a stored sign-in is used for it: over HTTP, without an Authorization header or `"oauth": false`."""
+        if self.transport == "stdio" or self.raw.get("oauth") is False:
+            return False
+        return not any(name.lower() == "authorization" for name in self.headers)
 
 
 def with_inherited(servers: Mapping[str, ServerConfig], names: tuple[str, ...]) -> dict[str, ServerConfig]:

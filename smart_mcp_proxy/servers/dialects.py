@@ -8,7 +8,10 @@ __all__ = [
     "ADDRESS_KEYS",
     "CLIENTS",
     "CLIENT_KEYS",
+    "EXCLUDE_KEYS",
     "HTTP_URL_KEYS",
+    "INCLUDE_KEYS",
+    "SANDBOX_KEYS",
     "SECTIONS",
     "TRANSPORT_NAMES",
     "URL_KEYS",
@@ -26,6 +29,8 @@ class Client(NamedTuple):
         is_http: Whether an address under that key is one of streamable HTTP, whatever it looks like.
         types: Its names of transports, in lower case without hyphens and underscores; None lets the address decide.
         keys: Its other keys that `entry.py` reads.
+        include_keys: Its keys for a list of the only tools to use.
+        exclude_keys: Its keys for a list of tools not to use.
     """
 
     name: str
@@ -34,6 +39,8 @@ class Client(NamedTuple):
     is_http: bool = False
     types: tuple[tuple[str, Transport | None], ...] = ()
     keys: tuple[str, ...] = ()
+    include_keys: tuple[str, ...] = ()
+    exclude_keys: tuple[str, ...] = ()
 
 
 CLIENTS = (
@@ -44,8 +51,17 @@ CLIENTS = (
     ),
     Client("VS Code", section="servers"),
     Client("Windsurf", url_key="serverUrl"),
-    Client("Gemini CLI", url_key="httpUrl", is_http=True),
+    Client(
+        "Gemini CLI", url_key="httpUrl", is_http=True, include_keys=("includeTools",), exclude_keys=("excludeTools",)
+    ),
     Client("Cline", types=(("streamablehttp", "http"),)),
+    Client(
+        "mcpproxy-go, Codex",
+        keys=("protocol", "working_dir", "created", "updated"),
+        include_keys=("enabled_tools",),
+        exclude_keys=("disabled_tools",),
+    ),
+    Client("Kiro", exclude_keys=("disabledTools",)),
     Client("FastMCP", keys=("transport",)),
     Client("Anthropic API", types=(("url", None),), keys=("name", "authorization_token", "tool_configuration")),
 )
@@ -57,6 +73,14 @@ URL_KEYS = tuple(dict.fromkeys(client.url_key for client in CLIENTS))
 HTTP_URL_KEYS = frozenset(client.url_key for client in CLIENTS if client.is_http)
 ADDRESS_KEYS = ("command", *URL_KEYS)
 """An entry has exactly one of these."""
+INCLUDE_KEYS = tuple(key for client in CLIENTS for key in client.include_keys)
+"""Lists of the only tools that are used."""
+EXCLUDE_KEYS = tuple(key for client in CLIENTS for key in client.exclude_keys)
+"""Lists of tools that are not used."""
+SANDBOX_KEYS = ("sandboxEnabled", "sandbox")
+"""VS Code's: a server that was meant to be shut in must not run free."""
 TRANSPORT_NAMES = {name: transport for client in CLIENTS for name, transport in client.types}
-CLIENT_KEYS = frozenset([*URL_KEYS, *(key for client in CLIENTS for key in client.keys)])
+CLIENT_KEYS = frozenset(
+    [*URL_KEYS, *INCLUDE_KEYS, *EXCLUDE_KEYS, *SANDBOX_KEYS, *(key for client in CLIENTS for key in client.keys)]
+)
 """Keys of an entry in the words of clients; those that only this gateway knows stand in `entry.py`."""

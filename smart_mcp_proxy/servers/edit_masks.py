@@ -8,7 +8,7 @@ from urllib.parse import urlsplit, urlunsplit
 from smart_mcp_proxy.errors import RequestError
 from smart_mcp_proxy.servers.edit import is_same
 
-__all__ = ["MASK", "hidden_in", "masked", "unmasked"]
+__all__ = ["MASK", "hidden_in", "is_plain", "masked", "unmasked"]
 
 MASK = "***"
 
@@ -17,6 +17,18 @@ _REFERENCES = re.compile(rf"(?:(?:Bearer|Basic|Token)\s+)?(?:{_REFERENCE})+", re
 """A value that only refers to secrets shows none."""
 _DEFAULT = re.compile(r"(\$\{[^}]*?:-)[^}]+\}")
 _HIDDEN_OBJECTS = frozenset({"env", "headers"})
+_PLAIN_VARIABLES = frozenset(
+    {
+        *("TZ", "LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "HOME", "USER", "LOGNAME", "SHELL", "PWD", "TMPDIR", "TERM"),
+        *("PATH", "NODE_ENV", "LOG_LEVEL", "LOGLEVEL", "NO_COLOR", "FORCE_COLOR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME"),
+        *("XDG_DATA_HOME", "PYTHONUNBUFFERED", "PYTHONUTF8", "PYTHONIOENCODING", "UV_CACHE_DIR", "UV_PYTHON"),
+        *("npm_config_cache", "PORT", "HOST", "DEBUG"),
+    }
+)
+_PLAIN_VALUE = re.compile(r"[\w.,:+@~/ -]*")
+_PLAIN_CHARS = 4_096
+_PLACE_VARIABLE = re.compile(r"(?:^|_)(?:PATH|DIR|DIRECTORY|FOLDER|ROOT|FILE)\Z", re.I)
+_PLACE = re.compile(r"(?:~?/|[A-Za-z]:[\\/])[\w.,:+@~/\\ -]*")
 _SECRET_WORDS = re.compile(
     r"token|secret|passw|pwd|credential|auth|cookie|signature|(?:^|[-_.])(?:api|access|private)?[-_]?key", re.I
 )
@@ -84,12 +96,35 @@ def hidden_in(value: Any, shown: Any) -> Iterator[str]:
 def _mask_member(key: str, value: Any, *, is_secret: bool = False) -> Any:
     is_secret = is_secret or key in _HIDDEN_OBJECTS or (key not in _PUBLIC_NAMES and bool(_SECRET_WORDS.search(key)))
     if isinstance(value, Mapping):
-        return {name: _mask_member(name, inner, is_secret=is_secret) for name, inner in value.items()}
+        plain = is_plain if key == "env" else _is_never
+        return {
+            name: inner if plain(name, inner) else _mask_member(name, inner, is_secret=is_secret)
+            for name, inner in value.items()
+        }
     if isinstance(value, list):
         return _mask_words(value) if not is_secret else [_mask_member(key, one, is_secret=True) for one in value]
     if isinstance(value, str):
         return _mask_value(value) if is_secret else _mask_text(value)
     return MASK if is_secret and value is not None and not isinstance(value, bool) else value
+
+
+def is_plain(name: str, value: Any) -> bool:
+    """Whether a variable's value is shown although it may be secret elsewhere: a time zone, a folder, a level of a log.
+
+    Args:
+        name: Of the variable.
+        value: Its value; one that looks like a secret, or holds one, is none.
+    """
+    if not isinstance(value, str) or len(value) > _PLAIN_CHARS or "${" in value or _mask_text(value) != value:
+        return False
+    if name in _PLAIN_VARIABLES:
+        return _PLAIN_VALUE.fullmatch(value) is not None
+    is_place = _PLACE_VARIABLE.search(name) is not None and not _SECRET_WORDS.search(name)
+    return is_place and _PLACE.fullmatch(value) is not None and not any(map(_is_opaque, value.split("/")))
+
+
+def _is_never(name: str, value: Any) -> bool:
+    return False
 
 
 def _mask_value(value: str) -> str:

@@ -1,6 +1,6 @@
 """Reads one entry of a server file, in the words of every client that writes such entries."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, get_args
 from urllib.parse import urlsplit
@@ -8,7 +8,15 @@ from urllib.parse import urlsplit
 from smart_mcp_proxy.errors import ConfigError
 from smart_mcp_proxy.models import Transport, Trust
 from smart_mcp_proxy.servers.config import ConnectionKind, Limits, Problem, ServerConfig, ToolFilter
-from smart_mcp_proxy.servers.dialects import CLIENT_KEYS, HTTP_URL_KEYS, TRANSPORT_NAMES, URL_KEYS
+from smart_mcp_proxy.servers.dialects import (
+    CLIENT_KEYS,
+    EXCLUDE_KEYS,
+    HTTP_URL_KEYS,
+    INCLUDE_KEYS,
+    SANDBOX_KEYS,
+    TRANSPORT_NAMES,
+    URL_KEYS,
+)
 from smart_mcp_proxy.servers.fields import EntryReader, check_headers, check_url
 from smart_mcp_proxy.servers.oauth import OAUTH_KEYS, read_oauth
 
@@ -40,6 +48,7 @@ def parse_entry(name: str, raw: Mapping[str, Any]) -> tuple[ServerConfig, list[P
     """
     entry = EntryReader(name, raw)
     _refuse_isolation(entry)
+    _refuse_sandbox(entry)
     unknown = _unknown(entry)
     command, url = entry.text("command"), _url(entry)
     transport = _transport(entry, command, url, unknown)
@@ -55,7 +64,7 @@ def parse_entry(name: str, raw: Mapping[str, Any]) -> tuple[ServerConfig, list[P
         command=command,
         args=entry.texts("args"),
         env=_env(entry),
-        cwd=entry.text("cwd") or None,
+        cwd=entry.text("cwd") or entry.text("working_dir") or None,
         url=url,
         headers=_headers(entry),
         timeout_ms=timeout_ms,
@@ -111,6 +120,16 @@ def _refuse_isolation(entry: EntryReader) -> None:
     )
 
 
+def _refuse_sandbox(entry: EntryReader) -> None:
+    """Source: notes/findings.md, B9: what protects is taken, or the entry refused."""
+    for key in SANDBOX_KEYS:
+        if entry.values.get(key):
+            raise ConfigError(
+                f"Server {entry.server!r} asks for a sandbox ({key!r}), which is not available.",
+                hint=f"Remove {key!r}, or make 'command' start the sandbox itself.",
+            )
+
+
 def _url(entry: EntryReader) -> str:
     given = {key: entry.text(key) for key in URL_KEYS if entry.text(key)}
     if len(set(given.values())) > 1:
@@ -135,7 +154,8 @@ def _transport(entry: EntryReader, command: str, url: str, unknown: Mapping[str,
             f"Server {entry.server!r} has neither 'command' nor 'url'{instead}.",
             hint="Give it 'command' to start a program, or 'url' to reach a running server.",
         )
-    written = entry.text("type") or entry.text("transport")
+    written = entry.text("type") or entry.text("transport") or entry.text("protocol")
+    written = "" if written.lower() == "auto" else written
     kind = written.lower().replace("-", "").replace("_", "")
     if kind and kind not in TRANSPORT_NAMES:
         raise ConfigError(
@@ -194,7 +214,15 @@ def _limits(entry: EntryReader, timeout_ms: int | None) -> Limits:
 
 
 def _tools(entry: EntryReader) -> ToolFilter:
-    """The filter of `tools`, or else of seed 4's `tool_configuration`: a switch, or the allowed names."""
+    """The filter of `tools`, of other programs' lists, or else of seed 4's `tool_configuration`."""
+    foreign = [key for key in (*INCLUDE_KEYS, *EXCLUDE_KEYS) if entry.values.get(key) is not None]
+    if foreign and any(entry.values.get(key) is not None for key in ("tools", "tool_configuration")):
+        raise ConfigError(
+            f"Server {entry.server!r} says twice which tools are used: {foreign[0]!r} and 'tools'.",
+            hint='Keep \'tools\': {"include": [...], "exclude": [...]}.',
+        )
+    if foreign:
+        return _foreign_filter(entry, foreign)
     if isinstance(entry.values.get("tools"), list):
         return ToolFilter(include=entry.texts("tools"))
     if entry.values.get("tools") is not None:
@@ -207,6 +235,15 @@ def _tools(entry: EntryReader) -> ToolFilter:
     if given.values.get("allowed_tools") is None:
         return ToolFilter()
     return ToolFilter(include=tuple(_exactly(tool) for tool in given.texts("allowed_tools")))
+
+
+def _foreign_filter(entry: EntryReader, keys: Sequence[str]) -> ToolFilter:
+    """The filter of lists of plain names; of several that allow, a tool has to be in each."""
+    allowed = [frozenset(entry.texts(key)) for key in keys if key in INCLUDE_KEYS]
+    names = sorted(frozenset.intersection(*allowed)) if allowed else None
+    include = ("*",) if names is None else tuple(map(_exactly, names))
+    exclude = tuple(_exactly(tool) for key in keys if key in EXCLUDE_KEYS for tool in entry.texts(key))
+    return ToolFilter(include, exclude)
 
 
 def _exactly(tool: str) -> str:

@@ -9,7 +9,7 @@ from urllib.parse import unquote, urlsplit
 from smart_mcp_proxy.errors import ConfigError
 from smart_mcp_proxy.secrets.keyring_edge import KEYRING_SERVICE, stored_secret
 from smart_mcp_proxy.servers.config import ServerConfig
-from smart_mcp_proxy.servers.edit_masks import hidden_in, masked
+from smart_mcp_proxy.servers.edit_masks import hidden_in, is_plain, masked
 from smart_mcp_proxy.servers.fields import check_headers, check_text, check_url
 from smart_mcp_proxy.servers.oauth import read_oauth
 
@@ -119,7 +119,8 @@ def secrets_of(expanded: ServerConfig) -> list[str]:
     These are the values that `expand()` put in, the values of env and headers however they came there, the bare
     credentials of an Authorization header, the secret of an OAuth client, and what is masked in arguments and address.
     """
-    values = {*expanded.secrets, *expanded.env.values(), *expanded.headers.values()}
+    variables = {value for name, value in expanded.env.items() if not is_plain(name, value)}
+    values = {*expanded.secrets, *variables, *expanded.headers.values()}
     for name, value in expanded.headers.items():
         if name.lower() == "authorization":
             values.add(value.partition(" ")[2])
@@ -182,7 +183,7 @@ class _Expansion:
 
     def _from_environment(self, field: str, name: str, default: str | None) -> str:
         if value := self._environ.get(name):
-            return self._secret(value)
+            return value if is_plain(name, value) else self._secret(value)
         if default is not None:
             return default
         raise UnsetVariableError(

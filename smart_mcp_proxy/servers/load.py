@@ -2,7 +2,7 @@
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,21 @@ _INLINE_SOURCE = "MCPPROXY_CONFIG_JSON"
 _TOP_LEVEL = frozenset({*SECTIONS, "profiles", "$schema"})
 _EXAMPLE = 'Add one: {"mcpServers": {"time": {"command": "uvx", "args": ["mcp-server-time"]}}}'
 
+_RESTRICTING: Mapping[str, tuple[bool, str]] = {
+    "read_only_mode": (True, "MCPPROXY_READ_ONLY=true"),
+    "disable_management": (True, "MCPPROXY_MANAGE=false"),
+    "allow_server_add": (False, "MCPPROXY_ALLOW_SERVER_ADD=false"),
+    "allow_server_remove": (False, "MCPPROXY_ALLOW_SERVER_REMOVE=false"),
+}
+"""Top-level keys of mcpproxy-go that close something, with the value that does and the setting that does it here."""
+_FOREIGN_SETTINGS = frozenset(
+    {
+        *_RESTRICTING,
+        *("listen", "data_dir", "top_k", "tools_limit", "tool_response_limit", "call_tool_timeout", "api_key"),
+        *("enable_tray", "tray_endpoint", "enable_socket", "logging", "debug_search", "enable_prompts", "environment"),
+        *("check_server_repo", "quarantine_enabled", "registries", "features", "tls", "telemetry", "tokenizer"),
+    }
+)
 _Pairs = list[tuple[str, Any]]
 
 
@@ -64,19 +79,23 @@ def configured_servers(settings: Settings, cwd: Path) -> ServerFile:
         ConfigError: The configuration cannot be read as a whole.
     """
     if settings.config_json is not None:
-        return load_servers(settings.config_json)
+        return load_servers(settings.config_json, kept=_kept(settings))
     if path := find_config(settings, cwd):
-        return load_servers(path)
+        return load_servers(path, kept=_kept(settings))
     problem = Problem(
         None, f"No server file: neither {cwd / CONFIG_NAME} nor {settings.data_dir / CONFIG_NAME} exists.", _EXAMPLE
     )
     return ServerFile({}, (problem,))
 
 
-def load_servers(source: Path | str) -> ServerFile:
+def load_servers(source: Path | str, *, kept: Collection[str] = ()) -> ServerFile:
     """Read the servers of a file (a path) or inline JSON (a text), with problems of single ones.
 
     Reads a file of up to 50 MB: run it in a thread where an event loop is running.
+
+    Args:
+        source: The file, or its content.
+        kept: Keys of mcpproxy-go that restrict, and that the gateway's own settings keep already.
 
     Raises:
         ConfigError: It cannot be read as a whole. The message names file, line and column, and no content.
@@ -85,7 +104,9 @@ def load_servers(source: Path | str) -> ServerFile:
         label, data = _INLINE_SOURCE, source.encode("utf-8", "surrogatepass")
     else:
         label, data = str(source), _read(source)
-    pairs, profiles, problems = _sections(parse_jsonc(data, label), label)
+    document = parse_jsonc(data, label)
+    _require_kept(document, label, kept)
+    pairs, profiles, problems = _sections(document, label)
     servers: dict[str, ServerConfig] = {}
     for name, raw in pairs:
         try:
@@ -98,6 +119,36 @@ def load_servers(source: Path | str) -> ServerFile:
         problems.append(Problem(None, f"{label} names no servers.", _EXAMPLE))
     parsed, more = parse_profiles(profiles, servers)
     return ServerFile(servers, tuple(problems + more), label, parsed)
+
+
+def _kept(settings: Settings) -> set[str]:
+    """Restricting keys of mcpproxy-go whose settings of ours restrict as much."""
+    held = {
+        "read_only_mode": settings.read_only,
+        "disable_management": not settings.manage,
+        "allow_server_add": settings.read_only or not settings.manage or not settings.allow_server_add,
+        "allow_server_remove": settings.read_only or not settings.manage or not settings.allow_server_remove,
+    }
+    return {key for key, is_held in held.items() if is_held}
+
+
+def _require_kept(document: Any, label: str, kept: Collection[str]) -> None:
+    """Passes unless the file restricts, in words of mcpproxy-go, what is open here.
+
+    Raises:
+        ConfigError: It does; to ignore that would open what its user has closed.
+
+    Source: notes/findings.md, B9.
+    """
+    if not isinstance(document, JsonObject):
+        return
+    for key, (value, instead) in _RESTRICTING.items():
+        if document.get(key) is value and key not in kept:
+            written = "true" if value else "false"
+            raise ConfigError(
+                f"{label} says '{key}': {written}, a setting of mcpproxy-go that is no part of this file here.",
+                hint=f"Set {instead}, which does the same; the key may then stay.",
+            )
 
 
 def named_entries(document: Any, label: str) -> dict[str, Any]:
@@ -213,7 +264,10 @@ def _strangers(keys: list[str]) -> list[Problem]:
     if not keys:
         return []
     listed = ", ".join(repr(key) for key in keys)
-    return [Problem(None, f"Top-level keys without effect: {listed}.", 'Servers belong under "mcpServers".')]
+    hint = 'Servers belong under "mcpServers".'
+    if not _FOREIGN_SETTINGS.isdisjoint(keys):
+        hint = "Settings are variables here, not a part of this file: mcpproxy config show --origin"
+    return [Problem(None, f"Top-level keys without effect: {listed}.", hint)]
 
 
 def _look_alikes(servers: Iterable[str]) -> list[Problem]:

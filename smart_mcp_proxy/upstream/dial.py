@@ -1,13 +1,15 @@
 """Opens a session by whatever transport a server is configured with."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final, Self
 
-from smart_mcp_proxy.errors import UpstreamAuthError
+from smart_mcp_proxy.errors import UpstreamAuthError, UpstreamError
 from smart_mcp_proxy.io.watchdog import Watchdog
 from smart_mcp_proxy.io.worker import ALONE, Worker
 from smart_mcp_proxy.models import Era, Transport
 from smart_mcp_proxy.servers import ServerConfig
+from smart_mcp_proxy.telemetry import get_logger
 from smart_mcp_proxy.upstream.http.raw_http import open_raw_http
 from smart_mcp_proxy.upstream.http.sse_session import open_sse
 from smart_mcp_proxy.upstream.http_failures import TlsContext
@@ -19,6 +21,13 @@ from smart_mcp_proxy.upstream.relayed import open_relayed
 from smart_mcp_proxy.upstream.stdio.stdio import open_stdio
 
 __all__ = ["TRANSPORTS", "Connector"]
+
+_OLDER_TRANSPORT: Final = frozenset({400, 404, 405})
+"""Source: MCP, basic/transports, Backwards Compatibility."""
+_SSE_S: Final = 10.0
+"""A stream that names no address to post to may be one of something else."""
+
+_log = get_logger("upstream")
 
 TRANSPORTS: Final[Mapping[Transport, Opener]] = {"stdio": open_stdio, "http": open_raw_http, "sse": open_sse}
 """What opens a session, by the transport of a server."""
@@ -66,6 +75,31 @@ class Connector:
         peer: Peer | None = None,
     ) -> UpstreamSession:
         """An open session; see `OpenSession`."""
+        try:
+            return await self._opened(config, environ, era, on_event, peer)
+        except UpstreamError as exc:
+            if config.transport != "http" or peer is not None or _status_of(exc) not in _OLDER_TRANSPORT:
+                raise
+            refused = exc
+        # Source: MCP, basic/transports, Backwards Compatibility: such a server may be one of HTTP+SSE.
+        older = replace(
+            config, transport="sse", limits=replace(config.limits, init_s=min(config.limits.init_s, _SSE_S))
+        )
+        try:
+            session = await self._opened(older, environ, None, on_event, None)
+        except UpstreamError:
+            raise refused from None
+        _log.info('server %s speaks the older HTTP+SSE; "type": "sse" in its entry saves a request', config.name)
+        return session
+
+    async def _opened(
+        self,
+        config: ServerConfig,
+        environ: Mapping[str, str],
+        era: Era | None,
+        on_event: OnEvent,
+        peer: Peer | None,
+    ) -> UpstreamSession:
         opening = Opening(
             config,
             on_event,
@@ -74,25 +108,36 @@ class Connector:
             environ,
             self._max_message_bytes,
             self._tls,
-            None if config.oauth is None else await self._bearer(config),
+            await self._bearer(config),
             self.watchdog,
         )
         try:
             if peer is None and config.transport == "stdio" and self._is_elsewhere(config):
                 return await open_relayed(opening, self._worker)
             return await TRANSPORTS[config.transport](opening)
-        except BaseException:
+        except BaseException as exc:
             if opening.bearer is not None:
                 await opening.bearer.close()
+            elif isinstance(exc, UpstreamAuthError) and config.can_sign_in and self._sign_ins is not None:
+                self._sign_ins.expect(config)
             raise
 
     def _is_elsewhere(self, config: ServerConfig) -> bool:
         return config.shared and self._worker.keeper_of(config.name) != self._worker.number
 
-    async def _bearer(self, config: ServerConfig) -> Bearer:
+    async def _bearer(self, config: ServerConfig) -> Bearer | None:
+        """The sign-in to send: the configured one, or one that a person made although none is configured."""
+        if config.oauth is None:
+            return await self._sign_ins.found(config) if self._sign_ins is not None and config.can_sign_in else None
         if self._sign_ins is None:
             raise UpstreamAuthError(
                 f"Server '{config.name}' needs a sign-in, and there is no data directory to keep one in.",
                 hint="Start the gateway with one (MCPPROXY_DATA_DIR), or give the server a token in its 'headers'.",
             )
         return await self._sign_ins.bearer(config)
+
+
+def _status_of(error: UpstreamError) -> int:
+    """HTTP status that an error stands for, 0 without one."""
+    status = (error.data or {}).get("http_status", 0)
+    return status if isinstance(status, int) else 0

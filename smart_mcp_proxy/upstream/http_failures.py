@@ -4,7 +4,7 @@ import asyncio
 import http
 import re
 import ssl
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -23,6 +23,7 @@ __all__ = [
     "TlsContext",
     "failure_error",
     "missing_scope",
+    "names_sign_in",
     "new_transport",
     "retry_after_s",
     "status_words",
@@ -40,6 +41,8 @@ _LONGEST_RETRY_S = 86_400.0
 _MOST_SCOPES = 50
 _CA_FILES = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS")
 """Variables that name files with certificates of authorities, which are trusted beside the system's."""
+_BEARER_METADATA = re.compile(r"\bBearer\b.*\bresource_metadata\s*=\s*[\"\w]", re.IGNORECASE)
+"""Source: RFC 9728, section 5.1."""
 _CHALLENGE = re.compile(r'\b(error|scope)\s*=\s*(?:"([^"]*)"|([^\s,"]+))')
 _SCOPE = re.compile(r"[!#-\[\]-~]{1,200}")
 """Source: RFC 6749, section 3.3; a longer one is none that a person could judge."""
@@ -56,6 +59,7 @@ class Failure:
         retry_after_s: What it asked for, if it did.
         hint: What to do about it, where that is not told by the status.
         missing_scope: What the sign-in has not been granted and the request needs, with spaces between; else empty.
+        names_sign_in: A refusal that says where to sign in (`resource_metadata`).
         said: What the server's answer says about it, in its own words.
     """
 
@@ -65,6 +69,7 @@ class Failure:
     retry_after_s: float | None = None
     hint: str = ""
     missing_scope: str = ""
+    names_sign_in: bool = False
     said: str = ""
 
 
@@ -92,13 +97,25 @@ def missing_scope(status: int, challenge: str) -> str:
     return " ".join([scope for scope in named.get("scope", "").split() if _SCOPE.fullmatch(scope)][:_MOST_SCOPES])
 
 
+def names_sign_in(status: int, challenge: str) -> bool:
+    """Whether a refusal says where to sign in.
+
+    Args:
+        status: Of the answer.
+        challenge: Its `WWW-Authenticate`.
+    """
+    return status == 401 and _BEARER_METADATA.search(challenge) is not None
+
+
 def too_long(limit_bytes: int) -> Failure:
     """Why an answer of more bytes than this is none."""
     hint = "Ask it for less, or raise MCPPROXY_MAX_MESSAGE_BYTES."
     return Failure(f"sent an answer of more than {limit_bytes:,} bytes", hint=hint)
 
 
-def failure_error(server: str, failure: Failure, *, was_refused: bool, is_signed_in: bool) -> UpstreamError:
+def failure_error(
+    server: str, failure: Failure, *, was_refused: bool, is_signed_in: bool, sent: Sequence[str] = ()
+) -> UpstreamError:
     """The error for an exchange that failed.
 
     Args:
@@ -106,9 +123,13 @@ def failure_error(server: str, failure: Failure, *, was_refused: bool, is_signed
         failure: What happened.
         was_refused: The server cannot have carried the request out.
         is_signed_in: It was sent the token of a sign-in.
+        sent: Names of the configured headers with credentials that it was sent.
     """
     kind = _KINDS.get(failure.status, UpstreamError)
-    reason, hint = failure.reason, failure.hint or _hint(server, failure.status, is_signed_in=is_signed_in)
+    reason, hint = failure.reason, failure.hint
+    if not hint and failure.status == 401 and not is_signed_in:
+        hint = _refused_hint(server, sent, names_sign_in=failure.names_sign_in)
+    hint = hint or _hint(server, failure.status, is_signed_in=is_signed_in)
     if failure.missing_scope:
         reason = f"needs the scope '{failure.missing_scope}', which has not been granted (HTTP {failure.status})"
     if failure.missing_scope and is_signed_in:
@@ -126,21 +147,46 @@ def failure_error(server: str, failure: Failure, *, was_refused: bool, is_signed
 
 def _hint(server: str, status: int, *, is_signed_in: bool) -> str:
     """Hint for a server that failed with this HTTP status, 0 for none."""
-    if status == 401 and is_signed_in:
+    if status == 401:
         return login_hint(server)
     if status == 403 and is_signed_in:
         login = f"mcpproxy server login {shell_word(server)}"
         return f"What was granted may not be enough: check 'oauth.scopes', then: {login}"
-    if status == 401:
-        return (
-            'Check the headers configured for it. If it wants an OAuth sign-in, add "oauth": true to its entry, '
-            f"then: mcpproxy server login {shell_word(server)}"
-        )
     if status == 429:
         return "Wait before the next call, and make fewer; the user can set 'calls_per_s' under 'limits' in its entry."
     if status >= 500:
         return f"The server failed. Its user can look at: mcpproxy server logs {shell_word(server)}"
+    if status in (404, 405):
+        return "Nothing there speaks MCP over HTTP: check the path of its url, which often ends in /mcp or /sse."
     return "Check the headers configured for it." if status == 403 else "Check its url and that it is running."
+
+
+def _refused_hint(server: str, sent: Sequence[str], *, names_sign_in: bool) -> str:
+    """Hint for a server that refused (401) a request without a sign-in.
+
+    Args:
+        server: Its configured name.
+        sent: Names of the headers with credentials that the request carried.
+        names_sign_in: It says where to sign in.
+    """
+    if names_sign_in and not sent:
+        return login_hint(server)
+    name = shell_word(server)
+    if not sent:
+        return (
+            "It wants credentials, and does not say which: put its token into 'headers' of its entry, "
+            f"or try to sign in: mcpproxy server login {name}"
+        )
+    header = sent[0]
+    patch = f"mcpproxy server patch {name} headers.{header}="
+    value = "'Bearer ${env:TOKEN}'" if header.lower() == "authorization" else "'${env:TOKEN}'"
+    instead = (
+        f" To sign in instead, remove it ({patch}null), then: mcpproxy server login {name}." if names_sign_in else ""
+    )
+    return (
+        f"It does not take what '{header}' under 'headers' of its entry holds, which may be expired, revoked or meant "
+        f"for another server.{instead} Give it a new one: {patch}{value}"
+    )
 
 
 class TlsContext:

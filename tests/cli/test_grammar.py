@@ -67,7 +67,7 @@ def test_a_summary_is_what_the_command_says_itself(name: str) -> None:
 @pytest.mark.parametrize(
     ("words", "said", "helps"),
     [
-        (["serch", "x"], 'Did you mean "search"?', "mcpproxy --help"),
+        (["serch", "x"], "Did you mean 'search'?", "mcpproxy search"),
         (["tool", "lst"], 'Did you mean "list"?', "mcpproxy tool --help"),
         (["search", "x", "--limt", "3"], "Did you mean --limit?", "mcpproxy search --help"),
         (["search"], "QUERY", "mcpproxy search --help"),

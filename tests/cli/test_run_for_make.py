@@ -3,6 +3,7 @@
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -69,3 +70,21 @@ def test_make_says_nothing_on_ctrl_c(tmp_path: Path) -> None:
         os.killpg(process.pid, signal.SIGINT)
         said = process.communicate(timeout=20)[1].splitlines()
     assert [line for line in said if "No child processes" not in line and "Waiting for unfinished" not in line] == []
+
+
+def checked_port(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """`scripts/check_port.py WORDS`."""
+    script = Path(__file__).parents[2] / "scripts" / "check_port.py"
+    env = {name: value for name, value in os.environ.items() if not name.startswith("MCPPROXY_")} | variables
+    command = [sys.executable, str(script), *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=20, env=env)
+
+
+def test_a_port_in_use_is_seen_before_anything_is_installed() -> None:
+    """From the environment and from the options alike; the message names the way out."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        for done in (checked_port(MCPPROXY_PORT=port), checked_port("--port", port), checked_port(f"--port={port}")):
+            assert (done.returncode, "MCPPROXY_PORT=0 make run" in done.stderr) == (2, True)
+    assert checked_port(MCPPROXY_PORT=port).returncode == 0
+    assert checked_port("--port", "0").returncode == 0

@@ -410,3 +410,25 @@ def test_metadata_is_read_wherever_it_stands() -> None:
     assert read(None) == ProxyResponseInfo()
     assert ProxyResponseInfo.from_annotations({"proxyAction": "list", "priority": 1}).proxy_action == "list"
     assert ProxyResponseInfo.from_annotations(None) == ProxyResponseInfo()
+
+
+async def test_parameters_of_magg_are_read_although_they_are_not_advertised() -> None:
+    """Its clients page by offset and name a server beside the filter."""
+    source = FakeSource([tool(f"{server}__{name}", server) for server in ("a", "b") for name in "xyz"])
+
+    async def paths(**more: Any) -> list[str]:
+        [block] = (await ask(source, "list", "tool", **more))["content"]
+        return [each["name"] for each in json.loads(block["resource"]["text"])]
+
+    assert await paths(offset=1, limit=2) == ["a__y", "a__z"]
+    assert await paths(offset=5) == ["b__z"]
+    assert await paths(offset=6) == []
+    assert await paths(filter_server="b", offset=1) == ["b__y", "b__z"]
+    assert await paths(filter_server="b", args=None, limit=1) == ["b__x"]
+    for wrong in ({"offset": -1}, {"offset": "two"}, {"filter_server": 3}):
+        with pytest.raises(RequestError):
+            await ask(source, "list", "tool", **wrong)
+    with pytest.raises(RequestError, match="offset is given, and action 'info' takes none"):
+        await ask(source, "info", "tool", path="a__x", offset=1)
+    assert (await ask(source, "call", "tool", path="a__x", args='{"n": 1}')) == {"content": []}
+    assert source.asked == [("a__x", {"n": 1})]

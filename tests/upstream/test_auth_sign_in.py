@@ -16,8 +16,9 @@ from keyring.backends.fail import Keyring as NoKeyring
 from sign_in_fakes import METADATA, RESOURCE, SCOPES, Guarded, Nobody, Person, follow, guarded, redirect_of
 
 from smart_mcp_proxy.errors import ConfigError, UpstreamAuthError, UpstreamError
+from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.upstream import Connector, SignIns
-from smart_mcp_proxy.upstream.http_failures import TlsContext
+from smart_mcp_proxy.upstream.http_failures import Failure, TlsContext, failure_error
 from smart_mcp_proxy.upstream.oauth.auth_http import AuthHttp
 
 pytestmark = pytest.mark.anyio
@@ -438,3 +439,62 @@ async def test_a_last_slash_is_no_other_issuer(sign_ins: SignIns, server: Guarde
     server.wire.clear()
     with pytest.raises(UpstreamAuthError, match="missing iss"):
         await sign_in(sign_ins, server)
+
+
+async def test_a_server_that_names_its_sign_in_needs_no_oauth_in_its_entry(sign_ins: SignIns, server: Guarded) -> None:
+    """Refused, it names the one command that mends it; signed in to, it is called with the token; then forgotten."""
+    with pytest.raises(UpstreamAuthError) as caught:
+        await call(sign_ins, server, oauth=None)
+    assert caught.value.hint == "Sign in with: mcpproxy server login web"
+    async with Person().browser() as browser:
+        await sign_ins.sign_in(server.config(oauth=None), browser)
+    assert b"somebody" in await call(sign_ins, server, oauth=None)
+    await sign_ins.sign_out(server.config())
+    with pytest.raises(UpstreamAuthError):
+        await call(sign_ins, server, oauth=None)
+
+
+async def test_a_sign_in_by_another_process_is_taken_up_where_a_server_refused(
+    sign_ins: SignIns, server: Guarded, tmp_path: Path
+) -> None:
+    """The gateway that was refused is told to try again, though it had no sign-in to watch."""
+    with pytest.raises(UpstreamAuthError):
+        await call(sign_ins, server, oauth=None)
+    told = asyncio.Event()
+    watching = asyncio.get_running_loop().create_task(sign_ins.watch(lambda name: told.set()))
+    await sign_in(SignIns(tmp_path), server)
+    with anyio.fail_after(10):
+        await told.wait()
+    watching.cancel()
+    assert b"somebody" in await call(sign_ins, server, oauth=None)
+
+
+@pytest.mark.parametrize(
+    ("headers", "raw", "words"),
+    [
+        ({"Authorization": "Bearer stale"}, {}, "mcpproxy server patch web headers.Authorization="),
+        ({}, {"oauth": False}, "mcpproxy server login web"),
+    ],
+)
+async def test_a_refused_static_token_has_a_hint_of_its_own(
+    sign_ins: SignIns, server: Guarded, headers: dict[str, str], raw: dict[str, Any], words: str
+) -> None:
+    """The header's name and the command that changes it; its value nowhere. A stored sign-in is not used instead."""
+    await sign_in(sign_ins, server)
+    server.answers["/mcp"] = lambda seen: (401, {}) if headers else None
+    with pytest.raises(UpstreamAuthError) as caught:
+        await call(sign_ins, server, oauth=None, headers=headers, raw=raw)
+    assert words in caught.value.hint
+    assert "stale" not in str(caught.value)
+    sent = [seen.headers.get("authorization", "") for seen in server.wire if seen.path == "/mcp"][-1]
+    assert sent == headers.get("Authorization", sent if headers else "")
+
+
+def test_a_refused_key_in_a_header_of_another_name_is_named() -> None:
+    """Some servers take a key of their own; one that also names a sign-in has both ways in its hint."""
+    config = ServerConfig("web", "http", url="https://h.example/mcp", headers={"X-Api-Key": "k", "X-Team": "t"})
+    assert config.credential_headers == ("X-Api-Key",)
+    failure = Failure("answered with HTTP 401 Unauthorized", 401, names_sign_in=True)
+    error = failure_error("web", failure, was_refused=True, is_signed_in=False, sent=config.credential_headers)
+    assert error.hint.endswith("mcpproxy server patch web headers.X-Api-Key='${env:TOKEN}'")
+    assert "(mcpproxy server patch web headers.X-Api-Key=null), then: mcpproxy server login web." in error.hint

@@ -49,7 +49,7 @@ def _postgres(url: str, data_dir: Path) -> AbstractAsyncContextManager[Store]:
         from smart_mcp_proxy.catalog.store.postgres import PostgresStore
     except ImportError as exc:
         raise MissingExtraError(
-            "MCPPROXY_DATABASE_URL needs psycopg.", hint="Install it: pip install 'smart-mcp-proxy[postgres]'"
+            "MCPPROXY_DATABASE_URL needs psycopg.", hint="Install it: pip install 'psycopg[binary]'"
         ) from exc
     return PostgresStore.open(url, data_dir)
 

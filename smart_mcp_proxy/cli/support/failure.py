@@ -1,5 +1,6 @@
 """Errors of the command line: the failure, its cause, and the next command to type."""
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -8,7 +9,7 @@ from smart_mcp_proxy.cli.support.output import OutputError, indented, say, show_
 from smart_mcp_proxy.errors import ConfigError, ProxyError, RequestError
 from smart_mcp_proxy.names import shell_word
 
-__all__ = ["UsageError", "exit_status", "next_step", "report"]
+__all__ = ["UsageError", "command_in", "exit_status", "next_step", "report"]
 
 _NEXT = {
     "config_invalid": "mcpproxy doctor",
@@ -24,6 +25,7 @@ _NEXT = {
     "upstream_timeout": "mcpproxy server list",
 }
 """The command that helps after each kind of error."""
+_COMMAND = re.compile(r": (mcpproxy [^\n]+)\Z")
 
 
 class UsageError(RequestError):
@@ -75,7 +77,16 @@ def _next_command(error: ProxyError) -> str:
     if near:
         return f"mcpproxy tool show {shell_word(near[0])}"
     notes: list[str] = getattr(error, "__notes__", [])
-    return notes[0] if notes else _NEXT.get(error.error_code, "mcpproxy doctor")
+    if notes:
+        return notes[0]
+    mends = command_in(error.hint) if error.error_code == "upstream_auth" else ""
+    return mends or _NEXT.get(error.error_code, "mcpproxy doctor")
+
+
+def command_in(hint: str) -> str:
+    """The command that a hint ends with; empty if it ends with words."""
+    found = _COMMAND.search(hint)
+    return found[1] if found else ""
 
 
 def _parameters(schema: Mapping[str, Any]) -> list[str]:

@@ -11,9 +11,9 @@ from contextlib import contextmanager, suppress
 from typing import Any, TextIO
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
+from smart_mcp_proxy.cli.support.tables import Table, wrapped
 from smart_mcp_proxy.errors import ProxyError
 
 __all__ = [
@@ -99,7 +99,10 @@ def show_json(value: Any) -> None:
 def say(text: str = "", *, style: str = "") -> None:
     """Tells people something, on stderr. Where nobody can be told the command goes on."""
     with suppress(OSError):
-        console(sys.stderr).print(Text(clean(text), style=style), soft_wrap=True)
+        to_people = console(sys.stderr)
+        cleaned = clean(text)
+        lines = wrapped(cleaned, to_people.width) if to_people.is_terminal else [cleaned]
+        to_people.print(Text("\n".join(lines), style=style), soft_wrap=True)
 
 
 def warn(text: str) -> None:
@@ -114,12 +117,7 @@ def plural(count: int, noun: str) -> str:
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> Table:
     """Rows under plain headings; a column whose heading ends with `#` is aligned to the right."""
-    made = Table(box=None, pad_edge=False, header_style="bold")
-    for column in columns:
-        made.add_column(column.removesuffix("#"), justify="right" if column.endswith("#") else "left", overflow="fold")
-    for row in rows:
-        made.add_row(*map(_clean, row))
-    return made
+    return Table(columns, [[_clean(cell) for cell in row] for row in rows])
 
 
 def _clean(text: str | Text) -> Text:

@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from rich.table import Table
 from rich.text import Text
 
 from smart_mcp_proxy.cli.support.output import clean, plural, table
+from smart_mcp_proxy.cli.support.tables import Table
 from smart_mcp_proxy.names import shell_word
 from smart_mcp_proxy.telemetry import printable
 

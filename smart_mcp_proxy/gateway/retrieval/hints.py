@@ -122,17 +122,17 @@ def language_hint(language: str | None) -> str:
     return f" The definitions are in {language}: search in that language." if language else ""
 
 
-def sign_in_hint(not_covered: Sequence[Mapping[str, str]], oauth: Collection[str]) -> str:
+def sign_in_hint(not_covered: Sequence[Mapping[str, str]], open_to_people: Collection[str]) -> str:
     """Hint about servers that let nobody in, as a further sentence for each kind; empty if there are none.
 
     Args:
         not_covered: As in the answer.
-        oauth: The servers that a user can sign in to.
+        open_to_people: The servers that a user can sign in to.
     """
     hint = ""
     shut_out = [row["server"] for row in not_covered if row["state"] == ServerState.NEEDS_AUTH]
-    if signed_out := [name for name in shut_out if name in oauth]:
+    if signed_out := [name for name in shut_out if name in open_to_people]:
         hint += f" {', '.join(signed_out)}: the user has to sign in: mcpproxy server login {shell_word(signed_out[0])}"
-    if refused := [name for name in shut_out if name not in oauth]:
+    if refused := [name for name in shut_out if name not in open_to_people]:
         hint += f" {', '.join(refused)}: refuses the configured credentials; the user sees why with: mcpproxy doctor"
     return hint

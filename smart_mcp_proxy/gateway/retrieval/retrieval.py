@@ -330,9 +330,9 @@ class Retrieval:
             kept_back=self._visible.kept_back(question.query),
         )
         servers = self._visible.servers
-        oauth = [row["server"] for row in not_covered if servers[row["server"]].oauth is not None]
+        open_to_people = [row["server"] for row in not_covered if servers[row["server"]].can_sign_in]
         answer["hint"] += found_hint(others) if others is not None else ""
-        answer["hint"] += language_hint(found.language) + sign_in_hint(not_covered, oauth)
+        answer["hint"] += language_hint(found.language) + sign_in_hint(not_covered, open_to_people)
         # Reasons are for people: an agent is never sent any.
         shown = ("tools", "found") if others is not None else ("tools",)
         plain = answer | {name: _unexplained(answer[name]) for name in shown} if question.explain else answer

@@ -182,7 +182,7 @@ async def copy_sign_ins(source: Settings, target: Settings, servers: Iterable[Se
     copied = []
     async with opened_sign_ins(source, tls) as ours, opened_sign_ins(target, tls) as theirs:
         for config in servers:
-            if config.oauth is None or config.url is None:
+            if not config.can_sign_in:
                 continue
             sign_in, _ = await ours.store.read(config.name, config.url)
             if sign_in is not None:

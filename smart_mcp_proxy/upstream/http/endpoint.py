@@ -5,6 +5,7 @@ import os
 import socket
 import ssl
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Final
 from urllib.parse import urljoin, urlsplit
@@ -19,6 +20,7 @@ from smart_mcp_proxy.upstream.http_failures import (
     failure_error,
     is_refusal,
     missing_scope,
+    names_sign_in,
     retry_after_s,
     status_words,
     too_long,
@@ -30,6 +32,9 @@ __all__ = ["Endpoint", "media_type"]
 
 _PORTS: Final = {"http": 80, "https": 443}
 _CUT: Final = "broke the connection in the middle of its answer"
+_PLAIN: Final = "does not speak https at that port"
+_PLAIN_HINT: Final = "Write http:// instead of https:// in its url, or give the port at which it speaks https."
+_TLS_HINT: Final = "Check its url: if it speaks https at that port, write https://."
 _MAX_REDIRECTS: Final = 5
 _DRAIN_S: Final = 1.0
 _DRAIN_BYTES: Final = 1 << 16
@@ -60,6 +65,7 @@ class Endpoint:
         self._max_body_bytes = opening.max_message_bytes
         self._on_unreachable = on_unreachable
         self._bearer = opening.bearer
+        self._sent = config.credential_headers
         if self._bearer is not None:
             self._bearer.on_lost = on_sign_in_lost
         self._client = HttpClient(
@@ -136,7 +142,8 @@ class Endpoint:
 
     def _unanswered(self, exc: BadAnswerError | OSError | ValueError, body: RequestBody | None) -> UpstreamError:
         if isinstance(exc, BadAnswerError) or (isinstance(exc, OSError) and body is not None and body.is_sent):
-            return self.error(Failure(_words(exc)))
+            hint = _TLS_HINT if isinstance(exc, BadAnswerError) and self._url.startswith("http://") else ""
+            return self.error(Failure(_words(exc), hint=hint))
         if not isinstance(exc, OSError):  # a certificate that cannot be verified is a ValueError, too
             reason = "cannot be asked: its url or one of its headers is not valid in HTTP"
             return self.error(Failure(reason, was_refused=True))
@@ -194,7 +201,11 @@ class Endpoint:
     def error(self, failure: Failure) -> UpstreamError:
         """The error for an exchange that failed."""
         is_signed_in = self._bearer is not None
-        return failure_error(self._server, failure, was_refused=failure.was_refused, is_signed_in=is_signed_in)
+        if failure.reason == _PLAIN:
+            failure = replace(failure, hint=_PLAIN_HINT)
+        return failure_error(
+            self._server, failure, was_refused=failure.was_refused, is_signed_in=is_signed_in, sent=self._sent
+        )
 
     def status_error(self, response: Response, said: str = "", *, has_session: bool = False) -> UpstreamError:
         """The error for an answer of status 400 or above, whose body says `said`."""
@@ -204,6 +215,7 @@ class Endpoint:
             was_refused=is_refusal(response.status, has_session=has_session),
             retry_after_s=retry_after_s(response.headers.get("retry-after", "")),
             missing_scope=_missing_scope(response),
+            names_sign_in=names_sign_in(response.status, response.headers.get("www-authenticate", "")),
             said=redact(said),
         )
         return self.error(failure)
@@ -255,11 +267,18 @@ def _redirected(response: Response, target: str | None) -> Failure:
 def _words_for_unreachable(exc: OSError) -> str:
     if isinstance(exc, TimeoutError) and exc.errno is None:
         return str(exc)
+    if _is_plain_http(exc):
+        return _PLAIN
     if isinstance(exc, ssl.SSLCertVerificationError):
         return f"has no valid certificate: {_first_line(exc.verify_message)}"
     if isinstance(exc, (ssl.SSLError, socket.gaierror)) or exc.errno is None or exc.errno < 0:
         return f"cannot be reached: {_first_line(exc.strerror or exc) or type(exc).__name__}"
     return f"cannot be reached: {os.strerror(exc.errno)}"
+
+
+def _is_plain_http(exc: OSError) -> bool:
+    """Whether a TLS handshake was answered in plain text."""
+    return isinstance(exc, ssl.SSLError) and exc.reason in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST")
 
 
 def _words(exc: Exception) -> str:

@@ -12,6 +12,7 @@ from urllib.parse import urljoin, urlsplit
 
 from smart_mcp_proxy.errors import UpstreamError
 from smart_mcp_proxy.models import Era
+from smart_mcp_proxy.names import shell_word
 from smart_mcp_proxy.telemetry import get_logger, spawn
 from smart_mcp_proxy.upstream.http.endpoint import Endpoint, media_type
 from smart_mcp_proxy.upstream.http.event_parser import BURST_EVENTS, EventParser, OversizedEventError
@@ -29,6 +30,8 @@ _MAX_POSTS: Final = 256
 _MAX_CHORES: Final = 32
 """Messages on their way for which nobody waits; more are dropped."""
 _CLOSE_S: Final = 2.0
+_NOT_HERE: Final = frozenset({400, 404, 405, 406, 415})
+"""How a server refuses the older transport where it speaks the newer one."""
 _STREAM_HEADERS: Final[Mapping[str, str]] = {"Accept": "text/event-stream"}
 
 _log = get_logger("upstream")
@@ -93,10 +96,13 @@ class SseSession(StreamSession):
             raise
 
     def _no_stream(self, response: Response) -> UpstreamError:
+        hint = f"If it speaks streamable HTTP: mcpproxy server patch {shell_word(self._server)} type=http"
         if response.status >= 400:
-            return self._endpoint.status_error(response)
+            error = self._endpoint.status_error(response)
+            error.hint = hint if response.status in _NOT_HERE else error.hint
+            return error
         kind = media_type(response) or "no content type"
-        return self._endpoint.error(Failure(f"opened no stream of events (HTTP {response.status}, {kind})"))
+        return self._endpoint.error(Failure(f"opened no stream of events (HTTP {response.status}, {kind})", hint=hint))
 
     async def close(self) -> None:
         """Ends the session; calls under way fail."""

@@ -11,6 +11,7 @@ import msgspec
 
 from smart_mcp_proxy.errors import UpstreamAuthError, UpstreamError
 from smart_mcp_proxy.servers import ServerConfig
+from smart_mcp_proxy.telemetry import get_logger
 from smart_mcp_proxy.upstream.addresses import addresses_of
 from smart_mcp_proxy.upstream.http_failures import TlsContext
 from smart_mcp_proxy.upstream.oauth.auth_bearer import Bearer
@@ -20,6 +21,8 @@ from smart_mcp_proxy.upstream.oauth.auth_provider import Browser
 from smart_mcp_proxy.upstream.oauth.auth_store import SignIn, SignInFiles, SignInStore
 
 __all__ = ["SignIns", "SignedOut"]
+
+_log = get_logger("upstream")
 
 _FOLDER: Final = "sign-ins"
 _WATCH_S: Final = 1.0
@@ -80,6 +83,26 @@ class SignIns:
         bearer = self._bearers[config.name] = Bearer(config, self._flow(config), self.store, self._now)
         await bearer.open()
         return bearer
+
+    async def found(self, config: ServerConfig) -> Bearer | None:
+        """Return the bearer for a server whose entry asks for no sign-in, if somebody has signed in to it.
+
+        Raises:
+            UpstreamAuthError: The sign-in is over.
+            UpstreamError: It has to be renewed and cannot be at present.
+        """
+        try:
+            held, _ = await self.store.read(config.name, config.url)
+        except UpstreamError as exc:  # the server may well do without one, and says so if not
+            _log.debug("server %s: whether somebody has signed in cannot be read: %s", config.name, exc)
+            return None
+        return None if held is None else await self.bearer(config)
+
+    def expect(self, config: ServerConfig) -> None:
+        """Watch for a sign-in to a server that has refused to do without one."""
+        known = self._bearers.get(config.name)
+        if known is None or (known.url != config.url and not known.is_open):
+            self._bearers[config.name] = Bearer(config, self._flow(config), self.store, self._now)
 
     async def sign_in(self, config: ServerConfig, browser: Browser | None) -> SignIn:
         """Signs in anew and stores it; gateways that run take it up within 2 s.

@@ -94,6 +94,14 @@ class CallbackServer:
             )
         return AuthorizationCodeResult(code=answer.get("code", ""), state=state, iss=answer.get("iss"))
 
+    def take(self, address: str) -> bool:
+        """Take the address that a browser on another machine was sent to; False if it is not this sign-in's."""
+        try:
+            parts = urlsplit(address)
+        except ValueError:
+            return False
+        return parts.path == _PATH and self._take(parts.query)
+
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             async with asyncio.timeout(_HEAD_S):
@@ -110,12 +118,17 @@ class CallbackServer:
         parts = urlsplit(words[1] if len(words) == 3 else "")
         if words[0] != "GET" or parts.path != _PATH:
             return _page("404 Not Found", "There is nothing here.")
-        given = {name: values[0] for name, values in parse_qs(parts.query).items()}
+        if not self._take(parts.query):
+            return _page("400 Bad Request", "This answer does not belong to a sign-in that is waited for.")
+        return _page("200 OK", "Thank you. Go on in the terminal; this window can be closed.")
+
+    def _take(self, query: str) -> bool:
+        given = {name: values[0] for name, values in parse_qs(query).items()}
         is_ours = secrets.compare_digest(given.get("state", "").encode(), self._state.encode())
         if self._answer is None or self._answer.done() or not is_ours or not given.keys() & {"code", "error"}:
-            return _page("400 Bad Request", "This answer does not belong to a sign-in that is waited for.")
+            return False
         self._answer.set_result(given)
-        return _page("200 OK", "Thank you. Go on in the terminal; this window can be closed.")
+        return True
 
 
 def _page(status: str, text: str) -> bytes:

@@ -37,6 +37,7 @@ _REASON_CHARS: Final = 200
 _FAILURES: Final = (OAuthFlowError, OAuthRegistrationError, OAuthTokenError, ValueError)
 """What the SDK raises; ValueError where an answer is not what it should be."""
 
+_TOKEN_HINT: Final = "If it takes a token instead, put that into 'headers' of its entry."
 _PLACES_OF_OLD: Final = {"authorization": "authorize", "token": "token", "registration": "register"}
 
 # The SDK logs what it raises with its traceback; we raise it on in words of our own.
@@ -222,7 +223,9 @@ class SignInFlow:
                 response = httpx2.Response(200, json=_places_of_old(request), request=request)
             return _with_issuer_as(named, response, memory)
         if memory.is_without_metadata and response.status_code in (404, 405):
-            raise self._failed(f"it does not say where to sign in (no metadata of it, and no {request.url.path})")
+            raise self._failed(
+                f"it does not say where to sign in (no metadata of it, and no {request.url.path})", _TOKEN_HINT
+            )
         return response
 
     async def _send_checked(self, provider: OAuthClientProvider, request: httpx2.Request) -> httpx2.Response:
@@ -232,7 +235,7 @@ class SignInFlow:
 
     def _check_metadata(self, metadata: OAuthMetadata | None) -> None:
         if metadata is None:
-            raise self._failed("it does not say where to sign in (no authorization server metadata)")
+            raise self._failed("it does not say where to sign in (no authorization server metadata)", _TOKEN_HINT)
         if self._options.issuer and str(metadata.issuer).rstrip("/") != self._options.issuer.rstrip("/"):
             raise self._failed(f"it leads to {metadata.issuer}, not to the configured issuer")
         if self.needs_person and "S256" not in (metadata.code_challenge_methods_supported or ()):
@@ -253,10 +256,10 @@ class SignInFlow:
         """The error for a server that a person has to sign in to."""
         return EndedSignInError(f"{reason} at server '{self._server}'.", hint=login_hint(self._server))
 
-    def _failed(self, reason: str) -> UpstreamAuthError:
+    def _failed(self, reason: str, hint: str = "") -> UpstreamAuthError:
         return UpstreamAuthError(
             f"Server '{self._server}': the sign-in failed: {reason}.",
-            hint=login_hint(self._server) if self.needs_person else "Check 'oauth' in its entry.",
+            hint=hint or (login_hint(self._server) if self.needs_person else "Check 'oauth' in its entry."),
         )
 
 

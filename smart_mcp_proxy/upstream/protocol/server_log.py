@@ -1,6 +1,7 @@
 """Log lines of a server: secrets hidden, the last lines only."""
 
 import itertools
+import re
 from collections import deque
 from typing import Final
 
@@ -11,6 +12,11 @@ __all__ = ["ServerLog"]
 _LINES: Final = 1_000
 _SAID_CHARS: Final = 200
 """Of the last line that a server wrote before it failed; most name the reason within it."""
+
+
+_TELLING: Final = re.compile(r"^npm (?:ERR!|error) .*(?:not in this registry|\bcode E|Not Found - |network request to)")
+"""Lines of npm that say why it failed; it goes on with a dozen that do not."""
+_NPM: Final = re.compile(r"^npm (?:ERR!|error|notice|warn|WARN)\b")
 
 
 class ServerLog:
@@ -33,8 +39,12 @@ class ServerLog:
         """
         text = redact(text)
         self._lines.append(text)
-        if is_said:
+        if is_said and not self._is_told_by(text):
             self.last_said = printable(text.strip()[:_SAID_CHARS]) or self.last_said
+
+    def _is_told_by(self, text: str) -> bool:
+        """Whether the line before says more than this one, which belongs to the same failure."""
+        return bool(_TELLING.match(self.last_said) and _NPM.match(text) and not _TELLING.match(text))
 
     def last(self, count: int) -> list[str]:
         """The last lines, oldest first."""

@@ -3,17 +3,19 @@
 import asyncio
 import contextlib
 import errno
+import json
 import os
 import signal
 from asyncio import SubprocessTransport
 from asyncio.subprocess import PIPE, Process, SubprocessStreamProtocol
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from smart_mcp_proxy.errors import UpstreamError
 from smart_mcp_proxy.io.lines import LineSink, LineSplitter, OfferingReader, OverlongLine
 from smart_mcp_proxy.io.open_files import OPEN_FILES_HINT, why_none_left
 from smart_mcp_proxy.io.watchdog import Watchdog
+from smart_mcp_proxy.names import shell_word
 from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.telemetry import spawn
 from smart_mcp_proxy.upstream.stdio.inheritance import child_environment
@@ -230,12 +232,25 @@ def _log_text(line: bytes | OverlongLine) -> str:
     return text.decode(errors="replace")
 
 
+def _several_words(config: ServerConfig, words: Sequence[str]) -> UpstreamError:
+    """The error for a command that is a whole command line, the most frequent slip in such files."""
+    program, *args = words[0], *words[1:], *config.args
+    written = json.dumps(args, ensure_ascii=False)
+    patch = shell_word(f'{{"command": {json.dumps(program)}, "args": {written}}}')
+    return UpstreamError(
+        f"Server '{config.name}': command '{config.command}' not found; 'command' names the program alone.",
+        hint=f"Its arguments go into 'args': mcpproxy server patch {shell_word(config.name)} --input-json {patch}",
+    )
+
+
 def _start_error(config: ServerConfig, exc: OSError | ValueError) -> UpstreamError:
     """Why the command cannot be started, in the user's words."""
     command, where = config.command or "", f"Server '{config.name}'"
     if config.cwd and not Path(config.cwd).is_dir():
         return UpstreamError(f"{where}: folder '{config.cwd}' does not exist.", hint="Correct its 'cwd'.")
     if isinstance(exc, FileNotFoundError):
+        if len(words := command.split()) > 1:
+            return _several_words(config, words)
         place = "" if "/" in command else " on PATH"
         return UpstreamError(
             f"{where}: command '{command}' not found{place}.", hint="Install it, or give its full path."

@@ -142,7 +142,7 @@ async def test_without_the_driver_the_packages_are_named(opened: Opened, monkeyp
     monkeypatch.setitem(sys.modules, "psycopg", None)
     error = await refusal(opened())
     assert isinstance(error, MissingExtraError)
-    assert "smart-mcp-proxy[postgres]" in error.hint
+    assert "pip install 'psycopg[binary]'" in error.hint
 
 
 async def test_a_database_of_a_newer_program_is_used_while_it_only_adds(

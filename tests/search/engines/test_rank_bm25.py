@@ -72,8 +72,8 @@ def test_it_serves_behind_the_index() -> None:
 
 
 def test_without_the_package_it_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The command to type, and the name of the extra."""
+    """The command to type, and the engine that needs nothing."""
     monkeypatch.setitem(sys.modules, "rank_bm25", None)
     with pytest.raises(MissingExtraError, match=r"needs rank-bm25\. Install it: pip install rank-bm25") as caught:
         RankBm25Engine()
-    assert "smart-mcp-proxy[bm25]" in caught.value.hint
+    assert "builtin" in caught.value.hint

@@ -3,9 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rich.table import Table
-
 from smart_mcp_proxy.cli.support.output import clean, plural, say, show, table
+from smart_mcp_proxy.cli.support.tables import Table
 from smart_mcp_proxy.evaluation import MEASURES, Difference, Figures, NothingFits, Replay, Summary
 
 __all__ = ["figures_json", "replay_json", "show_figures", "show_replay"]

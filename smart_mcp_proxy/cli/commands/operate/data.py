@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ from rich.progress import MofNCompleteColumn, Progress, SpinnerColumn, TextColum
 from smart_mcp_proxy.cli.support.failure import UsageError
 from smart_mcp_proxy.cli.support.output import console, plural, say, show, show_json, table
 from smart_mcp_proxy.cli.support.start import open_settings
-from smart_mcp_proxy.errors import ProxyError
+from smart_mcp_proxy.errors import ConfigError, ProxyError
 from smart_mcp_proxy.servers import configured_servers, expand
 from smart_mcp_proxy.settings import Settings, environment, is_database
 
@@ -139,9 +139,12 @@ async def _copied_sign_ins(settings: Settings, target: Settings) -> list[str]:
     if settings.database_url is not None and target.database_url is not None:
         return []  # they are rows
     file = await to_thread.run_sync(configured_servers, settings, Path.cwd())
-    wanted = [config for config in file.servers.values() if config.oauth is not None]
+    wanted = [config for config in file.servers.values() if config.can_sign_in]
     try:
-        servers = [await to_thread.run_sync(expand, config, environment()) for config in wanted]
+        servers = []
+        for config in wanted:
+            with suppress(ConfigError) if config.oauth is None else nullcontext():  # it needs none, as far as is known
+                servers.append(await to_thread.run_sync(expand, config, environment()))
         return await copy_sign_ins(settings, target, servers) if servers else []
     except ProxyError as exc:
         say(f"Sign-ins at servers were not copied: {exc}", style="yellow")

@@ -1,6 +1,7 @@
 """Checks of `mcpproxy doctor`, each a list of findings."""
 
 import shutil
+import sys
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
@@ -9,11 +10,13 @@ from typing import Any, Literal
 from anyio import to_thread
 
 from smart_mcp_proxy.catalog import NO_ROOM_HINT, is_full, why_unwritable
+from smart_mcp_proxy.cli.commands.machine.other_programs import older_package, other_programs
 from smart_mcp_proxy.cli.commands.operate.client_summary import summarize_clients
 from smart_mcp_proxy.cli.commands.operate.doctor_gateways import gateway_findings
 from smart_mcp_proxy.cli.commands.operate.finding import Finding
 from smart_mcp_proxy.cli.support.access import open_api
 from smart_mcp_proxy.cli.support.api import running_gateways
+from smart_mcp_proxy.cli.support.failure import command_in
 from smart_mcp_proxy.cli.support.output import plural
 from smart_mcp_proxy.errors import ConfigError, ProxyError
 from smart_mcp_proxy.names import shell_word
@@ -26,6 +29,12 @@ from smart_mcp_proxy.web.listening import bind
 __all__ = ["examine"]
 
 _DATA_DIR = "data directory"
+_UNSAID = {
+    "connecting": "it has not answered yet, and is waited for; a first start may take minutes to fetch its package.",
+    "authenticating": "its sign-in is being renewed.",
+    "disconnected": "it has not been connected to yet.",
+}
+"""States that have no error to show."""
 _INSTALL = {
     "npx": "Install Node.js, which brings npx and npm.",
     "npm": "Install Node.js, which brings npx and npm.",
@@ -40,6 +49,7 @@ async def examine(settings: Settings) -> list[Finding]:
     """Looks at everything; connects to the servers unless a running gateway already has."""
     running = [status for _, status in await running_gateways(settings.data_dir)]
     findings = [*_address(settings, is_running=bool(running)), *_instances(running), _data_dir(settings.data_dir)]
+    findings = [*_programs(), *findings]
     try:
         file = await to_thread.run_sync(configured_servers, settings, Path.cwd())
     except ConfigError as error:
@@ -51,6 +61,17 @@ async def examine(settings: Settings) -> list[Finding]:
         return findings
     missing = await to_thread.run_sync(_missing_programs, file)
     return [*findings, *await _servers(settings, file, missing)]
+
+
+def _programs() -> Iterator[Finding]:
+    """Whether clients that start `mcpproxy` by its name get this program."""
+    here = Path(sys.executable).with_name("mcpproxy")
+    hint = f"Start this one by its path: {here if here.is_file() else f'{sys.executable} -m smart_mcp_proxy'}"
+    if version := older_package():
+        words = f"The installed package smart-mcp-proxy {version} is an older, other program of this name"
+        yield Finding("program", "warning", f"{words}.", f"Install this one from its checkout or wheel. {hint}")
+    for path in other_programs(environment()):
+        yield Finding("program", "warning", f"{path} is another program of this name.", hint)
 
 
 def _config(file: ServerFile) -> Iterator[Finding]:
@@ -202,5 +223,6 @@ def _server(server: Mapping[str, Any], missing_program: str) -> Finding:
     # Only where it was not found by who started it, which may have another PATH than this shell.
     if missing_program and f"command '{missing_program}' not found" in server["error"]:
         hint = _INSTALL.get(Path(missing_program).name, hint)
-    message = f"{state}: {server['error']}" if server["error"] else str(state)
-    return Finding(name, "fail", message, hint, f"mcpproxy server logs {shell_word(name)}")
+    message = f"{state}: {server['error'] or _UNSAID.get(state, 'nothing is known of why')}"
+    command = f"mcpproxy server {'show' if state == 'needs_auth' else 'logs'} {shell_word(name)}"
+    return Finding(name, "fail", message, hint, command_in(hint) or command)

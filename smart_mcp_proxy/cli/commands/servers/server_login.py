@@ -1,85 +1,194 @@
-"""`mcpproxy server login` and `logout`: the only place where a person is asked to sign in to a server."""
+"""`mcpproxy login` and `server login|logout`: the only place where a person is asked to sign in to a server."""
 
+import asyncio
 import sys
 import threading
 import webbrowser
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from anyio import to_thread
 from cyclopts import App
 
+from smart_mcp_proxy.cli.support.access import open_api
 from smart_mcp_proxy.cli.support.api import read_servers
-from smart_mcp_proxy.cli.support.failure import UsageError, next_step
-from smart_mcp_proxy.cli.support.output import clean, say, show_json
+from smart_mcp_proxy.cli.support.failure import UsageError, next_step, report
+from smart_mcp_proxy.cli.support.output import clean, plural, say, show_json
 from smart_mcp_proxy.cli.support.start import open_settings
-from smart_mcp_proxy.errors import ConfigError, ServerNotFoundError
+from smart_mcp_proxy.errors import ConfigError, ProxyError, ServerNotFoundError
+from smart_mcp_proxy.models import ServerState
 from smart_mcp_proxy.names import shell_word
 from smart_mcp_proxy.servers import ServerConfig, expand, read_oauth, secrets_of
 from smart_mcp_proxy.settings import Settings, environment
 from smart_mcp_proxy.telemetry import secrets_hidden
 
-__all__ = ["add_sign_in"]
+if TYPE_CHECKING:
+    from smart_mcp_proxy.upstream import CallbackServer
 
-_ADD = 'Add "oauth": true to its entry in mcp_config.json.'
+__all__ = ["add_sign_in", "app"]
+
+_WITHOUT_BROWSER = """\
+On a machine without a browser, open the printed address on another one. At the end
+its browser shows a page that cannot be loaded: paste that page's address here. Or set
+"redirect_port" under the entry's "oauth" and forward it: ssh -L 8765:127.0.0.1:8765 HOST"""
+
+app = App(
+    name="login",
+    help="Sign in to all servers that wait for it, or to one.",
+    help_epilogue=f"""\
+Examples:
+  mcpproxy login
+  mcpproxy login notion
+  mcpproxy login notion --no-browser
+
+{_WITHOUT_BROWSER}""",
+)
 
 
-def add_sign_in(app: App) -> None:
-    """Adds the commands `login` and `logout` to `app`."""
-    app.command(
+def add_sign_in(server_app: App) -> None:
+    """Adds the commands `login` and `logout` to `server_app`."""
+    server_app.command(
         login,
-        help_epilogue="""\
+        help_epilogue=f"""\
 Examples:
   mcpproxy server login notion
   mcpproxy server login notion --no-browser
 
-On a machine without a browser, set "redirect_port" under the entry's "oauth", forward that port
-(ssh -L 8765:127.0.0.1:8765 HOST), and open the printed address at home.""",
+{_WITHOUT_BROWSER}""",
     )
-    app.command(logout, help_epilogue="Examples:\n  mcpproxy server logout notion")
+    server_app.command(logout, help_epilogue="Examples:\n  mcpproxy server logout notion")
 
 
-async def login(name: str, /, *, no_browser: bool = False, json: bool = False) -> None:
-    """Sign in to a server with OAuth, and keep the sign-in encrypted in the data directory.
+@app.default
+async def login(name: str | None = None, /, *, no_browser: bool = False, json: bool = False) -> int:
+    """Sign in to all servers that wait for it, or to one.
 
-    Prints the address to sign in at and waits up to 300 s. A running gateway takes the sign-in up within 2 s.
+    One after the other, with OAuth. What that brings is kept encrypted in the data directory. Prints the address to
+    sign in at and waits up to 300 s. A running gateway takes the sign-in up within 2 s.
 
     Args:
-        name: Server name.
+        name: Server name; all servers that wait for a sign-in if left out.
         no_browser: Only print the address.
-        json: Print {"server", "issuer", "scopes", "expires_at_s", "is_renewable"}.
+        json: Print {"server", "issuer", "scopes", "expires_at_s", "is_renewable"}, as a list where no server is named.
     """
+    settings = open_settings()
+    is_desktop = not no_browser and _has_desktop()
+    if name is not None:
+        signed_in = await _sign_in(settings, name, await read_servers(settings), is_desktop=is_desktop)
+        if json:
+            show_json(signed_in)
+        return 0
+    return await _sign_in_to_all(settings, is_desktop=is_desktop, as_json=json)
+
+
+async def _sign_in_to_all(settings: Settings, *, is_desktop: bool, as_json: bool) -> int:
+    """Sign in to each server that waits; a failure does not keep the others from their turn."""
+    servers = await read_servers(settings)
+    waiting = await _waiting(settings, servers)
+    done, failed = [], 0
+    for place, (name, hint) in enumerate(waiting.items(), start=1):
+        say(f"Server '{name}' ({place} of {len(waiting)})", style="bold")
+        if not servers[name].can_sign_in:
+            say(clean(hint), style="yellow")
+            failed += 1
+            continue
+        try:
+            done.append(await _sign_in(settings, name, servers, is_desktop=is_desktop))
+        except ProxyError as error:
+            report(error, as_json=False)
+            failed += 1
+    if as_json:
+        show_json(done)
+    if not waiting:
+        say("No server waits for a sign-in.")
+    elif failed:
+        say(f"Signed in to {plural(len(done), 'server')}; {failed} still {'waits' if failed == 1 else 'wait'}.")
+    return 1 if failed else 0
+
+
+async def _waiting(settings: Settings, servers: Mapping[str, ServerConfig]) -> dict[str, str]:
+    """The servers that let nobody in, each with its hint; programs are not started to find out."""
+    remote = {name: config for name, config in servers.items() if config.transport != "stdio"}
+    if not remote:
+        return {}
+    async with open_api(settings, remote) as api:
+        rows = (await api.status())["servers"]
+    needs = {row["name"]: row["hint"] for row in rows if row["state"] == ServerState.NEEDS_AUTH}
+    return {name: needs[name] for name in remote if name in needs}
+
+
+async def _sign_in(
+    settings: Settings, name: str, servers: Mapping[str, ServerConfig], *, is_desktop: bool
+) -> dict[str, Any]:
+    """Sign in to one server; returns the facts of it."""
     # Here and not above: --help has to be quick.
     from smart_mcp_proxy.gateway.shared.shared_sign_ins import opened_sign_ins
-    from smart_mcp_proxy.upstream import LOGIN_TIMEOUT_S, CallbackServer, TlsContext
+    from smart_mcp_proxy.upstream import CallbackServer, TlsContext
 
-    settings = open_settings()
-    config = await _configured(settings, name)
+    config = await _configured(name, servers)
     options = read_oauth(name, config.oauth or {})
-
-    def present(url: str) -> None:
-        say("Open this address in a browser and sign in:")
-        say(clean(url))
-        say(f"Waiting up to {LOGIN_TIMEOUT_S:g} s for the browser to come back; Ctrl-C gives up.", style="dim")
-        if not no_browser and _has_desktop():
-            # Without a shell, and in a thread: some browsers only return when they are closed.
-            threading.Thread(target=webbrowser.open, args=(url,), daemon=True).start()
-
-    with secrets_hidden(secrets_of(config)), next_step(f"mcpproxy server login {shell_word(name)}"):
+    with secrets_hidden(secrets_of(config)), next_step(f"mcpproxy server show {shell_word(name)}"):
         async with opened_sign_ins(settings, TlsContext(environment())) as sign_ins:
             if options.grant == "client_credentials":
                 signed_in = await sign_ins.sign_in(config, None)
             else:
                 say(f"Asking server '{name}' where to sign in ...", style="dim")
-                async with CallbackServer(name, options.redirect_port, present) as browser:
-                    signed_in = await sign_ins.sign_in(config, browser)
+                browser = CallbackServer(
+                    name, options.redirect_port, lambda url: _present(url, browser, is_desktop=is_desktop)
+                )
+                async with browser:
+                    with _pasted_addresses(browser):
+                        signed_in = await sign_ins.sign_in(config, browser)
     is_renewable = bool(signed_in.refresh_token) or options.grant == "client_credentials"
-    if json:
-        facts: dict[str, Any] = {"server": name, "issuer": signed_in.issuer, "scopes": signed_in.scope.split()}
-        show_json(facts | {"expires_at_s": signed_in.expires_at_s or None, "is_renewable": is_renewable})
-        return
     say(clean(f"Signed in to server '{name}' at {signed_in.issuer}."), style="green")
     if not is_renewable:
         say("It cannot be renewed: when it has run out, sign in again.")
+    facts: dict[str, Any] = {"server": name, "issuer": signed_in.issuer, "scopes": signed_in.scope.split()}
+    return facts | {"expires_at_s": signed_in.expires_at_s or None, "is_renewable": is_renewable}
+
+
+def _present(url: str, browser: "CallbackServer", *, is_desktop: bool) -> None:
+    """Shows the address, alone on its line, and how it goes on; opens it where that can be seen."""
+    from smart_mcp_proxy.upstream import LOGIN_TIMEOUT_S
+
+    say("Open this address in a browser and sign in:")
+    say()
+    say(clean(url))
+    say()
+    if is_desktop:
+        # Without a shell, and in a thread: some browsers only return when they are closed.
+        threading.Thread(target=webbrowser.open, args=(url,), daemon=True).start()
+    else:
+        place = urlsplit(browser.redirect_uri)
+        way = "paste that page's address here" if sys.stdin.isatty() else "on this machine: curl 'THAT ADDRESS'"
+        say("No browser on this machine? Open it on any other. In the end that browser shows a page that")
+        say(f"cannot be loaded ({place.netloc}): {way}.")
+        say(f"Or forward the port before you open it: ssh -L {place.port}:{place.netloc} THIS-HOST")
+    say(f"Waiting up to {LOGIN_TIMEOUT_S:g} s for the browser to come back; Ctrl-C gives up.", style="dim")
+
+
+@contextmanager
+def _pasted_addresses(browser: "CallbackServer") -> Iterator[None]:
+    """Takes addresses that are pasted into the terminal for as long as it is open."""
+    if not sys.stdin.isatty():
+        yield
+        return
+    loop = asyncio.get_running_loop()
+    loop.add_reader(sys.stdin, _read_pasted, browser.take, lambda: loop.remove_reader(sys.stdin))
+    try:
+        yield
+    finally:
+        loop.remove_reader(sys.stdin)
+
+
+def _read_pasted(take: Callable[[str], bool], stop: Callable[[], object]) -> None:
+    line = sys.stdin.readline()  # the terminal hands over whole lines
+    if not line:
+        stop()
+    elif line.strip() and not take(line.strip()):
+        say("That is not the address that this sign-in ends at.", style="yellow")
 
 
 async def logout(name: str, /, *, json: bool = False) -> None:
@@ -89,11 +198,11 @@ async def logout(name: str, /, *, json: bool = False) -> None:
         name: Server name.
         json: Print {"server", "was_signed_in", "is_revoked", "problem"}.
     """
-    from smart_mcp_proxy.gateway.shared.shared_sign_ins import opened_sign_ins  # see login
+    from smart_mcp_proxy.gateway.shared.shared_sign_ins import opened_sign_ins  # see _sign_in
     from smart_mcp_proxy.upstream import TlsContext
 
     settings = open_settings()
-    config = await _configured(settings, name)
+    config = await _configured(name, await read_servers(settings))
     with secrets_hidden(secrets_of(config)):
         async with opened_sign_ins(settings, TlsContext(environment())) as sign_ins:
             done = await sign_ins.sign_out(config)
@@ -109,7 +218,7 @@ async def logout(name: str, /, *, json: bool = False) -> None:
         say(clean(f"It was not revoked: {done.problem}"), style="yellow")
 
 
-async def _configured(settings: Settings, name: str) -> ServerConfig:
+async def _configured(name: str, servers: Mapping[str, ServerConfig]) -> ServerConfig:
     """The server as it is connected to, its placeholders filled in.
 
     Raises:
@@ -117,17 +226,28 @@ async def _configured(settings: Settings, name: str) -> ServerConfig:
         UsageError: It is not one to sign in to.
         ConfigError: Its entry cannot be used.
     """
-    servers = await read_servers(settings)
     config = servers.get(name)
     if config is None:
         raise ServerNotFoundError(
             f"Server '{name}' is not configured.", hint=f"Known: {', '.join(sorted(servers)) or 'none'}."
         )
     if config.transport == "stdio":
-        raise UsageError(f"Server '{name}' is a program started here; it gets its credentials from 'env'.")
-    if config.oauth is None:
-        error = ConfigError(f"Server '{name}' is not set up for a sign-in.", hint=_ADD)
-        error.add_note(f"mcpproxy server login {shell_word(name)}")
+        error: ProxyError = UsageError(
+            f"Server '{name}' is a program started here; it gets its credentials from 'env'."
+        )
+        error.add_note(f"mcpproxy server patch {shell_word(name)} 'env.TOKEN=${{env:TOKEN}}'")
+        raise error
+    if not config.can_sign_in:
+        word = shell_word(name)
+        if config.raw.get("oauth") is False:
+            error = ConfigError(f"The entry of server '{name}' says that nobody signs in.", hint="Take that out first.")
+            error.add_note(f"mcpproxy server patch {word} oauth=null")
+        else:
+            error = ConfigError(
+                f"Server '{name}' is sent an Authorization header from its entry, so a sign-in would not be used.",
+                hint="Remove the header to sign in.",
+            )
+            error.add_note(f"mcpproxy server patch {word} headers.Authorization=null")
         raise error
     return await to_thread.run_sync(expand, config, environment())
 

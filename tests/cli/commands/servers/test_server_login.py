@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import os
+import pty
 import re
 import signal
 from collections.abc import AsyncIterator
@@ -11,7 +13,7 @@ from urllib.parse import parse_qs, urlsplit
 import anyio
 import pytest
 from cli_runs import PROGRAM, Run, environment
-from sign_in_fakes import Guarded, follow, guarded
+from sign_in_fakes import Guarded, follow, guarded, redirect_of
 
 pytestmark = pytest.mark.anyio
 
@@ -92,15 +94,64 @@ async def test_ctrl_c_ends_the_wait_and_frees_the_port(env: dict[str, str]) -> N
     assert list(Path(env["MCPPROXY_DATA_DIR"]).rglob("*.json")) == []
 
 
-ENTRIES = {"plain": {"url": "https://h.example/mcp"}, "program": {"command": "true"}}
+@pytest.mark.long  # processes of their own
+async def test_one_login_signs_in_to_every_server_that_waits(env: dict[str, str], server: Guarded) -> None:
+    """No entry says `oauth`; the first login is for all, the second finds nobody; a refused token is named."""
+    path = Path(env["MCPPROXY_CONFIG_PATH"])
+    headers = {"Authorization": "Bearer stale"}
+    entries = {"one": {"url": server.url}, "two": {"url": server.url}, "old": {"url": server.url, "headers": headers}}
+    path.write_text(json.dumps({"mcpServers": entries}))
+    with anyio.fail_after(120):
+        status, out, err = await finished(env, "call", "one:whoami")
+        assert (status, "mcpproxy server login one" in err) == (1, True), err
+        login = await started(env, "login", "--json")
+        for _ in ("one", "two"):
+            await follow(await page_of(login))
+        out_bytes, err_bytes = await login.communicate()
+        assert [row["server"] for row in json.loads(out_bytes)] == ["one", "two"]
+        assert login.returncode == 1  # the third still waits
+        assert b"mcpproxy server patch old headers.Authorization=" in err_bytes
+        path.write_text(json.dumps({"mcpServers": {name: entries[name] for name in ("one", "two")}}))
+        status, out, err = await finished(env, "call", "two:whoami")
+        assert (status, out.splitlines()[:1]) == (0, ["somebody"]), err
+        status, _, err = await finished(env, "login")
+        assert (status, "No server waits for a sign-in." in err) == (0, True)
+
+
+@pytest.mark.long  # a process of its own, on a terminal
+async def test_an_address_pasted_into_the_terminal_ends_the_wait(env: dict[str, str], server: Guarded) -> None:
+    """For a machine without a browser: another one's browser ends at an address that is copied over."""
+    ours, theirs = pty.openpty()
+    pipe = asyncio.subprocess.PIPE
+    with anyio.fail_after(60):
+        login = await asyncio.create_subprocess_exec(
+            *PROGRAM, "login", "web", "--json", stdin=theirs, stdout=pipe, stderr=pipe, env=env
+        )
+        page = await page_of(login)
+        os.write(ours, b"http://127.0.0.1:1/callback?code=forged&state=guessed\n")
+        os.write(ours, (await redirect_of(page)).encode() + b"\n")
+        out, err = await login.communicate()
+    os.close(ours)
+    os.close(theirs)
+    assert (login.returncode, json.loads(out)["server"]) == (0, "web"), err
+    assert b"That is not the address that this sign-in ends at." in err
+    assert b"paste that page's address here" in err
+
+
+ENTRIES = {
+    "plain": {"url": "https://h.example/mcp", "headers": {"Authorization": "Bearer old"}},
+    "never": {"url": "https://h.example/mcp", "oauth": False},
+    "program": {"command": "true"},
+}
 
 
 @pytest.mark.parametrize(
     ("name", "status", "words"),
     [
-        ("plain", 2, 'Add "oauth": true to its entry'),
+        ("plain", 2, "Next: mcpproxy server patch plain headers.Authorization=null"),
+        ("never", 2, "Next: mcpproxy server patch never oauth=null"),
         ("program", 2, "it gets its credentials from 'env'"),
-        ("nothing", 1, "Known: plain, program"),
+        ("nothing", 1, "Known: never, plain, program"),
     ],
 )
 def test_what_cannot_be_signed_in_to_is_said(home: Path, run: Run, name: str, status: int, words: str) -> None:

@@ -1,0 +1,145 @@
+"""Commands typed out of habit or by guess, and the ones that do it here."""
+
+from collections.abc import Collection, Sequence
+from difflib import get_close_matches
+
+from smart_mcp_proxy.names import shell_word
+
+__all__ = ["meant"]
+
+_ALONE = {
+    "add": "server add NAME -- COMMAND",
+    "ps": "server list",
+    "ls": "server list",
+    "list": "server list",
+    "servers": "server list",
+    "status": "server list",
+    "logs": "server logs NAME",
+    "log": "server logs NAME",
+    "remove": "server remove NAME",
+    "rm": "server remove NAME",
+    "delete": "server remove NAME",
+    "enable": "server enable NAME",
+    "disable": "server disable NAME",
+    "restart": "server restart NAME",
+    "reload": "server restart NAME",
+    "refresh": "server refresh NAME",
+    "inspect": "server show NAME",
+    "show": "server show NAME",
+    "import": "server import FILE",
+    "init": "server import FILE",
+    "setup": "server import FILE",
+    "migrate": "server import FILE",
+    "connect": "serve --http",
+    "attach": "serve --http",
+    "start": "serve --http",
+    "run": "serve --http",
+    "up": "serve --http",
+    "daemon": "service install",
+    "install": "service install",
+    "stop": "service uninstall",
+    "uninstall": "service uninstall",
+    "tools": "tool list",
+    "describe": "tool show NAME",
+    "find": "search WORDS",
+    "query": "search WORDS",
+    "retrieve_tools": "search WORDS",
+    "exec": "call NAME",
+    "invoke": "call NAME",
+    "auth": "login",
+    "signin": "login",
+    "logout": "server logout NAME",
+    "secret": "config show",
+    "secrets": "config show",
+    "settings": "config show",
+    "env": "config show",
+    "profile": "config show",
+    "security": "scan",
+    "quarantine": "approve --list",
+    "review": "approve --list",
+    "trust": "approve --list",
+    "check": "serve --check",
+    "validate": "serve --check",
+    "test": "serve --check",
+    "diagnose": "doctor",
+    "health": "doctor",
+    "debug": "doctor",
+    "history": "activity list",
+    "tail": "activity watch",
+    "watch": "activity watch",
+    "backup": "data backup FILE",
+    "restore": "data restore FILE",
+    "export": "activity export",
+    "benchmark": "eval QUERIES",
+    "upgrade": "--version",
+    "update": "--version",
+    "version": "--version",
+    "help": "--help",
+    "tui": "--help",
+    "ui": "--help",
+}
+"""Words that name one thing to do; NAME and the like are for the person to fill in."""
+
+_CALLS = frozenset({"tool", "tool-read", "tool-write", "tool-destructive"})
+"""What mcpproxy-go writes after `call`."""
+_SERVER_VERBS = {"inspect": "show", "add-json": "import", "ls": "list", "rm": "remove", "delete": "remove"}
+"""Verbs of mcpproxy-go's `upstream` that are spelt otherwise in `server`."""
+
+
+def meant(words: Sequence[str], known: Collection[str]) -> str:
+    """The command that `words` seem to want, without the program's name; empty if none is close.
+
+    Args:
+        words: As typed.
+        known: The commands that there are, which are never near misses.
+    """
+    if not words or words[0].startswith("-"):
+        return ""
+    word = words[0].lower()
+    if word == "upstream":
+        return " ".join(["server", *_of_upstream(words[1:])])
+    if word == "call" and len(words) > 1 and words[1].lower() in _CALLS:
+        return _called(words[2:])
+    if word in known:
+        return ""
+    if word == "auth" and (server := _option(words, "server")):
+        return f"login {shell_word(server)}"
+    if word in _ALONE:
+        return _filled(_ALONE[word], words[1:])
+    near = get_close_matches(word, [*known, *_ALONE], n=1, cutoff=0.75)
+    return "" if not near else near[0] if near[0] in known else _ALONE[near[0]]
+
+
+def _of_upstream(words: Sequence[str]) -> list[str]:
+    verb = words[0].lower() if words else "list"
+    if verb == "tools":
+        return ["list"]
+    return [_SERVER_VERBS.get(verb, verb), *map(shell_word, words[1:])]
+
+
+def _called(words: Sequence[str]) -> str:
+    """`call tool-read --tool-name=s:t --json_args={}` of mcpproxy-go as ours."""
+    names = [word for word in words if not word.startswith("-")]
+    name = _option(words, "tool-name") or (names[0] if names else "NAME")
+    given = _option(words, "json_args") or _option(words, "json-args") or _option(words, "args")
+    return f"call {name if name == 'NAME' else shell_word(name)}" + (
+        f" --input-json {shell_word(given)}" if given else ""
+    )
+
+
+def _option(words: Sequence[str], name: str) -> str:
+    """The value of `--name=value` or `--name value`; empty without one."""
+    for place, word in enumerate(words):
+        option, equals, value = word.lstrip("-").partition("=")
+        if word.startswith("-") and option == name:
+            return value if equals else "".join(words[place + 1 : place + 2])
+    return ""
+
+
+def _filled(command: str, rest: Sequence[str]) -> str:
+    """The command with the person's own words in the place of what is to be filled in."""
+    given = [shell_word(word) for word in rest if not word.startswith("-")]
+    verb, _, place = command.rpartition(" ")
+    if not place.isupper() or not given:
+        return command
+    return f"{verb} {' '.join(given)}" if command != _ALONE["add"] else command.replace("NAME", given[0])

@@ -1,0 +1,260 @@
+"""`mcpproxy service`: run the gateway over HTTP whenever the user is logged in."""
+
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from anyio import to_thread
+from cyclopts import App
+
+from smart_mcp_proxy.cli.commands.machine.service_files import (
+    LABEL,
+    UNIT_NAME,
+    ServicePlan,
+    is_our_file,
+    launchd_list,
+    systemd_unit,
+)
+from smart_mcp_proxy.cli.support.output import say, show, show_json, warn, writing
+from smart_mcp_proxy.cli.support.start import open_settings
+from smart_mcp_proxy.errors import ConfigError, ProxyError
+from smart_mcp_proxy.servers import find_config
+from smart_mcp_proxy.settings import Settings, environment, origins
+
+__all__ = ["app"]
+
+_ANSWER_S = 60.0
+"""For the service manager; stopping a gateway takes some seconds."""
+
+app = App(
+    name="service",
+    help="Run the gateway over HTTP as a service of your own user.",
+    help_epilogue="""\
+Examples:
+  mcpproxy service install --dry-run
+  mcpproxy service install
+  mcpproxy service status
+  mcpproxy service uninstall
+
+Written is a unit of systemd's user manager on Linux, an agent of launchd on
+macOS. It carries PATH and the MCPPROXY_ variables of this shell, secrets
+excepted; others, those of your servers say, belong into service.env in the
+data directory (Linux), or into ${file:...} and ${keyring:...}.""",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Manager:
+    """The service manager of this system.
+
+    Attributes:
+        program: Its command.
+        file: Where the service's file belongs.
+        start: What makes it run the service, now and at every login.
+        stop: What ends that.
+        ask: What succeeds while the service runs.
+    """
+
+    program: str
+    file: Path
+    start: tuple[tuple[str, ...], ...]
+    stop: tuple[tuple[str, ...], ...]
+    ask: tuple[str, ...]
+
+
+@app.command(help_epilogue="Examples:\n  mcpproxy service install --dry-run\n  mcpproxy service install")
+async def install(*, dry_run: bool = False, json: bool = False) -> None:
+    """Write the service's file and start it, now and at every login.
+
+    Args:
+        dry_run: Print the file that would be written, and do nothing.
+        json: Print {"file", "content", "is_installed", "left_out"}.
+    """
+    settings = open_settings()
+    manager = _manager()
+    plan, left_out = _planned(settings)
+    text = launchd_list(plan) if manager.program == "launchctl" else systemd_unit(plan)
+    if not dry_run:
+        await to_thread.run_sync(_install, manager, text)
+    if json:
+        facts = {"file": str(manager.file), "content": text, "is_installed": not dry_run, "left_out": left_out}
+        show_json(facts)
+        return
+    for name in left_out:
+        warn(f"{name} is a secret and is left out. Set {name}_FILE instead, or write it into service.env.")
+    if dry_run:
+        say(f"{manager.file} would be:", style="dim")
+        show(text.rstrip("\n"))
+        return
+    say(f"Wrote {manager.file} and started it.", style="green")
+    if manager.program == "systemctl":
+        say("It ends when you log out, unless you run: loginctl enable-linger")
+    say("Next: mcpproxy service status")
+
+
+@app.command(help_epilogue="Examples:\n  mcpproxy service uninstall")
+async def uninstall(*, dry_run: bool = False, json: bool = False) -> None:
+    """Stop the service and remove its file; servers, settings and data stay.
+
+    Args:
+        dry_run: Only say which file would be removed.
+        json: Print {"file", "was_installed"}.
+    """
+    manager = _manager()
+    was_installed = await to_thread.run_sync(_is_installed, manager)
+    if was_installed and not dry_run:
+        await to_thread.run_sync(_uninstall, manager)
+    if json:
+        show_json({"file": str(manager.file), "was_installed": was_installed})
+    elif not was_installed:
+        say(f"There is no service of ours: {manager.file} does not exist.")
+    else:
+        say(f"{'Would remove' if dry_run else 'Stopped it and removed'} {manager.file}.")
+
+
+@app.command(help_epilogue="Examples:\n  mcpproxy service status")
+async def status(*, json: bool = False) -> int:
+    """Say whether the service is installed and runs; the exit status is 1 if it does not run.
+
+    Args:
+        json: Print {"file", "is_installed", "is_running"}.
+    """
+    manager = _manager()
+    is_installed = await to_thread.run_sync(_is_installed, manager)
+    is_running = is_installed and await to_thread.run_sync(_succeeds, manager, manager.ask)
+    if json:
+        show_json({"file": str(manager.file), "is_installed": is_installed, "is_running": is_running})
+    elif not is_installed:
+        say(f"Not installed: {manager.file} does not exist.")
+        say("Next: mcpproxy service install")
+    else:
+        say(f"Installed ({manager.file}) and {'running' if is_running else 'not running'}.")
+        say(f"Next: {'mcpproxy doctor' if is_running else _log_command(manager)}")
+    return 0 if is_running else 1
+
+
+def _manager() -> _Manager:
+    """The service manager of this system, which need not be there.
+
+    Raises:
+        ConfigError: There is none that is known here.
+    """
+    environ, system = environment(), str(sys.platform)
+    home = Path(environ.get("HOME") or "~").expanduser()
+    if system == "darwin":
+        file = home / "Library" / "LaunchAgents" / f"{LABEL}.plist"
+        domain = f"gui/{os.getuid()}"
+        return _Manager(
+            "launchctl",
+            file,
+            (("bootstrap", domain, str(file)),),
+            (("bootout", f"{domain}/{LABEL}"),),
+            ("print", f"{domain}/{LABEL}"),
+        )
+    if system.startswith("linux"):
+        folder = Path(environ.get("XDG_CONFIG_HOME") or home / ".config") / "systemd" / "user"
+        start = (("--user", "daemon-reload"), ("--user", "enable", "--now", UNIT_NAME))
+        stop = (("--user", "disable", "--now", UNIT_NAME),)
+        return _Manager("systemctl", folder / UNIT_NAME, start, stop, ("--user", "is-active", "--quiet", UNIT_NAME))
+    error = ConfigError(f"Services are written for systemd and launchd, not for {system}.")
+    error.add_note("mcpproxy serve --http")
+    raise error
+
+
+def _planned(settings: Settings) -> tuple[ServicePlan, list[str]]:
+    """The gateway as the service starts it, and the secret variables that are left out."""
+    environ = environment()
+    program = Path(sys.executable).with_name("mcpproxy")
+    command = [str(program)] if program.is_file() else [sys.executable, "-m", "smart_mcp_proxy"]
+    command += ["serve", "--http"]
+    if settings.config_json is None and (config := find_config(settings, Path.cwd())):
+        command += ["--config", str(config.resolve())]
+    given = [one.setting for one in origins(settings, environ) if environ.get(one.setting.variable)]
+    variables = {one.variable: environ[one.variable] for one in given if not one.is_secret}
+    variables.pop("MCPPROXY_CONFIG_PATH", None)
+    variables["MCPPROXY_DATA_DIR"] = str(settings.data_dir.resolve())  # the service has another working directory
+    variables |= {"PATH": environ["PATH"]} if environ.get("PATH") else {}
+    return ServicePlan(command, variables, settings.data_dir.resolve()), [
+        one.variable for one in given if one.is_secret
+    ]
+
+
+def _install(manager: _Manager, text: str) -> None:
+    _require_program(manager)
+    if manager.file.exists():
+        _require_ours(manager.file)
+        for words in manager.stop:
+            _succeeds(manager, words)  # it may be stopped already
+    with writing(str(manager.file)):
+        manager.file.parent.mkdir(parents=True, exist_ok=True)
+        manager.file.write_text(text, encoding="utf-8")
+    for words in manager.start:
+        _run(manager, words)
+
+
+def _uninstall(manager: _Manager) -> None:
+    _require_program(manager)
+    _require_ours(manager.file)
+    for words in manager.stop:
+        _succeeds(manager, words)  # it may be stopped already
+    manager.file.unlink()
+    if manager.program == "systemctl":
+        _succeeds(manager, manager.start[0])
+
+
+def _is_installed(manager: _Manager) -> bool:
+    return manager.file.is_file()
+
+
+def _require_ours(file: Path) -> None:
+    if not is_our_file(file.read_text(encoding="utf-8", errors="replace")):
+        error = ConfigError(f"{file} was not written by mcpproxy.", hint="Move it away first.")
+        error.add_note("mcpproxy service install --dry-run")
+        raise error
+
+
+def _require_program(manager: _Manager) -> None:
+    if shutil.which(manager.program, path=environment().get("PATH")) is None:
+        error = ConfigError(
+            f"{manager.program} is not on this machine, so no service can be installed.",
+            hint="In a container run the gateway itself as its process.",
+        )
+        error.add_note("mcpproxy serve --http")
+        raise error
+
+
+def _run(manager: _Manager, words: tuple[str, ...]) -> None:
+    done = _answer(manager, words)
+    if done.returncode:
+        said = " ".join(done.stderr.split()) or f"exit status {done.returncode}"
+        error = ProxyError(f"{manager.program} {' '.join(words)}: {said}", hint=f"The file is there: {manager.file}")
+        error.add_note(_log_command(manager))
+        raise error
+
+
+def _succeeds(manager: _Manager, words: tuple[str, ...]) -> bool:
+    return _answer(manager, words).returncode == 0
+
+
+def _answer(manager: _Manager, words: tuple[str, ...]) -> "subprocess.CompletedProcess[str]":
+    """Ask the service manager.
+
+    Raises:
+        ProxyError: It does not answer in time, or is not there.
+    """
+    command = [manager.program, *words]
+    try:
+        return subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=_ANSWER_S, env=dict(environment())
+        )
+    except (OSError, subprocess.TimeoutExpired) as exc:
+        raise ProxyError(f"{manager.program} does not answer: {type(exc).__name__}.") from exc
+
+
+def _log_command(manager: _Manager) -> str:
+    if manager.program == "systemctl":
+        return f"journalctl --user -u {UNIT_NAME} -n 50"
+    return f"launchctl print gui/{os.getuid()}/{LABEL}"

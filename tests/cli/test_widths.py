@@ -1,0 +1,124 @@
+"""Every command at several widths of a terminal, and in a pipe: words stay whole, and nothing is padded."""
+
+import json
+import os
+import pty
+import re
+import struct
+import subprocess
+import termios
+from collections.abc import Iterator
+from fcntl import ioctl
+from pathlib import Path
+
+import pytest
+from cli_runs import PROGRAM, environment, some_servers
+
+from smart_mcp_proxy.cli.app import COMMANDS
+
+TERMINAL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\r")
+COMMAND = re.compile(r"mcpproxy |journalctl|loginctl|^\s*(complete|compdef|set|local|found|COMPREPLY|if) ")
+"""Lines that are copied as they stand."""
+
+SHOWN = [
+    ["demo", "mix two colors"],
+    ["search", "add a task", "--why"],
+    ["search", "add a task"],
+    ["call", "todo:list_tasks"],
+    ["tool", "list"],
+    ["tool", "show", "todo:add_task"],
+    ["server", "list"],
+    ["server", "show", "todo"],
+    ["login"],
+    ["approve", "--list"],
+    ["scan"],
+    ["token", "list"],
+    ["activity", "list"],
+    ["doctor"],
+    ["config", "show"],
+    ["config", "show", "--origin"],
+    ["config", "path"],
+    ["service", "status"],
+    ["upstream", "list"],
+    ["call", "todo:nothing_like_it"],
+]
+HELP = [[name, "--help"] for name in COMMANDS] + [
+    ["--help"],
+    ["server", "add", "--help"],
+    ["activity", "list", "--help"],
+]
+RAW = {("call", "todo:list_tasks"), ("server", "show", "todo"), ("tool", "show", "todo:add_task")}
+"""Results as servers and files have them: they are not ours to break."""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A working directory with servers that have been listed."""
+    made = tmp_path_factory.mktemp("widths")
+    (made / "mcp_config.json").write_text(json.dumps(some_servers("todo", "colors")))
+    subprocess.run([*PROGRAM, "tool", "list"], cwd=made, env=environment(made / "d"), check=True, capture_output=True)
+    yield made
+
+
+def at_terminal(words: list[str], folder: Path, columns: int) -> list[str]:
+    """What a terminal of this width is sent, line by line, both streams."""
+    ours, theirs = pty.openpty()
+    ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
+    env = environment(folder / "d") | {"TERM": "xterm"}
+    env.pop("COLUMNS", None)
+    process = subprocess.Popen([*PROGRAM, *words], cwd=folder, env=env, stdin=theirs, stdout=theirs, stderr=theirs)
+    os.close(theirs)
+    said = b""
+    while True:
+        try:
+            chunk = os.read(ours, 65_536)
+        except OSError:  # nobody has the other end any more
+            break
+        if not chunk:
+            break
+        said += chunk
+    process.wait(30)
+    os.close(ours)
+    # What a progress bar wrote is overwritten by it.
+    text = re.sub(r"(?s)\x1b\[\?25l.*?\x1b\[\?25h", "", said.decode())
+    return TERMINAL.sub("", text).splitlines()
+
+
+def is_breakable(line: str, columns: int) -> bool:
+    """Whether a line that is too long could have been broken between two of its words."""
+    return len(line) > columns and len(line.split()) > 1 and not COMMAND.search(line)
+
+
+@pytest.mark.long  # some hundred processes
+@pytest.mark.parametrize("columns", [60, 80, 200])
+@pytest.mark.parametrize("words", [[], *SHOWN, *HELP], ids=" ".join)
+def test_no_line_is_longer_than_the_terminal_where_words_can_be_broken(
+    folder: Path, words: list[str], columns: int
+) -> None:
+    """A word, and a command to copy, may be."""
+    lines = at_terminal(words, folder, columns)
+    assert lines
+    assert "Traceback" not in "\n".join(lines)
+    if tuple(words) not in RAW:
+        assert [line for line in lines if is_breakable(line, columns)] == []
+
+
+@pytest.mark.long  # a process each
+@pytest.mark.parametrize("words", [*SHOWN, *HELP], ids=" ".join)
+def test_a_pipe_gets_no_trailing_blanks(folder: Path, words: list[str]) -> None:
+    """On either stream, and no colours."""
+    done = subprocess.run(
+        [*PROGRAM, *words], cwd=folder, env=environment(folder / "d"), capture_output=True, text=True, check=False
+    )
+    lines = (done.stdout + done.stderr).splitlines()
+    assert lines
+    assert [line for line in lines if line != line.rstrip()] == []
+    assert "\x1b" not in done.stdout + done.stderr
+
+
+def test_a_line_that_could_be_broken_is_seen() -> None:
+    """The measure itself."""
+    assert is_breakable("one two three", 8)
+    assert not is_breakable("one two three", 13)
+    assert not is_breakable("http://" + "x" * 80, 20)
+    assert not is_breakable("Next: mcpproxy server logs with-a-long-name", 20)
