@@ -9,6 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from smart_mcp_proxy.errors import RequestError
+from smart_mcp_proxy.servers import ServerConfig, secrets_of
 from smart_mcp_proxy.servers.edit_masks import MASK, masked, unmasked
 
 CANARY = "canary-5f1d7c0e9b"
@@ -235,4 +236,32 @@ ENTRIES = st.dictionaries(
 @given(ENTRIES)
 def test_masking_and_filling_in_is_the_identity_for_any_entry(entry: dict[str, Any]) -> None:
     """Also where entries are odd, or hold what looks like a mask already."""
+    assert unmasked(masked(entry), entry) == entry
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "is_shown"),
+    [
+        ("TZ", "Europe/Berlin", True),
+        ("MEMORY_FILE_PATH", "/home/me/memory.json", True),
+        ("LOG_LEVEL", "debug", True),
+        ("DATA_DIR", "~/data", True),
+        ("API_TOKEN", "/home/me/x", False),
+        ("GITHUB_TOKEN_FILE", "/run/secrets/gh", False),
+        ("SIGNING_KEY_PATH", "/keys/a.pem", False),
+        ("DATA_DIR", "hunter2", False),
+        ("DATA_DIR", "/h/ghp_0123456789abcdef0123", False),
+        ("DATA_DIR", "https://user:secret@h.example/x", False),
+        ("HOME_PATH", "/a/0123456789abcdef0123456789", False),
+        ("LOG_LEVEL", "token=abc123", False),
+        ("NAME", "/home/me", False),
+    ],
+)
+def test_plain_variables_are_shown_and_secrets_are_not(name: str, value: str, is_shown: bool) -> None:
+    """A time zone or a folder behind `***` hides what is wrong; what may be a secret stays hidden, in headers too."""
+    assert masked({"env": {name: value}}) == {"env": {name: value if is_shown else MASK}}
+    assert masked({"headers": {name: value}}) == {"headers": {name: MASK}}
+    config = ServerConfig("s", "stdio", command="x", env={name: value})
+    assert (value in secrets_of(config)) is not is_shown
+    entry = {"env": {name: value}}
     assert unmasked(masked(entry), entry) == entry

@@ -10,6 +10,7 @@ from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.servers.entry import parse_entry
 from smart_mcp_proxy.upstream.dial import TRANSPORTS, Connector
 from smart_mcp_proxy.upstream.opening import Opening
+from smart_mcp_proxy.upstream.protocol.server_log import ServerLog
 
 pytestmark = pytest.mark.anyio
 
@@ -42,3 +43,60 @@ async def test_a_row_is_all_that_a_transport_needs(monkeypatch: pytest.MonkeyPat
             config = ServerConfig("s", "sse", url="http://127.0.0.1:1/sse")
             await dialer(config, environ={"A": "b"}, era=None, on_event=lambda _: None)
     assert [(each.config.name, each.max_message_bytes, each.environ) for each in seen] == [("s", 1000, {"A": "b"})]
+
+
+@pytest.mark.parametrize("status", [400, 404, 405])
+async def test_an_address_that_refuses_the_newer_transport_is_tried_as_the_older_one(
+    monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
+    """Where that one answers it is used; where it does not, what is said is about the address as configured."""
+    tried: list[str] = []
+    config = ServerConfig("s", "http", url="http://127.0.0.1:1/x")
+
+    async def refuse(opening: Opening) -> Any:
+        tried.append(opening.config.transport)
+        raise UpstreamError("refused", data={"http_status": status})
+
+    async def answer(opening: Opening) -> Any:
+        tried.append(opening.config.transport)
+        return "a session"
+
+    monkeypatch.setitem(TRANSPORTS, "http", refuse)  # type: ignore[index]  # a table that only tests write to
+    monkeypatch.setitem(TRANSPORTS, "sse", answer)  # type: ignore[index]  # likewise
+    async with Connector(1000) as dialer:
+        assert await dialer(config, environ={}, era=None, on_event=lambda _: None) == "a session"  # type: ignore[comparison-overlap]
+        monkeypatch.setitem(TRANSPORTS, "sse", refuse)  # type: ignore[index]  # likewise
+        with pytest.raises(UpstreamError, match="refused"):
+            await dialer(config, environ={}, era=None, on_event=lambda _: None)
+    assert tried == ["http", "sse", "http", "sse"]
+
+
+@pytest.mark.parametrize("status", [0, 401, 403, 500])
+async def test_other_refusals_are_not_taken_for_an_older_server(monkeypatch: pytest.MonkeyPatch, status: int) -> None:
+    """A sign-in, a failure, or nobody there."""
+
+    async def refuse(opening: Opening) -> Any:
+        assert opening.config.transport == "http"
+        raise UpstreamError("refused", data={"http_status": status} if status else None)
+
+    monkeypatch.setitem(TRANSPORTS, "http", refuse)  # type: ignore[index]  # a table that only tests write to
+    monkeypatch.setitem(TRANSPORTS, "sse", refuse)  # type: ignore[index]  # likewise
+    async with Connector(1000) as dialer:
+        with pytest.raises(UpstreamError, match="refused"):
+            config = ServerConfig("s", "http", url="http://127.0.0.1:1/x")
+            await dialer(config, environ={}, era=None, on_event=lambda _: None)
+
+
+def test_npm_is_quoted_with_the_line_that_says_why() -> None:
+    """Not with the last of its lines; a line of another program afterwards counts again."""
+    log = ServerLog()
+    for line in (
+        "npm error code E404",
+        "npm error 404  'x@*' is not in this registry.",
+        "npm error 404",
+        "npm error log",
+    ):
+        log.add(line, is_said=True)
+    assert log.last_said == "npm error 404  'x@*' is not in this registry."
+    log.add("sh: x: not found", is_said=True)
+    assert log.last_said == "sh: x: not found"

@@ -8,8 +8,9 @@ from pathlib import Path
 from smart_mcp_proxy import __version__
 from smart_mcp_proxy.cli.commands.operate.serve import greet_anew, serve_settings
 from smart_mcp_proxy.cli.support.loop import run
-from smart_mcp_proxy.cli.support.output import clean, plural, show
+from smart_mcp_proxy.cli.support.output import clean, console, plural, show
 from smart_mcp_proxy.cli.support.start import open_settings
+from smart_mcp_proxy.cli.support.tables import wrapped
 from smart_mcp_proxy.errors import ProxyError
 from smart_mcp_proxy.servers import ServerFile, configured_servers
 from smart_mcp_proxy.settings import Settings
@@ -24,7 +25,8 @@ def run_without_command() -> int:
         greet_anew(settings, is_whole=True)
         return run(serve_settings(settings))
     for line in asyncio.run(_overview(open_settings())):
-        show(clean(line))
+        for piece in wrapped(clean(line), console(sys.stdout).width):
+            show(piece)
     return 0
 
 
