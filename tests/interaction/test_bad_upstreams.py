@@ -22,7 +22,7 @@ EXPECTED = {
     "missing_path": ("error", "command '/no/such/program' not found", "Install it"),
     "not_executable": ("error", "is not executable", "chmod +x"),
     "folder": ("error", "is a folder", "Correct its 'command'"),
-    "spaces": ("error", "-c pass' not found", "Install it"),
+    "spaces": ("error", "-c pass' not found", "Its arguments go into 'args'"),
     "relative": ("error", "command './no-such' not found", "Install it"),
     "nowhere": ("error", "folder '/no/such/folder' does not exist", "Correct its 'cwd'"),
     "text": ("error", "is no program this system can run", "interpreter"),

@@ -284,18 +284,21 @@ async def test_a_server_that_is_asked_for_by_name_is_said_to_be_out_of_use(
 
 
 @pytest.mark.parametrize(
-    ("oauth", "words"),
+    ("headers", "words"),
     [
         ({}, "the user has to sign in: mcpproxy server login beta"),
-        (None, "beta: refuses the configured credentials; the user sees why with: mcpproxy doctor"),
+        (
+            {"Authorization": "Bearer x"},
+            "beta: refuses the configured credentials; the user sees why with: mcpproxy doctor",
+        ),
     ],
 )
 async def test_only_where_a_sign_in_is_possible_the_hint_names_its_command(
-    setup: RetrievalSetup, oauth: Any, words: str
+    setup: RetrievalSetup, headers: dict[str, str], words: str
 ) -> None:
     """A server that is sent a fixed token has nothing to sign in to."""
     beta = setup.servers[0]
-    beta.config = replace(beta.config, oauth=oauth)
+    beta.config = replace(beta.config, transport="http", url="http://127.0.0.1:1", headers=headers)
     setup.parts.visible.reconfigure({**setup.parts.visible.servers, "beta": beta.config})
     beta.move(ServerState.NEEDS_AUTH)
     assert (await setup.ask())["hint"].endswith(words)
