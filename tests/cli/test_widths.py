@@ -90,7 +90,7 @@ def is_breakable(line: str, columns: int) -> bool:
 
 
 @pytest.mark.long  # some hundred processes
-@pytest.mark.parametrize("columns", [60, 80, 200])
+@pytest.mark.parametrize("columns", [60, *(pytest.param(more, marks=pytest.mark.soak) for more in (80, 200))])
 @pytest.mark.parametrize("words", [[], *SHOWN, *HELP], ids=" ".join)
 def test_no_line_is_longer_than_the_terminal_where_words_can_be_broken(
     folder: Path, words: list[str], columns: int
