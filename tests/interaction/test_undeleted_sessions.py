@@ -23,7 +23,7 @@ from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 from transports import ENVIRON, odd_server, over_http, served, settled
 
 from smart_mcp_proxy.fastmcp_compat.http.event_stream import EventStream
-from smart_mcp_proxy.fastmcp_compat.http.http import HttpApp, HttpSession
+from smart_mcp_proxy.fastmcp_compat.http.http import HttpSession
 from smart_mcp_proxy.fastmcp_compat.server import CheckedClient, Client
 from smart_mcp_proxy.gateway.sessions.tool_list import PooledTools
 from smart_mcp_proxy.gateway.shared.tool_offer import Session
@@ -97,15 +97,12 @@ async def visit(base: str, *, does_listen: bool) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("routing", ["CALL_TOOL", "DYNAMIC"])
 @pytest.mark.parametrize("does_listen", [False, True])
-async def test_an_ended_session_is_freed_without_a_collection(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, routing: str, does_listen: bool
-) -> None:
+async def test_an_ended_session_is_freed_without_a_collection(tmp_path: Path, routing: str, does_listen: bool) -> None:
     """As many of its objects are alive as sessions are open, however many there were."""
-    monkeypatch.setitem(HttpApp.__init__.__kwdefaults__, "max_sessions", OPEN)
     gc.collect()
     elsewhere = WeakSet(sessions())  # of gateways that other tests of this process keep open; some may end meanwhile
     async with (
-        settled(tmp_path, {"new": odd_server("modern")}, routing_type=routing) as gateway,
+        settled(tmp_path, {"new": odd_server("modern")}, routing_type=routing, max_sessions=OPEN) as gateway,
         served(gateway) as base,
     ):
         for _ in range(OPEN + 1):
