@@ -109,7 +109,7 @@ def _mask_member(key: str, value: Any, *, is_secret: bool = False) -> Any:
 
 
 def is_plain(name: str, value: Any) -> bool:
-    """Whether a variable's value is shown although it may be secret elsewhere: a time zone, a folder, a level of a log.
+    """Whether a variable's value is shown: that of a time zone, a folder or a log level is no secret.
 
     Args:
         name: Of the variable.

@@ -220,7 +220,9 @@ class SqliteStore(StoreThread):
         return self._checkpoints.read()
 
     def advance_checkpoint(self, checkpoint: Checkpoint, *, adopts: bool = False) -> None:
-        """Notes outside the file how far it has come, and folds its journal if it has; see `CheckpointFile.advance`.
+        """Note the file's progress beside it, and fold its journal if there is any.
+
+        See `CheckpointFile.advance`.
 
         Raises:
             StorageError: The disk does not let us.

@@ -132,7 +132,7 @@ class TakenCall(NamedTuple):
 
 
 class WireHttp:
-    """Decides which calls are answered on the fast path, and hands everything else, untouched, to the MCP app.
+    """Entry to the fast path: answers the calls it can, and hands all else, untouched, to the MCP app.
 
     Args:
         app: Everything else: the MCP app, health.
