@@ -145,7 +145,7 @@ async def test_people_sign_in_to_the_gateway_at_a_provider_of_another_stack(tmp_
                 for _ in range(2):
                     assert await status(base, held[-1].access_token) != 401
                     held.append(await sign_ins._flow(config).renew(held[-1]))
-                    await asyncio.to_thread(sign_ins._store.write, "gateway", config.url, held[-1])
+                    await sign_ins.store.write("gateway", config.url, held[-1])
                 assert await status(base, held[-1].access_token) != 401
                 done = await sign_ins.sign_out(config)
                 assert (done.was_signed_in, done.is_revoked, done.problem) == (True, True, "")
