@@ -17,6 +17,9 @@ from smart_mcp_proxy.gateway.configuration import Configuration
 from smart_mcp_proxy.gateway.engines import available
 from smart_mcp_proxy.gateway.gateway import Gateway
 from smart_mcp_proxy.gateway.indexing.unused_config import Unmatched
+from smart_mcp_proxy.gateway.observability.choose import opened_tracing
+from smart_mcp_proxy.gateway.observability.metrics import Metrics
+from smart_mcp_proxy.gateway.observability.tracing import Tracing
 from smart_mcp_proxy.gateway.parts import (
     Admin,
     Base,
@@ -62,6 +65,7 @@ async def open_gateway(
     clock: Callable[[], float] = time.monotonic,
     worker: Worker = ALONE,
     serves: bool = True,
+    tracing: Tracing | None = None,
 ) -> AsyncIterator[Gateway]:
     """Open a gateway; its upstreams start in the background afterwards (see `Gateway.start_upstreams`).
 
@@ -74,6 +78,7 @@ async def open_gateway(
         clock: Monotonic seconds.
         worker: This process among its workers.
         serves: Whether agents call through it; other gateways on its store then leave it a share of the limits.
+        tracing: Makes spans of requests; None for what the environment asks for.
 
     Raises:
         ConfigError: `passthrough` is not configured, the data directory or database cannot be used, or sign-ins to
@@ -85,8 +90,12 @@ async def open_gateway(
     usable, unavailable = available(settings, environ)
     async with AsyncExitStack() as stack:
         catalog = await stack.enter_async_context(opened_catalog(settings))
-        recorder = await stack.enter_async_context(opened_activity_log(catalog, settings))
-        base = Base(settings, usable, config, environ, clock, catalog, recorder, worker)
+        metrics = Metrics(config.servers) if settings.has_metrics else None
+        on_record = None if metrics is None else metrics.note
+        recorder = await stack.enter_async_context(opened_activity_log(catalog, settings, on_record))
+        if tracing is None and serves:
+            tracing = await stack.enter_async_context(opened_tracing(environ, is_strict=settings.strict))
+        base = Base(settings, usable, config, environ, clock, catalog, recorder, worker, tracing, metrics)
         upstreams = await open_upstreams(base, stack)
         lists = await open_lists(base, upstreams, stack)
         requests = open_requests(base, upstreams, lists, stack)
@@ -115,6 +124,7 @@ def _assemble(
     return Gateway(
         settings=settings,
         worker=base.worker,
+        metrics=base.metrics,
         config=config,
         catalog=catalog,
         index=base.index,

@@ -28,6 +28,8 @@ from smart_mcp_proxy.gateway.indexing.index_sync import IndexSync
 from smart_mcp_proxy.gateway.indexing.learning import Learning, opened_learning
 from smart_mcp_proxy.gateway.indexing.list_state import ListState
 from smart_mcp_proxy.gateway.indexing.list_sync import CONTENTS, TOOLS, ListSync
+from smart_mcp_proxy.gateway.observability.metrics import Metrics
+from smart_mcp_proxy.gateway.observability.tracing import Tracing
 from smart_mcp_proxy.gateway.reconfiguration import Reconfiguration
 from smart_mcp_proxy.gateway.results.outputs import Outputs
 from smart_mcp_proxy.gateway.results.shared_outputs import SharedOutputs
@@ -85,9 +87,11 @@ class Base:
         catalog: The truth about what servers list.
         recorder: Gets activity records.
         worker: This process among its workers.
+        tracing: Makes spans of requests; None where nothing is traced.
+        metrics: Counts activity; None where nothing is counted.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  (each is another part of the gateway)
         self,
         settings: Settings,
         usable: Settings,
@@ -97,8 +101,12 @@ class Base:
         catalog: Catalog,
         recorder: Recorder[Activity],
         worker: Worker,
+        tracing: Tracing | None = None,
+        metrics: Metrics | None = None,
     ) -> None:
         self.worker = worker
+        self.tracing = tracing
+        self.metrics = metrics
         self.settings = settings
         self.usable = usable
         self.config = config
@@ -235,7 +243,13 @@ def open_requests(base: Base, upstreams: Upstreams, lists: Lists, stack: AsyncEx
     base.configured.subscribe(inputs.configure)
     clients = Clients(fleet, recorder, lambda path, who: views.at(path, who.reach), settings)
     limits = CallLimits.of(settings, is_passing_through=config.passthrough is not None)
-    path = RequestPath(fleet, recorder, limits, clock, admission=admission, inputs=inputs, clients=clients)
+    path = RequestPath(
+        *(fleet, recorder, limits, clock),
+        admission=admission,
+        inputs=inputs,
+        clients=clients,
+        tracing=base.tracing,
+    )
     calls = Calls(path, views.whole, outputs, learning=lists.learning, lists=lists.tool_lists, links=links)
     asks = ContentRequests(path, lists.content_lists, links=links)
     lookup = ContentLookup(views, base.catalog, settings.tool_name_limit, config.passthrough)
@@ -333,6 +347,7 @@ def open_agent(
         watching=requests.contents.watching,
         questions=requests.inputs,
         may_need_line=lists.views.whole.knows_clients,
+        tracing=base.tracing,
     )
 
 

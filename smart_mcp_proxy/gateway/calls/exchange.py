@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Self
 
 from smart_mcp_proxy.errors import ProxyError
+from smart_mcp_proxy.gateway.observability.tracing import ClientSpan
 from smart_mcp_proxy.gateway.results.results import ResultFacts
 from smart_mcp_proxy.gateway.shared.agent_tools import Caller
 from smart_mcp_proxy.gateway.shared.readiness import Lists
@@ -30,6 +31,7 @@ class Exchange(ABC):
         send: How the server is asked, in the seconds that are left, on the session that all clients share; None for a
             request of the method.
         is_part: Whether a script makes it, whose result is treated as a whole.
+        span: Of the request to the server; None before that, or where nothing is traced.
     """
 
     method: str
@@ -42,11 +44,17 @@ class Exchange(ABC):
     record: ToolRecord | None
     send: Callable[[Upstream, float | None], Awaitable[RawResult]] | None = None
     is_part = False
+    span: ClientSpan | None = None
 
     @property
     @abstractmethod
     def label(self) -> str:
         """Name of what is asked for in the activity log; free of secrets."""
+
+    @property
+    @abstractmethod
+    def shown_name(self) -> str:
+        """Name of the tool or prompt in a trace; empty where it may hold anything."""
 
     @abstractmethod
     async def resolve(self) -> None:

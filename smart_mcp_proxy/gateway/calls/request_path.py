@@ -6,8 +6,9 @@ their `Exchange`.
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
+from typing import Any
 
 from smart_mcp_proxy import policy
 from smart_mcp_proxy.errors import ProxyError
@@ -18,13 +19,14 @@ from smart_mcp_proxy.gateway.calls.exchange import Exchange
 from smart_mcp_proxy.gateway.calls.gates import GATES, ArgumentSchemas, CallLimits, GateRules, approved
 from smart_mcp_proxy.gateway.calls.inputs import Inputs, Round, incomplete
 from smart_mcp_proxy.gateway.calls.request_states import Subject
+from smart_mcp_proxy.gateway.observability.tracing import Tracing
 from smart_mcp_proxy.gateway.results.cleaning import told_error
 from smart_mcp_proxy.gateway.results.progress import show_progress
 from smart_mcp_proxy.gateway.results.results import INPUT_REQUIRED, facts_of
 from smart_mcp_proxy.gateway.shared.readiness import connected, require_connected
 from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.telemetry import Activity
-from smart_mcp_proxy.upstream import Fleet
+from smart_mcp_proxy.upstream import Fleet, Upstream
 
 __all__ = ["RequestPath"]
 
@@ -40,6 +42,7 @@ class RequestPath:
         admission: Limits and breakers; None where there are none.
         inputs: What servers ask of clients; None where none may ask.
         clients: The clients that some servers know each of; None where none does.
+        tracing: Makes spans of the requests; None where nothing is traced.
     """
 
     def __init__(
@@ -52,6 +55,7 @@ class RequestPath:
         admission: AdmissionControl | None = None,
         inputs: Inputs | None = None,
         clients: Clients | None = None,
+        tracing: Tracing | None = None,
     ) -> None:
         self.limits = limits
         self._rules = GateRules(limits, ArgumentSchemas())
@@ -61,8 +65,9 @@ class RequestPath:
         self._admission = admission or AdmissionControl(clock=clock)
         self._inputs = inputs
         self._clients = clients
+        self._tracing = tracing
 
-    async def run(self, exchange: Exchange) -> RawResult:
+    def run(self, exchange: Exchange) -> Coroutine[Any, Any, RawResult]:
         """The server's result, as the caller gets it.
 
         A server's question to a modern client is a result. A client of the handshake era is asked, and the request made
@@ -73,6 +78,12 @@ class RequestPath:
             RequestError: What the caller said does not fit.
             UpstreamError: The server failed, or asks what it may not; `delivery` says whether the request may have run.
         """
+        if self._tracing is None:
+            return self._run(exchange)
+        meta = exchange.caller.meta
+        return self._tracing.serve(exchange.method, exchange.shown_name, meta, self._run(exchange))
+
+    async def _run(self, exchange: Exchange) -> RawResult:
         while True:
             started = self._clock()
             outcome, delivery = "internal", ""
@@ -96,6 +107,10 @@ class RequestPath:
                 outcome, delivery = "cancelled", "unknown"
                 raise
             finally:
+                if self._tracing is not None:
+                    self._tracing.note(outcome)
+                if exchange.span is not None:
+                    exchange.span.end(outcome)
                 self.note(exchange, outcome, delivery, self._clock() - started)
             if exchange.caller.input is None or exchange.caller.input.ask is None:
                 return asked
@@ -170,18 +185,26 @@ class RequestPath:
                         if exchange.record is not None:
                             await sender.confirm(exchange.record)
                         await self._confirm(exchange)
-                        return await sender.request(exchange.method, exchange.params(), on_progress=on_progress)
+                        params = self._stamped(exchange, upstream)
+                        return await sender.request(exchange.method, params, on_progress=on_progress)
             if has_waited:  # from here on nothing waits until it is sent
                 require_connected(upstream)
                 await self._confirm(exchange)
             if exchange.send is not None:
                 return await exchange.send(upstream, left_s)
-            params = exchange.params()
+            params = self._stamped(exchange, upstream)
             if round is not None:
                 params = round.params(params, upstream.status.era or "handshake")
             return await upstream.request(
                 exchange.method, params, timeout_s=left_s, on_progress=on_progress, on_message=caller.on_message
             )
+
+    def _stamped(self, exchange: Exchange, upstream: Upstream) -> Mapping[str, Any]:
+        """The parameters that are sent, with the trace context where requests are traced."""
+        if self._tracing is None:
+            return exchange.params()
+        exchange.span = self._tracing.calling(exchange.method, exchange.shown_name, upstream.config)
+        return exchange.span.stamped(exchange.params())
 
     async def _confirm(self, exchange: Exchange) -> None:
         """Pass if the request may still be sent as it was when it came in."""

@@ -1,7 +1,7 @@
 """The gateway as an agent meets it over MCP: the list it is shown and the calls it makes."""
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple, Protocol
@@ -18,6 +18,7 @@ from smart_mcp_proxy.fastmcp_compat.message_guard import read_writable
 from smart_mcp_proxy.fastmcp_compat.paths import principal, served_path
 from smart_mcp_proxy.fastmcp_compat.server import Client, ClientSession, Inbound, request_error
 from smart_mcp_proxy.gateway.calls.request_states import INVALID_STATE
+from smart_mcp_proxy.gateway.observability.tracing import TOOL_CALL, Tracing
 from smart_mcp_proxy.gateway.results.results import error_result, fit_to_era
 from smart_mcp_proxy.gateway.shared.changes import settled
 from smart_mcp_proxy.gateway.shared.client_behavior import ClientBehavior
@@ -74,6 +75,7 @@ class Agent:
         watching: Subscribes to the resources that a client of the modern era names.
         questions: Says whether any server may ask a client something while it is called.
         may_need_line: Whether any server knows each client of the handshake era; a look-up.
+        tracing: Makes spans of the calls; None where nothing is traced.
     """
 
     def __init__(
@@ -86,10 +88,12 @@ class Agent:
         watching: Watching = watch_nothing,
         questions: Questions = _NO_QUESTIONS,
         may_need_line: Callable[[], bool] = lambda: False,
+        tracing: Tracing | None = None,
     ) -> None:
         self.offers = offers
         self.questions = questions
         self.may_need_line = may_need_line
+        self._tracing = tracing
         self._on_list_changed = on_list_changed
         self._on_session = on_session
         self.conduct = conduct or ClientBehavior()
@@ -233,15 +237,23 @@ class Agent:
     def _leave(self, path: str, principal: Principal) -> None:
         del self._listeners[path, principal]
 
-    async def answer(
+    def answer(
         self, offer: ToolProvider, name: str, arguments: Mapping[str, Any], caller: Caller, era: Era
-    ) -> RawResult:
+    ) -> Coroutine[Any, Any, RawResult]:
         """The result of a listed tool as one era knows it; a failure is a result with `isError`.
 
         Raises:
             MCPError: The offer passes JSON-RPC errors on, and the server answered with one; the request does not
                 declare a capability that the server needs; or it brings a requestState that is not its own.
         """
+        work = self._answer(offer, name, arguments, caller, era)
+        if self._tracing is None:
+            return work
+        return self._tracing.serve(TOOL_CALL, name, caller.meta, work, is_first=True)
+
+    async def _answer(
+        self, offer: ToolProvider, name: str, arguments: Mapping[str, Any], caller: Caller, era: Era
+    ) -> RawResult:
         task = asyncio.current_task()
         assert task is not None
         self._in_flight.add(task)
