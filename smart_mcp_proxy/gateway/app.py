@@ -17,8 +17,7 @@ from smart_mcp_proxy.gateway.configuration import Configuration
 from smart_mcp_proxy.gateway.engines import available
 from smart_mcp_proxy.gateway.gateway import Gateway
 from smart_mcp_proxy.gateway.indexing.unused_config import Unmatched
-from smart_mcp_proxy.gateway.observability.choose import opened_tracing
-from smart_mcp_proxy.gateway.observability.metrics import Metrics
+from smart_mcp_proxy.gateway.observability.choose import opened_metrics, opened_tracing
 from smart_mcp_proxy.gateway.observability.tracing import Tracing
 from smart_mcp_proxy.gateway.parts import (
     Admin,
@@ -90,7 +89,7 @@ async def open_gateway(
     usable, unavailable = available(settings, environ)
     async with AsyncExitStack() as stack:
         catalog = await stack.enter_async_context(opened_catalog(settings))
-        metrics = Metrics(config.servers) if settings.has_metrics else None
+        metrics = opened_metrics(settings, config.servers)
         on_record = None if metrics is None else metrics.note
         recorder = await stack.enter_async_context(opened_activity_log(catalog, settings, on_record))
         if tracing is None and serves:

@@ -1,16 +1,19 @@
-"""Tracing as the environment asks for it, by the variables of OpenTelemetry."""
+"""Metrics as the settings ask for them, traces as the variables of OpenTelemetry do."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
+from importlib.util import find_spec
 from typing import Final
 
 from smart_mcp_proxy.errors import ConfigError, MissingExtraError
+from smart_mcp_proxy.gateway.observability.metrics import Metrics
 from smart_mcp_proxy.gateway.observability.tracing import Sampled, Tracing
+from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.telemetry import get_logger, secrets_hidden
 from smart_mcp_proxy.trace_context import TraceParent
 
-__all__ = ["SAMPLERS", "is_asked_for", "opened_tracing", "sampler"]
+__all__ = ["SAMPLERS", "is_asked_for", "opened_metrics", "opened_tracing", "sampler"]
 
 _ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 _HEADERS: Final = ("OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTEL_EXPORTER_OTLP_HEADERS")
@@ -124,3 +127,37 @@ def _set_in(environ: Mapping[str, str], names: tuple[str, ...]) -> str:
 def _values(headers: str) -> list[str]:
     """The values of headers as the variable has them: `name=value,name=value`."""
     return [pair.partition("=")[2].strip() for pair in headers.split(",")]
+
+
+def opened_metrics(settings: Settings, servers: Callable[[], Collection[str]]) -> Metrics | None:
+    """The counts of activity; None where nobody asks for them, or the package that writes them is missing.
+
+    Args:
+        settings: Frozen settings.
+        servers: The configured servers' names; a look-up.
+
+    Raises:
+        MissingExtraError: The package is missing, and `MCPPROXY_STRICT=true`.
+    """
+    if not settings.has_metrics:
+        return None
+    try:
+        require_metrics()
+    except MissingExtraError as error:
+        if settings.strict:
+            raise
+        log.warning("nothing is counted: %s", error)
+        return None
+    return Metrics(servers)
+
+
+def require_metrics() -> None:
+    """Pass if metrics can be written.
+
+    Raises:
+        MissingExtraError: The package is missing.
+    """
+    if find_spec("prometheus_client") is None:
+        raise MissingExtraError(
+            "MCPPROXY_METRICS needs prometheus-client.", hint="Install it: pip install prometheus-client"
+        )

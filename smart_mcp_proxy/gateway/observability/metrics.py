@@ -9,7 +9,7 @@ import msgspec
 
 from smart_mcp_proxy.telemetry import Activity
 
-__all__ = ["BUCKETS_S", "OTHER", "OUTCOMES", "Family", "Metrics", "Sample"]
+__all__ = ["BUCKETS_S", "OTHER", "OUTCOMES", "REFUSALS", "Family", "Metrics", "Sample"]
 
 OTHER: Final = "other"
 """Label of whatever is not known: a value that somebody chose may not become a label."""
@@ -29,6 +29,12 @@ OUTCOMES: Final = frozenset(
     "upstream_auth upstream_busy upstream_failed upstream_protocol upstream_timeout".split()
 )
 """Outcomes of calls and searches. A test finds every code of an error in it that a call can end with."""
+
+REFUSALS: Final = frozenset(
+    "access_denied breaker_open definition_changed intent_mismatch invalid_arguments quarantined rate_limited "
+    "read_only refused server_disabled server_not_allowed shutting_down tool_not_found".split()
+)
+"""Those with which the gateway does not let a call through."""
 
 
 class Sample(msgspec.Struct, frozen=True):
@@ -132,6 +138,13 @@ class Metrics:
                 "Calls of servers' tools, refused ones included; no server where its tool was not found.",
                 ("server", "outcome"),
                 [Sample(key, durations.number) for key, durations in calls],
+            ),
+            Family(
+                "mcpproxy_refusals",
+                "counter",
+                "Those of the calls that were not let through to their server.",
+                ("server", "outcome"),
+                [Sample(key, durations.number) for key, durations in calls if key[1] in REFUSALS],
             ),
             _histogram("mcpproxy_call_duration_seconds", "Calls of servers' tools.", ("server", "outcome"), self._calls),
             Family(
