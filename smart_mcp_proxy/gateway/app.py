@@ -54,7 +54,7 @@ log = get_logger("gateway")
 
 
 @asynccontextmanager
-async def open_gateway(
+async def open_gateway(  # noqa: PLR0913  (what is given to it is made elsewhere)
     settings: Settings,
     servers: Mapping[str, ServerConfig],
     *,
@@ -94,7 +94,9 @@ async def open_gateway(
         recorder = await stack.enter_async_context(opened_activity_log(catalog, settings, on_record))
         if tracing is None and serves:
             tracing = await stack.enter_async_context(opened_tracing(environ, is_strict=settings.strict))
-        base = Base(settings, usable, config, environ, clock, catalog, recorder, worker, tracing, metrics)
+        base = Base(
+            settings, usable, config, environ, clock, catalog, recorder, worker, tracing=tracing, metrics=metrics
+        )
         upstreams = await open_upstreams(base, stack)
         lists = await open_lists(base, upstreams, stack)
         requests = open_requests(base, upstreams, lists, stack)

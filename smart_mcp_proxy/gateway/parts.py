@@ -101,6 +101,7 @@ class Base:
         catalog: Catalog,
         recorder: Recorder[Activity],
         worker: Worker,
+        *,
         tracing: Tracing | None = None,
         metrics: Metrics | None = None,
     ) -> None:

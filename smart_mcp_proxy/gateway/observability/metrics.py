@@ -19,20 +19,81 @@ _SERVERS: Final = 1_000
 """Servers that have been counted since the start; agents may add and remove some all the time."""
 
 OUTCOMES: Final = frozenset(
-    "ok tool_error empty cancelled input_required internal "
-    "access_denied breaker_open catalog_failed code_busy code_failed code_memory code_timeout code_too_many_calls "
-    "config_invalid conflict definition_changed embedding_failed input_failed input_not_allowed input_timeout "
-    "input_unavailable intent_mismatch invalid_arguments invalid_request invalid_request_state method_not_allowed "
-    "missing_extra not_found output_failed output_not_found own_tool profile_not_found proxy_disabled quarantined "
-    "rate_limited read_only refused search_failed secret_asked secret_shown server_disabled server_not_allowed "
-    "server_not_found shutting_down tool_not_found too_large too_many_subscriptions toolset_not_found "
-    "upstream_auth upstream_busy upstream_failed upstream_protocol upstream_timeout".split()
+    [
+        "ok",
+        "tool_error",
+        "empty",
+        "cancelled",
+        "input_required",
+        "internal",
+        "access_denied",
+        "breaker_open",
+        "catalog_failed",
+        "code_busy",
+        "code_failed",
+        "code_memory",
+        "code_timeout",
+        "code_too_many_calls",
+        "config_invalid",
+        "conflict",
+        "definition_changed",
+        "embedding_failed",
+        "input_failed",
+        "input_not_allowed",
+        "input_timeout",
+        "input_unavailable",
+        "intent_mismatch",
+        "invalid_arguments",
+        "invalid_request",
+        "invalid_request_state",
+        "method_not_allowed",
+        "missing_extra",
+        "not_found",
+        "output_failed",
+        "output_not_found",
+        "own_tool",
+        "profile_not_found",
+        "proxy_disabled",
+        "quarantined",
+        "rate_limited",
+        "read_only",
+        "refused",
+        "search_failed",
+        "secret_asked",
+        "secret_shown",
+        "server_disabled",
+        "server_not_allowed",
+        "server_not_found",
+        "shutting_down",
+        "tool_not_found",
+        "too_large",
+        "too_many_subscriptions",
+        "toolset_not_found",
+        "upstream_auth",
+        "upstream_busy",
+        "upstream_failed",
+        "upstream_protocol",
+        "upstream_timeout",
+    ]
 )
 """Outcomes of calls and searches. A test finds every code of an error in it that a call can end with."""
 
 REFUSALS: Final = frozenset(
-    "access_denied breaker_open definition_changed intent_mismatch invalid_arguments quarantined rate_limited "
-    "read_only refused server_disabled server_not_allowed shutting_down tool_not_found".split()
+    [
+        "access_denied",
+        "breaker_open",
+        "definition_changed",
+        "intent_mismatch",
+        "invalid_arguments",
+        "quarantined",
+        "rate_limited",
+        "read_only",
+        "refused",
+        "server_disabled",
+        "server_not_allowed",
+        "shutting_down",
+        "tool_not_found",
+    ]
 )
 """Those with which the gateway does not let a call through."""
 
@@ -146,7 +207,9 @@ class Metrics:
                 ("server", "outcome"),
                 [Sample(key, durations.number) for key, durations in calls if key[1] in REFUSALS],
             ),
-            _histogram("mcpproxy_call_duration_seconds", "Calls of servers' tools.", ("server", "outcome"), self._calls),
+            _histogram(
+                "mcpproxy_call_duration_seconds", "Calls of servers' tools.", ("server", "outcome"), self._calls
+            ),
             Family(
                 "mcpproxy_requests",
                 "counter",
@@ -227,11 +290,8 @@ def _tokens_of(detail: Mapping[str, Any]) -> Mapping[str, int]:
     return tokens
 
 
-def _histogram(
-    name: str, help: str, labels: tuple[str, ...], groups: Mapping[tuple[str, ...], _Durations]
-) -> Family:
+def _histogram(name: str, help: str, labels: tuple[str, ...], groups: Mapping[Any, _Durations]) -> Family:
     samples = [
-        Sample(key, durations.total_s, tuple(accumulate(durations.counts)))
-        for key, durations in sorted(groups.items())
+        Sample(key, durations.total_s, tuple(accumulate(durations.counts))) for key, durations in sorted(groups.items())
     ]
     return Family(name, "histogram", f"{help.removesuffix('.')}, in seconds.", labels, samples)

@@ -129,7 +129,7 @@ class Tracing:
             name: Tool or prompt that is asked for; empty where there is none that may be shown.
             meta: The request's.
             work: Makes the answer.
-            is_first: Whether it is certainly a part of no other: the context of a task may be that of an earlier request.
+            is_first: Whether it is certainly no part of another: a task's context may be that of an earlier request.
         """
         present = _serving.get()
         if not is_first and present is not None and not present.is_over:
@@ -183,7 +183,9 @@ class Tracing:
         state = parent.state if parent is not None else ""
         if self._is_sampled(trace_id, parent):
             return _Serving(
-                self._spans.begin("server", _title(method, name), trace_id, parent, _attributes(method, name)), "", state
+                self._spans.begin("server", _title(method, name), trace_id, parent, _attributes(method, name)),
+                "",
+                state,
             )
         if parent is not None and not parent.is_sampled:
             return _Serving(None, None, state)

@@ -64,6 +64,7 @@ class Question(msgspec.Struct, frozen=True):
         registry: Where the tools found are registered; None where none are.
         toolset: A toolset to extend.
         types: Kinds to find; others than tools come with all asked kinds in a ranking of their own.
+        is_agents: Whether an agent asks, which is spared the whole catalog; else a person.
     """
 
     query: str
@@ -78,6 +79,7 @@ class Question(msgspec.Struct, frozen=True):
     registry: Registry | None = None
     toolset: str | None = None
     types: tuple[str, ...] = ()
+    is_agents: bool = True
 
 
 class Retrieval:
@@ -165,7 +167,7 @@ class Retrieval:
                 at_s=time.time(),
                 detail={
                     "tools": [tool["name"] for tool in answer["tools"]],
-                    "tokens": self._tokens(question, answer["tokens"]),
+                    **self._tokens(question, answer["tokens"]),
                     **_changes(registered),
                 },
                 session=policy.short_digest(question.session) if question.session else "",
@@ -182,10 +184,12 @@ class Retrieval:
         inquiry = Inquiry(self._visible, self._catalog.snapshot, self._index, statuses, self._allowed, self._capped)
         return await to_thread.run_sync(inquiry.about, question, name)
 
-    def _tokens(self, question: Question, tokens: Mapping[str, int]) -> dict[str, int]:
+    def _tokens(self, question: Question, tokens: Mapping[str, int]) -> dict[str, Any]:
         """Estimated tokens of an answer, and of the catalog that its conversation was not sent whole."""
+        if not question.is_agents:
+            return {}
         is_first = self._conversations.begins(question.principal, question.session)
-        return {"sent": tokens["sent"], "spared": tokens["catalog"] if is_first else 0}
+        return {"tokens": {"sent": tokens["sent"], "spared": tokens["catalog"] if is_first else 0}}
 
     def _learn(self, question: Question, sent: list[tuple[Hit, ToolRecord]]) -> None:
         """Let the calls that follow teach: not from names, nor where several queries found a tool."""

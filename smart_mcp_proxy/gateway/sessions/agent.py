@@ -78,7 +78,7 @@ class Agent:
         tracing: Makes spans of the calls; None where nothing is traced.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  (each is another part of the gateway)
         self,
         offers: ToolProviders,
         on_first_answer: Callable[[], None],
@@ -88,6 +88,7 @@ class Agent:
         watching: Watching = watch_nothing,
         questions: Questions = _NO_QUESTIONS,
         may_need_line: Callable[[], bool] = lambda: False,
+        *,
         tracing: Tracing | None = None,
     ) -> None:
         self.offers = offers

@@ -57,6 +57,7 @@ async def _search(gateway: Gateway, request: Request) -> dict[str, Any]:
         session=COMMAND_LINE,
         explain=choice(request, "why", _SWITCH) == "true",
         types=tuple(query.getlist("types")),
+        is_agents=False,
     )
     return await (surface.retrieval.retrieve(question) if name is None else surface.retrieval.why_not(question, name))
 
