@@ -53,7 +53,7 @@ class ActivityFigures:
 
 @dataclass(frozen=True, slots=True)
 class FiguresQuery:
-    """Which records are counted, and what is counted together.
+    """Choice of the records that are counted, and of those counted together.
 
     Attributes:
         since_s: Only from then on, in seconds since the epoch.

@@ -149,7 +149,9 @@ class _Durations:
 
 
 class Metrics:
-    """Counts activity records. What it keeps grows with the configured servers and the known outcomes alone.
+    """Counts activity records.
+
+    It grows with the number of configured servers and known outcomes alone.
 
     Args:
         servers: The configured servers' names; a look-up.

@@ -16,6 +16,7 @@ from smart_mcp_proxy.errors import ProxyError
 from smart_mcp_proxy.gateway.results.results import facts_of
 from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.servers import ServerConfig
+from smart_mcp_proxy.telemetry import traced_in
 from smart_mcp_proxy.trace_context import TRACE_PARENT, TraceParent, parent_in, traceparent
 
 __all__ = ["ClientSpan", "Sampled", "Span", "SpanMaker", "Tracing"]
@@ -122,7 +123,7 @@ class Tracing:
     async def serve(
         self, method: str, name: str, meta: Mapping[str, Any], work: Awaitable[RawResult], *, is_first: bool = False
     ) -> RawResult:
-        """Await the answer to a client's request, which has a span around it unless it is a part of one that has.
+        """Await the answer to a client's request, within a span unless it is a part of another.
 
         Args:
             method: Of the protocol.
@@ -136,6 +137,7 @@ class Tracing:
             return await work
         serving = self._begin(method, name, meta)
         token = _serving.set(serving)
+        trace = traced_in.set(f"{serving.span.trace_id:032x}" if serving.span is not None else "")
         error, facts = "internal", dict[str, str | int]()
         try:
             result = await work
@@ -151,6 +153,7 @@ class Tracing:
             raise
         finally:
             _serving.reset(token)
+            traced_in.reset(trace)
             serving.is_over = True
             if serving.span is not None:
                 serving.span.end(error, facts)

@@ -1,4 +1,4 @@
-"""The address that Prometheus asks: beside the others with the operator's token, or on a port of its own."""
+"""The address for Prometheus: with the operator's token, or on a port of its own."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -82,9 +82,10 @@ class _Figures:
 
 @asynccontextmanager
 async def serving_metrics(gateway: Gateway) -> AsyncIterator[None]:
-    """Serve the figures on the port that the settings name while open, of several workers on the first one's.
+    """Serve the figures on the port that the settings name while open.
 
-    Where it is taken, by a gateway for another window for example, this one goes on without it.
+    Of several workers the first one does. Where the port is taken, by a gateway for another window for example, this
+    one goes on without it.
     """
     port, worker = gateway.settings.metrics_port, gateway.worker
     if port is None or gateway.metrics is None:
@@ -108,6 +109,6 @@ async def serving_metrics(gateway: Gateway) -> AsyncIterator[None]:
 
 
 def _guarded(figures: ASGIApp, gateway: Gateway) -> ASGIApp:
-    """The app behind the checks of Host and Origin that all of REST has: no page in a browser may read the figures."""
+    """The app behind REST's checks of Host and Origin: no page in a browser may read the figures."""
     hosts = list(allowed_hosts(gateway.settings)) or None
     return Refusals(PlainAddress(HostOriginGuardMiddleware(figures, allowed_hosts=hosts, mode="strict")), is_rest=True)

@@ -1,4 +1,4 @@
-"""Figures of all workers of one port: each counts what it does, and the one that is asked asks the others."""
+"""Figures of all workers of one port: the one that is asked asks the others."""
 
 import asyncio
 import socket

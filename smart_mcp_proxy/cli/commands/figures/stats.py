@@ -108,7 +108,7 @@ def _moment(start: str, bucket: Bucket) -> str:
 
 
 async def _read(settings: "Settings", by: By, bucket: Bucket, since: str, limit: int) -> dict[str, Any]:
-    """The figures of the running gateway; without one of the database, for which no server has to be configured."""
+    """The figures of the running gateway; without one those of the database."""
     async with open_running(settings) as running:
         if running is not None:
             return await running.stats({"by": by, "bucket": bucket, "since": since, "limit": str(limit)})
