@@ -1,9 +1,9 @@
 """Measures what metrics and traces cost a call: gateways with and without them, in rounds that alternate.
 
-Each round makes the same calls through every gateway, one after the other, each time beginning with another one. Rounds are
-short: other work on the machine then meets all alike. What is compared is the gateway's processor time for a call, all its
-threads, the exporter's included. The second gateway without anything shows how far two equal ones differ. The busy poll
-is off: it would fill the time in between.
+Each round makes the same calls through every gateway, one after the other, each time beginning with another one.
+Rounds are short: other work on the machine then meets all alike. What is compared is the gateway's processor time for
+a call, all its threads, the exporter's included. The second gateway without anything shows how far two equal ones
+differ. The busy poll is off: it would fill the time in between.
 """
 
 import argparse
@@ -101,9 +101,8 @@ def compare(transport: Transport, kinds: Mapping[str, list[str]], options: argpa
         limit = LIMITS.get(kind)
         verdict = "" if limit is None else f"  {'<=' if middle <= limit else 'OVER'} {limit:.2f}"
         is_within = is_within and (limit is None or middle <= limit)
-        print(
-            f"{transport:6} {kind:14} {statistics.median(times):7.1f}  {middle:6.3f}  {low:.3f}..{high:.3f}  {best:.3f}{verdict}"
-        )
+        figures = f"{statistics.median(times):7.1f}  {middle:6.3f}  {low:.3f}..{high:.3f}  {best:.3f}"
+        print(f"{transport:6} {kind:14} {figures}{verdict}", flush=True)
     return is_within
 
 

@@ -29,6 +29,8 @@ from smart_mcp_proxy.trace_context import TraceParent
 __all__ = ["OtelSpans", "otlp_exporter"]
 
 NAME: Final = "smart-mcp-proxy"
+_UNNAMED: Final = "unknown_service"
+"""How the name begins that the SDK gives where the environment gives none."""
 _KINDS: Final[Mapping[str, SpanKind]] = {"server": SpanKind.SERVER, "client": SpanKind.CLIENT}
 
 
@@ -78,7 +80,7 @@ class OtelSpans:
         # Sampling is decided before: what comes here is recorded.
         self._provider = TracerProvider(
             sampler=ALWAYS_ON,
-            resource=Resource.create({"service.name": NAME, "service.version": __version__}),
+            resource=_resource(),
             id_generator=self._ids,
             shutdown_on_exit=False,
         )
@@ -102,6 +104,13 @@ class OtelSpans:
     def close(self) -> None:
         """Export what is left; waits for the exporter."""
         self._provider.shutdown()
+
+
+def _resource() -> Resource:
+    """Description of this gateway; its name is ours where the environment gives it none."""
+    described = Resource.create({"service.version": __version__})
+    is_named = not str(described.attributes.get("service.name", "")).startswith(_UNNAMED)
+    return described if is_named else described.merge(Resource({"service.name": NAME}))
 
 
 def _context_of(parent: TraceParent | None) -> Context:
