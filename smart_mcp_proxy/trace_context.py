@@ -48,7 +48,8 @@ def parent_in(meta: Mapping[str, Any]) -> TraceParent | None:
 
 def traceparent(trace_id: int, span_id: int, *, is_sampled: bool) -> str:
     """The text that names a span as the parent of what follows."""
-    return f"00-{trace_id:032x}-{span_id:016x}-{is_sampled:02x}"
+    ids = f"{trace_id << 64 | span_id:048x}"  # one number: each that is formatted takes half a microsecond
+    return f"00-{ids[:32]}-{ids[32:]}-{'01' if is_sampled else '00'}"
 
 
 def trace_headers(meta: Mapping[str, Any]) -> Mapping[str, str]:

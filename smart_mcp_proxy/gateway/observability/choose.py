@@ -25,7 +25,7 @@ SAMPLERS: Final = ("always_on", "always_off", "traceidratio")
 _DEFAULT_SAMPLER: Final = "parentbased_always_on"
 _ID_RANGE: Final = 2**64
 """Of the part of a trace's id that a share of traces is chosen by. Source: OpenTelemetry, TraceIdRatioBased."""
-_CLOSE_S: Final = 5.0
+_CLOSE_S: Final = 3.0
 """How long a stop waits for the last spans."""
 
 log = get_logger("tracing")
@@ -111,7 +111,8 @@ async def opened_tracing(environ: Mapping[str, str], *, is_strict: bool = False)
                 async with asyncio.timeout(_CLOSE_S):
                     await asyncio.to_thread(spans.close)
             except TimeoutError:
-                log.warning("the last traces are lost: the collector took none for %d s", _CLOSE_S)
+                await asyncio.to_thread(spans.give_up)
+                log.warning("the last traces are lost: the collector took none for %g s", _CLOSE_S)
 
 
 def _look_at_protocol(environ: Mapping[str, str]) -> None:

@@ -77,6 +77,7 @@ class OtelSpans:
 
     def __init__(self, exporter: SpanExporter, *, is_batched: bool = True) -> None:
         self._ids = _Ids()
+        self._exporter = exporter
         # Sampling is decided before: what comes here is recorded.
         self._provider = TracerProvider(
             sampler=ALWAYS_ON,
@@ -104,6 +105,10 @@ class OtelSpans:
     def close(self) -> None:
         """Export what is left; waits for the exporter."""
         self._provider.shutdown()
+
+    def give_up(self) -> None:
+        """End an export under way, which would be tried again for a while."""
+        self._exporter.shutdown()
 
 
 def _resource() -> Resource:

@@ -3,9 +3,10 @@
 Whether a trace is recorded is decided before any span exists, so a request that is not costs a random number.
 """
 
+import asyncio
 import os
 import random
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from contextvars import ContextVar
 from typing import Any, Final, Literal, Protocol
 from urllib.parse import urlsplit
@@ -70,7 +71,7 @@ class _Serving:
 
     __slots__ = ("is_over", "mark", "outcome", "span", "state")
 
-    def __init__(self, span: Span | None, mark: str | None, state: str) -> None:
+    def __init__(self, span: Span | None, mark: str | None, state: str = "") -> None:
         self.span = span
         self.mark = mark
         self.state = state
@@ -120,10 +121,16 @@ class Tracing:
         self._is_sampled = is_sampled
         self._random = random.Random(os.urandom(32))
 
-    async def serve(
-        self, method: str, name: str, meta: Mapping[str, Any], work: Awaitable[RawResult], *, is_first: bool = False
-    ) -> RawResult:
-        """Await the answer to a client's request, within a span unless it is a part of another.
+    def serve(
+        self,
+        method: str,
+        name: str,
+        meta: Mapping[str, Any],
+        work: Coroutine[Any, Any, RawResult],
+        *,
+        is_first: bool = False,
+    ) -> Coroutine[Any, Any, RawResult]:
+        """The answer to a client's request, made within a span unless it is a part of another.
 
         Args:
             method: Of the protocol.
@@ -132,31 +139,14 @@ class Tracing:
             work: Makes the answer.
             is_first: Whether it is certainly no part of another: a task's context may be that of an earlier request.
         """
-        present = _serving.get()
-        if not is_first and present is not None and not present.is_over:
-            return await work
-        serving = self._begin(method, name, meta)
-        token = _serving.set(serving)
-        trace = traced_in.set(f"{serving.span.trace_id:032x}" if serving.span is not None else "")
-        error, facts = "internal", dict[str, str | int]()
-        try:
-            result = await work
-            stated = facts_of(result) if serving.span is not None else None
-            error = (serving.outcome or "tool_error") if stated is not None and stated.isError else ""
-            return result
-        except ProxyError as exc:
-            error = exc.error_code
-            raise
-        except MCPError as exc:
-            error = serving.outcome or str(exc.error.code)
-            facts["rpc.response.status_code"] = str(exc.error.code)
-            raise
-        finally:
-            _serving.reset(token)
-            traced_in.reset(trace)
-            serving.is_over = True
-            if serving.span is not None:
-                serving.span.end(error, facts)
+        if not is_first and (present := _serving.get()) is not None and not present.is_over:
+            return work
+        parent = parent_in(meta) if TRACE_PARENT in meta else None
+        trace_id = parent.trace_id if parent is not None else self._random.getrandbits(128) or 1
+        if not self._is_sampled(trace_id, parent):
+            return _unrecorded(_Serving(None, self._unsampled_mark(trace_id, parent)), work)
+        span = self._spans.begin("server", _title(method, name), trace_id, parent, _attributes(method, name))
+        return _recorded(span, _Serving(span, None, parent.state if parent is not None else ""), work)
 
     def calling(self, method: str, name: str, config: ServerConfig) -> ClientSpan:
         """Begin a request to a server, as a part of the request that is being served.
@@ -176,25 +166,51 @@ class Tracing:
 
     def note(self, outcome: str) -> None:
         """Keep the outcome of a request to a server that went wrong: its client's span says the same."""
-        serving = _serving.get()
-        if serving is not None and outcome not in _GOOD:
+        if outcome not in _GOOD and (serving := _serving.get()) is not None:
             serving.outcome = outcome
 
-    def _begin(self, method: str, name: str, meta: Mapping[str, Any]) -> _Serving:
-        parent = parent_in(meta)
-        trace_id = parent.trace_id if parent is not None else self._random.getrandbits(128) or 1
-        state = parent.state if parent is not None else ""
-        if self._is_sampled(trace_id, parent):
-            return _Serving(
-                self._spans.begin("server", _title(method, name), trace_id, parent, _attributes(method, name)),
-                "",
-                state,
-            )
-        if parent is not None and not parent.is_sampled:
-            return _Serving(None, None, state)
-        # Said to servers too: one that decides by its parent would record a trace without a beginning.
-        span_id = parent.span_id if parent is not None else self._random.getrandbits(64) or 1
-        return _Serving(None, traceparent(trace_id, span_id, is_sampled=False), state)
+    def _unsampled_mark(self, trace_id: int, parent: TraceParent | None) -> str | None:
+        """The context for servers of a request that is not recorded; None where the client's own says the same.
+
+        They are told: one that decides by its parent would record a trace without a beginning.
+        """
+        if parent is None:
+            return traceparent(trace_id, self._random.getrandbits(64) or 1, is_sampled=False)
+        return traceparent(trace_id, parent.span_id, is_sampled=False) if parent.is_sampled else None
+
+
+async def _unrecorded(serving: _Serving, work: Coroutine[Any, Any, RawResult]) -> RawResult:
+    token = _serving.set(serving)
+    try:
+        return await work
+    finally:
+        _serving.reset(token)
+        serving.is_over = True
+
+
+async def _recorded(span: Span, serving: _Serving, work: Coroutine[Any, Any, RawResult]) -> RawResult:
+    token, trace = _serving.set(serving), traced_in.set(f"{span.trace_id:032x}")
+    error, facts = "internal", dict[str, str | int]()
+    try:
+        result = await work
+        stated = facts_of(result)
+        error = (serving.outcome or "tool_error") if stated is not None and stated.isError else ""
+        return result
+    except ProxyError as exc:
+        error = exc.error_code
+        raise
+    except MCPError as exc:
+        error = serving.outcome or str(exc.error.code)
+        facts["rpc.response.status_code"] = str(exc.error.code)
+        raise
+    except asyncio.CancelledError:
+        error = "cancelled"
+        raise
+    finally:
+        _serving.reset(token)
+        traced_in.reset(trace)
+        serving.is_over = True
+        span.end(error, facts)
 
 
 def _title(method: str, name: str) -> str:
