@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-__all__ = ["TRACE_PARENT", "TRACE_STATE", "TraceParent", "parent_in", "trace_headers", "traceparent", "with_context"]
+__all__ = ["TRACE_PARENT", "TRACE_STATE", "TraceParent", "parent_in", "trace_fields", "traceparent", "with_context"]
 
 TRACE_PARENT: Final = "traceparent"
 TRACE_STATE: Final = "tracestate"
@@ -52,12 +52,12 @@ def traceparent(trace_id: int, span_id: int, *, is_sampled: bool) -> str:
     return f"00-{ids[:32]}-{ids[32:]}-{'01' if is_sampled else '00'}"
 
 
-def trace_headers(meta: Mapping[str, Any]) -> Mapping[str, str]:
-    """The HTTP headers that say what `_meta` says; none where its trace context is not valid."""
-    if TRACE_PARENT not in meta or parent_in(meta) is None:
-        return {}
-    state = _state_in(meta)
-    return {TRACE_PARENT: meta[TRACE_PARENT]} | ({TRACE_STATE: state} if state else {})
+def trace_fields(meta: Mapping[str, Any]) -> bytes:
+    """The lines of an HTTP head that say what `_meta` says; none where its trace context is not valid."""
+    if TRACE_PARENT not in meta or (parent := parent_in(meta)) is None:
+        return b""
+    field = f"{TRACE_PARENT}: {meta[TRACE_PARENT]}\r\n"
+    return (f"{field}{TRACE_STATE}: {parent.state}\r\n" if parent.state else field).encode("ascii")
 
 
 def with_context(meta: Mapping[str, Any], headers: Mapping[str, str]) -> Mapping[str, Any]:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from smart_mcp_proxy.trace_context import TraceParent, parent_in, trace_headers, traceparent, with_context
+from smart_mcp_proxy.trace_context import TraceParent, parent_in, trace_fields, traceparent, with_context
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 GOOD = f"00-{TRACE}-{SPAN}-01"
@@ -15,6 +15,13 @@ def test_a_parent_is_read_with_its_decision_and_its_state() -> None:
     assert traceparent(found.trace_id, found.span_id, is_sampled=True) == GOOD
     unsampled = parent_in({"traceparent": f"00-{TRACE}-{SPAN}-02"})
     assert unsampled is not None and not unsampled.is_sampled and unsampled.state == ""
+
+
+def test_the_fields_of_a_head_say_what_meta_says() -> None:
+    """Lines as they are sent."""
+    found = trace_fields({"traceparent": GOOD, "tracestate": "a=1,b=2", "baggage": "user=ann"})
+    assert found == f"traceparent: {GOOD}\r\ntracestate: a=1,b=2\r\n".encode()
+    assert trace_fields({}) == b""
 
 
 def test_a_later_version_may_say_more() -> None:
@@ -33,13 +40,13 @@ def test_a_later_version_may_say_more() -> None:
 def test_what_is_no_context_is_neither_parent_nor_header(value: object) -> None:
     """An agent may write anything there; none of it gets into a request's head."""
     assert parent_in({"traceparent": value}) is None
-    assert trace_headers({"traceparent": value}) == {}
+    assert trace_fields({"traceparent": value}) == b""
 
 
 @pytest.mark.parametrize("state", ["a=1\r\nx-evil: 1", "\u00e9=1", "a" * 513, 7, None, ""])
 def test_a_state_that_is_no_header_value_is_left_out(state: object) -> None:
     """The parent is good all the same."""
-    assert trace_headers({"traceparent": GOOD, "tracestate": state}) == {"traceparent": GOOD}
+    assert trace_fields({"traceparent": GOOD, "tracestate": state}) == f"traceparent: {GOOD}\r\n".encode()
 
 
 def test_a_header_counts_where_meta_says_nothing() -> None:

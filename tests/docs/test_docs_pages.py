@@ -13,6 +13,9 @@ NAMED_TARGET = re.compile(r"make ([a-z][a-z-]*)")
 NO_ROOMS = {"__main__.py", "escapes.py", "log_noise.py"}
 """Files of the ground floor that one other module uses."""
 
+MAPS = {"architecture.md", "contributing.md"}
+"""Pages about the source; the others are for those who use the program."""
+
 
 def paths_in(text: str) -> set[str]:
     """Every path that a page names as code."""
@@ -23,7 +26,7 @@ def paths_in(text: str) -> set[str]:
 def test_every_file_that_a_page_names_exists(page: Path) -> None:
     """A page that leads to a file that was moved is worse than none."""
     named = paths_in(page.read_text("utf-8"))
-    assert len(named) > 10
+    assert len(named) > 10 or page.name not in MAPS
     assert {path for path in named if not (ROOT / path).exists()} == set()
 
 

@@ -14,7 +14,7 @@ from smart_mcp_proxy.errors import UpstreamError
 from smart_mcp_proxy.models import Era, OnMessage, OnProgress
 from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.telemetry import spawn
-from smart_mcp_proxy.trace_context import TRACE_PARENT, trace_headers
+from smart_mcp_proxy.trace_context import trace_fields
 from smart_mcp_proxy.upstream.http.announcements import Announcements
 from smart_mcp_proxy.upstream.http.endpoint import Endpoint
 from smart_mcp_proxy.upstream.http.exchange import RequestBody, Response
@@ -213,10 +213,9 @@ class RawHttpSession(BaseSession):
             meta["progressToken"] = request_id
         if meta:
             params = {**params, "_meta": meta}
-        body = RequestBody(encode_message({"jsonrpc": "2.0", "id": request_id, "method": method, "params": params}))
+        message = {"jsonrpc": "2.0", "id": request_id, "method": method, "params": params}
+        body = RequestBody(encode_message(message), trace_fields(meta))
         headers = self._headers(method, params)
-        if TRACE_PARENT in meta:
-            headers = {**headers, **trace_headers(meta)}
         reply: asyncio.Future[RawResult] = asyncio.get_running_loop().create_future()
         self._inbox.pending.add(request_id, PendingCall(method, reply, reports))
         deadline = Deadline(timeout_s)
