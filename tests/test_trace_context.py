@@ -12,7 +12,7 @@ def test_a_parent_is_read_with_its_decision_and_its_state() -> None:
     """The last bit of the flags says whether it is recorded."""
     found = parent_in({"traceparent": GOOD, "tracestate": "a=1,b=2"})
     assert found == TraceParent(int(TRACE, 16), int(SPAN, 16), True, "a=1,b=2")
-    assert traceparent(found.trace_id, found.span_id, is_sampled=True) == GOOD
+    assert traceparent(found.trace_id, found.span_id) == GOOD
     unsampled = parent_in({"traceparent": f"00-{TRACE}-{SPAN}-02"})
     assert unsampled is not None and not unsampled.is_sampled and unsampled.state == ""
 

@@ -153,8 +153,8 @@ async def test_the_context_of_an_http_header_is_taken_where_meta_has_none(
         assert {span.trace for span in take()} == {other}
 
 
-async def test_what_is_not_sampled_has_no_span_and_says_so_to_its_server(tmp_path: Path, ledger: Path) -> None:
-    """A decision is made once: a client's is kept, and a server is told of ours."""
+async def test_what_is_not_sampled_has_no_span_and_changes_nothing(tmp_path: Path, ledger: Path) -> None:
+    """A decision is made once for a request and its parts; a client's context is passed on as it is."""
     tracing, take = traced(lambda trace_id, parent: parent is not None and parent.is_sampled)
     async with (
         settled(tmp_path, odd_servers(ledger), tracing=tracing) as gateway,
@@ -162,9 +162,26 @@ async def test_what_is_not_sampled_has_no_span_and_says_so_to_its_server(tmp_pat
     ):
         _, _, meta = mark(401, is_sampled=False)
         assert (await seen_by_server(agent, "new", meta))["traceparent"] == meta["traceparent"]
-        told = (await seen_by_server(agent, "new", {}))["traceparent"]
-        assert told.endswith("-00") and len(told) == 55
+        assert "traceparent" not in await seen_by_server(agent, "new", {})
         assert take() == []
+
+
+async def test_a_share_of_all_traces_is_recorded_whole_or_not_at_all(tmp_path: Path, ledger: Path) -> None:
+    """Nothing decides again for a part of a request."""
+    decisions = iter(range(1_000))
+    tracing, take = traced(lambda trace_id, parent: next(decisions) % 5 == 0)
+    async with (
+        settled(tmp_path, odd_servers(ledger), tracing=tracing) as gateway,
+        in_memory(gateway, "modern") as agent,
+    ):
+        for _ in range(20):
+            await seen_by_server(agent, "new", {})
+    spans = take()
+    assert [span.kind for span in spans] == ["CLIENT", "SERVER"] * 4
+    for number in (0, 2, 4, 6):
+        asked, (sent,) = of_trace(spans, spans[number].trace)
+        assert sent.parent == asked.span and asked.parent == ""
+    assert next(decisions) == 20
 
 
 def asked_about() -> FastMCP:

@@ -201,10 +201,11 @@ class RequestPath:
 
     def _stamped(self, exchange: Exchange, upstream: Upstream) -> Mapping[str, Any]:
         """The parameters that are sent, with the trace context where requests are traced."""
+        params = exchange.params()
         if self._tracing is None:
-            return exchange.params()
+            return params
         exchange.span = self._tracing.calling(exchange.method, exchange.shown_name, upstream.config)
-        return exchange.span.stamped(exchange.params())
+        return params if exchange.span is None else exchange.span.stamped(params)
 
     async def _confirm(self, exchange: Exchange) -> None:
         """Pass if the request may still be sent as it was when it came in."""

@@ -63,17 +63,15 @@ class _Serving:
 
     Attributes:
         span: Its own; None where the trace is not recorded.
-        mark: The trace context for requests to servers where no span is recorded; None where they pass the client's on.
         state: What tracing systems add to the context.
         outcome: Of the last request to a server that went wrong.
         is_over: Whether it was answered: a task that began meanwhile may outlive it.
     """
 
-    __slots__ = ("is_over", "mark", "outcome", "span", "state")
+    __slots__ = ("is_over", "outcome", "span", "state")
 
-    def __init__(self, span: Span | None, mark: str | None, state: str = "") -> None:
+    def __init__(self, span: Span | None = None, state: str = "") -> None:
         self.span = span
-        self.mark = mark
         self.state = state
         self.outcome = ""
         self.is_over = False
@@ -86,26 +84,22 @@ class ClientSpan:
     """A request to a server, on its way.
 
     Args:
-        mark: The trace context that it carries; None where it passes its client's on.
-        span: Its own; None where the trace is not recorded.
+        span: Its own.
     """
 
-    __slots__ = ("_mark", "_span")
+    __slots__ = ("_span",)
 
-    def __init__(self, mark: str | None, span: Span | None = None) -> None:
-        self._mark = mark
+    def __init__(self, span: Span) -> None:
         self._span = span
 
     def stamped(self, params: Mapping[str, Any]) -> Mapping[str, Any]:
         """The request's parameters with its trace context in `_meta`."""
-        if self._mark is None:
-            return params
-        return {**params, "_meta": {**(params.get("_meta") or {}), TRACE_PARENT: self._mark}}
+        mark = traceparent(self._span.trace_id, self._span.span_id)
+        return {**params, "_meta": {**(params.get("_meta") or {}), TRACE_PARENT: mark}}
 
     def end(self, outcome: str) -> None:
         """The request has ended, with this outcome of the activity log."""
-        if self._span is not None:
-            self._span.end("" if outcome in _GOOD else outcome, {})
+        self._span.end("" if outcome in _GOOD else outcome, {})
 
 
 class Tracing:
@@ -144,12 +138,12 @@ class Tracing:
         parent = parent_in(meta) if TRACE_PARENT in meta else None
         trace_id = parent.trace_id if parent is not None else self._random.getrandbits(128) or 1
         if not self._is_sampled(trace_id, parent):
-            return _unrecorded(_Serving(None, self._unsampled_mark(trace_id, parent)), work)
+            return _unrecorded(work)
         span = self._spans.begin("server", _title(method, name), trace_id, parent, _attributes(method, name))
-        return _recorded(span, _Serving(span, None, parent.state if parent is not None else ""), work)
+        return _recorded(span, _Serving(span, parent.state if parent is not None else ""), work)
 
-    def calling(self, method: str, name: str, config: ServerConfig) -> ClientSpan:
-        """Begin a request to a server, as a part of the request that is being served.
+    def calling(self, method: str, name: str, config: ServerConfig) -> ClientSpan | None:
+        """Begin a request to a server, as a part of the request that is being served; None if that is not recorded.
 
         Args:
             method: Of the protocol.
@@ -157,29 +151,21 @@ class Tracing:
             config: The server.
         """
         serving = _serving.get()
-        if serving is None or serving.span is None:
-            return ClientSpan(serving.mark if serving is not None else None)
-        parent = TraceParent(serving.span.trace_id, serving.span.span_id, True, serving.state)
+        if serving is None or (served := serving.span) is None:
+            return None  # the client's context, where it sent one, is passed on as it is
+        parent = TraceParent(served.trace_id, served.span_id, True, serving.state)
         facts = _attributes(method, name) | _address(config)
-        span = self._spans.begin("client", _title(method, name), parent.trace_id, parent, facts)
-        return ClientSpan(traceparent(span.trace_id, span.span_id, is_sampled=True), span)
+        return ClientSpan(self._spans.begin("client", _title(method, name), parent.trace_id, parent, facts))
 
     def note(self, outcome: str) -> None:
         """Keep the outcome of a request to a server that went wrong: its client's span says the same."""
         if outcome not in _GOOD and (serving := _serving.get()) is not None:
             serving.outcome = outcome
 
-    def _unsampled_mark(self, trace_id: int, parent: TraceParent | None) -> str | None:
-        """The context for servers of a request that is not recorded; None where the client's own says the same.
 
-        They are told: one that decides by its parent would record a trace without a beginning.
-        """
-        if parent is None:
-            return traceparent(trace_id, self._random.getrandbits(64) or 1, is_sampled=False)
-        return traceparent(trace_id, parent.span_id, is_sampled=False) if parent.is_sampled else None
-
-
-async def _unrecorded(serving: _Serving, work: Coroutine[Any, Any, RawResult]) -> RawResult:
+async def _unrecorded(work: Coroutine[Any, Any, RawResult]) -> RawResult:
+    """Await an answer; its parts know that it was decided for them."""
+    serving = _Serving()
     token = _serving.set(serving)
     try:
         return await work
