@@ -12,6 +12,7 @@ import pytest
 from agents import Agent, wait_covered
 from fastmcp import Context, FastMCP
 from fastmcp.server.dependencies import get_http_headers
+from plain_http import plain_client
 from spans import Seen, collector, of_trace, traced
 from transports import (
     CHANNELS,
@@ -237,6 +238,31 @@ async def test_a_server_over_http_gets_the_context_in_its_header_too(transport: 
             asked, (sent,) = of_trace(spans, mark(503)[0])
             assert (asked.name, sent.name) == ("resources/read", "resources/read")
             assert SECRET not in repr(spans), "a URI may hold anything"
+
+
+async def test_a_call_by_the_broker_or_by_rest_is_a_trace_too(tmp_path: Path, ledger: Path) -> None:
+    """Programs that speak plain HTTP have nothing but the header."""
+    tracing, take = traced()
+    async with listening(asked_about().http_app()) as elsewhere:
+        servers = {"far": {"url": f"{elsewhere}/mcp", "proxy": True}}
+        async with (
+            settled(tmp_path, servers, tracing=tracing) as gateway,
+            served(gateway) as base,
+            plain_client(timeout=30) as client,
+        ):
+            token = (gateway.settings.data_dir / "operator.token").read_text("ascii").strip()
+            body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "context", "arguments": {}}}
+            for number, path, json_body in (
+                (601, "/api/mcp/far/proxy", body),
+                (602, "/api/v1/call", {"name": "far:context", "arguments": {}}),
+            ):
+                trace, span, headers = mark(number)
+                headers = {**headers, "authorization": f"Bearer {token}"} if number == 602 else headers
+                reply = await client.post(base + path, json=json_body, headers=headers)
+                assert reply.status_code == 200, reply.text
+                asked, (sent,) = of_trace(take(), trace)
+                assert (asked.name, asked.parent, sent.parent) == ("tools/call context", span, asked.span)
+                assert f"00-{trace}-{sent.span}-01" in reply.text
 
 
 IMPORTED = """

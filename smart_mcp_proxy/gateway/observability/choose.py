@@ -13,7 +13,7 @@ from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.telemetry import get_logger, secrets_hidden
 from smart_mcp_proxy.trace_context import TraceParent
 
-__all__ = ["SAMPLERS", "is_asked_for", "opened_metrics", "opened_tracing", "sampler"]
+__all__ = ["SAMPLERS", "is_asked_for", "missing_packages", "opened_metrics", "opened_tracing", "sampler"]
 
 _ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 _HEADERS: Final = ("OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTEL_EXPORTER_OTLP_HEADERS")
@@ -25,6 +25,8 @@ SAMPLERS: Final = ("always_on", "always_off", "traceidratio")
 _DEFAULT_SAMPLER: Final = "parentbased_always_on"
 _ID_RANGE: Final = 2**64
 """Of the part of a trace's id that a share of traces is chosen by. Source: OpenTelemetry, TraceIdRatioBased."""
+_METRICS_PACKAGE: Final = "prometheus_client"
+_TRACING_PACKAGES: Final = ("opentelemetry.sdk", "opentelemetry.exporter")
 _CLOSE_S: Final = 3.0
 """How long a stop waits for the last spans."""
 
@@ -93,13 +95,9 @@ async def opened_tracing(environ: Mapping[str, str], *, is_strict: bool = False)
 
         exporter = await asyncio.to_thread(otlp_exporter)
     except ImportError as exc:
-        error = MissingExtraError(
-            f"{_set_in(environ, _ENDPOINTS)} needs opentelemetry-sdk and opentelemetry-exporter-otlp-proto-http.",
-            hint="Install them: pip install opentelemetry-sdk opentelemetry-exporter-otlp-proto-http",
-        )
         if is_strict:
-            raise error from exc
-        log.warning("no traces are recorded: %s", error)
+            raise _no_tracing(environ) from exc
+        log.warning("no traces are recorded: %s", _no_tracing(environ))
         yield None
         return
     with secrets_hidden([value for name in _HEADERS for value in _values(environ.get(name, ""))]):
@@ -130,6 +128,16 @@ def _values(headers: str) -> list[str]:
     return [pair.partition("=")[2].strip() for pair in headers.split(",")]
 
 
+def missing_packages(settings: Settings, environ: Mapping[str, str]) -> list[MissingExtraError]:
+    """List what settings and environment ask for and this installation cannot do."""
+    missing = []
+    if settings.has_metrics and find_spec(_METRICS_PACKAGE) is None:
+        missing.append(_no_metrics())
+    if is_asked_for(environ) and any(find_spec(package) is None for package in _TRACING_PACKAGES):
+        missing.append(_no_tracing(environ))
+    return missing
+
+
 def opened_metrics(settings: Settings, servers: Callable[[], Collection[str]]) -> Metrics | None:
     """The counts of activity; None where nobody asks for them, or the package that writes them is missing.
 
@@ -142,23 +150,22 @@ def opened_metrics(settings: Settings, servers: Callable[[], Collection[str]]) -
     """
     if not settings.has_metrics:
         return None
-    try:
-        require_metrics()
-    except MissingExtraError as error:
+    if find_spec(_METRICS_PACKAGE) is None:
         if settings.strict:
-            raise
-        log.warning("nothing is counted: %s", error)
+            raise _no_metrics()
+        log.warning("nothing is counted: %s", _no_metrics())
         return None
     return Metrics(servers)
 
 
-def require_metrics() -> None:
-    """Pass if metrics can be written.
+def _no_metrics() -> MissingExtraError:
+    return MissingExtraError(
+        "MCPPROXY_METRICS needs prometheus-client.", hint="Install it: pip install prometheus-client"
+    )
 
-    Raises:
-        MissingExtraError: The package is missing.
-    """
-    if find_spec("prometheus_client") is None:
-        raise MissingExtraError(
-            "MCPPROXY_METRICS needs prometheus-client.", hint="Install it: pip install prometheus-client"
-        )
+
+def _no_tracing(environ: Mapping[str, str]) -> MissingExtraError:
+    return MissingExtraError(
+        f"{_set_in(environ, _ENDPOINTS)} needs opentelemetry-sdk and opentelemetry-exporter-otlp-proto-http.",
+        hint="Install them: pip install opentelemetry-sdk opentelemetry-exporter-otlp-proto-http",
+    )

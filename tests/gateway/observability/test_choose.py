@@ -10,7 +10,13 @@ import pytest
 
 from smart_mcp_proxy.errors import ConfigError, MissingExtraError
 from smart_mcp_proxy.gateway.observability import choose
-from smart_mcp_proxy.gateway.observability.choose import is_asked_for, opened_metrics, opened_tracing, sampler
+from smart_mcp_proxy.gateway.observability.choose import (
+    is_asked_for,
+    missing_packages,
+    opened_metrics,
+    opened_tracing,
+    sampler,
+)
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.telemetry import redact
 from smart_mcp_proxy.trace_context import TraceParent
@@ -85,6 +91,12 @@ async def test_a_sampler_that_there_is_not_stops_the_start(environ: dict[str, st
             pass
 
 
+def test_nothing_is_missing_that_nobody_asks_for(tmp_path: Path) -> None:
+    """And nothing where everything is installed."""
+    assert missing_packages(Settings(data_dir=tmp_path), {}) == []
+    assert missing_packages(Settings(data_dir=tmp_path, metrics=True), ON) == []
+
+
 async def test_missing_packages_are_said_and_stop_a_strict_start(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
@@ -95,6 +107,11 @@ async def test_missing_packages_are_said_and_stop_a_strict_start(
         async with opened_tracing(ON) as tracing:
             assert tracing is None
         assert opened_metrics(Settings(data_dir=tmp_path, metrics=True), tuple) is None
+    missing = missing_packages(Settings(data_dir=tmp_path, metrics=True), ON)
+    assert [one.message.partition(" needs")[0] for one in missing] == [
+        "MCPPROXY_METRICS",
+        "OTEL_EXPORTER_OTLP_ENDPOINT",
+    ]
     assert "pip install opentelemetry-sdk" in caplog.text and "pip install prometheus-client" in caplog.text
     with pytest.raises(MissingExtraError, match="OTEL_EXPORTER_OTLP_ENDPOINT needs opentelemetry-sdk"):
         async with opened_tracing(ON, is_strict=True):
