@@ -1,7 +1,7 @@
 """Write docs/terminal.svg, the picture of a real run on a terminal: python scripts/terminal_picture.py [--check].
 
-The command runs on a pseudo-terminal, so that it wraps and colours as for a person; the picture needs no font or script from
-elsewhere.
+The command runs on a pseudo-terminal, so that it wraps and colours as for a person; the picture needs no font or script
+from elsewhere.
 """
 
 import os
