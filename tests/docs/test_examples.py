@@ -59,16 +59,3 @@ def test_an_example_that_differs_is_seen() -> None:
     assert not matches("one\nfour\n", "one\ntwo\nthree\nfour\n")
     assert not matches("one\n...\nfive\n", "one\ntwo\nfour\n")
     assert examples("$ a b\n1\n2\n$ c\n3\n") == [("a b", "1\n2\n"), ("c", "3\n")]
-
-
-def test_the_client_library_example_runs() -> None:
-    """The file to which the page of the `proxy` tool leads."""
-    done = subprocess.run(
-        [sys.executable, "examples/proxy_tool.py"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_S,
-        check=False,
-    )
-    assert done.returncode == 0 and "add" in done.stdout, done.stderr
