@@ -28,6 +28,7 @@ def examples(block: str) -> list[tuple[str, str]]:
     return list(zip(parts[::2], parts[1::2], strict=True))
 
 
+@pytest.mark.long  # a process for each example
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_every_example_prints_what_the_page_shows(page: Path, tmp_path: Path) -> None:
     """One after the other, beside the bundled servers, in the home of somebody who has nothing else."""

@@ -25,6 +25,7 @@ def test_the_generated_parts_are_those_of_the_code() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.long  # a demo on a terminal of its own
 def test_the_picture_is_that_of_a_run() -> None:
     """What the demo prints today."""
     done = subprocess.run(

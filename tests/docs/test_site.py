@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from documents import ROOT
 
+pytestmark = pytest.mark.long  # a build for each
+
 INDEX = "# Site\n\n[first](page.md#first)\n\n```{toctree}\npage\n```\n"
 PAGE = "# Page\n\n## First\n\n[site](index.md)\n"
 

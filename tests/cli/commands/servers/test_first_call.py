@@ -109,6 +109,7 @@ async def use(url: str, name: str) -> None:
         await client.call_tool("retrieve_tools", {"query": "add a task"})
 
 
+@pytest.mark.long  # a terminal with a process of its own
 def test_the_wait_ends_with_the_first_call_and_says_so(tmp_path: Path) -> None:
     """Through a gateway that runs; another client's call does not end it."""
     config = tmp_path / "mcp_config.json"
@@ -123,6 +124,7 @@ def test_the_wait_ends_with_the_first_call_and_says_so(tmp_path: Path) -> None:
         assert terminal.process.wait(LIMIT_S) == 0
 
 
+@pytest.mark.long  # a terminal with a process of its own
 @pytest.mark.parametrize("words", [["cursor"], ["cursor", "zed"]], ids=" ".join)
 def test_ctrl_c_ends_the_wait_without_harm(tmp_path: Path, words: list[str]) -> None:
     """The client stays connected, and nothing is said to have failed."""
@@ -135,6 +137,7 @@ def test_ctrl_c_ends_the_wait_without_harm(tmp_path: Path, words: list[str]) -> 
     assert "mcpproxy" in (tmp_path / "home/.cursor/mcp.json").read_text()
 
 
+@pytest.mark.long  # a terminal with a process of its own
 @pytest.mark.parametrize("words", [["--no-wait"], ["--json"], ["--url", "https://gateway.example/mcp"]], ids=" ".join)
 def test_nothing_is_waited_for_where_nobody_wants_it(tmp_path: Path, words: list[str]) -> None:
     """With a switch, for a program that reads JSON, and where the calls go to another machine."""
