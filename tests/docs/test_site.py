@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from documents import ROOT
+from documents import PAGES, ROOT
 
 pytestmark = pytest.mark.long  # a build for each
 
@@ -55,3 +55,9 @@ def test_a_fault_fails_the_build(tmp_path: Path, index: str, page: str, fault: s
     done = build(tmp_path / "docs", {"index.md": index, "page.md": page})
     assert done.returncode != 0
     assert fault in done.stderr
+
+
+def test_no_page_has_the_name_of_one_that_the_generator_makes() -> None:
+    """It would be overwritten without a word: `search.md` was."""
+    made = {"search", "genindex", "modindex"}
+    assert made.isdisjoint(page.relative_to(ROOT / "docs").with_suffix("").as_posix() for page in PAGES)
