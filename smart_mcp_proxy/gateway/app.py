@@ -13,6 +13,7 @@ from smart_mcp_proxy.errors import CatalogError
 from smart_mcp_proxy.gateway.activity.activity_log import opened_activity_log
 from smart_mcp_proxy.gateway.activity.visitors import Visitors
 from smart_mcp_proxy.gateway.admin.agent_tokens import AgentTokens
+from smart_mcp_proxy.gateway.admin.page_sessions import PageSessions
 from smart_mcp_proxy.gateway.configuration import Configuration
 from smart_mcp_proxy.gateway.engines import available
 from smart_mcp_proxy.gateway.gateway import Gateway
@@ -144,6 +145,7 @@ def _assemble(
         approvals=admin.approvals,
         management=admin.management,
         agent_tokens=AgentTokens(catalog),
+        page_sessions=PageSessions(catalog),
         unmatched=Unmatched(catalog, lambda: (config.servers(), config.profiles()), lists.tool_lists.is_fresh),
         condition=admin.condition,
         reconfiguration=admin.reconfiguration,
