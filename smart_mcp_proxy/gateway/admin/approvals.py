@@ -84,15 +84,17 @@ class Approvals:
             return None
         return CLOSED if self._catalog.problem is None else UNREADABLE
 
-    def withheld(self, server: str | None = None) -> list[Withheld]:
+    def withheld(self, server: str | None = None, *, has_blocked: bool = True) -> list[Withheld]:
         """List what waits or is blocked, of configured servers, by name."""
-        servers = self._servers()
+        servers = self._servers() if server is None else {server} & self._servers().keys()
         found = [each for key, each in self._catalog.snapshot.withheld.items() if server_of(key.server) in servers]
-        return sorted((each for each in found if server in (None, server_of(each.record.key.server))), key=_name)
+        return sorted((each for each in found if has_blocked or each.state is not WithheldState.BLOCKED), key=_name)
 
-    async def listed(self, server: str | None = None, part: slice = WHOLE_LIST) -> list[Waiting]:
+    async def listed(
+        self, server: str | None = None, part: slice = WHOLE_LIST, *, has_blocked: bool = True
+    ) -> list[Waiting]:
         """The same, or a part of it, with what the scanner finds and what changed."""
-        return await self._explained(self._catalog.snapshot, self.withheld(server)[part])
+        return await self._explained(self._catalog.snapshot, self.withheld(server, has_blocked=has_blocked)[part])
 
     async def show(self, name: str) -> Waiting:
         """One withheld tool.

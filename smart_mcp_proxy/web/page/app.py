@@ -1,6 +1,7 @@
 """The page put together: who is let in, its places, and its files."""
 
 from collections.abc import Awaitable, Callable
+from urllib.parse import urlsplit
 
 from fastmcp.server.http import HostOriginGuardMiddleware
 from starlette.applications import Starlette
@@ -10,7 +11,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from smart_mcp_proxy.errors import ProxyError
+from smart_mcp_proxy.errors import ProxyError, RefusedError
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.gateway.admin.page_sessions import ENTRY_PATH, SESSION_S
 from smart_mcp_proxy.telemetry import get_logger
@@ -62,6 +63,7 @@ class _Page:
         self._operations = Operations(gateway)
         self._renderer = Renderer()
         self._limit_bytes = gateway.settings.max_message_bytes
+        self._public_host = urlsplit(gateway.settings.public_url or "").netloc or None
         self._is_https = (gateway.settings.public_url or "").startswith("https:")
 
     def bound(self, place: Place) -> ASGIApp:
@@ -76,6 +78,9 @@ class _Page:
 
     async def _answered(self, request: Request, place: Place) -> Response | ASGIApp:
         secret = request.cookies.get(cookie_name(request, "page"), "")
+        if not self._is_own(request):
+            error = RefusedError("Forms of other pages are not taken.", hint="Use this page's own.", code="origin")
+            return self._plain("failed.html", 403, error=error)
         try:
             session = await self._sessions.find(secret)
             if session is None:
@@ -96,6 +101,15 @@ class _Page:
                 return await visit.page("error.html", status, error=error)
             except ProxyError:  # of the status, which the head shows
                 return self._plain("failed.html", status, error=error)
+
+    def _is_own(self, request: Request) -> bool:
+        """Whether a request comes from a page of this gateway, as far as the browser says where from.
+
+        Pages of other ports of this machine are let in to REST. To a browser they are of the same site as this one, so
+        that it sends them its cookie, too.
+        """
+        origin = request.headers.get("origin")
+        return origin is None or urlsplit(origin).netloc in (request.headers.get("host"), self._public_host)
 
     async def enter(self, request: Request) -> Response:
         """A link was opened: once it leads in."""

@@ -128,9 +128,11 @@ async def _list(gateway: Gateway, request: Request) -> ApprovalsView:
     start = integer(request, "offset", 0, 0, PLACES_MOST)
     limit = integer(request, "limit", PLACES_MOST, 1, PLACES_MOST)
     has_changes = choice(request, "changes", ("false", "true")) == "true"
-    waiting = await gateway.approvals.listed(server, slice(start, start + limit))
+    has_blocked = choice(request, "blocked", ("true", "false")) == "true"
+    waiting = await gateway.approvals.listed(server, slice(start, start + limit), has_blocked=has_blocked)
+    total = len(gateway.approvals.withheld(server, has_blocked=has_blocked))
     tools = [_view(each, _changes(each) if has_changes else msgspec.UNSET) for each in waiting]
-    return ApprovalsView(gateway.catalog.is_closed, len(gateway.approvals.withheld(server)), tools)
+    return ApprovalsView(gateway.catalog.is_closed, total, tools)
 
 
 async def _show(gateway: Gateway, request: Request) -> ApprovalDetail:
@@ -197,6 +199,7 @@ ROUTES = (
             "server": "Only of this server.",
             "limit": whole_number("Most of them (all).", 1, PLACES_MOST),
             "offset": whole_number("Leaves out so many at the beginning.", 0, PLACES_MOST),
+            "blocked": one_of("false: without those that the user blocked.", ("true", "false")),
             "changes": one_of("true: with every difference from what was approved.", ("false", "true")),
         },
         failures=(ServerNotFoundError,),

@@ -18,9 +18,8 @@ LOG_LINES: Final = 5
 
 async def _show(visit: Visit) -> Response:
     start, server = visit.number("offset"), visit.asked("server") or None
-    waiting = await visit.ask(
-        "GET", "approvals", {"limit": SHOWN, "offset": start, "changes": "true", "server": server}
-    )
+    wanted = {"limit": SHOWN, "offset": start, "changes": "true", "blocked": "false", "server": server}
+    waiting = await visit.ask("GET", "approvals", wanted)
     status = await visit.ask("GET", "status")
     facts = {}
     for each in status["servers"]:
