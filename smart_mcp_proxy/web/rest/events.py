@@ -1,12 +1,14 @@
 """REST: server-sent events of activity and of changes, as they come."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Final
 
 import msgspec
+from anyio import create_task_group
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from smart_mcp_proxy.catalog import ActivityFilter
 from smart_mcp_proxy.errors import CatalogError, RequestError
@@ -45,7 +47,38 @@ async def _events(gateway: Gateway, request: Request) -> Response:
     if after is None:
         after = await gateway.catalog.last_activity_place()
     headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
-    return StreamingResponse(_told(gateway, wanted, after), media_type=STREAM_TYPE, headers=headers)
+    return _EventStream(_told(gateway, wanted, after), headers)
+
+
+class _EventStream(Response):
+    """An answer that goes on until its reader leaves or the gateway ends, and then is whole.
+
+    Args:
+        events: Are sent as they come.
+        headers: Beside the type.
+    """
+
+    media_type = STREAM_TYPE
+
+    def __init__(self, events: AsyncIterator[bytes], headers: Mapping[str, str]) -> None:
+        super().__init__(headers=headers)
+        del self.headers["content-length"]
+        self._events = events
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Sends them."""
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        async with create_task_group() as work:
+
+            async def stop() -> None:
+                while (await receive())["type"] != "http.disconnect":
+                    pass
+                work.cancel_scope.cancel()
+
+            work.start_soon(stop)
+            async for event in self._events:
+                await send({"type": "http.response.body", "body": event, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
 
 
 async def _told(gateway: Gateway, wanted: ActivityFilter, after: int) -> AsyncIterator[bytes]:

@@ -22,7 +22,7 @@ from smart_mcp_proxy.telemetry import ActivityKind
 from smart_mcp_proxy.web.listening import bind
 from smart_mcp_proxy.web.serve_http import serve_http
 
-UPSTREAM = Path(__file__).parents[2] / "interaction" / "turning_upstream.py"
+UPSTREAM = Path(__file__).parents[1] / "interaction" / "turning_upstream.py"
 ENVIRON = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/"), "LANG": "C.UTF-8"}
 LIMIT_S = 60
 
