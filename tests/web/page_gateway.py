@@ -179,6 +179,11 @@ async def browser(there: Opened) -> AsyncIterator[Browser]:
         yield found
 
 
+def field_of(page: Browser, number: int) -> str:
+    """Name of the nth field for an argument on the page of a tool."""
+    return re.findall(r'name="(arg-[0-9a-f]{12})"', page.text)[number - 1]
+
+
 class Markup(HTMLParser):
     """Elements of a page: what a browser would run, load or take for a form.
 

@@ -1,10 +1,12 @@
 """The form that a tool is tried with, made from its input schema, and the arguments that were typed into it."""
 
+import hashlib
 import json
 import math
 from typing import Any, Final, NamedTuple
 
 from smart_mcp_proxy.errors import RequestError
+from smart_mcp_proxy.web.page.hidden import has_hidden
 from smart_mcp_proxy.web.page.visit import Form
 
 __all__ = ["WHOLE", "Field", "arguments_of", "fields_of"]
@@ -27,7 +29,7 @@ class Field(NamedTuple):
         is_required: Whether the schema asks for it.
         description: As the server sent it.
         choices: Of a choice, as JSON.
-        default: As it would be typed.
+        default: As it would be typed; empty where it hides something.
     """
 
     name: str
@@ -60,14 +62,16 @@ def _field(key: str, schema: Any, *, is_required: bool) -> Field:
         kind = "long"
     description = schema.get("description")
     default = schema.get("default")
+    typed = "" if default is None else default if isinstance(default, str) else json.dumps(default)
     return Field(
-        name=f"arg:{key}",
+        # Not the key itself, which may be any text, nor its place, which changes with the definition.
+        name=f"arg-{hashlib.sha256(key.encode('utf-8', 'replace')).hexdigest()[:12]}",
         key=key,
         kind=kind,
         is_required=is_required,
         description=description if isinstance(description, str) else "",
         choices=tuple(json.dumps(each) for each in choices) if kind == "choice" else (),
-        default="" if default is None else default if isinstance(default, str) else json.dumps(default),
+        default="" if has_hidden(typed) else typed,  # it would be sent unseen
     )
 
 

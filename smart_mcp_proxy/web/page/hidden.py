@@ -7,7 +7,7 @@ from typing import Final
 
 from markupsafe import Markup, escape
 
-__all__ = ["TEXT_CHARS", "respelled", "visible"]
+__all__ = ["TEXT_CHARS", "has_hidden", "respelled", "visible"]
 
 TEXT_CHARS: Final = 4_000
 """Of a text in a page; the rest is counted. A definition is shown whole on its own pages."""
@@ -38,6 +38,11 @@ def visible(text: object, limit: int = TEXT_CHARS) -> Markup:
     if len(whole) > limit:
         parts.append(Markup(' <span class="cut">and {:,} more characters</span>').format(len(whole) - limit))
     return Markup("").join(parts)
+
+
+def has_hidden(text: str) -> bool:
+    """Whether a text has characters that are not seen as they are."""
+    return any(_is_hidden(char) for match in _SUSPECT.finditer(text) for char in match[0])
 
 
 def respelled(text: str, limit: int = TEXT_CHARS) -> Markup:

@@ -10,6 +10,7 @@ from jinja2 import Environment, PackageLoader
 from markupsafe import Markup
 from starlette.responses import HTMLResponse
 
+from smart_mcp_proxy.policy.scanner.findings import escaped
 from smart_mcp_proxy.web.page.hidden import respelled, visible
 
 __all__ = ["HEADERS", "NAVIGATION", "Renderer"]
@@ -51,6 +52,7 @@ class Renderer:
         self._environment.filters |= {
             "shown": visible,
             "respelled": respelled,
+            "spelled": escaped,
             "pretty": _pretty,
             "moment": _moment,
             "count": _count,

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from page_gateway import Opened, browser, opened, tool
+from page_gateway import Opened, browser, field_of, opened, tool
 
 from smart_mcp_proxy.cli.support.local_gateway import api_of
 from smart_mcp_proxy.telemetry import ActivityKind
@@ -81,7 +81,8 @@ async def test_searches_and_calls_are_recorded_like_those_of_the_command_line(th
         await page.get("search?q=count+words")
         assert "s:c" in page.text and "the cut" in page.text
         await page.get("tool?name=s:c")
-        fields = {"arg:n": "3", "arg:mode": "2", "arg:deep": "true", "arg:body": "x", "arg:more": "[1]"}
+        typed = ("3", "2", "true", "x", "[1]")
+        fields = {field_of(page, number): text for number, text in enumerate(typed, 1)}
         reply = await page.send("tool/call", {"name": "s:c", **fields})
         assert reply.status_code == 200 and "It answered" in reply.text
     async with api_of(there.gateway) as api:
@@ -97,8 +98,8 @@ async def test_what_is_typed_wrong_is_said_and_kept(there: Opened) -> None:
     async with browser(there) as page:
         await page.get("tool?name=s:c")
         for typed, said in (
-            ({"arg:n": "three"}, "no JSON"),
-            ({"arg:n": "1.5"}, "whole number"),
+            ({field_of(page, 1): "three"}, "no JSON"),
+            ({field_of(page, 1): "1.5"}, "whole number"),
             ({"json": "[1]"}, "no JSON object"),
         ):
             reply = await page.send("tool/call", {"name": "s:c", **typed})
