@@ -78,7 +78,9 @@ async def test_a_definition_that_moved_is_not_approved(there: Opened) -> None:
 async def test_searches_and_calls_are_recorded_like_those_of_the_command_line(there: Opened) -> None:
     """The same principal, session and detail."""
     async with browser(there) as page:
-        await page.get("search?q=count+words")
+        await page.get(
+            "search?q=count+words&server=&read_only=&limit=&profile=&why_not="
+        )  # as a browser sends the form
         assert "s:c" in page.text and "the cut" in page.text
         await page.get("tool?name=s:c")
         typed = ("3", "2", "true", "x", "[1]")

@@ -15,7 +15,7 @@ async def _show(visit: Visit) -> Response:
     query, name = visit.asked("q").strip(), visit.asked("why_not").strip()
     asked: dict[str, Any] = {
         "q": query,
-        "server": visit.request.query_params.getlist("server") or None,
+        "server": [name for name in visit.request.query_params.getlist("server") if name] or None,
         "read_only": visit.asked("read_only") or None,
         "profile": visit.asked("profile") or None,
         "limit": visit.asked("limit") or None,

@@ -26,6 +26,7 @@ async function look() {
   const page = await pageAt(location.href).catch(() => null);
   if (!page || isBusy(main)) return;
   swap("#main", page);
+  show(true);
   swap("nav[aria-label=Places]", page);
 }
 
@@ -46,19 +47,15 @@ export function liven() {
   const wanted = new Set((main?.dataset.live ?? "").split(" ").filter(Boolean));
   if (!wanted.size) return;
   const events = new EventSource("/ui/events");
-  let isFirst = true;
-  events.addEventListener("change", () => {
-    if (!isFirst && wanted.has("change")) soon(); // the first says what the page was made of
-    isFirst = false;
-  });
+  events.addEventListener("change", () => wanted.has("change") && soon());
   events.addEventListener("activity", (event) => {
     if (wanted.has("activity") || wanted.has(JSON.parse(event.data).kind)) soon();
   });
-  events.onopen = () => show(true);
-  events.onerror = () => {
-    show(false);
-    isFirst = false; // something may have happened meanwhile
+  events.onopen = () => {
+    show(true);
+    soon(); // something may have happened since the page was made, or while the connection was lost
   };
+  events.onerror = () => show(false);
   const later = () => isDue && !timer && soon();
   document.addEventListener("visibilitychange", later);
   document.addEventListener("focusout", later);
