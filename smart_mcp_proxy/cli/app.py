@@ -59,7 +59,7 @@ MODULES = {
     "scan": "catalog.scan",
     "token": "operate.token",
     "eval": "catalog.evaluate",
-    "ui": "operate.ui",
+    "ui": "machine.ui",
     "activity": "operate.activity",
     "data": "operate.data",
     "doctor": "operate.doctor",

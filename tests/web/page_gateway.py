@@ -109,12 +109,14 @@ class Opened:
 
 
 @asynccontextmanager
-async def opened(folder: Path, tools: Sequence[Mapping[str, Any]], **settings: Any) -> AsyncIterator[Opened]:
+async def opened(
+    folder: Path, tools: Sequence[Mapping[str, Any]], others: Mapping[str, Any] | None = None, **settings: Any
+) -> AsyncIterator[Opened]:
     """A gateway that has listed the server, whose entry is in a file that can be edited."""
     turning = Turning(folder)
     turning.lists(tools)
     config = folder / "mcp_config.json"
-    config.write_text(json.dumps({"mcpServers": {"s": turning.entry}}))
+    config.write_text(json.dumps({"mcpServers": {"s": turning.entry, **(others or {})}}))
     own = Settings(data_dir=folder / "data", config_path=config, **settings)
     file = configured_servers(own, folder)
     async with AsyncExitStack() as stack:

@@ -75,7 +75,7 @@ class Approvals:
         self._servers = servers
         self._follow = follow
         self._recorder = recorder
-        self._peers: tuple[Snapshot | None, scanner.Peers] = (None, scanner.Peers())
+        self._peers: tuple[Snapshot, scanner.Peers] | None = None
         """Of the snapshot that was looked at last: of 10,000 tools they take a fifth of a second."""
 
     def problem(self) -> str | None:
@@ -115,9 +115,12 @@ class Approvals:
         return await to_thread.run_sync(self._explain, snapshot, withheld, asked)
 
     def _explain(self, snapshot: Snapshot, withheld: Sequence[Withheld], asked: AskedQuestions) -> list[Waiting]:
-        if withheld and self._peers[0] is not snapshot:
+        if not withheld:
+            return []
+        if self._peers is None or self._peers[0] is not snapshot:
             self._peers = (snapshot, peers_of(snapshot))
-        return [_explained(each, self._peers[1], asked) for each in withheld]
+        _, peers = self._peers
+        return [_explained(each, peers, asked) for each in withheld]
 
     async def approve(self, seen: Mapping[str, str], by: str, *, reopens: bool = False) -> Decided:
         """Approves exactly the definitions that the user saw.
@@ -212,7 +215,7 @@ def _name(each: Withheld) -> tuple[bool, ToolKey]:
     return each.state is WithheldState.BLOCKED, each.record.key
 
 
-def _explained(withheld: Withheld, peers: scanner.Peers, asked: AskedQuestions) -> Waiting:
+def _explained(withheld: Withheld, peers: "scanner.Peers", asked: AskedQuestions) -> Waiting:
     current = msgspec.json.decode(withheld.record.raw)
     approved = None if withheld.approved is None else msgspec.json.decode(withheld.approved)
     findings = scanner.scan(server_of(withheld.record.key.server), current, peers) + asked.findings(current)

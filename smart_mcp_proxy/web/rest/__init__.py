@@ -24,6 +24,7 @@ from smart_mcp_proxy.web.rest import (
     events,
     page_links,
     servers,
+    sign_ins,
     tools,
 )
 from smart_mcp_proxy.web.rest.authorization import LocalAuthorizer, NetworkAuthorizer, operator_token
@@ -35,6 +36,7 @@ __all__ = ["OPENAPI_PATH", "PAGES", "PREFIX", "ROUTES", "NetworkAuthorizer", "bu
 
 ROUTES: tuple[Endpoint, ...] = (
     *servers.ROUTES,
+    *sign_ins.ROUTES,
     *config.ROUTES,
     *tools.ROUTES,
     *calls.ROUTES,

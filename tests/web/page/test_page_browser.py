@@ -15,6 +15,7 @@ from hostile_catalog import hostile
 from page_gateway import PLACES, Opened, opened, tool
 
 from smart_mcp_proxy.catalog import ActivityFilter
+from smart_mcp_proxy.gateway.admin.agent_tokens import Scope
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser, BrowserContext, Page
@@ -23,7 +24,7 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shuti
 WITHOUT = (
     "Chromium is not installed: apt-get install chromium"
     if CHROMIUM is None
-    else "playwright is not installed: pip install --group page"
+    else "playwright is not installed: pip install --group dev"
     if importlib.util.find_spec("playwright") is None
     else ""
 )
@@ -136,7 +137,7 @@ async def test_every_place_fits_its_window(there: Opened, window: Watched) -> No
 
 async def test_no_place_has_a_serious_finding_of_axe(there: Opened, window: Watched) -> None:
     """Neither in light colours nor in dark ones, wide or narrow."""
-    axe = pytest.importorskip("axe_playwright_python.async_playwright", reason="pip install --group page").Axe()
+    axe = pytest.importorskip("axe_playwright_python.async_playwright", reason="pip install --group dev").Axe()
     found = []
     for place in PLACES:
         for width, scheme in ((WIDTHS[0], "light"), (WIDTHS[0], "dark"), (WIDTHS[1], "light")):
@@ -200,14 +201,22 @@ async def test_two_browsers_see_each_others_change_within_a_second(
         await each.context.close()
 
 
-async def test_what_somebody_types_is_not_taken_away(there: Opened, window: Watched) -> None:
-    """A change elsewhere waits until the field is left as it was."""
-    await window.open("clients")
-    await window.page.get_by_label("Name").fill("half a na")
-    await there.gateway.approvals.block("s:c", "operator")
-    await there.gateway.approvals.unblock("s:c", "operator")
-    await window.page.locator("#attention").or_(window.page.locator("body")).first.wait_for()
-    assert await window.page.get_by_label("Name").input_value() == "half a na"
+async def test_what_somebody_types_is_not_taken_away(there: Opened, chromium: "Browser", window: Watched) -> None:
+    """A change elsewhere waits until the field is left as it was, and is shown then."""
+    other = await entered(there, chromium)
+    for each in (window, other):
+        await each.open("clients")
+    name = window.page.get_by_label("Name", exact=True)
+    await name.fill("half a na")
+    await there.gateway.agent_tokens.create("of-somebody-else", Scope())
+    there.gateway.changes.announce()
+    await other.page.get_by_text("of-somebody-else").wait_for(timeout=WITHIN_MS)
+    assert await name.input_value() == "half a na"
+    assert await window.page.get_by_text("of-somebody-else").count() == 0
+    await name.fill("")
+    await window.page.get_by_role("heading", name="Make a token").click()
+    await window.page.get_by_text("of-somebody-else").wait_for()
+    await other.context.close()
 
 
 async def test_a_tool_is_tried_and_lists_follow_typing(there: Opened, window: Watched) -> None:

@@ -14,10 +14,9 @@ from cyclopts import App
 
 from smart_mcp_proxy.cli.support.access import open_api
 from smart_mcp_proxy.cli.support.api import read_servers
-from smart_mcp_proxy.cli.support.desktop import has_desktop
 from smart_mcp_proxy.cli.support.failure import UsageError, next_step, report
 from smart_mcp_proxy.cli.support.output import clean, plural, say, show_json
-from smart_mcp_proxy.cli.support.start import open_settings
+from smart_mcp_proxy.cli.support.start import has_desktop, open_settings
 from smart_mcp_proxy.errors import ConfigError, ProxyError, ServerNotFoundError
 from smart_mcp_proxy.models import ServerState
 from smart_mcp_proxy.names import shell_word

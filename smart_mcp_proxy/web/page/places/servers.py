@@ -35,10 +35,13 @@ async def _one(
     except OperationError:  # in the file, and not in force
         logs = []
     tools = await visit.ask("GET", "listing", {"server": name, "limit": 1}) if logs or server["tools"] else None
+    can_sign_in = server["transport"] != "stdio"
+    sign_in = await visit.ask("GET", f"servers/{part(name)}/login") if can_sign_in else None
     return await visit.page(
         "server.html",
         status,
         server=server,
+        sign_in=sign_in,
         logs=logs,
         tools=tools,
         entry=json.dumps(server["config"], indent=2, ensure_ascii=False) if entry is None else entry,
@@ -74,6 +77,21 @@ async def _edit(visit: Visit) -> Response:
     except RequestError as error:
         return await _one(visit, name, entry=text, problem=error, status=error.http_status)
     return visit.to(f"/ui/server?name={part(name)}", _note(done))
+
+
+async def _sign_in(visit: Visit) -> Response:
+    form = await visit.form()
+    name = form.text("name")
+    begun = await visit.ask("POST", f"servers/{part(name)}/login")
+    note = "" if begun["state"] == "waiting" else "Signed in." if begun["state"] == "done" else begun["problem"]
+    return visit.to(f"/ui/server?name={part(name)}#sign-in", note, is_bad=begun["state"] == "failed")
+
+
+async def _finish(visit: Visit) -> Response:
+    form = await visit.form()
+    name = form.text("name")
+    await visit.ask("POST", f"servers/{part(name)}/login/address", body={"address": form.text("address")})
+    return visit.to(f"/ui/server?name={part(name)}", "Taken. The gateway signs in now.")
 
 
 async def _new(visit: Visit) -> Response:
@@ -117,6 +135,8 @@ PLACES: Final = (
     Place("POST", "/server/operate", _operate),
     Place("POST", "/server/remove", _remove),
     Place("POST", "/server/edit", _edit),
+    Place("POST", "/server/login", _sign_in),
+    Place("POST", "/server/login/address", _finish),
     Place("GET", "/servers/new", _new),
     Place("POST", "/servers/add", _add),
 )

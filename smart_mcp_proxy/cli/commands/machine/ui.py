@@ -7,10 +7,9 @@ from anyio import to_thread
 from cyclopts import App
 
 from smart_mcp_proxy.cli.support.api import open_each_running
-from smart_mcp_proxy.cli.support.desktop import has_desktop
 from smart_mcp_proxy.cli.support.failure import next_step
 from smart_mcp_proxy.cli.support.output import say, show, show_json
-from smart_mcp_proxy.cli.support.start import open_settings
+from smart_mcp_proxy.cli.support.start import has_desktop, open_settings
 from smart_mcp_proxy.errors import ProxyError
 from smart_mcp_proxy.settings import Settings
 
