@@ -47,7 +47,7 @@ async def serve_http(
         protocol = partial(RoutedProtocol, fast_path=fast_path, worker=worker)
     adopt = partial(adopt_connections, worker)
     gateway.page_sessions.address = _address(gateway.settings, listener)
-    whole = PageBeside(RestBeside(app, gateway, authorizer, stop.is_over), gateway, stop.is_over)
+    whole = PageBeside(RestBeside(app, gateway, authorizer, stop.is_over), gateway, stop.is_over, sign_in)
     async with serving(whole, listener, protocol, adopt):
         yield
         stop.is_leaving.set()

@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import re
+import socket
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
+import uvicorn
 from plain_http import plain_client
 
 from smart_mcp_proxy.catalog import ActivityFilter
@@ -19,6 +21,8 @@ from smart_mcp_proxy.gateway import Gateway, open_gateway
 from smart_mcp_proxy.servers import configured_servers
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.telemetry import ActivityKind
+from smart_mcp_proxy.web.auth.sign_in import asks_for_sign_in
+from smart_mcp_proxy.web.auth.sign_in_pages import open_sign_in
 from smart_mcp_proxy.web.listening import bind
 from smart_mcp_proxy.web.serve_http import serve_http
 
@@ -110,7 +114,11 @@ class Opened:
 
 @asynccontextmanager
 async def opened(
-    folder: Path, tools: Sequence[Mapping[str, Any]], others: Mapping[str, Any] | None = None, **settings: Any
+    folder: Path,
+    tools: Sequence[Mapping[str, Any]],
+    others: Mapping[str, Any] | None = None,
+    listener: socket.socket | None = None,
+    **settings: Any,
 ) -> AsyncIterator[Opened]:
     """A gateway that has listed the server, whose entry is in a file that can be edited."""
     turning = Turning(folder)
@@ -121,12 +129,26 @@ async def opened(
     file = configured_servers(own, folder)
     async with AsyncExitStack() as stack:
         gateway = await stack.enter_async_context(open_gateway(own, file.servers, environ=ENVIRON))
-        listener = bind("127.0.0.1", 0)
+        listener = listener or bind("127.0.0.1", 0)
         base = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        await stack.enter_async_context(serve_http(gateway, listener, token=None))
+        sign_in = await open_sign_in(own) if asks_for_sign_in(own) else None
+        await stack.enter_async_context(serve_http(gateway, listener, token=None, sign_in=sign_in))
         gateway.start_upstreams()
         assert await gateway.wait_settled(LIMIT_S)
         yield Opened(gateway, base, turning)
+
+
+@asynccontextmanager
+async def listening(app: Any) -> AsyncIterator[str]:
+    """The base address of an ASGI app on loopback."""
+    server = uvicorn.Server(uvicorn.Config(app, log_level="critical", ws="none", timeout_graceful_shutdown=0))
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        task = asyncio.create_task(server.serve(sockets=[listener]))
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            await task
 
 
 class Browser:

@@ -103,8 +103,12 @@ class PageSessions:
             raise RefusedError(
                 "This link was used already, or is too old.", hint="Make another one: mcpproxy ui", code="link_used"
             )
+        return await self.open(kept)
+
+    async def open(self, author: Author) -> str:
+        """Open a session for somebody who has proved who they are; returns its secret."""
         secret = secrets.token_urlsafe(_SECRET_BYTES)
-        await self._keep(_SESSION, secret, kept, SESSION_S)
+        await self._keep(_SESSION, secret, author, SESSION_S)
         return secret
 
     async def find(self, secret: str) -> PageSession | None:

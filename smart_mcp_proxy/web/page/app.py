@@ -15,12 +15,14 @@ from smart_mcp_proxy.errors import ProxyError, RefusedError
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.gateway.admin.page_sessions import ENTRY_PATH, SESSION_S
 from smart_mcp_proxy.telemetry import get_logger
+from smart_mcp_proxy.web.auth.sign_in import BrowserSignIn
 from smart_mcp_proxy.web.common.hosts import PlainAddress, allowed_hosts
 from smart_mcp_proxy.web.common.refusals import Refusals
 from smart_mcp_proxy.web.page.files import PageFiles
 from smart_mcp_proxy.web.page.operations import OperationError, Operations
 from smart_mcp_proxy.web.page.place import Place
 from smart_mcp_proxy.web.page.places import PLACES
+from smart_mcp_proxy.web.page.provider_sign_in import BACK_PATH, BEGIN_PATH, ProviderSignIn
 from smart_mcp_proxy.web.page.rendering import HEADERS, Renderer
 from smart_mcp_proxy.web.page.visit import Visit, cookie_name
 
@@ -29,13 +31,20 @@ __all__ = ["build_page"]
 log = get_logger("page")
 
 
-def build_page(gateway: Gateway) -> ASGIApp:
-    """The ASGI app of the page, behind the checks of Host and Origin that REST has."""
-    page = _Page(gateway)
+def build_page(gateway: Gateway, sign_in: BrowserSignIn | None = None) -> ASGIApp:
+    """The ASGI app of the page, behind the checks of Host and Origin that REST has.
+
+    Args:
+        gateway: Answers.
+        sign_in: Lets people sign in; None where they are not asked to.
+    """
+    page = _Page(gateway, sign_in)
     app = Starlette(
         routes=[
             Route("/ui", _to_the_start),
             Route(ENTRY_PATH + "{token}", page.enter),
+            Route(BEGIN_PATH, page.begin),
+            Route(BACK_PATH, page.come_back),
             Route("/ui/leave", page.bound(Place("POST", "/leave", page.leave)), methods=["POST"]),
             Route("/ui/static/{name}", PageFiles().answer),
             *(Route("/ui" + place.path, page.bound(place), methods=[place.method]) for place in PLACES),
@@ -56,12 +65,16 @@ class _Page:
 
     Args:
         gateway: Its sessions, settings and operations.
+        sign_in: Lets people sign in; None where they are not asked to.
     """
 
-    def __init__(self, gateway: Gateway) -> None:
+    def __init__(self, gateway: Gateway, sign_in: BrowserSignIn | None) -> None:
         self._sessions = gateway.page_sessions
         self._operations = Operations(gateway)
         self._renderer = Renderer()
+        self._provider: ProviderSignIn | None = None
+        if sign_in is not None and gateway.settings.public_url is not None and gateway.settings.oidc_operators:
+            self._provider = ProviderSignIn(sign_in, gateway.settings.public_url, gateway.page_sessions)
         self._limit_bytes = gateway.settings.max_message_bytes
         self._public_host = urlsplit(gateway.settings.public_url or "").netloc or None
         self._is_https = (gateway.settings.public_url or "").startswith("https:")
@@ -84,7 +97,7 @@ class _Page:
         try:
             session = await self._sessions.find(secret)
             if session is None:
-                return self._plain("locked.html", 401)
+                return self._locked(401)
             is_https = self._is_https or request.url.scheme == "https"
             visit = Visit(
                 request, secret, session, self._operations, self._renderer, self._limit_bytes, is_https=is_https
@@ -117,6 +130,27 @@ class _Page:
             secret = await self._sessions.enter(request.path_params["token"])
         except ProxyError as error:
             return self._plain("failed.html", error.http_status, error=error)
+        return self._let_in(request, secret)
+
+    async def begin(self, request: Request) -> Response:
+        """A browser asks for the way to the provider."""
+        if self._provider is None:
+            raise HTTPException(404)
+        try:
+            return await self._provider.begin(request)
+        except ProxyError as error:
+            return self._plain("failed.html", error.http_status, error=error)
+
+    async def come_back(self, request: Request) -> Response:
+        """A browser comes back from the provider."""
+        if self._provider is None:
+            raise HTTPException(404)
+        try:
+            return self._let_in(request, await self._provider.finish(request))
+        except ProxyError as error:
+            return self._plain("failed.html", error.http_status, error=error)
+
+    def _let_in(self, request: Request, secret: str) -> Response:
         # Not a redirect: the cookie would not go with one that began at another site, for example a mail program.
         response = self._plain("entered.html", 200)
         response.set_cookie(
@@ -134,7 +168,7 @@ class _Page:
         """The session ends."""
         await visit.form()
         await self._sessions.leave(visit.secret)
-        response = self._plain("locked.html", 200)
+        response = self._locked(200)
         response.delete_cookie(cookie_name(visit.request, "page"), path="/ui")
         return response
 
@@ -146,6 +180,9 @@ class _Page:
     async def failed(self, request: Request, exc: Exception) -> Response:
         """The answer where the page itself fails; the server logs why."""
         return self._plain("broken.html", 500)
+
+    def _locked(self, status: int) -> Response:
+        return self._plain("locked.html", status, begin_path=BEGIN_PATH if self._provider is not None else "")
 
     def _plain(self, template: str, status: int, **values: object) -> Response:
         return self._renderer.page(template, status, **values)

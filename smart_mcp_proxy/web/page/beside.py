@@ -5,6 +5,7 @@ import asyncio
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from smart_mcp_proxy.gateway import Gateway
+from smart_mcp_proxy.web.auth.sign_in import BrowserSignIn
 from smart_mcp_proxy.web.common.streams import EndingStreams
 
 __all__ = ["PageBeside"]
@@ -19,12 +20,16 @@ class PageBeside:
         app: Everything else.
         gateway: Answers.
         is_over: Set when streams have to end.
+        sign_in: Lets people sign in; None where they are not asked to.
     """
 
-    def __init__(self, app: ASGIApp, gateway: Gateway, is_over: asyncio.Event) -> None:
+    def __init__(
+        self, app: ASGIApp, gateway: Gateway, is_over: asyncio.Event, sign_in: BrowserSignIn | None = None
+    ) -> None:
         self._app = app
         self._gateway = gateway
         self._is_over = is_over
+        self._sign_in = sign_in
         self._page: ASGIApp | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -38,5 +43,5 @@ class PageBeside:
             # Here and not above: templates take a tenth of a second and some megabytes, and few starts need them.
             from smart_mcp_proxy.web.page.app import build_page
 
-            self._page = EndingStreams(build_page(self._gateway), self._is_over)
+            self._page = EndingStreams(build_page(self._gateway, self._sign_in), self._is_over)
         return self._page

@@ -6,11 +6,12 @@ from urllib.parse import quote, unquote, urlencode
 
 import msgspec
 from starlette.requests import Request
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from smart_mcp_proxy.errors import ProxyError
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.servers import Author
+from smart_mcp_proxy.web.page.asking import asked
 from smart_mcp_proxy.web.rest import PREFIX, build_rest_app
 from smart_mcp_proxy.web.rest.route import Need
 
@@ -80,7 +81,7 @@ class Operations:
         """
         words = {key: value for key, value in (query or {}).items() if value is not None}
         text = b"" if body is None else msgspec.json.encode(body)
-        status, answer = await self._answer(_scope(author, method, path, words, text), text)
+        status, answer = await asked(self._app, _scope(author, method, path, words, text), text)
         value = msgspec.json.decode(answer)
         if status >= 400:
             raise OperationError(value["error"], status)
@@ -97,22 +98,6 @@ class Operations:
             await self._app(scope, receive, send)
 
         return passed_on
-
-    async def _answer(self, scope: Scope, text: bytes) -> tuple[int, bytes]:
-        status, parts = 500, list[bytes]()
-
-        async def receive() -> Message:
-            return {"type": "http.request", "body": text, "more_body": False}
-
-        async def send(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-            else:
-                parts.append(message.get("body", b""))
-
-        await self._app(scope, receive, send)
-        return status, b"".join(parts)
 
 
 def part(name: str) -> str:
