@@ -44,8 +44,8 @@ EDGE_FILES = {
     "secrets/keyring_edge.py",
     "web/page/beside.py",
 }
-"""One file for each optional dependency, and what few starts need: the scanner, whose rules take a fifth of a second, and
-the page, whose templates take a tenth; nothing else may import inside a function."""
+"""One file for each optional dependency, and for what few starts need: the scanner, whose rules take a fifth of a
+second, and the page, whose templates take a tenth. Nothing else may import inside a function."""
 PRIVATE_NAMES_FOLDER = "fastmcp_compat"
 """The one place that may use private names of fastmcp and mcp."""
 

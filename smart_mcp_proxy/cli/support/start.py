@@ -1,4 +1,4 @@
-"""First step of every command: settings, log, warnings about unknown variables, and whether there is a desktop."""
+"""First step of every command: settings, log, warnings about unknown variables, the desktop."""
 
 import sys
 

@@ -20,7 +20,7 @@ ASKED_S: Final = 30.0
 
 @dataclass(frozen=True, slots=True)
 class ServerSignIn:
-    """How far a sign-in has come.
+    """State of a sign-in.
 
     Attributes:
         state: none where none was begun here, waiting for the person, done, or failed.
@@ -72,7 +72,7 @@ class ServerSignIns:
         return f"<ServerSignIns, begun: {', '.join(self._begun) or 'none'}>"
 
     def of(self, name: str) -> ServerSignIn:
-        """How far the last one of a server has come.
+        """State of the last one at a server.
 
         Raises:
             ServerNotFoundError: There is no server of that name.

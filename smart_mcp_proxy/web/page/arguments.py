@@ -1,4 +1,4 @@
-"""The form that a tool is tried with, made from its input schema, and the arguments that were typed into it."""
+"""Form to try a tool with, made from its input schema, and the arguments typed into it."""
 
 import hashlib
 import json

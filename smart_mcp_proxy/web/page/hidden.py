@@ -1,4 +1,4 @@
-"""Text of servers as a person may safely see it: characters that hide or reorder are spelled out, nothing is markup."""
+"""Text of servers as a person may safely see it: hidden characters named, nothing taken as markup."""
 
 import re
 import unicodedata
@@ -46,7 +46,10 @@ def has_hidden(text: str) -> bool:
 
 
 def respelled(text: str, limit: int = TEXT_CHARS) -> Markup:
-    """The same for a text in which REST has spelled everything out that is not plain: line ends are line ends again."""
+    """The same for a text in which REST has spelled out what is not plain.
+
+    Line ends are line ends again.
+    """
     shown = text[:limit]
     plain = _SPELLED.sub(_unspelled, shown)
     more = Markup(' <span class="cut">and {:,} more characters</span>').format(len(text) - limit)

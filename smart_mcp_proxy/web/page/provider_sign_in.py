@@ -1,4 +1,4 @@
-"""Signing in to the page at the provider at which agents' users sign in, as one more client of the gateway's own."""
+"""Sign-in to the page at the provider of agents' users, as one more client of the gateway's own."""
 
 import base64
 import hashlib

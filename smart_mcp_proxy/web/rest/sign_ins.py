@@ -12,7 +12,7 @@ __all__ = ["ROUTES"]
 
 
 class SignInView(msgspec.Struct, frozen=True):
-    """How far a sign-in to a server has come.
+    """State of a sign-in to a server.
 
     Attributes:
         server: Configured name.

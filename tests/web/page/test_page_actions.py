@@ -53,7 +53,7 @@ async def test_approvals_on_the_page_leave_the_records_of_the_command_line(there
         await page.send("block", name="s:a")
         assert there.gateway.visible.find("s:a") is None
         await page.send("unblock", name="s:a")
-        by_page = await there.records("approval")
+        by_page = await settled_records(there, "approval", 3)
     await there.turn([tool("a", "Echo another text."), *SEEN[1:]])
     async with api_of(there.gateway) as api:
         waits = await api.approvals()
