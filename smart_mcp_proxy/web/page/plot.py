@@ -9,8 +9,10 @@ __all__ = ["Bar", "Line", "Plot", "bars_of"]
 
 WIDTH: Final = 960.0
 HEIGHT: Final = 240.0
-_LEFT: Final = 56.0
+_LEFT: Final = 80.0
 """Room for the numbers of the lines."""
+_RIGHT: Final = 24.0
+"""Room for half of the last name."""
 _BOTTOM: Final = 24.0
 _TOP: Final = 12.0
 _GAP: Final = 0.2
@@ -62,7 +64,7 @@ def bars_of(found: Sequence[Mapping[str, Any]], member: str, *, until: datetime,
     last = until.timestamp() // span_s * span_s
     starts = [last - span_s * back for back in reversed(range(count))]
     most = _round_above(max([values.get(start, 0.0) for start in starts], default=0.0))
-    room, place = HEIGHT - _TOP - _BOTTOM, (WIDTH - _LEFT) / count
+    room, place = HEIGHT - _TOP - _BOTTOM, (WIDTH - _LEFT - _RIGHT) / count
     bars = []
     for number, start in enumerate(starts):
         value = values.get(start, 0.0)

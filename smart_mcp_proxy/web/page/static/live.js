@@ -41,23 +41,39 @@ function show(isOn) {
   if (sign) sign.textContent = isOn ? "live" : "connecting …";
 }
 
-/** Follows what happens for as long as the page is open. */
+/** Follows what happens for as long as the page is seen. */
 export function liven() {
   const main = document.getElementById("main");
   const wanted = new Set((main?.dataset.live ?? "").split(" ").filter(Boolean));
   if (!wanted.size) return;
-  const events = new EventSource("/ui/events");
-  events.addEventListener("change", () => wanted.has("change") && soon());
-  events.addEventListener("activity", (event) => {
-    if (wanted.has("activity") || wanted.has(JSON.parse(event.data).kind)) soon();
+  let events = null;
+
+  function connect() {
+    // A browser keeps six connections to a host: pages that nobody looks at leave theirs to others.
+    if (document.hidden) {
+      events?.close();
+      events = null;
+      return;
+    }
+    if (events) return;
+    events = new EventSource("/ui/events");
+    events.addEventListener("change", () => wanted.has("change") && soon());
+    events.addEventListener("activity", (event) => {
+      if (wanted.has("activity") || wanted.has(JSON.parse(event.data).kind)) soon();
+    });
+    events.onopen = () => {
+      show(true);
+      soon(); // something may have happened since the page was made, or while nobody looked
+    };
+    events.onerror = () => show(false);
+  }
+
+  connect();
+  document.addEventListener("visibilitychange", connect);
+  document.addEventListener("focusout", () => isDue && !timer && soon());
+  addEventListener("pagehide", () => {
+    events?.close();
+    events = null;
   });
-  events.onopen = () => {
-    show(true);
-    soon(); // something may have happened since the page was made, or while the connection was lost
-  };
-  events.onerror = () => show(false);
-  const later = () => isDue && !timer && soon();
-  document.addEventListener("visibilitychange", later);
-  document.addEventListener("focusout", later);
-  addEventListener("pagehide", () => events.close());
+  addEventListener("pageshow", connect); // also one that comes back from the browser's memory
 }
