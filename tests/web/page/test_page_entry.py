@@ -6,12 +6,14 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from page_gateway import PLACES, Markup, Opened, browser, opened, stranger, tool
+from page_gateway import ENVIRON, PLACES, Markup, Opened, browser, opened, stranger, tool
 from plain_http import plain_client
 
 from smart_mcp_proxy.catalog import ActivityFilter
 from smart_mcp_proxy.errors import RefusedError, RequestError
+from smart_mcp_proxy.gateway import open_gateway
 from smart_mcp_proxy.gateway.admin.page_sessions import LINK_S, SESSION_S, PageSessions
+from smart_mcp_proxy.web import page
 from smart_mcp_proxy.web.page.places import PLACES as TABLE
 from smart_mcp_proxy.web.rest import operator_token
 
@@ -159,6 +161,33 @@ async def test_links_and_sessions_end(there: Opened) -> None:
     assert await elsewhere.find(secret) == session
     now[0] += SESSION_S
     assert await sessions.find(secret) is None
+
+
+async def test_a_link_works_once_whichever_gateway_of_the_store_it_is_opened_at(there: Opened) -> None:
+    """And the session goes on at all of them, until it is left at one."""
+    own = there.gateway.settings
+    async with open_gateway(own, {}, environ=ENVIRON) as other:
+        token = (await there.link()).rpartition("/")[2]
+        elsewhere = other.page_sessions
+        entries = await asyncio.gather(
+            elsewhere.enter(token), there.gateway.page_sessions.enter(token), return_exceptions=True
+        )
+        (secret,) = [each for each in entries if isinstance(each, str)]
+        assert [type(each) for each in entries if each is not secret] == [RefusedError]
+        for sessions in (elsewhere, there.gateway.page_sessions):
+            assert await sessions.find(secret) is not None
+        await elsewhere.leave(secret)
+        assert await there.gateway.page_sessions.find(secret) is None
+
+
+def test_templates_have_nothing_that_the_escaping_leaves_out() -> None:
+    """No markup is taken from anywhere, and nothing is inline."""
+    files = sorted((Path(page.__file__).parent / "templates").glob("*.html"))
+    assert len(files) > 10
+    for file in files:
+        text = file.read_text("utf-8")
+        assert not re.search(r"\|\s*safe|autoescape|<style|\sstyle=|\son[a-z]+=|javascript:", text), file
+        assert re.findall(r"<script[^>]*>", text) in ([], ['<script type="module" src="/ui/static/page.js">']), file
 
 
 async def test_a_gateway_without_http_has_no_page(there: Opened) -> None:
