@@ -15,6 +15,7 @@ from smart_mcp_proxy.gateway.admin.management import Management
 from smart_mcp_proxy.gateway.calls.admission import AdmissionControl, open_admission
 from smart_mcp_proxy.gateway.calls.calls import Calls
 from smart_mcp_proxy.gateway.calls.client_sessions import Clients
+from smart_mcp_proxy.gateway.calls.content_checks import ContentChecks
 from smart_mcp_proxy.gateway.calls.gates import CallLimits
 from smart_mcp_proxy.gateway.calls.inputs import Inputs
 from smart_mcp_proxy.gateway.calls.request_path import RequestPath
@@ -28,12 +29,14 @@ from smart_mcp_proxy.gateway.indexing.index_sync import IndexSync
 from smart_mcp_proxy.gateway.indexing.learning import Learning, opened_learning
 from smart_mcp_proxy.gateway.indexing.list_state import ListState
 from smart_mcp_proxy.gateway.indexing.list_sync import CONTENTS, TOOLS, ListSync
+from smart_mcp_proxy.gateway.indexing.page_listing import PageReview, with_pages
 from smart_mcp_proxy.gateway.reconfiguration import Reconfiguration
 from smart_mcp_proxy.gateway.results.outputs import Outputs
 from smart_mcp_proxy.gateway.results.shared_outputs import SharedOutputs
 from smart_mcp_proxy.gateway.retrieval.kind_index import KindIndex
 from smart_mcp_proxy.gateway.sandbox import Sandbox
 from smart_mcp_proxy.gateway.sessions.agent import Agent
+from smart_mcp_proxy.gateway.sessions.app_calls import AppCalls
 from smart_mcp_proxy.gateway.sessions.content_handlers import ContentHandlers
 from smart_mcp_proxy.gateway.sessions.content_lookup import ContentLookup
 from smart_mcp_proxy.gateway.sessions.list_changed_hook import ListChangedHook
@@ -41,6 +44,7 @@ from smart_mcp_proxy.gateway.sessions.passthrough import Passthrough
 from smart_mcp_proxy.gateway.sessions.routing import Routing
 from smart_mcp_proxy.gateway.sessions.subscriptions import Subscriptions
 from smart_mcp_proxy.gateway.sessions.toolsets import Toolsets
+from smart_mcp_proxy.gateway.shared.app_pages import is_for_apps_alone
 from smart_mcp_proxy.gateway.shared.changes import Changes
 from smart_mcp_proxy.gateway.shared.client_behavior import ClientBehavior
 from smart_mcp_proxy.gateway.shared.shared_sign_ins import sign_in_store
@@ -51,7 +55,7 @@ from smart_mcp_proxy.gateway.visibility.presence import Presence
 from smart_mcp_proxy.gateway.visibility.views import Views
 from smart_mcp_proxy.gateway.visibility.visibility import CatalogView
 from smart_mcp_proxy.io.worker import Worker
-from smart_mcp_proxy.models import Reach, ServerStatus
+from smart_mcp_proxy.models import Reach, ServerStatus, ToolRecord
 from smart_mcp_proxy.search import SearchIndex
 from smart_mcp_proxy.secrets.sealing import SecretKey
 from smart_mcp_proxy.servers import ServerConfig, ServerEdits
@@ -188,7 +192,7 @@ async def open_lists(base: Base, upstreams: Upstreams, stack: AsyncExitStack) ->
         config.profiles(),
     )
     index_sync = IndexSync(
-        *(catalog, base.index, views.whole.sees, base.changes),
+        *(catalog, base.index, lambda record: _is_searched(views, record), base.changes),
         uses_examples=settings.learn,
         data_dir=settings.data_dir,
         clock=base.clock,
@@ -197,7 +201,9 @@ async def open_lists(base: Base, upstreams: Upstreams, stack: AsyncExitStack) ->
     review = ListReview(catalog, config.servers, settings.trust)
     bring, loaded = index_sync.catch_up, index_sync.loaded.wait
     tool_sync = ListSync(tool_lists, fleet, catalog, TOOLS, bring, review=review, loaded=loaded)
-    content_sync = ListSync(content_lists, fleet, catalog, CONTENTS, bring, review=review, loaded=loaded)
+    kinds = with_pages(CONTENTS, tool_lists, catalog)
+    pages_review = PageReview(catalog, review)
+    content_sync = ListSync(content_lists, fleet, catalog, kinds, bring, review=pages_review, loaded=loaded)
     for sync, changed in ((tool_sync, upstreams.tools_changed), (content_sync, upstreams.contents_changed)):
         stack.push_async_callback(sync.close)
         upstreams.status_changed.subscribe(sync.status_changed)
@@ -207,6 +213,11 @@ async def open_lists(base: Base, upstreams: Upstreams, stack: AsyncExitStack) ->
     if settings.learn:
         learning = await stack.enter_async_context(opened_learning(catalog, index_sync, base.clock))
     return Lists(admission, tool_lists, content_lists, presence, views, index_sync, tool_sync, content_sync, learning)
+
+
+def _is_searched(views: Views, record: ToolRecord) -> bool:
+    """Whether a search may find a tool: models are not shown what is for interfaces alone."""
+    return views.whole.sees(record) and not is_for_apps_alone(record.raw)
 
 
 @dataclass(frozen=True)
@@ -222,6 +233,7 @@ class Requests:
     kind_index: KindIndex
     contents: ContentHandlers
     subscriptions: Subscriptions
+    apps: AppCalls
 
 
 def open_requests(base: Base, upstreams: Upstreams, lists: Lists, stack: AsyncExitStack) -> Requests:
@@ -237,16 +249,24 @@ def open_requests(base: Base, upstreams: Upstreams, lists: Lists, stack: AsyncEx
     limits = CallLimits.of(settings, is_passing_through=config.passthrough is not None)
     path = RequestPath(fleet, recorder, limits, clock, admission=admission, inputs=inputs, clients=clients)
     calls = Calls(path, views.whole, outputs, learning=lists.learning, lists=lists.tool_lists, links=links)
-    asks = ContentRequests(path, lists.content_lists, links=links)
+    checks = ContentChecks(partial(_is_trusted, config, settings), lists.content_sync.changed)
+    asks = ContentRequests(path, lists.content_lists, links=links, checks=checks)
     lookup = ContentLookup(views, base.catalog, settings.tool_name_limit, config.passthrough)
     subscriptions = Subscriptions(lists.content_lists, fleet, asks, lookup.find)
     stack.push_async_callback(subscriptions.close)
     upstreams.resource_updated.subscribe(subscriptions.updated)
     upstreams.status_changed.subscribe(subscriptions.connection_changed)
-    contents = ContentHandlers(lookup, lists.content_lists, fleet, asks, subscriptions)
+    contents = ContentHandlers(lookup, lists.content_lists, fleet, asks, subscriptions, links)
+    apps = AppCalls(views, calls, links, config.passthrough)
     index = SearchIndex(lexical_engine(base.usable))
     kinds = KindIndex(base.catalog, index, views.whole, lookup.on(views.whole), uses_examples=settings.learn)
-    return Requests(outputs, inputs, clients, calls, asks, lookup, kinds, contents, subscriptions)
+    return Requests(outputs, inputs, clients, calls, asks, lookup, kinds, contents, subscriptions, apps)
+
+
+def _is_trusted(config: Configuration, settings: Settings, server: str) -> bool:
+    """Whether a server's policy approves whatever it lists."""
+    entry = config.servers().get(server)
+    return entry is not None and not entry.quarantined and (entry.trust or settings.trust) == "trusted"
 
 
 @dataclass(frozen=True)
@@ -333,6 +353,7 @@ def open_agent(
         watching=requests.contents.watching,
         questions=requests.inputs,
         may_need_line=lists.views.whole.knows_clients,
+        apps=requests.apps,
     )
 
 

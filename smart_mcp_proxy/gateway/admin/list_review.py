@@ -7,7 +7,8 @@ import msgspec
 from anyio import to_thread
 
 from smart_mcp_proxy.catalog import Catalog, Snapshot, change_hash
-from smart_mcp_proxy.models import Review, ToolRecord, Trust
+from smart_mcp_proxy.gateway.shared.app_pages import is_page
+from smart_mcp_proxy.models import Review, ToolKey, ToolRecord, Trust
 from smart_mcp_proxy.names import server_of
 from smart_mcp_proxy.policy import scanner
 from smart_mcp_proxy.policy.approval import review_of
@@ -59,7 +60,9 @@ def _clean(server: str, definitions: Sequence[Mapping[str, Any]], snapshot: Snap
     return frozenset(
         hash_
         for hash_, each in hashes
-        if hash_ not in known and not _doubts(scanner.scan(server_of(server), each, peers))
+        if hash_ not in known
+        and not _is_changed_page(server, each, snapshot)
+        and not _doubts(scanner.scan(server_of(server), each, peers))
     )
 
 
@@ -70,6 +73,13 @@ def _is_plain(definition: Mapping[str, Any]) -> bool:
     except (TypeError, ValueError, RecursionError):
         return False
     return True
+
+
+def _is_changed_page(server: str, definition: Mapping[str, Any], snapshot: Snapshot) -> bool:
+    """Whether a definition is of an interface that was listed before: the scanner reads no pages."""
+    uri = definition.get("uri")
+    key = ToolKey(server, uri) if isinstance(uri, str) and is_page(uri) else None
+    return key is not None and (key in snapshot.by_key or key in snapshot.withheld)
 
 
 def _doubts(findings: Sequence[Finding]) -> bool:

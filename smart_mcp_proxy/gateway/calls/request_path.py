@@ -14,6 +14,7 @@ from smart_mcp_proxy.errors import ProxyError
 from smart_mcp_proxy.gateway.activity.recorder import Recorder
 from smart_mcp_proxy.gateway.calls.admission import AdmissionControl
 from smart_mcp_proxy.gateway.calls.client_sessions import Clients
+from smart_mcp_proxy.gateway.calls.declaring import declaring
 from smart_mcp_proxy.gateway.calls.exchange import Exchange
 from smart_mcp_proxy.gateway.calls.gates import GATES, ArgumentSchemas, CallLimits, GateRules, approved
 from smart_mcp_proxy.gateway.calls.inputs import Inputs, Round, incomplete
@@ -179,6 +180,8 @@ class RequestPath:
             params = exchange.params()
             if round is not None:
                 params = round.params(params, upstream.status.era or "handshake")
+            if caller.extensions is not None and upstream.status.era == "modern":
+                params = declaring(params, caller.extensions)
             return await upstream.request(
                 exchange.method, params, timeout_s=left_s, on_progress=on_progress, on_message=caller.on_message
             )

@@ -19,6 +19,7 @@ from smart_mcp_proxy.fastmcp_compat.paths import principal, served_path
 from smart_mcp_proxy.fastmcp_compat.server import Client, ClientSession, Inbound, request_error
 from smart_mcp_proxy.gateway.calls.request_states import INVALID_STATE
 from smart_mcp_proxy.gateway.results.results import error_result, fit_to_era
+from smart_mcp_proxy.gateway.sessions.app_calls import AppCalls, AppTool
 from smart_mcp_proxy.gateway.shared.changes import settled
 from smart_mcp_proxy.gateway.shared.client_behavior import ClientBehavior
 from smart_mcp_proxy.gateway.shared.tool_offer import Audience, Session, ToolProvider, ToolProviders
@@ -74,9 +75,10 @@ class Agent:
         watching: Subscribes to the resources that a client of the modern era names.
         questions: Says whether any server may ask a client something while it is called.
         may_need_line: Whether any server knows each client of the handshake era; a look-up.
+        apps: Finds the tools that interfaces call; None where none does.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  (each is another part of the gateway)
         self,
         offers: ToolProviders,
         on_first_answer: Callable[[], None],
@@ -86,8 +88,11 @@ class Agent:
         watching: Watching = watch_nothing,
         questions: Questions = _NO_QUESTIONS,
         may_need_line: Callable[[], bool] = lambda: False,
+        *,
+        apps: AppCalls | None = None,
     ) -> None:
         self.offers = offers
+        self._apps = apps
         self.questions = questions
         self.may_need_line = may_need_line
         self._on_list_changed = on_list_changed
@@ -184,12 +189,28 @@ class Agent:
         name = inbound.params["name"]
         offer = self.offer_to(inbound.session, inbound.path, inbound.principal)
         await offer.wait_listed()
+        way = await self._way(offer, inbound)
+        sender = (inbound.principal.id, inbound.meta, inbound.on_progress, inbound.session_id)
+        caller = Caller(*sender, input=inbound.input, line=inbound.line, extensions=inbound.extensions)
+        raw = await self.answer(way, name, inbound.params.get("arguments") or {}, caller, inbound.era)
+        return _read(name, raw.text, inbound.era)
+
+    async def _way(self, offer: ToolProvider, inbound: Inbound) -> "ToolProvider | AppTool":
+        """Find what is called: a listed tool, or one that an interface knows by its server's own name.
+
+        Raises:
+            MCPError: Neither, or the interface may not call it.
+        """
+        name = inbound.params["name"]
+        if self._apps is not None and (not offer.has(name) or self._apps.states_page(inbound)):
+            try:
+                if (found := await self._apps.find(inbound)) is not None:
+                    return found
+            except ProxyError as error:
+                raise request_error(error.jsonrpc_code, str(error), error.to_dict()) from error
         if not offer.has(name):
             raise request_error(UNKNOWN_TOOL, f"Unknown tool {name[:NAME_CHARS]!r}. {offer.hint(name[:NAME_CHARS])}")
-        sender = (inbound.principal.id, inbound.meta, inbound.on_progress, inbound.session_id)
-        caller = Caller(*sender, input=inbound.input, line=inbound.line)
-        raw = await self.answer(offer, name, inbound.params.get("arguments") or {}, caller, inbound.era)
-        return _read(name, raw.text, inbound.era)
+        return offer
 
     async def announce_changes(self, changes: Callable[[], asyncio.Event]) -> None:
         """Notify every client once when its list differs from the one it knows; never returns.
@@ -234,7 +255,7 @@ class Agent:
         del self._listeners[path, principal]
 
     async def answer(
-        self, offer: ToolProvider, name: str, arguments: Mapping[str, Any], caller: Caller, era: Era
+        self, offer: "ToolProvider | AppTool", name: str, arguments: Mapping[str, Any], caller: Caller, era: Era
     ) -> RawResult:
         """The result of a listed tool as one era knows it; a failure is a result with `isError`.
 

@@ -10,6 +10,7 @@ import msgspec
 from mcp.shared.exceptions import MCPError
 
 from smart_mcp_proxy.errors import ProxyError, RequestError, UpstreamError
+from smart_mcp_proxy.extensions import APPS
 from smart_mcp_proxy.fastmcp_compat.message_guard import read_writable
 from smart_mcp_proxy.fastmcp_compat.paths import principal, served_path
 from smart_mcp_proxy.fastmcp_compat.server import Inbound, request_error
@@ -19,9 +20,10 @@ from smart_mcp_proxy.gateway.results.results import fit_to_era, is_input_require
 from smart_mcp_proxy.gateway.sessions.content_lookup import ContentLookup
 from smart_mcp_proxy.gateway.sessions.subscriptions import Subscriber, Subscriptions
 from smart_mcp_proxy.gateway.shared.agent_tools import Caller
+from smart_mcp_proxy.gateway.shared.app_pages import is_page
 from smart_mcp_proxy.gateway.shared.tool_offer import Session
 from smart_mcp_proxy.gateway.visibility.contents import Contents, Target
-from smart_mcp_proxy.gateway.visibility.links import relinked_prompt
+from smart_mcp_proxy.gateway.visibility.links import Links, relinked_prompt
 from smart_mcp_proxy.models import ContentKind, Era, Principal
 from smart_mcp_proxy.names import shelf
 from smart_mcp_proxy.raw_result import RawResult
@@ -57,6 +59,7 @@ class ContentHandlers:
         fleet: The servers.
         asks: The one path to a server.
         subscriptions: Who hears of which resource.
+        links: Told of interfaces' pages that are opened; None where nobody asks for them.
     """
 
     def __init__(
@@ -66,7 +69,9 @@ class ContentHandlers:
         fleet: Fleet,
         asks: ContentRequests,
         subscriptions: Subscriptions,
+        links: Links | None = None,
     ) -> None:
+        self._links = links
         self._lookup = lookup
         self._lists = lists
         self._fleet = fleet
@@ -100,6 +105,8 @@ class ContentHandlers:
             found["resources"] = {"subscribe": self._may_subscribe(contents), "listChanged": True}
         if found and any(map(self._may_complete, contents.servers)):
             found["completions"] = {}
+        if any(is_page(item.name) for item in contents.of("resources").values()):
+            found["extensions"] = {APPS: {}}
         return found
 
     async def answer(self, method: str, inbound: Inbound) -> dict[str, Any]:
@@ -195,6 +202,8 @@ class ContentHandlers:
         )
         if is_input_required(raw):
             return raw
+        if is_page(target.name) and self._links is not None:
+            await self._links.note_opened(target.server, inbound.principal.id, inbound.session_id)
         uri_of = None if self._passed is not None else contents.uri_of
         return await rewritten(raw, partial(_readable, target=target, uri_of=uri_of, era=inbound.era))
 
@@ -271,7 +280,7 @@ def _wanted(params: Mapping[str, Any]) -> tuple[str, tuple[ContentKind, ...]]:
 
 def _caller(inbound: Inbound) -> Caller:
     sender = (inbound.principal.id, inbound.meta, inbound.on_progress, inbound.session_id)
-    return Caller(*sender, input=inbound.input, line=inbound.line)
+    return Caller(*sender, input=inbound.input, line=inbound.line, extensions=inbound.extensions)
 
 
 def _readable(raw: bytes, target: Target, uri_of: Callable[[str, str], str] | None, era: Era) -> bytes:

@@ -9,6 +9,7 @@ import msgspec
 
 from smart_mcp_proxy.catalog import Catalog, Snapshot
 from smart_mcp_proxy.errors import RequestError
+from smart_mcp_proxy.gateway.shared.app_pages import UNLISTED_KEY, unpinned
 from smart_mcp_proxy.gateway.shared.refusals import content_changed, content_unlisted, content_withheld
 from smart_mcp_proxy.gateway.visibility.cursors import Position, cursor_after, place_of
 from smart_mcp_proxy.gateway.visibility.uri_templates import (
@@ -127,7 +128,7 @@ class Contents:
         Raises:
             RequestError: The cursor is none of the gateway's.
         """
-        items = list(self.of(kind).values())
+        items = [item for item in self.of(kind).values() if UNLISTED_KEY.encode() not in item.record.raw]
         after = place_of(cursor) if cursor else None
         left = [item for item in items if after is None or item.place > after]
         page = left[:PAGE_ITEMS]
@@ -279,7 +280,8 @@ class Contents:
     def _item(self, kind: ContentKind, server: str, record: ToolRecord) -> Item:
         name = record.key.tool
         shown = _NAMES[kind](self, server, name)
-        return Item(server, name, record, shown, msgspec.json.decode(record.raw) | {IDENTITIES[kind]: shown})
+        definition = unpinned(msgspec.json.decode(record.raw))
+        return Item(server, name, record, shown, {**definition, IDENTITIES[kind]: shown})
 
     def _prompt_name(self, server: str, name: str) -> str:
         return name if self._passed is not None else listed_name(ToolKey(server, name), self._name_limit)
