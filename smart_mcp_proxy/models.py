@@ -47,10 +47,10 @@ Transport = Literal["stdio", "http", "sse"]
 Era = Literal["handshake", "modern"]
 """handshake: protocol versions up to 2025-11-25, with `initialize`; modern: 2026-07-28, stateless."""
 
-ContentKind = Literal["prompts", "resources", "templates"]
+ContentKind = Literal["prompts", "resources", "templates", "skills"]
 """What servers list besides tools; templates are those of resources."""
 
-ItemKind = Literal["tool", "prompt", "resource", "resource_template"]
+ItemKind = Literal["tool", "prompt", "resource", "resource_template", "skill"]
 """What a search finds."""
 
 CallVariant = Literal["read", "write", "destructive"]

@@ -77,6 +77,7 @@ class Client:
         tell_contents_changed: Likewise of its prompts or resources.
         tell_resource_updated: Tells it that the resource of this URI is another one.
         asking: Asks it outside of its requests, and says what it can be asked for.
+        extensions: What it declared of extensions; None where nothing.
     """
 
     name: str
@@ -87,6 +88,7 @@ class Client:
     tell_contents_changed: Callable[[ContentGroup], Coroutine[Any, Any, None]] = _tell_nobody
     tell_resource_updated: Callable[[str], Awaitable[None]] = _tell_nobody
     asking: Asking | None = None
+    extensions: Extensions | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,6 +244,7 @@ class RawMethods:
             partial(list_changed.tell_contents, connection),
             partial(list_changed.tell_updated, connection),
             asking,
+            declared_extensions(greeting["capabilities"], "handshake"),
         )
         connection.exit_stack.callback(connection.state.clear)  # after all else: what is in it refers to the connection
         session = connection.state[_SESSION_STATE] = self._handlers.open_session(client)

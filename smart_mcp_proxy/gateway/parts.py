@@ -249,7 +249,9 @@ def open_requests(base: Base, upstreams: Upstreams, lists: Lists, stack: AsyncEx
     limits = CallLimits.of(settings, is_passing_through=config.passthrough is not None)
     path = RequestPath(fleet, recorder, limits, clock, admission=admission, inputs=inputs, clients=clients)
     calls = Calls(path, views.whole, outputs, learning=lists.learning, lists=lists.tool_lists, links=links)
-    checks = ContentChecks(partial(_is_trusted, config, settings), lists.content_sync.changed)
+    checks = ContentChecks(
+        partial(_is_trusted, config, settings), lists.content_sync.changed, is_cleaned=limits.is_cleaned
+    )
     asks = ContentRequests(path, lists.content_lists, links=links, checks=checks)
     lookup = ContentLookup(views, base.catalog, settings.tool_name_limit, config.passthrough)
     subscriptions = Subscriptions(lists.content_lists, fleet, asks, lookup.find)

@@ -9,7 +9,7 @@ from anyio import to_thread
 from smart_mcp_proxy.catalog import Catalog, Snapshot, change_hash
 from smart_mcp_proxy.gateway.shared.app_pages import is_page
 from smart_mcp_proxy.models import Review, ToolKey, ToolRecord, Trust
-from smart_mcp_proxy.names import server_of
+from smart_mcp_proxy.names import server_of, shelf
 from smart_mcp_proxy.policy import scanner
 from smart_mcp_proxy.policy.approval import review_of
 from smart_mcp_proxy.policy.scanner import Finding
@@ -61,7 +61,7 @@ def _clean(server: str, definitions: Sequence[Mapping[str, Any]], snapshot: Snap
         hash_
         for hash_, each in hashes
         if hash_ not in known
-        and not _is_changed_page(server, each, snapshot)
+        and not _is_changed_content(server, each, snapshot)
         and not _doubts(scanner.scan(server_of(server), each, peers))
     )
 
@@ -75,11 +75,13 @@ def _is_plain(definition: Mapping[str, Any]) -> bool:
     return True
 
 
-def _is_changed_page(server: str, definition: Mapping[str, Any], snapshot: Snapshot) -> bool:
-    """Whether a definition is of an interface that was listed before: the scanner reads no pages."""
+def _is_changed_content(server: str, definition: Mapping[str, Any], snapshot: Snapshot) -> bool:
+    """Whether a definition is of a page or skill that was listed before: the scanner reads no contents."""
     uri = definition.get("uri")
-    key = ToolKey(server, uri) if isinstance(uri, str) and is_page(uri) else None
-    return key is not None and (key in snapshot.by_key or key in snapshot.withheld)
+    if not isinstance(uri, str) or not (is_page(uri) or server == shelf(server_of(server), "skills")):
+        return False
+    key = ToolKey(server, uri)
+    return key in snapshot.by_key or key in snapshot.withheld
 
 
 def _doubts(findings: Sequence[Finding]) -> bool:

@@ -262,7 +262,10 @@ class _Side:
     """
 
     def __init__(self, clients: Clients, server: str, session: Session, standing: Line) -> None:
-        self.capabilities = standing.asking.capabilities
+        declared = session.client.extensions
+        self.capabilities: Mapping[str, Any] = standing.asking.capabilities
+        if declared is not None:
+            self.capabilities = {**self.capabilities, "extensions": declared}
         self._clients = clients
         self._server = server
         self._session = session

@@ -10,7 +10,7 @@ import msgspec
 from mcp.shared.exceptions import MCPError
 
 from smart_mcp_proxy.errors import ProxyError, RequestError, UpstreamError
-from smart_mcp_proxy.extensions import APPS
+from smart_mcp_proxy.extensions import APPS, SKILLS
 from smart_mcp_proxy.fastmcp_compat.message_guard import read_writable
 from smart_mcp_proxy.fastmcp_compat.paths import principal, served_path
 from smart_mcp_proxy.fastmcp_compat.server import Inbound, request_error
@@ -18,6 +18,7 @@ from smart_mcp_proxy.gateway.calls.requests import ContentRequest, ContentReques
 from smart_mcp_proxy.gateway.indexing.list_state import ListState
 from smart_mcp_proxy.gateway.results.results import fit_to_era, is_input_required, may_link, rewritten
 from smart_mcp_proxy.gateway.sessions.content_lookup import ContentLookup
+from smart_mcp_proxy.gateway.sessions.skill_handlers import SkillHandlers
 from smart_mcp_proxy.gateway.sessions.subscriptions import Subscriber, Subscriptions
 from smart_mcp_proxy.gateway.shared.agent_tools import Caller
 from smart_mcp_proxy.gateway.shared.app_pages import is_page
@@ -28,7 +29,7 @@ from smart_mcp_proxy.models import ContentKind, Era, Principal
 from smart_mcp_proxy.names import shelf
 from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.telemetry import get_logger
-from smart_mcp_proxy.upstream import Fleet
+from smart_mcp_proxy.upstream import Fleet, is_listed
 
 __all__ = ["ContentHandlers"]
 
@@ -40,9 +41,17 @@ _LISTS: Mapping[str, tuple[ContentKind, str]] = {
     "prompts/list": ("prompts", "prompts"),
     "resources/list": ("resources", "resources"),
     "resources/templates/list": ("templates", "resourceTemplates"),
+    "skills/list": ("skills", "skills"),
 }
 PROMPTS: tuple[ContentKind, ...] = ("prompts",)
 RESOURCES: tuple[ContentKind, ...] = ("resources", "templates")
+_KINDS: Mapping[str, tuple[ContentKind, ...]] = {"prompts": PROMPTS, "resources": RESOURCES, "skills": ("skills",)}
+"""The kinds of item that one part of a server's capabilities stands for."""
+_MEMBERS_OF: Mapping[str, tuple[str, ...]] = {
+    "completion/complete": ("prompts", "resources"),
+    "resources/directory/read": ("skills",),
+}
+"""Capabilities of which a method needs one, where its name does not say so."""
 _SUBSCRIBING = frozenset({"resources/subscribe", "resources/unsubscribe"})
 _DONE = RawResult(b"{}")
 _READ_CACHE = {"ttlMs": 0, "cacheScope": "private"}
@@ -79,11 +88,14 @@ class ContentHandlers:
         self._passed = lookup.passed
         self._subscriptions = subscriptions
         self._subscribers: WeakKeyDictionary[Session, Subscriber] = WeakKeyDictionary()
+        skills = SkillHandlers(fleet, asks, _caller)
         self._answers: Mapping[str, Callable[[Contents, Inbound], Awaitable[RawResult]]] = {
             **dict.fromkeys(_LISTS, self._list),
             "prompts/get": self._get,
             "resources/read": self._read,
             "completion/complete": self._complete,
+            "skills/get": skills.get,
+            "resources/directory/read": skills.read_directory,
             "resources/subscribe": self._subscribe,
             "resources/unsubscribe": self._unsubscribe,
         }
@@ -105,9 +117,12 @@ class ContentHandlers:
             found["resources"] = {"subscribe": self._may_subscribe(contents), "listChanged": True}
         if found and any(map(self._may_complete, contents.servers)):
             found["completions"] = {}
+        extensions: dict[str, Any] = {}
         if any(is_page(item.name) for item in contents.of("resources").values()):
-            found["extensions"] = {APPS: {}}
-        return found
+            extensions[APPS] = {}
+        if self._has(contents, "skills"):
+            extensions[SKILLS] = {"directoryRead": True}
+        return found | ({"extensions": extensions} if extensions else {})
 
     async def answer(self, method: str, inbound: Inbound) -> dict[str, Any]:
         """The result of one request.
@@ -116,8 +131,7 @@ class ContentHandlers:
             MCPError: There is none: as the server said it, or as the gateway says it.
         """
         contents = self._lookup.at(inbound.path, inbound.principal)
-        kind = "prompts" if method.startswith("prompts/") else "resources"
-        kinds = ("prompts", "resources") if method == "completion/complete" else (kind,)
+        kinds = _MEMBERS_OF.get(method) or (method.partition("/")[0],)
         if contents is None or not any(self._has(contents, each) for each in kinds):
             raise MCPError(code=METHOD_NOT_FOUND, message="Method not found", data=method)
         if method in _SUBSCRIBING and not self._may_subscribe(contents):
@@ -145,12 +159,12 @@ class ContentHandlers:
 
     def _has(self, contents: Contents, member: str) -> bool:
         """Whether a server has prompts, or resources; or may have, for nobody has listened to it yet."""
-        kinds = _kinds_of(member)
+        kinds = _KINDS[member]
         if any(contents.of(kind) for kind in kinds):
             return True
         upstreams = [upstream for name in contents.servers if (upstream := self._fleet.upstreams.get(name)) is not None]
         return any(
-            upstream.capabilities.get(member) is not None
+            is_listed(kinds[0], upstream.capabilities)
             or (not upstream.is_ready and self._lists.is_expected(upstream.name, kinds[0]))
             for upstream in upstreams
         )
@@ -265,11 +279,6 @@ class ContentHandlers:
         argument = inbound.params["argument"]
         arguments = {argument["name"]: argument["value"]}
         return await self._asks.ask(ContentRequest(inbound.method, target, params, arguments, _caller(inbound)))
-
-
-def _kinds_of(member: str) -> tuple[ContentKind, ...]:
-    """The kinds of item that one member of a server's capabilities stands for."""
-    return PROMPTS if member == "prompts" else RESOURCES
 
 
 def _wanted(params: Mapping[str, Any]) -> tuple[str, tuple[ContentKind, ...]]:
