@@ -13,6 +13,7 @@ from smart_mcp_proxy.errors import CatalogError
 from smart_mcp_proxy.gateway.activity.activity_log import opened_activity_log
 from smart_mcp_proxy.gateway.activity.visitors import Visitors
 from smart_mcp_proxy.gateway.admin.agent_tokens import AgentTokens
+from smart_mcp_proxy.gateway.agent_parts import Requests, open_agent, open_requests
 from smart_mcp_proxy.gateway.configuration import Configuration
 from smart_mcp_proxy.gateway.engines import available
 from smart_mcp_proxy.gateway.gateway import Gateway
@@ -21,12 +22,9 @@ from smart_mcp_proxy.gateway.parts import (
     Admin,
     Base,
     Lists,
-    Requests,
     Upstreams,
     open_admin,
-    open_agent,
     open_lists,
-    open_requests,
     open_upstreams,
 )
 from smart_mcp_proxy.gateway.retrieval.kinds import KindSearch
@@ -135,6 +133,7 @@ def _assemble(
         toolsets=toolsets,
         content_lookup=requests.content_lookup,
         contents=requests.contents,
+        tasks=requests.tasks,
         subscriptions=requests.subscriptions,
         agent=agent,
         visitors=Visitors(base.recorder),

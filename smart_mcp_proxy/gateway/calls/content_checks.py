@@ -76,7 +76,9 @@ class ContentChecks:
         is_same = await asyncio.to_thread(check) if len(text) > OFF_LOOP_BYTES else check()
         if not is_same:
             self._list_again(target.server)
-            raise content_withheld(record.key, WithheldState.CHANGED)
+            refusal = content_withheld(record.key, WithheldState.CHANGED)
+            refusal.delivery = "executed"
+            raise refusal
 
     def _check(self, method: str, target: Target, record: ToolRecord, text: bytes) -> bool:
         try:

@@ -17,6 +17,7 @@ from smart_mcp_proxy.fastmcp_compat.list_changed import ListChangedHub, Watching
 from smart_mcp_proxy.fastmcp_compat.message_guard import read_writable
 from smart_mcp_proxy.fastmcp_compat.paths import principal, served_path
 from smart_mcp_proxy.fastmcp_compat.server import Client, ClientSession, Inbound, request_error
+from smart_mcp_proxy.fastmcp_compat.task_notices import Following
 from smart_mcp_proxy.gateway.calls.request_states import INVALID_STATE
 from smart_mcp_proxy.gateway.results.results import error_result, fit_to_era
 from smart_mcp_proxy.gateway.sessions.app_calls import AppCalls, AppTool
@@ -76,6 +77,7 @@ class Agent:
         questions: Says whether any server may ask a client something while it is called.
         may_need_line: Whether any server knows each client of the handshake era; a look-up.
         apps: Finds the tools that interfaces call; None where none does.
+        following: Looks at the tasks that a client of the modern era names.
     """
 
     def __init__(  # noqa: PLR0913  (each is another part of the gateway)
@@ -90,6 +92,7 @@ class Agent:
         may_need_line: Callable[[], bool] = lambda: False,
         *,
         apps: AppCalls | None = None,
+        following: Following | None = None,
     ) -> None:
         self.offers = offers
         self._apps = apps
@@ -99,7 +102,11 @@ class Agent:
         self._on_session = on_session
         self.conduct = conduct or ClientBehavior()
         self.list_changes = ListChangedHub(
-            is_announcing=lambda: offers.is_changing, on_listen=self._listen_at, on_leave=self._leave, watching=watching
+            is_announcing=lambda: offers.is_changing,
+            on_listen=self._listen_at,
+            on_leave=self._leave,
+            watching=watching,
+            following=following,
         )
         self._sessions: set[Session] = set()
         self._listeners: dict[tuple[str, Principal], Audience] = {}
@@ -189,28 +196,13 @@ class Agent:
         name = inbound.params["name"]
         offer = self.offer_to(inbound.session, inbound.path, inbound.principal)
         await offer.wait_listed()
-        way = await self._way(offer, inbound)
+        found = None if self._apps is None else await self._apps.way(inbound, is_listed=offer.has(name))
+        if found is None and not offer.has(name):
+            raise request_error(UNKNOWN_TOOL, f"Unknown tool {name[:NAME_CHARS]!r}. {offer.hint(name[:NAME_CHARS])}")
         sender = (inbound.principal.id, inbound.meta, inbound.on_progress, inbound.session_id)
         caller = Caller(*sender, input=inbound.input, line=inbound.line, extensions=inbound.extensions)
-        raw = await self.answer(way, name, inbound.params.get("arguments") or {}, caller, inbound.era)
+        raw = await self.answer(found or offer, name, inbound.params.get("arguments") or {}, caller, inbound.era)
         return _read(name, raw.text, inbound.era)
-
-    async def _way(self, offer: ToolProvider, inbound: Inbound) -> "ToolProvider | AppTool":
-        """Find what is called: a listed tool, or one that an interface knows by its server's own name.
-
-        Raises:
-            MCPError: Neither, or the interface may not call it.
-        """
-        name = inbound.params["name"]
-        if self._apps is not None and (not offer.has(name) or self._apps.states_page(inbound)):
-            try:
-                if (found := await self._apps.find(inbound)) is not None:
-                    return found
-            except ProxyError as error:
-                raise request_error(error.jsonrpc_code, str(error), error.to_dict()) from error
-        if not offer.has(name):
-            raise request_error(UNKNOWN_TOOL, f"Unknown tool {name[:NAME_CHARS]!r}. {offer.hint(name[:NAME_CHARS])}")
-        return offer
 
     async def announce_changes(self, changes: Callable[[], asyncio.Event]) -> None:
         """Notify every client once when its list differs from the one it knows; never returns.

@@ -9,9 +9,10 @@ from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from smart_mcp_proxy.errors import RefusedError, RequestError
+from smart_mcp_proxy.errors import ProxyError, RefusedError, RequestError
 from smart_mcp_proxy.extensions import APP_META
 from smart_mcp_proxy.fastmcp_compat.handlers import Inbound
+from smart_mcp_proxy.fastmcp_compat.server import request_error
 from smart_mcp_proxy.gateway.calls.calls import Calls
 from smart_mcp_proxy.gateway.shared.agent_tools import Caller
 from smart_mcp_proxy.gateway.shared.app_pages import is_for_apps
@@ -74,9 +75,22 @@ class AppCalls:
         self._links = links
         self._passed = passed
 
-    def states_page(self, inbound: Inbound) -> bool:
-        """Whether the caller says from which page the call comes."""
-        return self._passed is None and _stated(inbound) is not None
+    async def way(self, inbound: Inbound, *, is_listed: bool) -> AppTool | None:
+        """The tool that a page means; None for a call that no page makes, as far as anybody says.
+
+        Args:
+            inbound: The call.
+            is_listed: Whether its name is one of the client's list.
+
+        Raises:
+            MCPError: It may not be called so; see `find`.
+        """
+        if is_listed and _stated(inbound) is None:
+            return None
+        try:
+            return await self.find(inbound)
+        except ProxyError as error:
+            raise request_error(error.jsonrpc_code, str(error), error.to_dict()) from error
 
     async def find(self, inbound: Inbound) -> AppTool | None:
         """The tool that a page means; None where it can mean none.
