@@ -218,7 +218,7 @@ class ContentHandlers:
             return raw
         if is_page(target.name) and self._links is not None:
             await self._links.note_opened(target.server, inbound.principal.id, inbound.session_id)
-        uri_of = None if self._passed is not None else contents.uri_of
+        uri_of = None if self._passed is not None else contents.naming(target)
         return await rewritten(raw, partial(_readable, target=target, uri_of=uri_of, era=inbound.era))
 
     async def _subscribe(self, contents: Contents, inbound: Inbound) -> RawResult:

@@ -144,6 +144,11 @@ class Contents:
         """The URI under which agents here reach a server's resource."""
         return uri if self._passed is not None else gateway_uri(server, uri)
 
+    def naming(self, target: Target) -> Callable[[str, str], str]:
+        """Name the URIs in what a target's server gives, as agents here know them."""
+        is_skill = target.record is not None and target.record.key.server == shelf(target.server, "skills")
+        return self.skill_uri if is_skill else self.uri_of
+
     def prompt(self, name: str) -> Target:
         """The prompt of that name.
 
