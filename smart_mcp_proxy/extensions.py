@@ -25,7 +25,7 @@ _OF_CLIENTS: Final[Mapping[Era, tuple[str, ...]]] = {"handshake": (APPS,), "mode
 
 
 def declared_extensions(capabilities: object, era: Era) -> Extensions | None:
-    """Read the extensions that servers are told of from a client's capabilities; None where there is none.
+    """Extensions in a client's capabilities that are passed on to servers; None without any.
 
     Args:
         capabilities: As the client wrote them, whatever that is.

@@ -17,6 +17,7 @@ from smart_mcp_proxy.gateway.activity.recorder import Recorder
 from smart_mcp_proxy.gateway.admin.asked_questions import QUESTIONS_LIMIT, AskedQuestions
 from smart_mcp_proxy.gateway.admin.differences import FieldChange, differences
 from smart_mcp_proxy.gateway.admin.list_review import peers_of
+from smart_mcp_proxy.gateway.shared.app_pages import without_digests
 from smart_mcp_proxy.models import ToolKey, Withheld, WithheldState
 from smart_mcp_proxy.names import parse_canonical, parse_content, server_of, shell_word
 from smart_mcp_proxy.policy import scanner
@@ -208,7 +209,7 @@ def _explained(snapshot: Snapshot, withheld: Sequence[Withheld], asked: AskedQue
     for each in withheld:
         current = msgspec.json.decode(each.record.raw)
         approved = None if each.approved is None else msgspec.json.decode(each.approved)
-        findings = scanner.scan(server_of(each.record.key.server), current, peers)
+        findings = scanner.scan(server_of(each.record.key.server), without_digests(current), peers)
         findings += asked.findings(current)
         explained.append(Waiting(each, findings, differences(approved, current)))
     return explained

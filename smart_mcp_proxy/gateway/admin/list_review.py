@@ -7,7 +7,7 @@ import msgspec
 from anyio import to_thread
 
 from smart_mcp_proxy.catalog import Catalog, Snapshot, change_hash
-from smart_mcp_proxy.gateway.shared.app_pages import is_page
+from smart_mcp_proxy.gateway.shared.app_pages import is_page, without_digests
 from smart_mcp_proxy.models import Review, ToolKey, ToolRecord, Trust
 from smart_mcp_proxy.names import server_of, shelf
 from smart_mcp_proxy.policy import scanner
@@ -62,7 +62,7 @@ def _clean(server: str, definitions: Sequence[Mapping[str, Any]], snapshot: Snap
         for hash_, each in hashes
         if hash_ not in known
         and not _is_changed_content(server, each, snapshot)
-        and not _doubts(scanner.scan(server_of(server), each, peers))
+        and not _doubts(scanner.scan(server_of(server), without_digests(each), peers))
     )
 
 

@@ -157,7 +157,7 @@ class Inputs:
         return requests
 
     async def answers(self, asked: bytes, server: str, round: Round) -> Mapping[str, Any]:
-        """Answers of a client of the handshake era to the questions of a task; arguments and errors as `shown`."""
+        """Answers of a handshake-era client to the questions of a task; arguments and errors as `shown`."""
         shown = await self.shown(asked, server, round.declared)
         pending = msgspec.json.encode({"inputRequests": shown, "requestState": None})
         return (await _answered(round.input, pending)).responses or {}

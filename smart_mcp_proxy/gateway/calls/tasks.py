@@ -84,7 +84,7 @@ class TaskRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True)
 class Waiting:
-    """How a task is waited for.
+    """Ways to wait for a task.
 
     Attributes:
         server: Configured name.
@@ -147,7 +147,7 @@ class Tasks:
         return RawResult(msgspec.json.encode({**shown, "resultType": TASK_RESULT, "taskId": sealed}))
 
     def said(self, members: Mapping[str, msgspec.Raw]) -> dict[str, Any]:
-        """What a task's members say for themselves, cleaned; without its id and what comes of it."""
+        """Clean what a task's members say for themselves; its id and its result are left out."""
         left_out = ("taskId", "resultType", "result", "error", "inputRequests")
         said = {name: msgspec.json.decode(value) for name, value in members.items() if name not in left_out}
         shown: dict[str, Any] = said_beside(said, is_cleaned=self._is_cleaned)
@@ -250,7 +250,7 @@ def demands_task(error: ProxyError) -> bool:
 
 
 def unknown_task(stdio_server: str = "") -> RequestError:
-    """The refusal of an id; why, only where nothing is told by it."""
+    """The refusal of an id; the reason is given for a server on stdio alone."""
     if stdio_server:
         message = f"The task ended with the process of server '{stdio_server}', which runs on stdio."
     else:
@@ -273,7 +273,7 @@ def _id_in(members: Mapping[str, msgspec.Raw], server: str) -> str:
 
 
 def _ended(members: Mapping[str, msgspec.Raw], server: str) -> RawResult | None:
-    """What a task came to; None while it goes on. Raises `UpstreamError` where it came to nothing."""
+    """The result of a task; None while it goes on. Raises `UpstreamError` where it came to nothing."""
     status = _text(members.get("status"))
     if status in ("working", "input_required"):
         return None

@@ -86,7 +86,7 @@ class PageListing:
 
 
 def with_pages(kinds: Sequence[Kind], tools: ListState, catalog: Catalog) -> tuple[Kind, ...]:
-    """Kinds of definition, the resources with the pages of interfaces among them; arguments as of `PageListing`."""
+    """The kinds, resources with the pages of interfaces among them; arguments as of `PageListing`."""
 
     def listed(kind: Kind) -> Kind:
         return replace(kind, fetch=PageListing(kind.fetch, tools, catalog)) if kind.name == "resources" else kind
@@ -148,7 +148,7 @@ class PageReview:
         self._review = review
 
     async def __call__(self, place: str, definitions: Sequence[Mapping[str, Any]]) -> Review | None:
-        """What the policy says to a list; None where only the user approves."""
+        """The policy for a list; None where only the user approves."""
         review = await self._review(place, definitions)
         records = self._catalog.snapshot.by_server.get(place, ())
         if not any(is_page(record.key.tool) and DIGEST_KEY.encode() not in record.raw for record in records):

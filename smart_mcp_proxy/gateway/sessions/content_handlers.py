@@ -120,7 +120,7 @@ class ContentHandlers:
         extensions: dict[str, Any] = {}
         if any(is_page(item.name) for item in contents.of("resources").values()):
             extensions[APPS] = {}
-        if self._has(contents, "skills"):
+        if self._has_skills(contents):
             extensions[SKILLS] = {"directoryRead": True}
         return found | ({"extensions": extensions} if extensions else {})
 
@@ -168,6 +168,12 @@ class ContentHandlers:
             or (not upstream.is_ready and self._lists.is_expected(upstream.name, kinds[0]))
             for upstream in upstreams
         )
+
+    def _has_skills(self, contents: Contents) -> bool:
+        """Whether a server has skills, or says that it has; few do, so none is promised before it says so."""
+        upstreams = (self._fleet.upstreams.get(name) for name in contents.servers)
+        said = any(each is not None and is_listed("skills", each.capabilities) for each in upstreams)
+        return said or bool(contents.of("skills"))
 
     def _may_subscribe(self, contents: Contents) -> bool:
         """Whether a server tells of single resources; or may, for it is not connected."""

@@ -1,4 +1,4 @@
-"""Pages of tools' interfaces: which tools have one, what a page's content amounts to, whom a tool is for.
+"""Pages of tools' interfaces: their digests, the tools that have one, and whom these are for.
 
 A page (`ui://...`) is approved with its content: the catalog's definition of the resource holds a digest of what the
 server answered when it was listed, so that another content is another definition.
@@ -31,6 +31,7 @@ __all__ = [
     "pinned",
     "pinned_digest",
     "unpinned",
+    "without_digests",
 ]
 
 FLAT_KEY: Final = "ui/resourceUri"
@@ -86,6 +87,14 @@ def unpinned(definition: Mapping[str, Any]) -> Mapping[str, Any]:
     kept = {key: value for key, value in meta.items() if key not in (DIGEST_KEY, UNLISTED_KEY)}
     rest = {key: value for key, value in definition.items() if key != "_meta"}
     return rest | ({"_meta": kept} if kept else {})
+
+
+def without_digests(definition: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The words of a definition, without the digests of a page or of a skill's files: they read like scrambled text."""
+    files = definition.get("resources")
+    if not isinstance(files, list):
+        return unpinned(definition)
+    return {**definition, "resources": [file.get("uri") for file in files if isinstance(file, Mapping)]}
 
 
 def pinned_digest(record: ToolRecord) -> str | None:

@@ -75,7 +75,7 @@ def holding_skill(snapshot: Snapshot, server: str, uri: str, records: Iterable[T
 
 
 def children_of(uri: str, records: Iterable[ToolRecord]) -> list[dict[str, Any]] | None:
-    """What lies directly in a directory of approved skills, as resources; None where it is in none of them.
+    """Children of a directory of approved skills, as resources; None where it is in none of them.
 
     Args:
         uri: The directory, as the server knows it.

@@ -60,7 +60,7 @@ def gateway_uri(server: str, uri: str) -> str:
 
 
 def gateway_skill_uri(server: str, uri: str) -> str:
-    """The URI of a skill's file or directory, whatever its scheme: its path stays, and hosts resolve against it.
+    """The URI of a skill's file or directory, of whatever scheme; its path stays, for hosts resolve by it.
 
     Another scheme is the first segment: `repo://a/b/SKILL.md` of `docs` is `skill://docs/repo%3A/a/b/SKILL.md`.
     """
