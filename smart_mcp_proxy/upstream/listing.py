@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, NamedTuple, overload
+from typing import Any, Final, NamedTuple, Protocol, overload
 
 import msgspec
 from mcp_types import CLIENT_CAPABILITIES_META_KEY
@@ -17,10 +17,17 @@ from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.skills import skill_problem
 from smart_mcp_proxy.upstream.protocol.session import see_log, timeout_error
 
-__all__ = ["ListRequest", "ToolListing", "fetch_contents", "fetch_tools", "is_listed"]
+__all__ = ["ListRequest", "ToolListing", "fetch_contents", "fetch_page", "fetch_tools", "is_listed"]
 
 ListRequest = Callable[[str, Mapping[str, Any]], Awaitable[RawResult]]
 """Sends one request and returns its result."""
+
+
+class PageRequest(Protocol):
+    """Sends one request and returns its result, in a time of its own."""
+
+    async def __call__(self, method: str, params: Mapping[str, Any], *, timeout_s: float) -> RawResult: ...
+
 
 _MAX_PAGES: Final = 1_000
 """No honest server has more; a dishonest one must not fill our memory page by page."""
@@ -133,6 +140,17 @@ async def fetch_contents(
 ) -> ToolListing:
     """Fetch all pages of prompts, resources or templates; arguments and errors as `fetch_tools`."""
     return await _fetch(_CONTENTS[kind], server, ask, timeout_s, era)
+
+
+async def fetch_page(request: PageRequest, uri: str, *, timeout_s: float) -> RawResult:
+    """Fetch the content of a listed resource that is approved with its content; errors as of `fetch_tools`.
+
+    Args:
+        request: Sends one request.
+        uri: Of the resource.
+        timeout_s: How long it may take.
+    """
+    return await request("resources/read", {"uri": uri}, timeout_s=timeout_s)
 
 
 async def _fetch(kind: _Kind, server: str, ask: ListRequest, timeout_s: float, era: Era) -> ToolListing:

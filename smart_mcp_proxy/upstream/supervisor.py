@@ -268,8 +268,7 @@ class Upstream:
         """
         limit_s = self.config.limits.list_s
         await self.ready(min(limit_s, self.config.limits.init_s))
-        session = self._session
-        if session is None:
+        if (session := self._session) is None:
             raise self.not_ready()
         if session.capabilities.get("tools") is None:
             return ToolListing()

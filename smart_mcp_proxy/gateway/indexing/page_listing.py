@@ -24,7 +24,7 @@ from smart_mcp_proxy.gateway.shared.app_pages import (
 from smart_mcp_proxy.models import Review, Submission
 from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.telemetry import get_logger
-from smart_mcp_proxy.upstream import ToolListing, Upstream
+from smart_mcp_proxy.upstream import ToolListing, Upstream, fetch_page
 
 __all__ = ["PageListing", "PageReview", "with_pages"]
 
@@ -124,7 +124,7 @@ async def _pinned(upstream: Upstream, pages: Iterable[Mapping[str, Any]]) -> dic
 
 async def _digest(upstream: Upstream, uri: str) -> str:
     try:
-        raw = await upstream.request("resources/read", {"uri": uri}, timeout_s=upstream.config.limits.list_s)
+        raw = await fetch_page(upstream.request, uri, timeout_s=upstream.config.limits.list_s)
         return await asyncio.to_thread(_digest_of, raw)
     except (UpstreamError, msgspec.MsgspecError, ValueError, RecursionError) as exc:
         log.warning("page %s of '%s' could not be read, so nobody gets it: %s", uri[:200], upstream.name, exc)
