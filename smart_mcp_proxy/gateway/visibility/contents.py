@@ -197,11 +197,11 @@ class Contents:
         Raises:
             QuarantinedError: The skill waits for the user, or was approved without the file.
         """
-        snapshot = self._catalog.snapshot
-        has_skills = any(key.server == shelf(server, "skills") for key in snapshot.withheld)
-        if not self._visible.sees_content(server, uri) or not (has_skills or self.skills_of(server)):
+        snapshot, records = self._catalog.snapshot, self.skills_of(server)
+        has_skills = bool(records) or any(key.server == shelf(server, "skills") for key in snapshot.withheld)
+        if not has_skills or not self._visible.sees_content(server, uri):
             return None
-        return holding_skill(snapshot, server, uri, self.skills_of(server))
+        return holding_skill(snapshot, server, uri, records)
 
     def skill(self, uri: str) -> Target:
         """The skill whose main file has this URI.
