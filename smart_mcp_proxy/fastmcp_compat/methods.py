@@ -28,6 +28,7 @@ from smart_mcp_proxy.fastmcp_compat.list_changed import ContentGroup, ListChange
 from smart_mcp_proxy.fastmcp_compat.parameters import invalid_parameters
 from smart_mcp_proxy.fastmcp_compat.paths import principal, served_path
 from smart_mcp_proxy.models import Era, OnProgress, Principal, Progress
+from smart_mcp_proxy.trace_context import with_context
 
 __all__ = ["AgentHandlers", "CheckedClient", "Client", "RawMethods", "request_error"]
 
@@ -159,11 +160,12 @@ def _progress_to(ctx: ServerRequestContext[Any]) -> OnProgress | None:
 def _inbound(ctx: ServerRequestContext[Any]) -> Inbound:
     params = ctx.params or {}
     meta = params.get("_meta") or {}
+    rest = {key: value for key, value in meta.items() if key not in _CONNECTION_META}
     era: Era = "modern" if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS else "handshake"
     stated = meta.get(mcp_types.CLIENT_CAPABILITIES_META_KEY)
     return Inbound(
         params=params,
-        meta={key: value for key, value in meta.items() if key not in _CONNECTION_META},
+        meta=rest if ctx.request is None else with_context(rest, ctx.request.headers),
         era=era,
         protocol_version=ctx.protocol_version,
         principal=principal(),

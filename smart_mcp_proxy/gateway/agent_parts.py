@@ -76,7 +76,12 @@ def open_requests(base: Base, upstreams: Upstreams, lists: Lists, stack: AsyncEx
     limits = CallLimits.of(settings, is_passing_through=config.passthrough is not None)
     tasks = Tasks(states, _runs(base, fleet), is_cleaned=limits.is_cleaned, wall=base.catalog.now_s)
     path = RequestPath(
-        *(fleet, recorder, limits, clock), admission=admission, inputs=inputs, clients=clients, tasks=tasks
+        *(fleet, recorder, limits, clock),
+        admission=admission,
+        inputs=inputs,
+        clients=clients,
+        tasks=tasks,
+        tracing=base.tracing,
     )
     calls = Calls(path, views.whole, outputs, learning=lists.learning, lists=lists.tool_lists, links=links)
     checks = ContentChecks(
@@ -155,6 +160,7 @@ def open_agent(
         may_need_line=lists.views.whole.knows_clients,
         apps=requests.apps,
         following=requests.tasks.following,
+        tracing=base.tracing,
     )
 
 

@@ -26,6 +26,7 @@ from smart_mcp_proxy.gateway.indexing.learning import Learning
 from smart_mcp_proxy.gateway.indexing.list_state import ListState
 from smart_mcp_proxy.gateway.indexing.list_sync import ListSync
 from smart_mcp_proxy.gateway.indexing.unused_config import Unmatched
+from smart_mcp_proxy.gateway.observability.metrics import Metrics
 from smart_mcp_proxy.gateway.reconfiguration import Reconfiguration
 from smart_mcp_proxy.gateway.results.results import SERVER_NAME
 from smart_mcp_proxy.gateway.retrieval.retrieval import Retrieval
@@ -59,6 +60,7 @@ class Gateway:
     Attributes:
         settings: Frozen settings.
         worker: This process among its workers.
+        metrics: Counts activity; None where nothing is counted.
         config: The configuration in force.
         catalog: The truth about what servers list.
         index: Searches the visible tools.
@@ -97,6 +99,7 @@ class Gateway:
 
     settings: Settings
     worker: Worker
+    metrics: Metrics | None
     config: Configuration
     catalog: Catalog
     index: SearchIndex

@@ -21,6 +21,8 @@ from smart_mcp_proxy.gateway.indexing.learning import Learning, opened_learning
 from smart_mcp_proxy.gateway.indexing.list_state import ListState
 from smart_mcp_proxy.gateway.indexing.list_sync import CONTENTS, TOOLS, ListSync
 from smart_mcp_proxy.gateway.indexing.page_listing import PageReview, with_pages
+from smart_mcp_proxy.gateway.observability.metrics import Metrics
+from smart_mcp_proxy.gateway.observability.tracing import Tracing
 from smart_mcp_proxy.gateway.reconfiguration import Reconfiguration
 from smart_mcp_proxy.gateway.sandbox import Sandbox
 from smart_mcp_proxy.gateway.shared.app_pages import is_for_apps_alone
@@ -61,9 +63,11 @@ class Base:
         catalog: The truth about what servers list.
         recorder: Gets activity records.
         worker: This process among its workers.
+        tracing: Makes spans of requests; None where nothing is traced.
+        metrics: Counts activity; None where nothing is counted.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  (each is another part of the gateway)
         self,
         settings: Settings,
         usable: Settings,
@@ -73,8 +77,13 @@ class Base:
         catalog: Catalog,
         recorder: Recorder[Activity],
         worker: Worker,
+        *,
+        tracing: Tracing | None = None,
+        metrics: Metrics | None = None,
     ) -> None:
         self.worker = worker
+        self.tracing = tracing
+        self.metrics = metrics
         self.settings = settings
         self.usable = usable
         self.config = config

@@ -14,7 +14,7 @@ from smart_mcp_proxy.errors import ConfigError, UpstreamAuthError, UpstreamError
 from smart_mcp_proxy.models import ContentKind, Era, OnMessage, OnProgress, ServerState, ServerStatus
 from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.servers import ServerConfig, UnsetVariableError, expand, secrets_of
-from smart_mcp_proxy.telemetry import get_logger, redact, secrets_hidden, spawn
+from smart_mcp_proxy.telemetry import fields, get_logger, redact, secrets_hidden, spawn
 from smart_mcp_proxy.upstream.ending import Ending
 from smart_mcp_proxy.upstream.http_failures import MissingScopeError
 from smart_mcp_proxy.upstream.listing import ToolListing, fetch_contents, fetch_tools, is_listed
@@ -364,7 +364,7 @@ class Upstream:
         # The same failure again and again is one line of the log, not one every minute.
         level = logging.DEBUG if error == self._told else logging.WARNING
         self._told = error
-        _log.log(level, "%s%s (try %d)", error, said, self._failures)
+        _log.log(level, "%s%s (try %d)", error, said, self._failures, extra=fields(server=self.name))
         if not needs_auth:
             hint += network_hint(self._environ, self.config, error + said)
         self._move(ServerState.NEEDS_AUTH if needs_auth else ServerState.ERROR, error + said, hint)

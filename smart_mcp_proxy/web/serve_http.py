@@ -11,6 +11,7 @@ from smart_mcp_proxy.web.auth.sign_in import BrowserSignIn
 from smart_mcp_proxy.web.common.streams import StopSteps
 from smart_mcp_proxy.web.fast_path.wire_protocol import WireProtocol
 from smart_mcp_proxy.web.http import build_app
+from smart_mcp_proxy.web.metrics.endpoint import MetricsBeside
 from smart_mcp_proxy.web.rest.network import RestBeside, open_authorizer
 from smart_mcp_proxy.web.serve import serving
 from smart_mcp_proxy.web.server.protocol import BoundedProtocol
@@ -42,7 +43,8 @@ async def serve_http(
     if not worker.is_alone:
         protocol = partial(RoutedProtocol, fast_path=fast_path, worker=worker)
     adopt = partial(adopt_connections, worker)
-    async with serving(RestBeside(app, gateway, authorizer), listener, protocol, adopt):
+    figures = MetricsBeside(RestBeside(app, gateway, authorizer), gateway, authorizer)
+    async with serving(figures, listener, protocol, adopt):
         yield
         stop.is_leaving.set()
         await asyncio.sleep(gateway.settings.stop_delay_s)

@@ -22,6 +22,7 @@ from run_wire import Watched, came_from_agent, configured_with
 from smart_mcp_proxy.fastmcp_compat.eras import serve_streams
 from smart_mcp_proxy.fastmcp_compat.server import dump_message, message_streams, parse_message
 from smart_mcp_proxy.gateway import Gateway, open_gateway
+from smart_mcp_proxy.gateway.observability.tracing import Tracing
 from smart_mcp_proxy.servers import load_servers
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.web.listening import bind
@@ -62,6 +63,7 @@ async def opened_gateway(
     *,
     passthrough: str | None = None,
     profiles: Mapping[str, Any] | None = None,
+    tracing: Tracing | None = None,
     **settings: Any,
 ) -> AsyncIterator[Gateway]:
     """A gateway in this process."""
@@ -71,7 +73,12 @@ async def opened_gateway(
         configured_with(server.headers)
     own = Settings(data_dir=data_dir, **settings)
     async with open_gateway(
-        own, loaded.servers, profiles=loaded.profiles, environ=ENVIRON, passthrough=passthrough
+        own,
+        loaded.servers,
+        profiles=loaded.profiles,
+        environ=ENVIRON,
+        passthrough=passthrough,
+        tracing=tracing,
     ) as gateway:
         yield gateway
 

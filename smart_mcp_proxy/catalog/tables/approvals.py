@@ -16,7 +16,7 @@ from smart_mcp_proxy.catalog.tables.prepared_tools import PreparedTool
 from smart_mcp_proxy.catalog.tables.schema import approvals, baselines, meta
 from smart_mcp_proxy.catalog.tables.schema import tools as tools_table
 from smart_mcp_proxy.catalog.tables.tools import mark_changed
-from smart_mcp_proxy.catalog.tables.upsert import upsert
+from smart_mcp_proxy.catalog.tables.upsert import parts, upsert
 from smart_mcp_proxy.models import Review, Submission, ToolKey
 
 __all__ = ["Standing", "approve", "block", "read_standing", "recall", "settle", "settlement", "unblock"]
@@ -102,18 +102,28 @@ def settlement(
         return Settlement((), "", not is_heard)
     if not is_heard:
         new = (tool for tool in open_ if tool.key.tool not in decided)
-        granted = (tool for tool in new if review is None or review(_submission(connection, tool)))
+        granted = (tool for tool in new if review is None or review(_submission(tool, None)))
         return Settlement(tuple(granted), BY_FIRST_LIST, True)
     if review is None:
         return Settlement((), "", False)
-    granted = (tool for tool in open_ if review(_submission(connection, tool)))
+    approved = _definitions(connection, server, [tool.key.tool for tool in open_ if tool.key.tool in decided])
+    granted = (tool for tool in open_ if review(_submission(tool, approved.get(tool.key.tool))))
     return Settlement(tuple(granted), BY_POLICY, False)
 
 
-def _submission(connection: Connection, tool: PreparedTool) -> Submission:
-    text = connection.scalar(select(approvals.c.definition).where(_is(tool.key)))
-    approved = None if text is None else json.loads(text)
-    return Submission(tool.key, tool.hash, json.loads(tool.definition), approved)
+def _definitions(connection: Connection, server: str, names: Collection[str]) -> dict[str, str]:
+    """The definitions that were approved of these tools of a server, by name."""
+    found: dict[str, str] = {}
+    for some in parts(names):
+        is_one = (approvals.c.server_name == server) & approvals.c.name.in_(some)
+        rows = select(approvals.c.name, approvals.c.definition).where(is_one, approvals.c.definition.is_not(None))
+        found.update(connection.execute(rows).all())
+    return found
+
+
+def _submission(tool: PreparedTool, approved: str | None) -> Submission:
+    before = None if approved is None else json.loads(approved)
+    return Submission(tool.key, tool.hash, json.loads(tool.definition), before)
 
 
 def settle(
@@ -155,11 +165,14 @@ def approve(
         reopens: Whether first lists are trusted again from now on.
     """
     found: list[tuple[ToolKey, str, str]] = []
-    for key, hash_ in seen.items():
-        same_tool = (tools_table.c.server_name == key.server) & (tools_table.c.name == key.tool)
-        row = connection.execute(select(tools_table.c.hash, tools_table.c.definition).where(same_tool)).first()
-        if row is not None and row.hash == hash_:
-            found.append((key, hash_, row.definition))
+    listed = tools_table.c
+    names: dict[str, list[str]] = {}
+    for key in seen:
+        names.setdefault(key.server, []).append(key.tool)
+    for server, some in ((server, some) for server, all_ in names.items() for some in parts(all_)):
+        is_one = (listed.server_name == server) & listed.name.in_(some)
+        rows = connection.execute(select(listed.name, listed.hash, listed.definition).where(is_one))
+        found += [(key, hash_, text) for name, hash_, text in rows if seen[key := ToolKey(server, name)] == hash_]
     _write(connection, found, by, now_s)
     if reopens:
         connection.execute(delete(meta).where(meta.c.key == CLOSED_KEY))

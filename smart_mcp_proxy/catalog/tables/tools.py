@@ -291,9 +291,9 @@ def mark_changed(connection: Connection, keys: Collection[ToolKey]) -> None:
     if not keys:
         return
     generation = _next_generation(connection)
-    for server, name in keys:
-        same_tool = (tools.c.server_name == server) & (tools.c.name == name)
-        connection.execute(update(tools).where(same_tool).values(generation=generation))
+    is_one = (tools.c.server_name == bindparam("server")) & (tools.c.name == bindparam("tool"))
+    rows = [{"server": server, "tool": name} for server, name in keys]
+    connection.execute(update(tools).where(is_one).values(generation=generation), rows)
 
 
 @lru_cache(maxsize=_HINT_COMBINATIONS)

@@ -26,7 +26,7 @@ from smart_mcp_proxy.names import IDENTITIES, identity_on
 from smart_mcp_proxy.policy.inputs import InputFault, input_fault, shown_inputs, without_secrets
 from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.settings import Settings
-from smart_mcp_proxy.telemetry import Activity, get_logger, has_secret, redact, spawn
+from smart_mcp_proxy.telemetry import Activity, fields, get_logger, has_secret, redact, spawn
 from smart_mcp_proxy.upstream import Fleet, OwnConnection, Upstream
 from smart_mcp_proxy.upstream.per_client import LISTINGS, restless_error
 
@@ -246,7 +246,13 @@ class Clients:
         except RecursionError:
             fault = InputFault("malformed", "it is nested too deeply")
         if fault is not None:
-            log.warning("server %s: a question (%s) was not passed on: %s", server, method, fault.what)
+            log.warning(
+                "server %s: a question (%s) was not passed on: %s",
+                server,
+                method,
+                fault.what,
+                extra=fields(server=server),
+            )
             raise _refused(server, fault)
         return shown_inputs(server, question)["question"].get("params") or {}
 
@@ -288,7 +294,12 @@ class _Side:
         try:
             said = await asyncio.to_thread(self._clients.said, params)
         except RecursionError:
-            log.debug("server %s: dropped %s: it is nested too deeply", self._server, method)
+            log.debug(
+                "server %s: dropped %s: it is nested too deeply",
+                self._server,
+                method,
+                extra=fields(server=self._server),
+            )
             return
         if is_log:
             name = said.get("logger")

@@ -6,7 +6,7 @@ their `Exchange`.
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from copy import copy
 from functools import partial
 from typing import Any
@@ -23,13 +23,14 @@ from smart_mcp_proxy.gateway.calls.gates import GATES, ArgumentSchemas, CallLimi
 from smart_mcp_proxy.gateway.calls.inputs import Inputs, Round, incomplete
 from smart_mcp_proxy.gateway.calls.request_states import Subject
 from smart_mcp_proxy.gateway.calls.tasks import TASK_DECLARED, TASK_RESULT, Tasks, Waiting, demands_task
+from smart_mcp_proxy.gateway.observability.tracing import Tracing
 from smart_mcp_proxy.gateway.results.cleaning import told_error
 from smart_mcp_proxy.gateway.results.progress import show_progress
 from smart_mcp_proxy.gateway.results.results import INPUT_REQUIRED, ResultFacts, facts_of
 from smart_mcp_proxy.gateway.shared.readiness import connected, require_connected
 from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.telemetry import Activity
-from smart_mcp_proxy.upstream import Fleet
+from smart_mcp_proxy.upstream import Fleet, Upstream
 
 __all__ = ["RequestPath"]
 
@@ -46,9 +47,10 @@ class RequestPath:
         inputs: What servers ask of clients; None where none may ask.
         clients: The clients that some servers know each of; None where none does.
         tasks: Tasks that servers make of calls; None where none may.
+        tracing: Makes spans of the requests; None where nothing is traced.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  (each is another part of the gateway)
         self,
         fleet: Fleet,
         recorder: Recorder[Activity],
@@ -59,6 +61,7 @@ class RequestPath:
         inputs: Inputs | None = None,
         clients: Clients | None = None,
         tasks: Tasks | None = None,
+        tracing: Tracing | None = None,
     ) -> None:
         self.limits = limits
         self._rules = GateRules(limits, ArgumentSchemas())
@@ -69,8 +72,9 @@ class RequestPath:
         self._inputs = inputs
         self._clients = clients
         self._tasks = tasks
+        self._tracing = tracing
 
-    async def run(self, exchange: Exchange) -> RawResult:
+    def run(self, exchange: Exchange) -> Coroutine[Any, Any, RawResult]:
         """The server's result, as the caller gets it.
 
         A server's question to a modern client is a result. A client of the handshake era is asked, and the request made
@@ -81,6 +85,12 @@ class RequestPath:
             RequestError: What the caller said does not fit.
             UpstreamError: The server failed, or asks what it may not; `delivery` says whether the request may have run.
         """
+        if self._tracing is None:
+            return self._run(exchange)
+        meta = exchange.caller.meta
+        return self._tracing.serve(exchange.method, exchange.shown_name, meta, self._run(exchange))
+
+    async def _run(self, exchange: Exchange) -> RawResult:
         while True:
             started = self._clock()
             outcome, delivery = "internal", ""
@@ -95,11 +105,7 @@ class RequestPath:
                 if facts is not None and facts.resultType == "complete":
                     outcome = exchange.completed(facts)
                     return await exchange.shaped(raw)
-                if facts is not None and facts.resultType == TASK_RESULT and exchange.call is not None:
-                    taken, outcome = await self._of_task(raw, exchange, round)
-                    return taken
-                asked = await self._asked(raw, exchange, round)
-                outcome = INPUT_REQUIRED
+                answer, outcome = await self._incomplete(raw, facts, exchange, round)
             except ProxyError as error:
                 outcome, delivery = error.error_code, error.delivery
                 if self._must_await(error, exchange):
@@ -111,10 +117,30 @@ class RequestPath:
                 outcome, delivery = "cancelled", "unknown"
                 raise
             finally:
+                if self._tracing is not None:
+                    self._end_span(exchange, outcome)
                 self.note(exchange, outcome, delivery, self._clock() - started)
-            if exchange.caller.input is None or exchange.caller.input.ask is None:
-                return asked
-            exchange = exchange.again(asked.text)
+            if outcome != INPUT_REQUIRED or exchange.caller.input is None or exchange.caller.input.ask is None:
+                return answer
+            exchange = exchange.again(answer.text)
+
+    def _end_span(self, exchange: Exchange, outcome: str) -> None:
+        if self._tracing is not None:
+            self._tracing.note(outcome)
+        if exchange.span is not None:
+            exchange.span.end(outcome)
+
+    async def _incomplete(
+        self, raw: RawResult, facts: ResultFacts | None, exchange: Exchange, round: Round | None
+    ) -> tuple[RawResult, str]:
+        """A task or a question as its caller gets it, and the outcome for the activity log.
+
+        Raises:
+            ProxyError: It is neither, or the server may not answer so.
+        """
+        if facts is not None and facts.resultType == TASK_RESULT and exchange.call is not None:
+            return await self._of_task(raw, exchange, round)
+        return await self._asked(raw, exchange, round), INPUT_REQUIRED
 
     def _must_await(self, error: ProxyError, exchange: Exchange) -> bool:
         """Whether a server makes nothing but a task of a call, and its caller knows none."""
@@ -217,13 +243,14 @@ class RequestPath:
                         if exchange.record is not None:
                             await sender.confirm(exchange.record)
                         await self._confirm(exchange)
-                        return await sender.request(exchange.method, exchange.params(), on_progress=on_progress)
+                        params = self._stamped(exchange, upstream)
+                        return await sender.request(exchange.method, params, on_progress=on_progress)
             if has_waited:  # from here on nothing waits until it is sent
                 require_connected(upstream)
                 await self._confirm(exchange)
             if exchange.send is not None:
                 return await exchange.send(upstream, left_s)
-            params = exchange.params()
+            params = self._stamped(exchange, upstream)
             if round is not None:
                 params = round.params(params, upstream.status.era or "handshake")
             extensions = exchange.extensions or caller.extensions
@@ -232,6 +259,14 @@ class RequestPath:
             return await upstream.request(
                 exchange.method, params, timeout_s=left_s, on_progress=on_progress, on_message=caller.on_message
             )
+
+    def _stamped(self, exchange: Exchange, upstream: Upstream) -> Mapping[str, Any]:
+        """The parameters that are sent, with the trace context where requests are traced."""
+        params = exchange.params()
+        if self._tracing is None:
+            return params
+        exchange.span = self._tracing.calling(exchange.method, exchange.shown_name, upstream.config)
+        return params if exchange.span is None else exchange.span.stamped(params)
 
     async def _confirm(self, exchange: Exchange) -> None:
         """Pass if the request may still be sent as it was when it came in."""

@@ -30,7 +30,7 @@ from smart_mcp_proxy.secrets.auth_key import (
     write_private,
 )
 from smart_mcp_proxy.secrets.sealing import SecretKey
-from smart_mcp_proxy.telemetry import get_logger
+from smart_mcp_proxy.telemetry import fields, get_logger
 
 __all__ = ["INVALID_STATE", "Kept", "RequestStates", "Subject"]
 
@@ -175,7 +175,9 @@ class RequestStates:
 
 
 def _invalid(subject: Subject, reason: str) -> RequestError:
-    log.info("a requestState for server %s was refused: %s", subject.server, reason)
+    log.info(
+        "a requestState for server %s was refused: %s", subject.server, reason, extra=fields(server=subject.server)
+    )
     return RequestError(
         "The requestState is not valid for this request: it was given for another one, or is too old, or was changed.",
         hint="Make the call again without requestState and inputResponses, with the same arguments as before.",

@@ -124,6 +124,11 @@ class _ContentExchange(Exchange):
         """Server, method and name."""
         return policy.masked(f"{self.server}:{self.method}:{self.name}", SUBJECT_CHARS)
 
+    @property
+    def shown_name(self) -> str:
+        """The name of a prompt; a URI may hold anything."""
+        return self.name if self.method == "prompts/get" else ""
+
     async def resolve(self) -> None:
         """Nothing is left to find: what the server does not list has no record.
 

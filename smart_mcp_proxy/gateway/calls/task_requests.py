@@ -97,6 +97,11 @@ class _TaskExchange(Exchange):
         """Server, method and tool; whoever reads an id in a log could not use it."""
         return f"{self.server}:{self.method}:{self.name}"
 
+    @property
+    def shown_name(self) -> str:
+        """The tool of the task."""
+        return self.name
+
     async def resolve(self) -> None:
         """The tool is known."""
 

@@ -17,7 +17,7 @@ from smart_mcp_proxy.fastmcp_compat.server import Inbound, request_error
 from smart_mcp_proxy.gateway.calls.requests import ContentRequest, ContentRequests
 from smart_mcp_proxy.gateway.indexing.list_state import ListState
 from smart_mcp_proxy.gateway.results.results import fit_to_era, is_input_required, may_link, rewritten
-from smart_mcp_proxy.gateway.sessions.content_lookup import ContentLookup
+from smart_mcp_proxy.gateway.sessions.content_lookup import ContentLookup, caller_of
 from smart_mcp_proxy.gateway.sessions.skill_handlers import SkillHandlers
 from smart_mcp_proxy.gateway.sessions.subscriptions import Subscriber, Subscriptions
 from smart_mcp_proxy.gateway.shared.agent_tools import Caller
@@ -88,7 +88,7 @@ class ContentHandlers:
         self._passed = lookup.passed
         self._subscriptions = subscriptions
         self._subscribers: WeakKeyDictionary[Session, Subscriber] = WeakKeyDictionary()
-        skills = SkillHandlers(fleet, asks, _caller)
+        skills = SkillHandlers(fleet, asks, caller_of)
         self._answers: Mapping[str, Callable[[Contents, Inbound], Awaitable[RawResult]]] = {
             **dict.fromkeys(_LISTS, self._list),
             "prompts/get": self._get,
@@ -209,7 +209,7 @@ class ContentHandlers:
         target = contents.prompt(inbound.params["name"])
         arguments = inbound.params.get("arguments") or {}
         params = {"name": target.name} | ({"arguments": arguments} if arguments else {})
-        raw = await self._asks.ask(ContentRequest(inbound.method, target, params, arguments, _caller(inbound)))
+        raw = await self._asks.ask(ContentRequest(inbound.method, target, params, arguments, caller_of(inbound)))
         if self._passed is not None or not may_link(raw):
             return raw
         return await rewritten(raw, partial(relinked_prompt, uri_of=partial(contents.uri_of, target.server)))
@@ -218,7 +218,7 @@ class ContentHandlers:
         uri = inbound.params["uri"]
         target = await self._asks.find(contents, uri, inbound.principal.id)
         raw = await self._asks.ask(
-            ContentRequest(inbound.method, target, {"uri": target.name}, {}, _caller(inbound), uri=uri)
+            ContentRequest(inbound.method, target, {"uri": target.name}, {}, caller_of(inbound), uri=uri)
         )
         if is_input_required(raw):
             return raw
@@ -230,12 +230,12 @@ class ContentHandlers:
     async def _subscribe(self, contents: Contents, inbound: Inbound) -> RawResult:
         uri = inbound.params["uri"]
         target = contents.resource(uri)
-        await self._subscriptions.subscribe(self._subscriber(inbound), uri, target, _caller(inbound))
+        await self._subscriptions.subscribe(self._subscriber(inbound), uri, target, caller_of(inbound))
         return _DONE
 
     async def _unsubscribe(self, contents: Contents, inbound: Inbound) -> RawResult:
         uri = inbound.params["uri"]
-        if not self._subscriptions.unsubscribe(self._subscriber(inbound), uri, _caller(inbound)):
+        if not self._subscriptions.unsubscribe(self._subscriber(inbound), uri, caller_of(inbound)):
             contents.resource(uri)  # or says why there is none
         return _DONE
 
@@ -284,18 +284,13 @@ class ContentHandlers:
         params = {key: value for key, value in inbound.params.items() if key != "_meta"} | {"ref": theirs}
         argument = inbound.params["argument"]
         arguments = {argument["name"]: argument["value"]}
-        return await self._asks.ask(ContentRequest(inbound.method, target, params, arguments, _caller(inbound)))
+        return await self._asks.ask(ContentRequest(inbound.method, target, params, arguments, caller_of(inbound)))
 
 
 def _wanted(params: Mapping[str, Any]) -> tuple[str, tuple[ContentKind, ...]]:
     """The name or URI that a request asks for, and the kinds of item that it may be."""
     named = params.get("ref", params)
     return (named["uri"], RESOURCES) if "uri" in named else (named["name"], PROMPTS)
-
-
-def _caller(inbound: Inbound) -> Caller:
-    sender = (inbound.principal.id, inbound.meta, inbound.on_progress, inbound.session_id)
-    return Caller(*sender, input=inbound.input, line=inbound.line, extensions=inbound.extensions)
 
 
 def _readable(raw: bytes, target: Target, uri_of: Callable[[str, str], str] | None, era: Era) -> bytes:

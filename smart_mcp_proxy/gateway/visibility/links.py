@@ -18,7 +18,7 @@ from smart_mcp_proxy.gateway.visibility.uri_templates import gateway_uri
 from smart_mcp_proxy.models import ToolKey
 from smart_mcp_proxy.names import shelf
 from smart_mcp_proxy.raw_result import RawResult
-from smart_mcp_proxy.telemetry import get_logger
+from smart_mcp_proxy.telemetry import fields, get_logger
 
 __all__ = ["LINKS_PER_RESULT", "Links", "opens_by_link", "relinked", "relinked_prompt", "relinked_tool"]
 
@@ -176,7 +176,12 @@ class Links:
         try:
             await self._catalog.write(store)
         except CatalogError as exc:  # a call that was carried out does not fail over it
-            log.warning("links of '%s' cannot be followed, for they could not be stored: %s", server, exc)
+            log.warning(
+                "links of '%s' cannot be followed, for they could not be stored: %s",
+                server,
+                exc,
+                extra=fields(server=server),
+            )
 
     async def _linking(self, principal: str, uri: str, life_s: float = LINK_LIFE_S) -> tuple[str, ...]:
         find = partial(linking_servers, principal=principal, uri=uri, now_s=self._wall(), life_s=life_s)

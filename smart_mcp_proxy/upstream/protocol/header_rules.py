@@ -16,7 +16,7 @@ from mcp.shared.inbound import (
     x_mcp_header_map,
 )
 
-from smart_mcp_proxy.telemetry import get_logger
+from smart_mcp_proxy.telemetry import fields, get_logger
 
 __all__ = ["HeaderRules"]
 
@@ -83,6 +83,7 @@ class HeaderRules:
                 self._server,
                 name,
                 reason,
+                extra=fields(server=self._server),
             )
             return False
         if rules := x_mcp_header_map(schema):
