@@ -187,10 +187,8 @@ class Agent:
         if inbound.era == "handshake":
             return listing
         listing |= {"ttlMs": offer.list_ttl_ms, "cacheScope": "private"}
-        result: dict[str, Any] = msgspec.json.decode(
-            fit_to_era(RawResult(msgspec.json.encode(listing)), inbound.era).text
-        )
-        return result
+        whole = fit_to_era(RawResult(msgspec.json.encode(listing)), inbound.era)
+        return dict(msgspec.json.decode(whole.text))
 
     async def call_tool(self, inbound: Inbound) -> dict[str, Any]:
         """The result of a listed tool, errors included.
