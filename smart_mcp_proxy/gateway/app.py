@@ -15,6 +15,7 @@ from smart_mcp_proxy.gateway.activity.visitors import Visitors
 from smart_mcp_proxy.gateway.admin.agent_tokens import AgentTokens
 from smart_mcp_proxy.gateway.admin.page_sessions import PageSessions
 from smart_mcp_proxy.gateway.admin.server_sign_ins import ServerSignIns
+from smart_mcp_proxy.gateway.agent_parts import Requests, open_agent, open_requests
 from smart_mcp_proxy.gateway.configuration import Configuration
 from smart_mcp_proxy.gateway.engines import available
 from smart_mcp_proxy.gateway.gateway import Gateway
@@ -25,12 +26,9 @@ from smart_mcp_proxy.gateway.parts import (
     Admin,
     Base,
     Lists,
-    Requests,
     Upstreams,
     open_admin,
-    open_agent,
     open_lists,
-    open_requests,
     open_upstreams,
 )
 from smart_mcp_proxy.gateway.retrieval.kinds import KindSearch
@@ -150,6 +148,7 @@ def _assemble(
         toolsets=toolsets,
         content_lookup=requests.content_lookup,
         contents=requests.contents,
+        tasks=requests.tasks,
         subscriptions=requests.subscriptions,
         agent=agent,
         visitors=Visitors(base.recorder),
