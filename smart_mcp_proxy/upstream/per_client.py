@@ -15,7 +15,7 @@ from smart_mcp_proxy.models import ClientLine, ContentKind, Era, OnMessage, OnPr
 from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.servers import ServerConfig, secrets_of
 from smart_mcp_proxy.telemetry import fields, get_logger, secrets_hidden, spawn
-from smart_mcp_proxy.upstream.listing import ToolListing, fetch_contents, fetch_tools
+from smart_mcp_proxy.upstream.listing import ToolListing, fetch_contents, fetch_tools, is_listed
 from smart_mcp_proxy.upstream.protocol.server_requests import ClientSide, Conversation
 from smart_mcp_proxy.upstream.protocol.session import (
     ContentsChanged,
@@ -108,7 +108,8 @@ class OwnConnection:
 
     async def _fetch(self, kind: ListKind) -> ToolListing:
         name, limit_s = self._config.name, self._config.limits.list_s
-        if self.capabilities.get("resources" if kind == "templates" else kind) is None:
+        is_offered = self.capabilities.get(kind) is not None if kind == "tools" else is_listed(kind, self.capabilities)
+        if not is_offered:
             return ToolListing()
         ask = partial(self._session.request, timeout_s=limit_s)
         if kind == "tools":

@@ -17,7 +17,7 @@ from smart_mcp_proxy.servers import ServerConfig, UnsetVariableError, expand, se
 from smart_mcp_proxy.telemetry import fields, get_logger, redact, secrets_hidden, spawn
 from smart_mcp_proxy.upstream.ending import Ending
 from smart_mcp_proxy.upstream.http_failures import MissingScopeError
-from smart_mcp_proxy.upstream.listing import ToolListing, fetch_contents, fetch_tools
+from smart_mcp_proxy.upstream.listing import ToolListing, fetch_contents, fetch_tools, is_listed
 from smart_mcp_proxy.upstream.per_client import OwnConnections
 from smart_mcp_proxy.upstream.protocol.server_log import ServerLog
 from smart_mcp_proxy.upstream.protocol.session import (
@@ -254,11 +254,10 @@ class Upstream:
         session, limit_s = self._session, self.config.limits.list_s
         if session is None:
             raise self.not_ready()
-        if session.capabilities.get("prompts" if kind == "prompts" else "resources") is None:
+        if not is_listed(kind, session.capabilities):
             return ToolListing()
-        return await fetch_contents(
-            self.name, kind, partial(self._asked, session, timeout_s=limit_s), timeout_s=limit_s
-        )
+        ask = partial(self._asked, session, timeout_s=limit_s)
+        return await fetch_contents(self.name, kind, ask, timeout_s=limit_s, era=session.era)
 
     async def list_tools(self) -> ToolListing:
         """The server's tools, all pages, odd ones left out; none if it declares no tools.
@@ -269,12 +268,12 @@ class Upstream:
         """
         limit_s = self.config.limits.list_s
         await self.ready(min(limit_s, self.config.limits.init_s))
-        session = self._session
-        if session is None:
+        if (session := self._session) is None:
             raise self.not_ready()
         if session.capabilities.get("tools") is None:
             return ToolListing()
-        return await fetch_tools(self.name, partial(self._asked, session, timeout_s=limit_s), timeout_s=limit_s)
+        ask = partial(self._asked, session, timeout_s=limit_s)
+        return await fetch_tools(self.name, ask, timeout_s=limit_s, era=session.era)
 
     def not_ready(self) -> UpstreamError:
         """Error for a request that cannot be sent now; a new try begins where it may help."""

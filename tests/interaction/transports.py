@@ -95,7 +95,7 @@ async def _running(work: Any) -> AsyncIterator[asyncio.Task[None]]:
 
 
 @asynccontextmanager
-async def in_memory(gateway: Gateway, era: Era) -> AsyncIterator[Agent]:
+async def in_memory(gateway: Gateway, era: Era, **capabilities: Any) -> AsyncIterator[Agent]:
     """An agent in this process, over a pair of message streams."""
     to_gateway, gateway_reads = message_streams()
     gateway_writes, from_gateway = message_streams()
@@ -108,6 +108,7 @@ async def in_memory(gateway: Gateway, era: Era) -> AsyncIterator[Agent]:
         await to_gateway.send(parse_message(line))
 
     agent = StreamAgent(era, inbound(), send)
+    agent.capabilities = capabilities
     async with (
         to_gateway,
         gateway_reads,
@@ -214,12 +215,13 @@ async def rest_at(socket_file: Path) -> AsyncIterator[httpx2.AsyncClient]:
 
 @asynccontextmanager
 async def over_http(
-    base: str, era: Era, headers: Mapping[str, str] | None = None, *, path: str = "/mcp"
+    base: str, era: Era, headers: Mapping[str, str] | None = None, *, path: str = "/mcp", **capabilities: Any
 ) -> AsyncIterator[HttpAgent]:
     """An agent over streamable HTTP that sends `headers` with every request."""
     came_from_agent((headers or {}).items())
     async with plain_client(timeout=30, headers=headers) as client:
         agent = HttpAgent(era, f"{base}{path}", client)
+        agent.capabilities = capabilities
         await agent.greet()
         yield agent
 

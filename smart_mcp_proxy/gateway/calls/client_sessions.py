@@ -17,6 +17,7 @@ from smart_mcp_proxy.fastmcp_compat.paths import principal, served_path
 from smart_mcp_proxy.gateway.activity.recorder import Recorder
 from smart_mcp_proxy.gateway.calls.inputs import ANSWER_S
 from smart_mcp_proxy.gateway.results.cleaning import clean, fenced_notice, said_beside
+from smart_mcp_proxy.gateway.shared.app_pages import UNLISTED_KEY, hash_without_digest
 from smart_mcp_proxy.gateway.shared.refusals import differs_here
 from smart_mcp_proxy.gateway.shared.tool_offer import Session
 from smart_mcp_proxy.gateway.visibility.visibility import CatalogView
@@ -73,10 +74,13 @@ class Sender:
         server, _, place = record.key.server.partition(":")
         kind = next((kind for kind in IDENTITIES if kind == place), None)
         identity, wanted = identity_on(record.key.server), record.key.tool
+        if UNLISTED_KEY.encode() in record.raw:  # a page, which its content is checked by
+            return
+        approved = hash_without_digest(record)
         for _ in range(LISTINGS):
             listing = await self._connection.listing(kind or "tools")
             found = next((each for each in listing.definitions if each[identity] == wanted), None)
-            if found is None or await asyncio.to_thread(_hash, record.key.server, found) != record.change_hash:
+            if found is None or await asyncio.to_thread(_hash, record.key.server, found) != approved:
                 raise differs_here(record.key)
             if self._connection.known(kind or "tools") is listing:  # nothing was announced meanwhile
                 return
@@ -264,7 +268,10 @@ class _Side:
     """
 
     def __init__(self, clients: Clients, server: str, session: Session, standing: Line) -> None:
-        self.capabilities = standing.asking.capabilities
+        declared = session.client.extensions
+        self.capabilities: Mapping[str, Any] = standing.asking.capabilities
+        if declared is not None:
+            self.capabilities = {**self.capabilities, "extensions": declared}
         self._clients = clients
         self._server = server
         self._session = session

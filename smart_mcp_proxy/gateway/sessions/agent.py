@@ -17,9 +17,12 @@ from smart_mcp_proxy.fastmcp_compat.list_changed import ListChangedHub, Watching
 from smart_mcp_proxy.fastmcp_compat.message_guard import read_writable
 from smart_mcp_proxy.fastmcp_compat.paths import principal, served_path
 from smart_mcp_proxy.fastmcp_compat.server import Client, ClientSession, Inbound, request_error
+from smart_mcp_proxy.fastmcp_compat.task_notices import Following
 from smart_mcp_proxy.gateway.calls.request_states import INVALID_STATE
 from smart_mcp_proxy.gateway.observability.tracing import TOOL_CALL, Tracing
 from smart_mcp_proxy.gateway.results.results import error_result, fit_to_era
+from smart_mcp_proxy.gateway.sessions.app_calls import AppCalls, AppTool
+from smart_mcp_proxy.gateway.sessions.content_lookup import caller_of
 from smart_mcp_proxy.gateway.shared.changes import settled
 from smart_mcp_proxy.gateway.shared.client_behavior import ClientBehavior
 from smart_mcp_proxy.gateway.shared.tool_offer import Audience, Session, ToolProvider, ToolProviders
@@ -75,6 +78,8 @@ class Agent:
         watching: Subscribes to the resources that a client of the modern era names.
         questions: Says whether any server may ask a client something while it is called.
         may_need_line: Whether any server knows each client of the handshake era; a look-up.
+        apps: Finds the tools that interfaces call; None where none does.
+        following: Looks at the tasks that a client of the modern era names.
         tracing: Makes spans of the calls; None where nothing is traced.
     """
 
@@ -89,9 +94,12 @@ class Agent:
         questions: Questions = _NO_QUESTIONS,
         may_need_line: Callable[[], bool] = lambda: False,
         *,
+        apps: AppCalls | None = None,
+        following: Following | None = None,
         tracing: Tracing | None = None,
     ) -> None:
         self.offers = offers
+        self._apps = apps
         self.questions = questions
         self.may_need_line = may_need_line
         self._tracing = tracing
@@ -99,7 +107,11 @@ class Agent:
         self._on_session = on_session
         self.conduct = conduct or ClientBehavior()
         self.list_changes = ListChangedHub(
-            is_announcing=lambda: offers.is_changing, on_listen=self._listen_at, on_leave=self._leave, watching=watching
+            is_announcing=lambda: offers.is_changing,
+            on_listen=self._listen_at,
+            on_leave=self._leave,
+            watching=watching,
+            following=following,
         )
         self._sessions: set[Session] = set()
         self._listeners: dict[tuple[str, Principal], Audience] = {}
@@ -175,10 +187,8 @@ class Agent:
         if inbound.era == "handshake":
             return listing
         listing |= {"ttlMs": offer.list_ttl_ms, "cacheScope": "private"}
-        result: dict[str, Any] = msgspec.json.decode(
-            fit_to_era(RawResult(msgspec.json.encode(listing)), inbound.era).text
-        )
-        return result
+        whole = fit_to_era(RawResult(msgspec.json.encode(listing)), inbound.era)
+        return dict(msgspec.json.decode(whole.text))
 
     async def call_tool(self, inbound: Inbound) -> dict[str, Any]:
         """The result of a listed tool, errors included.
@@ -189,11 +199,11 @@ class Agent:
         name = inbound.params["name"]
         offer = self.offer_to(inbound.session, inbound.path, inbound.principal)
         await offer.wait_listed()
-        if not offer.has(name):
+        found = None if self._apps is None else await self._apps.way(inbound, is_listed=offer.has(name))
+        if found is None and not offer.has(name):
             raise request_error(UNKNOWN_TOOL, f"Unknown tool {name[:NAME_CHARS]!r}. {offer.hint(name[:NAME_CHARS])}")
-        sender = (inbound.principal.id, inbound.meta, inbound.on_progress, inbound.session_id)
-        caller = Caller(*sender, input=inbound.input, line=inbound.line)
-        raw = await self.answer(offer, name, inbound.params.get("arguments") or {}, caller, inbound.era)
+        caller = caller_of(inbound)
+        raw = await self.answer(found or offer, name, inbound.params.get("arguments") or {}, caller, inbound.era)
         return _read(name, raw.text, inbound.era)
 
     async def announce_changes(self, changes: Callable[[], asyncio.Event]) -> None:
@@ -239,7 +249,7 @@ class Agent:
         del self._listeners[path, principal]
 
     def answer(
-        self, offer: ToolProvider, name: str, arguments: Mapping[str, Any], caller: Caller, era: Era
+        self, offer: "ToolProvider | AppTool", name: str, arguments: Mapping[str, Any], caller: Caller, era: Era
     ) -> Coroutine[Any, Any, RawResult]:
         """The result of a listed tool as one era knows it; a failure is a result with `isError`.
 
@@ -253,7 +263,7 @@ class Agent:
         return self._tracing.serve(TOOL_CALL, name, caller.meta, work, is_first=True)
 
     async def _answer(
-        self, offer: ToolProvider, name: str, arguments: Mapping[str, Any], caller: Caller, era: Era
+        self, offer: "ToolProvider | AppTool", name: str, arguments: Mapping[str, Any], caller: Caller, era: Era
     ) -> RawResult:
         task = asyncio.current_task()
         assert task is not None

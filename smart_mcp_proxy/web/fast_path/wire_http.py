@@ -235,8 +235,10 @@ class WireHttp:
         calls = self._session_calls.get(session)
         if calls is None:
             offer = self._agent.offer_to(session.client.session, session.path, who)
-            is_askable = session.client.is_askable
-            calls = CallsInFlight(self._agent, offer, session.mcp_session_id, is_askable=is_askable)
+            is_askable, extensions = session.client.is_askable, session.client.extensions
+            calls = CallsInFlight(
+                self._agent, offer, session.mcp_session_id, is_askable=is_askable, extensions=extensions
+            )
             self._session_calls[session] = calls
         return (calls, session, "handshake") if calls.takes(call) else None
 
