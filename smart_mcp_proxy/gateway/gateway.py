@@ -28,6 +28,7 @@ from smart_mcp_proxy.gateway.indexing.learning import Learning
 from smart_mcp_proxy.gateway.indexing.list_state import ListState
 from smart_mcp_proxy.gateway.indexing.list_sync import ListSync
 from smart_mcp_proxy.gateway.indexing.unused_config import Unmatched
+from smart_mcp_proxy.gateway.observability.metrics import Metrics
 from smart_mcp_proxy.gateway.reconfiguration import Reconfiguration
 from smart_mcp_proxy.gateway.results.results import SERVER_NAME
 from smart_mcp_proxy.gateway.retrieval.retrieval import Retrieval
@@ -35,7 +36,9 @@ from smart_mcp_proxy.gateway.sandbox import Sandbox
 from smart_mcp_proxy.gateway.sessions.agent import Agent
 from smart_mcp_proxy.gateway.sessions.content_handlers import ContentHandlers
 from smart_mcp_proxy.gateway.sessions.content_lookup import ContentLookup
+from smart_mcp_proxy.gateway.sessions.method_handlers import MethodHandlers
 from smart_mcp_proxy.gateway.sessions.subscriptions import Subscriptions
+from smart_mcp_proxy.gateway.sessions.task_handlers import TaskHandlers
 from smart_mcp_proxy.gateway.sessions.toolsets import Toolsets
 from smart_mcp_proxy.gateway.shared.changes import Changes
 from smart_mcp_proxy.gateway.surfaces import ToolSurfaces
@@ -59,6 +62,7 @@ class Gateway:
     Attributes:
         settings: Frozen settings.
         worker: This process among its workers.
+        metrics: Counts activity; None where nothing is counted.
         config: The configuration in force.
         catalog: The truth about what servers list.
         index: Searches the visible tools.
@@ -79,6 +83,7 @@ class Gateway:
         toolsets: Tools chosen by searches, at addresses of their own.
         content_lookup: Prompts and resources at a path.
         contents: Answers what agents ask of them.
+        tasks: Answers what agents ask of tasks.
         subscriptions: Which client hears of which resource.
         agent: Answers agents.
         visitors: Clients without a session.
@@ -98,6 +103,7 @@ class Gateway:
 
     settings: Settings
     worker: Worker
+    metrics: Metrics | None
     config: Configuration
     catalog: Catalog
     index: SearchIndex
@@ -118,6 +124,7 @@ class Gateway:
     toolsets: Toolsets
     content_lookup: ContentLookup
     contents: ContentHandlers
+    tasks: TaskHandlers
     subscriptions: Subscriptions
     agent: Agent
     visitors: Visitors
@@ -149,7 +156,13 @@ class Gateway:
 
     def mcp_server(self) -> FastMCP:
         """A FastMCP server that agents can be connected to. It lets everyone in."""
-        parts = (self.agent, self.contents, self.clients, self.fleet.gateways, self.visitors.visiting)
+        parts = (
+            self.agent,
+            MethodHandlers(self.contents, self.tasks),
+            self.clients,
+            self.fleet.gateways,
+            self.visitors.visiting,
+        )
         return build_server(SERVER_NAME, __version__, *parts)
 
     async def serves_at(self, place: str) -> bool:

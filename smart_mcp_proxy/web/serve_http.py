@@ -12,6 +12,7 @@ from smart_mcp_proxy.web.auth.sign_in import BrowserSignIn
 from smart_mcp_proxy.web.common.streams import StopSteps
 from smart_mcp_proxy.web.fast_path.wire_protocol import WireProtocol
 from smart_mcp_proxy.web.http import build_app
+from smart_mcp_proxy.web.metrics.endpoint import MetricsBeside
 from smart_mcp_proxy.web.page.beside import PageBeside
 from smart_mcp_proxy.web.rest.network import RestBeside, open_authorizer
 from smart_mcp_proxy.web.serve import serving
@@ -47,7 +48,8 @@ async def serve_http(
         protocol = partial(RoutedProtocol, fast_path=fast_path, worker=worker)
     adopt = partial(adopt_connections, worker)
     gateway.page_sessions.address = _address(gateway.settings, listener)
-    whole = PageBeside(RestBeside(app, gateway, authorizer, stop.is_over), gateway, stop.is_over, sign_in)
+    rest = RestBeside(app, gateway, authorizer, stop.is_over)
+    whole = PageBeside(MetricsBeside(rest, gateway, authorizer), gateway, stop.is_over, sign_in)
     async with serving(whole, listener, protocol, adopt):
         yield
         stop.is_leaving.set()

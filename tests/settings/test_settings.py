@@ -100,6 +100,8 @@ def test_every_setting_can_be_given_by_its_variable(tmp_path: Path) -> None:
         "start_parallel": "64",
         "code": "Both",
         "workers": "2",
+        "metrics": "true",
+        "metrics_port": "9464",
         "max_sessions": "5000",
         "replica": "gateway-1",
         "operator_token_file": str(token_file),
@@ -137,6 +139,7 @@ def test_every_setting_can_be_given_by_its_variable(tmp_path: Path) -> None:
     assert settings.inherit_env == ("NPM_TOKEN", "UV_INDEX_CORP_PASSWORD")
     assert settings.log_level == "DEBUG"
     assert settings.log_format == "json"
+    assert (settings.metrics, settings.metrics_port, settings.has_metrics) == (True, 9464, True)
     assert settings.proxy_tool == "everything"
     assert (settings.manage, settings.read_only, settings.trust) == (True, True, "scan")
     assert (settings.allow_server_add, settings.allow_server_remove) == (False, False)

@@ -29,8 +29,8 @@ class Doorbell:
     """Hears notifications in a thread and on a connection of its own, from the first `wait` on.
 
     A pooler between swallows them without an error, and so does a network that has dropped the connection: a
-    notification from another connection, sent now and then, finds out. Where it does not come that is said once, and `wait` lasts as
-    long as it may.
+    notification from another connection, sent now and then, finds out. Where it does not come that is said once, and
+    `wait` lasts as long as it may.
 
     Args:
         dial: Opens a connection.

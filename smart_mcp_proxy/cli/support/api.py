@@ -167,6 +167,11 @@ class Api:
         record: dict[str, Any] = await self._ask("GET", f"activity/{quote(record_id, safe='')}")
         return record
 
+    async def stats(self, words: Mapping[str, str]) -> dict[str, Any]:
+        """Figures of the activity log. The words are those of GET /api/v1/stats."""
+        answer: dict[str, Any] = await self._ask("GET", "stats", words)
+        return answer
+
     async def _ask(self, method: str, path: str, params: Mapping[str, Any] | None = None, body: Any = None) -> Any:
         try:
             reply = await self._client.request(method, path, params=params, json=body)

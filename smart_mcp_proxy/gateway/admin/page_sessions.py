@@ -82,7 +82,7 @@ class PageSessions:
             raise RequestError(
                 "This gateway serves no HTTP, so it has no page.",
                 hint="Start one that does: mcpproxy serve --http",
-                code="no_page",
+                code="page_not_served",
             )
         token = secrets.token_urlsafe(_SECRET_BYTES)
         await self._tidy()

@@ -92,7 +92,9 @@ class _Page:
     async def _answered(self, request: Request, place: Place) -> Response | ASGIApp:
         secret = request.cookies.get(cookie_name(request, "page"), "")
         if not self._is_own(request):
-            error = RefusedError("Forms of other pages are not taken.", hint="Use this page's own.", code="origin")
+            error = RefusedError(
+                "Forms of other pages are not taken.", hint="Use this page's own.", code="origin_not_allowed"
+            )
             return self._plain("failed.html", 403, error=error)
         try:
             session = await self._sessions.find(secret)

@@ -102,7 +102,9 @@ class ProviderSignIn:
         given = request.query_params
         if len(parts) != 3 or not hmac.compare_digest(parts[0].encode(), given.get("state", "").encode()):
             raise RefusedError(
-                "This sign-in was not begun in this browser, or too long ago.", hint="Begin it again.", code="sign_in"
+                "This sign-in was not begun in this browser, or too long ago.",
+                hint="Begin it again.",
+                code="sign_in_unknown",
             )
         if "code" not in given:
             reason = given.get("error_description") or given.get("error", "no reason was given")

@@ -134,7 +134,7 @@ class Visit:
             raise RefusedError(
                 "The form does not belong to this session of the page.",
                 hint="Reload the page and try again.",
-                code="csrf",
+                code="form_expired",
             )
         return form
 

@@ -25,6 +25,7 @@ from smart_mcp_proxy.web.rest import (
     page_links,
     servers,
     sign_ins,
+    stats,
     tools,
 )
 from smart_mcp_proxy.web.rest.authorization import LocalAuthorizer, NetworkAuthorizer, operator_token
@@ -42,6 +43,7 @@ ROUTES: tuple[Endpoint, ...] = (
     *calls.ROUTES,
     *approvals.ROUTES,
     *activity.ROUTES,
+    *stats.ROUTES,
     *events.ROUTES,
     *agent_tokens.ROUTES,
     *page_links.ROUTES,

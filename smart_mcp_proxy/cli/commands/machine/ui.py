@@ -53,13 +53,13 @@ async def _link(settings: Settings) -> dict[str, Any]:
     Raises:
         ProxyError: None does.
     """
-    problem = ProxyError("No gateway runs on this data directory.", hint="Start one.", code="no_page")
+    problem = ProxyError("No gateway runs on this data directory.", hint="Start one.", code="page_not_served")
     async with open_each_running(settings) as gateways:
         for api in gateways:
             try:
                 return await api.page_link()
             except ProxyError as error:
-                if error.error_code != "no_page":
+                if error.error_code != "page_not_served":
                     raise
                 problem = error
     raise problem
