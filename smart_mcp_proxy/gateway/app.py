@@ -13,6 +13,8 @@ from smart_mcp_proxy.errors import CatalogError
 from smart_mcp_proxy.gateway.activity.activity_log import opened_activity_log
 from smart_mcp_proxy.gateway.activity.visitors import Visitors
 from smart_mcp_proxy.gateway.admin.agent_tokens import AgentTokens
+from smart_mcp_proxy.gateway.admin.page_sessions import PageSessions
+from smart_mcp_proxy.gateway.admin.server_sign_ins import ServerSignIns
 from smart_mcp_proxy.gateway.agent_parts import Requests, open_agent, open_requests
 from smart_mcp_proxy.gateway.configuration import Configuration
 from smart_mcp_proxy.gateway.engines import available
@@ -119,6 +121,8 @@ def _assemble(
     toolsets = Toolsets(catalog, views.of, requests.calls, base.clock)
     surfaces = ToolSurfaces(views, toolsets, partial(_tool_parts, base, upstreams, lists, requests, admin))
     upstream_start = UpstreamStart()
+    server_sign_ins = ServerSignIns(upstreams.sign_ins, config.servers, base.environ, base.changes.announce)
+    stack.push_async_callback(server_sign_ins.close)
     agent = open_agent(base, upstreams, lists, requests, surfaces, toolsets, upstream_start.soon, stack)
     return Gateway(
         settings=settings,
@@ -154,6 +158,8 @@ def _assemble(
         approvals=admin.approvals,
         management=admin.management,
         agent_tokens=AgentTokens(catalog),
+        page_sessions=PageSessions(catalog),
+        server_sign_ins=server_sign_ins,
         unmatched=Unmatched(catalog, lambda: (config.servers(), config.profiles()), lists.tool_lists.is_fresh),
         condition=admin.condition,
         reconfiguration=admin.reconfiguration,

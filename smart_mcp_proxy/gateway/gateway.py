@@ -13,6 +13,8 @@ from smart_mcp_proxy.gateway.activity.visitors import Visitors
 from smart_mcp_proxy.gateway.admin.agent_tokens import AgentTokens
 from smart_mcp_proxy.gateway.admin.approvals import Approvals
 from smart_mcp_proxy.gateway.admin.management import Management
+from smart_mcp_proxy.gateway.admin.page_sessions import PageSessions
+from smart_mcp_proxy.gateway.admin.server_sign_ins import ServerSignIns
 from smart_mcp_proxy.gateway.admin.status import GatewayStatus
 from smart_mcp_proxy.gateway.calls.admission import AdmissionControl
 from smart_mcp_proxy.gateway.calls.calls import Calls
@@ -91,6 +93,8 @@ class Gateway:
         approvals: What waits for the user.
         management: Changes the servers.
         agent_tokens: Scoped tokens of agents.
+        page_sessions: Browsers that are let in to the page.
+        server_sign_ins: Sign-ins at servers that a person begins there.
         unmatched: What the configuration names and no server lists.
         condition: States, and why answers are worse than they could be.
         reconfiguration: Puts another configuration in force.
@@ -130,6 +134,8 @@ class Gateway:
     approvals: Approvals
     management: Management
     agent_tokens: AgentTokens
+    page_sessions: PageSessions
+    server_sign_ins: ServerSignIns
     unmatched: Unmatched
     condition: Condition
     reconfiguration: Reconfiguration

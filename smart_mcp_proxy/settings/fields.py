@@ -231,6 +231,11 @@ class Settings(BaseSettings):
         "=destructive behind one allows more than reading.",
         json_schema_extra=accepts("users such as ann@example.com=write,@example.com, separated by commas"),
     )
+    oidc_operators: Users = Field(
+        default=(),
+        description="Who of them may use the page at /ui, in the same words; nobody where it is empty.",
+        json_schema_extra=accepts("users such as ann@example.com,@example.com, separated by commas"),
+    )
     public_url: Url | None = Field(
         default=None,
         description="Address under which clients reach the gateway, without /mcp; told in sign-in and toolsets.",

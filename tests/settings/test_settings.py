@@ -69,6 +69,7 @@ def test_every_setting_can_be_given_by_its_variable(tmp_path: Path) -> None:
         "oidc_client_secret_file": str(token_file),
         "oidc_scopes": "openid, email,offline_access",
         "oidc_users": "ann@example.com=write, @example.com,*=read",
+        "oidc_operators": "ann@example.com",
         "public_url": "https://gateway.example/tools",
         "config_path": "servers.json",
         "data_dir": str(tmp_path),
@@ -132,6 +133,7 @@ def test_every_setting_can_be_given_by_its_variable(tmp_path: Path) -> None:
     assert settings.oidc_client_secret is not None
     assert settings.oidc_client_secret.get_secret_value() == "secret-from-file"
     assert settings.oidc_scopes == ("openid", "email", "offline_access")
+    assert settings.oidc_operators == ("ann@example.com",)
     assert settings.oidc_users == ("ann@example.com=write", "@example.com", "*=read")
     assert settings.config_path == Path("servers.json")
     assert settings.inherit_env == ("NPM_TOKEN", "UV_INDEX_CORP_PASSWORD")
