@@ -341,12 +341,9 @@ class Retrieval:
             named=question.servers,
             kept_back=self._visible.kept_back(question.query),
         )
-        servers = self._visible.servers
-        open_to_people = [row["server"] for row in not_covered if servers[row["server"]].can_sign_in]
-        if others is not None:
-            answer["hint"] += found_hint(others)
-        elif self._kinds is not None:
-            answer["hint"] += self._kinds.skills_hint()
+        open_to_people = [row["server"] for row in not_covered if self._visible.servers[row["server"]].can_sign_in]
+        more = self._kinds.skills_hint() if self._kinds is not None else ""
+        answer["hint"] += found_hint(others) if others is not None else more
         answer["hint"] += language_hint(found.language) + sign_in_hint(not_covered, open_to_people)
         # Reasons are for people: an agent is never sent any.
         shown = ("tools", "found") if others is not None else ("tools",)
