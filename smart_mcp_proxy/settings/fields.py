@@ -125,6 +125,10 @@ class Settings(BaseSettings):
         default=True,
         description="Whether clients that hide tools behind their own search (Claude Code) are asked to show ours.",
     )
+    list_check: bool = Field(
+        default=False,
+        description="Whether agents are shown the parameter check of describe_tool, which is understood in any case.",
+    )
     instructions: str = Field(
         default="servers",
         description="What a model is told at connection: how to search, with the names of its servers or plain.",

@@ -257,6 +257,10 @@ class CatalogView:
             f"No tool is named {name[:NAME_LIMIT_CHARS]!r}.", hint=hint, data={"did_you_mean": near} if near else None
         )
 
+    async def absent(self, server: str) -> UpstreamError | None:
+        """Why a server's present tools are not known, after a short wait; None if they are, or if nobody can tell."""
+        return None if self._absence is None else await self._absence(server)
+
     def kept_back(self, name: str) -> str:
         """Explain why a tool of that name is withheld, as a sentence; empty if there is none."""
         if len(name) > NAME_LIMIT_CHARS or not name.strip() or " " in name:  # words, as nearly always
