@@ -5,7 +5,13 @@ from typing import Any
 from starlette.requests import Request
 
 from smart_mcp_proxy.catalog import Example
-from smart_mcp_proxy.errors import RequestError, ServerNotFoundError, ToolNotFoundError, UpstreamAuthError, UpstreamError
+from smart_mcp_proxy.errors import (
+    RequestError,
+    ServerNotFoundError,
+    ToolNotFoundError,
+    UpstreamAuthError,
+    UpstreamError,
+)
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.gateway.indexing.learning import forget_examples
 from smart_mcp_proxy.gateway.retrieval.preflight import NAMES_LIMIT, Checked, Preflight
