@@ -181,7 +181,7 @@ def _escaped(text: str) -> str:
 
 
 def _joined(parts: Iterable[str]) -> str:
-    """Texts put together, so that a `$` at the end of one and a `{` at the beginning of the next make no reference."""
+    """Texts put together; a `$` and a `{` that meet make no reference."""
     whole = ""
     for part in parts:
         whole += part if not (whole.endswith("$") and part.startswith("{")) else f"${part}"

@@ -1,4 +1,4 @@
-"""What a registry says of a server: the answers of its API v0.1 as values.
+"""Answers of a registry's API v0.1 as values.
 
 Sources: modelcontextprotocol/registry, docs/reference/api/openapi.yaml (ServerResponse, ServerList) and
 docs/reference/server-json/server.schema.json, both of 2025-12.
@@ -62,7 +62,7 @@ class Argument(Input, frozen=True, rename="camel", kw_only=True):
 
 
 class Transport(msgspec.Struct, frozen=True, rename="camel"):
-    """How a server is spoken to; with an address where it runs elsewhere."""
+    """Transport of a server, with its address where it runs elsewhere."""
 
     type: str
     url: str = ""
@@ -86,7 +86,7 @@ class Package(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Repository(msgspec.Struct, frozen=True):
-    """Where the source is."""
+    """Place of the source."""
 
     url: str = ""
 
@@ -105,7 +105,7 @@ class Detail(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Standing(msgspec.Struct, frozen=True, rename="camel"):
-    """What has become of a version: active, deprecated or deleted, and why."""
+    """Status of a version: active, deprecated or deleted, and why."""
 
     status: str = "active"
     status_message: str | None = None
@@ -156,7 +156,7 @@ def read_listing(body: bytes) -> Listing:
 
 
 def read_page(body: bytes) -> Page:
-    """Read a list; servers that cannot be read are left out of it: one publisher's slip is not everybody's.
+    """Read a list, without the servers that cannot be read: one publisher's slip is not everybody's.
 
     Raises:
         UpstreamError: It is of another form.

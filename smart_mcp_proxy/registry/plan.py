@@ -148,7 +148,7 @@ def _named(kind: Literal["variable", "header"], wanted: Sequence[KeyValue] | Non
 
 
 def _words(arguments: Sequence[Argument] | None, inputs: Inputs) -> list[str]:
-    """A command line's words; those of a flag in one word, as its publisher's schema says, short flags in two."""
+    """Words of a command line: `--flag=value` in one, as the schema says, `-f value` in two."""
     words: list[str] = []
     for number, argument in enumerate(arguments or (), start=1):
         is_named = argument.type == "named"

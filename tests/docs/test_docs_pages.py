@@ -7,6 +7,8 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted((ROOT / "docs").glob("*.md"))
+FOR_DEVELOPERS = {"architecture.md", "contributing.md"}
+"""Pages that lead through the code; users' pages name little of it."""
 NAMED_PATH = re.compile(r"`((?:smart_mcp_proxy|tests|docs|scripts)/[\w/.]+)`|`(pyproject\.toml|README\.md)`")
 NAMED_SCRIPT = re.compile(r"python (scripts/[\w.]+)")
 NAMED_TARGET = re.compile(r"make ([a-z][a-z-]*)")
@@ -23,7 +25,7 @@ def paths_in(text: str) -> set[str]:
 def test_every_file_that_a_page_names_exists(page: Path) -> None:
     """A page that leads to a file that was moved is worse than none."""
     named = paths_in(page.read_text("utf-8"))
-    assert len(named) > 10
+    assert len(named) > 10 or page.name not in FOR_DEVELOPERS
     assert {path for path in named if not (ROOT / path).exists()} == set()
 
 

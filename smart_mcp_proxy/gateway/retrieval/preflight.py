@@ -60,7 +60,7 @@ class Preflight:
         self._shown = shown
 
     async def check(self, names: Iterable[str]) -> list[Checked]:
-        """The outcome for each name in its order, each once; servers that are connecting are waited for together.
+        """The outcome for each name, in order and once; all servers are waited for at the same time.
 
         Args:
             names: Canonical or listed, each with `@` and a digest behind it where it is held to that definition.

@@ -67,7 +67,7 @@ class DiscoveryBeside:
 
 
 class _Discovery:
-    """Answers for callers that are let in: each is told of the places that it reaches.
+    """Answers for callers that are let in, each about the places that it reaches.
 
     Args:
         gateway: Open.

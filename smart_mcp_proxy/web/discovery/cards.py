@@ -1,4 +1,4 @@
-"""Server cards: where the gateway and each of its profiles are reached, and how; no tool, no server behind it.
+"""Server cards: addresses of the gateway and its profiles; no tool, no server behind them.
 
 Source: SEP-2127 (Final), with the wire of modelcontextprotocol/experimental-ext-server-card: schema.ts (v1) and
 docs/discovery.md. Two things differ from it on purpose: all of it stands behind the token of `/mcp`, and so it sends

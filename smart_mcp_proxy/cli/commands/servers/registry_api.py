@@ -150,7 +150,9 @@ class Registry:
 
 @asynccontextmanager
 async def open_registry(settings: Settings, environ: Mapping[str, str]) -> AsyncIterator[Registry]:
-    """The registry of the settings while open; no redirect is followed, of the environment proxies and CAs count.
+    """The registry of the settings while open.
+
+    No redirect is followed; of the environment proxies and certificates count.
 
     Raises:
         ConfigError: None is set, or its token would go over a line that others can read.
@@ -180,7 +182,7 @@ async def open_registry(settings: Settings, environ: Mapping[str, str]) -> Async
 
 
 def _searched_for(name: str) -> Iterable[str]:
-    """Parts of a name to search for, most telling first: the end, its words, then the ends of the longest word."""
+    """Parts of a name to search for: its end, the words of that, then the ends of the longest word."""
     last = name.rpartition("/")[2][:_NAME_CHARS]
     words = sorted(re.findall(rf"[A-Za-z0-9]{{{_LEAST_CHARS},}}", last), key=len, reverse=True)
     ends = [end for word in words[:1] for end in (word[:_LEAST_CHARS], word[-_LEAST_CHARS:])]
